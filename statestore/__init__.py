@@ -1,0 +1,1 @@
+"""Transactional, Kafka Streams compatible state stores: process, verify, restore and validate them."""

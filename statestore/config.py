@@ -1,0 +1,49 @@
+"""Where things are: Kafka, state, reports, definitions. Read from `STATESTORE_*` in the environment, never at import.
+
+Jobs read it once on the driver and pass it to their Spark tasks, so executors need no environment of their own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from statestore.errors import InputError
+
+
+class Settings(BaseSettings):
+    """The settings of one installation. Each is set by `STATESTORE_<NAME>`."""
+
+    model_config = SettingsConfigDict(env_prefix="STATESTORE_", frozen=True, extra="ignore")
+
+    bootstrap_servers: Annotated[str, Field(min_length=1, description="Kafka brokers, host:port[,host:port]")]
+    state_dir: Annotated[
+        Path, Field(description="Kafka Streams' state.dir: <state_dir>/<application.id>/<task id>/...")
+    ]
+    reports_dir: Annotated[Path, Field(description="JSON reports of the jobs, one directory per job kind")]
+    definitions: Annotated[Path, Field(description="YAML file or directory with the application definitions")]
+    data_docs_dir: Annotated[Path, Field(description="where Great Expectations writes its Data Docs")]
+    kafka_timeout_s: Annotated[float, Field(gt=0, description="deadline of one request to Kafka")] = 30.0
+    restore_run_bytes: Annotated[
+        int, Field(ge=4096, description="memory bound of one sorted run during a restore, in bytes of keys and values")
+    ] = 96 * 1024 * 1024
+
+
+def load_settings() -> Settings:
+    """Read the settings from the environment.
+
+    Raises
+    ------
+    InputError
+        If one is missing or malformed; the message names every such variable.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        problems = "; ".join(
+            f"STATESTORE_{str(problem['loc'][0]).upper()}: {problem['msg']}" for problem in error.errors()
+        )
+        raise InputError(f"the environment does not configure this installation: {problems}") from error

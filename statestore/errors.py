@@ -1,0 +1,122 @@
+"""The errors of the library, in one small tree by what the caller does next.
+
+`Retry` later, `Rebuild` the store, `FixInput` before trying again, or `GiveUp` because somebody else owns the work.
+Messages name what was expected, what was found, and the next step.
+"""
+
+from __future__ import annotations
+
+
+class StateStoreError(Exception):
+    """Root of every error that the library raises on purpose."""
+
+    #: Exit code of a job or command that ends with this error.
+    exit_code = 1
+
+    @property
+    def kind(self) -> str:
+        """Name of the error in reports."""
+        return type(self).__name__
+
+
+# -- retry: nothing is wrong with the data -----------------------------------------------------------------------
+
+
+class RetryError(StateStoreError):
+    """The same call may succeed later; nothing was changed."""
+
+    exit_code = 3
+
+
+class KafkaUnavailableError(RetryError):
+    """Kafka did not answer, or refused us, within the deadline. Never a reason to touch a store."""
+
+
+class LockedError(RetryError):
+    """Another process holds the lock of the application or of the task."""
+
+
+class CommitOutcomeUnknownError(RetryError):
+    """A Kafka transaction was sent for commit and no answer came.
+
+    The next run's `init_transactions` settles it and the changelog tells the outcome; the store was not touched.
+    """
+
+
+# -- rebuild: this store cannot be used as it is ------------------------------------------------------------------
+
+
+class RebuildError(StateStoreError):
+    """The store must be rebuilt from its changelog before it is used again."""
+
+    exit_code = 4
+
+
+class StoreCorruptedError(RebuildError):
+    """RocksDB cannot open the store, or a checksum failed on reading."""
+
+
+class StoreAheadError(RebuildError):
+    """The store's committed offset is at or beyond the end of its changelog."""
+
+
+class StoreBehindLogStartError(RebuildError):
+    """Changelog records that the store has not seen are no longer in the log."""
+
+
+class ChangelogReplacedError(RebuildError):
+    """The changelog topic was deleted and created again under the same name."""
+
+
+# -- fix the input ------------------------------------------------------------------------------------------------
+
+
+class InputError(StateStoreError):
+    """What was asked for cannot be done; nothing was changed."""
+
+    exit_code = 2
+
+
+class DefinitionError(InputError):
+    """A definition file is missing, malformed or contradicts itself."""
+
+
+class UnknownApplicationError(InputError):
+    """No application of that name is defined."""
+
+
+class UnknownStoreError(InputError):
+    """The application has no store, or the store no partition, of that name."""
+
+
+class UnknownFormatError(InputError):
+    """The store has column families that this version does not know; it is left alone."""
+
+
+class TopicMismatchError(InputError):
+    """A topic is missing, or its partitions do not fit the application."""
+
+
+class InvalidStateError(InputError):
+    """A call that the object's state does not allow, for example a commit on a closed store."""
+
+
+class ProcessingError(InputError):
+    """The application's own code failed on a record."""
+
+
+class DiskSpaceError(InputError):
+    """Too little disk is free for what was asked."""
+
+
+# -- give up ------------------------------------------------------------------------------------------------------
+
+
+class GiveUpError(StateStoreError):
+    """Somebody else owns the work now; retrying would only fence them."""
+
+    exit_code = 5
+
+
+class FencedError(GiveUpError):
+    """A later producer took over this task's `transactional.id`."""

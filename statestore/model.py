@@ -1,0 +1,152 @@
+"""Identifiers and definitions: what an application is, what its stores are, and how their parts are named.
+
+Names pass one allowlist here, so that every path and topic built from them is safe.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from statestore.errors import InputError, UnknownStoreError
+
+# Kafka's topic characters. 100 leaves room for `<application>-<store>-changelog` within Kafka's 249.
+_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}")
+
+
+def check_name(name: str) -> str:
+    """Return `name` if it may stand in a topic name and in a path, otherwise raise ValueError."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is not a valid name: expected 1 to 100 of a-z A-Z 0-9 . _ -, starting with a letter or digit"
+        )
+    return name
+
+
+Name = Annotated[str, AfterValidator(check_name)]
+
+
+class TopicPartition(NamedTuple):
+    """A topic's partition; as text `<topic>-<partition>`, which is also its key in a store's `offsets` column family."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class TaskId(NamedTuple):
+    """Kafka Streams' task id: one input partition of one subtopology, as text `0_3`."""
+
+    subtopology: int
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.subtopology}_{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> TaskId:
+        """Read `0_3`.
+
+        Raises
+        ------
+        InputError
+            If the text is not a task id.
+        """
+        match = re.fullmatch(r"(\d+)_(\d+)", text)
+        if not match:
+            raise InputError(f"{text!r} is not a task id: expected <subtopology>_<partition>, such as 0_3")
+        return cls(int(match[1]), int(match[2]))
+
+
+class _Definition(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class StoreFormat(StrEnum):
+    """How a value is laid out in RocksDB (KIP-258)."""
+
+    PLAIN = "plain"
+    TIMESTAMPED = "timestamped"
+
+
+class StoreDefinition(_Definition):
+    """One store of an application.
+
+    Key-value stores in RocksDB with transactions are what exists; the other kinds and engines extend the literals.
+    """
+
+    name: Name
+    kind: Literal["key-value"] = "key-value"
+    format: StoreFormat = StoreFormat.TIMESTAMPED
+    engine: Literal["txn_rocksDB"] = "txn_rocksDB"
+    expectations: Name | None = Field(default=None, description="suite in expectations/suites, without .json")
+
+
+class ApplicationDefinition(_Definition):
+    """A stream application: its topics, its processor and its stores.
+
+    `name` is Kafka Streams' `application.id`: consumer group, prefix of changelog topics and of `transactional.id`.
+    """
+
+    schema_version: Literal[1] = 1
+    name: Name
+    input_topic: Name
+    output_topics: tuple[Name, ...] = ()
+    processor: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", description="module:attribute")
+    stores: tuple[StoreDefinition, ...] = Field(min_length=1)
+    commit_interval_ms: int = Field(default=1_000, ge=10, le=600_000)
+    uncommitted_max_bytes: int = Field(
+        default=64 * 1024 * 1024, ge=1024, description="staged bytes per task at which a commit is made early"
+    )
+
+    @model_validator(mode="after")
+    def _stores_are_distinct(self) -> ApplicationDefinition:
+        names = [store.name for store in self.stores]
+        if len(set(names)) != len(names):
+            raise ValueError(f"store names must be distinct, found {names}")
+        return self
+
+    def store(self, name: str) -> StoreDefinition:
+        """Return the store called `name`.
+
+        Raises
+        ------
+        UnknownStoreError
+            If the application has no such store.
+        """
+        for store in self.stores:
+            if store.name == name:
+                return store
+        known = ", ".join(store.name for store in self.stores)
+        raise UnknownStoreError(f"application {self.name} has no store {name!r}; its stores are: {known}")
+
+
+class StorePartition(NamedTuple):
+    """One store of one task: the unit that is verified, restored and validated."""
+
+    application: str
+    store: str
+    task: TaskId
+
+    @property
+    def changelog(self) -> TopicPartition:
+        """Partition of the changelog topic, Kafka Streams' name."""
+        return TopicPartition(changelog_topic(self.application, self.store), self.task.partition)
+
+    def __str__(self) -> str:
+        return f"{self.application}/{self.store}/{self.task}"
+
+
+def changelog_topic(application: str, store: str) -> str:
+    """Name of a store's changelog topic: `<application.id>-<store>-changelog`."""
+    return f"{application}-{store}-changelog"
+
+
+def transactional_id(application: str, task: TaskId) -> str:
+    """`transactional.id` of a task: one for all attempts, so that a later one fences an earlier one."""
+    return f"{application}-{task}"

@@ -30,7 +30,7 @@ Name = Annotated[str, AfterValidator(check_name)]
 
 
 class TopicPartition(NamedTuple):
-    """A topic's partition; as text `<topic>-<partition>`, which is also its key in a store's `offsets` column family."""
+    """A topic's partition; as text `<topic>-<partition>`, also its key in a store's `offsets` column family."""
 
     topic: str
     partition: int

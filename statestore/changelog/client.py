@@ -1,0 +1,71 @@
+"""What all Kafka clients of the library share: configuration, and errors in our own words."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from statestore.errors import (
+    FencedError,
+    KafkaUnavailableError,
+    RetryError,
+    StateStoreError,
+    TopicMismatchError,
+)
+
+_UNAVAILABLE = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+    }
+)
+_FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+_UNKNOWN_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+
+
+def client_config(bootstrap_servers: str, **overrides: Any) -> dict[str, Any]:
+    """Return the configuration that every client starts from.
+
+    librdkafka's own connection messages go to its log only at level error: a deadline of ours reports an outage.
+    """
+    return {
+        "bootstrap.servers": bootstrap_servers,
+        "client.id": f"statestore-{os.getpid()}",
+        "log_level": 2,
+        "socket.keepalive.enable": True,
+        **overrides,
+    }
+
+
+def translate(error: KafkaException | KafkaError, doing: str) -> StateStoreError:
+    """Say what failed in the library's terms."""
+    cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
+    code = cause.code()
+    text = f"{doing}: {cause.str()} ({cause.name()})"
+    if code in _FENCED:
+        return FencedError(f"{text}; a later attempt of this task has taken over")
+    if code in _UNKNOWN_TOPIC:
+        return TopicMismatchError(f"{text}; create the topic, or correct its name in the definition")
+    if code in _UNAVAILABLE:
+        return KafkaUnavailableError(
+            f"{text}; check that the brokers are up and that access is granted, then run again"
+        )
+    if cause.retriable():
+        return RetryError(text)
+    return StateStoreError(text)

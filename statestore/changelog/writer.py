@@ -1,0 +1,200 @@
+"""The transactional producer of a task: changelog records, outputs and input offsets, all or nothing.
+
+Errors tell what is known of the transaction. Before the commit is sent everything can be aborted. When the answer to
+a commit does not come, the outcome is unknown: it is never guessed, the next `init_transactions` settles it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from statestore.changelog.client import client_config, translate
+from statestore.errors import CommitOutcomeUnknownError, FencedError, KafkaUnavailableError
+from statestore.model import TopicPartition
+
+
+class TransactionalWriter:
+    """A producer with one open transaction at a time.
+
+    Parameters
+    ----------
+    bootstrap_servers
+        Kafka brokers.
+    transactional_id
+        The same for every attempt of a task; `init` fences earlier holders.
+    timeout_s
+        Deadline of each call that waits for Kafka.
+    """
+
+    def __init__(self, bootstrap_servers: str, transactional_id: str, timeout_s: float = 30.0) -> None:
+        self._id = transactional_id
+        self._timeout_s = timeout_s
+        self._delivered: dict[TopicPartition, int] = {}
+        self._failed: Exception | None = None
+        self._open = False
+        self._producer = Producer(
+            client_config(
+                bootstrap_servers,
+                **{
+                    "transactional.id": transactional_id,
+                    "partitioner": "murmur2_random",  # Kafka's own; librdkafka's default would place keys elsewhere
+                    "linger.ms": 20,
+                    "queue.buffering.max.messages": 500_000,
+                    "compression.type": "lz4",
+                },
+            )
+        )
+
+    def init(self) -> None:
+        """Fence earlier producers of this id and settle their open transactions.
+
+        Raises
+        ------
+        KafkaUnavailableError
+            If Kafka does not answer in time.
+        """
+        self._call(self._producer.init_transactions, f"starting transactions as {self._id}")
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._delivered = {}
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            raise translate(error, f"beginning a transaction of {self._id}") from error
+        self._open = True
+
+    def produce(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        partition: int | None = None,
+        headers: list[tuple[str, bytes]] | None = None,
+    ) -> None:
+        """Add a record to the transaction; without a partition Kafka's partitioner chooses by the key.
+
+        Parameters
+        ----------
+        timestamp
+            Record timestamp, ms.
+        """
+        more: dict[str, Any] = {} if partition is None else {"partition": partition}
+        if headers:
+            more["headers"] = headers
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                self._producer.produce(
+                    topic, value=value, key=key, timestamp=timestamp, on_delivery=self._on_delivery, **more
+                )
+            except BufferError as error:  # the queue is full: let deliveries drain it
+                if time.monotonic() > deadline:
+                    raise KafkaUnavailableError(f"{topic}: no record was taken for {self._timeout_s:g} s") from error
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                raise translate(error, f"producing to {topic}") from error
+            else:
+                return
+
+    def poll(self) -> None:
+        """Serve deliveries; call now and then while producing."""
+        self._producer.poll(0)
+        if self._failed is not None:
+            raise self._failed
+
+    def flush(self) -> dict[TopicPartition, int]:
+        """Wait until every record is acknowledged; return each partition's last offset in this transaction."""
+        left = self._producer.flush(self._timeout_s)
+        if self._failed is not None:
+            raise self._failed
+        if left:
+            raise KafkaUnavailableError(f"{left} records of {self._id} were not acknowledged in {self._timeout_s:g} s")
+        return dict(self._delivered)
+
+    def send_offsets(self, group: str, next_offsets: Mapping[TopicPartition, int], metadata: Any) -> None:
+        """Add the group's next input offsets to the transaction.
+
+        Parameters
+        ----------
+        metadata
+            The consumer's group metadata.
+        """
+        offsets = [KafkaTopicPartition(*partition, offset) for partition, offset in next_offsets.items()]
+        self._call(
+            lambda timeout: self._producer.send_offsets_to_transaction(offsets, metadata, timeout),
+            f"committing input offsets of {group}",
+        )
+
+    def commit(self) -> None:
+        """Commit the transaction.
+
+        Raises
+        ------
+        FencedError
+            If a later attempt took over; the transaction was aborted by it.
+        CommitOutcomeUnknownError
+            If no answer came in time.
+        """
+        doing = f"committing a transaction of {self._id}"
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                self._producer.commit_transaction(max(left, 0.1))
+            except KafkaException as error:
+                cause = error.args[0]
+                if cause.retriable() and left > 0:
+                    continue
+                known = translate(error, doing)
+                if isinstance(known, FencedError) or cause.txn_requires_abort():
+                    raise known from error
+                self._open = False  # no abort: it could contradict a commit that did happen
+                raise CommitOutcomeUnknownError(
+                    f"{doing}: no answer in {self._timeout_s:g} s ({cause.str()}); run again, "
+                    "which settles the outcome from the log"
+                ) from error
+            else:
+                self._open = False
+                return
+
+    def abort(self) -> None:
+        """Abort the open transaction, if there is one; a failure to abort is left to the next `init`."""
+        if not self._open:
+            return
+        self._open = False
+        self._failed = None
+        try:
+            self._producer.purge()
+            self._producer.abort_transaction(self._timeout_s)
+        except KafkaException:
+            # Fenced, or Kafka is gone: the transaction ends by the successor's init or by its timeout.
+            return
+
+    def _on_delivery(self, error: Any, message: Message) -> None:
+        if error is not None:
+            if self._failed is None:
+                self._failed = translate(error, f"producing to {message.topic()}")
+            return
+        partition = TopicPartition(message.topic(), message.partition())
+        if message.offset() > self._delivered.get(partition, -1):
+            self._delivered[partition] = message.offset()
+
+    def _call(self, request: Any, doing: str) -> None:
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                request(max(left, 0.1))
+            except KafkaException as error:
+                if error.args[0].retriable() and left > 0:
+                    continue
+                raise translate(error, doing) from error
+            else:
+                return

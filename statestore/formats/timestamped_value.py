@@ -1,0 +1,49 @@
+"""Value of the timestamped format (KIP-258).
+
+0        8
++--------+-----------------+
+| int64  | plain value ... |      big-endian, milliseconds; -1 = timestamp unknown
++--------+-----------------+
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from statestore.errors import StoreCorruptedError
+
+#: Surrogate timestamp of a value that was written without one (KIP-258).
+UNKNOWN_TIMESTAMP = -1
+
+TIMESTAMP_BYTES = 8
+_TIMESTAMP = Struct(">q")
+pack_timestamp = _TIMESTAMP.pack
+
+
+class ValueAndTimestamp(NamedTuple):
+    """A value and the timestamp (ms) of the record that wrote it."""
+
+    value: bytes
+    timestamp: int
+
+
+def encode(value: bytes, timestamp: int) -> bytes:
+    """Put the timestamp (ms) in front of the plain value."""
+    return pack_timestamp(timestamp) + value
+
+
+def decode(raw: bytes) -> ValueAndTimestamp:
+    """Split a stored value.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If there is no room for a timestamp.
+    """
+    if len(raw) < TIMESTAMP_BYTES:
+        raise StoreCorruptedError(
+            f"a timestamped value has at least {TIMESTAMP_BYTES} bytes, found {len(raw)}: "
+            "the store was written in another format, or damaged"
+        )
+    return ValueAndTimestamp(raw[TIMESTAMP_BYTES:], _TIMESTAMP.unpack_from(raw)[0])

@@ -1,0 +1,70 @@
+"""Where everything lies below `state.dir`.
+
+    <state.dir>/<application.id>/<task id>/rocksdb/<store>/      Kafka Streams' own layout; nothing of ours in it
+    <state.dir>/.statestore/<application.id>/<task id>/...       ours: lock, records, staging, quarantine, journals
+
+Both are on one file system, so that a rename between them is atomic.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from statestore.formats import checkpoint_file
+from statestore.model import StorePartition, TaskId
+
+OWN_DIRECTORY = ".statestore"
+
+
+class TaskPaths(NamedTuple):
+    """Paths of one task. The parts come from checked names only (model.py)."""
+
+    state_dir: Path
+    application: str
+    task: TaskId
+
+    @property
+    def application_dir(self) -> Path:
+        """Kafka Streams' directory of the application."""
+        return self.state_dir / self.application
+
+    @property
+    def task_dir(self) -> Path:
+        """Kafka Streams' directory of the task."""
+        return self.application_dir / str(self.task)
+
+    @property
+    def checkpoint(self) -> Path:
+        """The legacy offsets file."""
+        return self.task_dir / checkpoint_file.FILE_NAME
+
+    @property
+    def own_dir(self) -> Path:
+        """Our directory for the task."""
+        return self.state_dir / OWN_DIRECTORY / self.application / str(self.task)
+
+    def store(self, name: str) -> Path:
+        """Directory of a key-value store's database."""
+        return self.task_dir / "rocksdb" / name
+
+    def staging(self, store: str) -> Path:
+        """Where a replacement of the store is built."""
+        return self.own_dir / "staging" / store
+
+    def quarantine(self, store: str, label: str) -> Path:
+        """Where the replaced store goes."""
+        return self.own_dir / "quarantine" / store / label
+
+    def journal(self, store: str) -> Path:
+        """Journal of a swap that has begun."""
+        return self.own_dir / f"swap-{store}.json"
+
+    def record(self, store: str) -> Path:
+        """What we know of the store beyond its own contents."""
+        return self.own_dir / f"store-{store}.json"
+
+
+def paths_of(state_dir: Path, store_partition: StorePartition) -> TaskPaths:
+    """Return the paths of a store partition's task."""
+    return TaskPaths(state_dir, store_partition.application, store_partition.task)

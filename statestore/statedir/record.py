@@ -1,0 +1,40 @@
+"""What we keep about a store outside of it: which topic its offsets speak of, and when it was last whole."""
+
+from __future__ import annotations
+
+import time
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from statestore.statedir.files import write_durably
+from statestore.statedir.paths import TaskPaths
+
+
+class StoreRecord(BaseModel):
+    """One store partition's record.
+
+    `topic_id` tells a recreated changelog from the one that the store's offsets belong to. `caught_up_ms` is a wall
+    clock time at which the store on disk had all of its changelog; while it is younger than the changelog's
+    `delete.retention.ms`, no tombstone that the store has not seen can be gone from the log.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    schema_version: int = 1
+    topic_id: str
+    transactional: bool = True
+    caught_up_ms: int
+
+
+def read_record(paths: TaskPaths, store: str) -> StoreRecord | None:
+    """Return the record, or None where there is none that can be read."""
+    try:
+        return StoreRecord.model_validate_json(paths.record(store).read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return None
+
+
+def write_record(paths: TaskPaths, store: str, topic_id: str) -> None:
+    """Record that the store on disk has all of this changelog now."""
+    record = StoreRecord(topic_id=topic_id, caught_up_ms=int(time.time() * 1000))
+    write_durably(paths.record(store), record.model_dump_json())

@@ -1,0 +1,67 @@
+"""Replacing a live store by a staged one: two renames and a journal.
+
+    1  write the journal                     live = old
+    2  rename live -> quarantine             live is absent
+    3  rename staged -> live                 live = new
+    4  remove the journal
+
+Whoever takes the task's lock next finishes what was begun: before 2 the swap is forgotten, from 2 on it is completed.
+Call everything here under the task's lock.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from statestore.statedir.files import remove_durably, rename_durably, write_durably
+from statestore.statedir.paths import TaskPaths
+
+
+class _Journal(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    store: str
+    staged: Path
+    live: Path
+    quarantine: Path | None
+
+
+def swap(paths: TaskPaths, store: str, staged: Path, label: str) -> Path | None:
+    """Put the staged store in the place of the live one.
+
+    The checkpoint file goes first: Kafka Streams would copy its offsets over those of the new store.
+
+    Returns
+    -------
+    Path or None
+        Where the old store is now; None if there was none.
+    """
+    live = paths.store(store)
+    quarantine = paths.quarantine(store, label) if live.exists() else None
+    remove_durably(paths.checkpoint)
+    journal = _Journal(store=store, staged=staged, live=live, quarantine=quarantine)
+    write_durably(paths.journal(store), journal.model_dump_json())
+    _finish(journal)
+    remove_durably(paths.journal(store))
+    return quarantine
+
+
+def finish_swaps(paths: TaskPaths) -> list[str]:
+    """Complete or forget swaps that a former holder of the lock has left; return the stores concerned."""
+    stores = []
+    for path in sorted(paths.own_dir.glob("swap-*.json")):
+        journal = _Journal.model_validate_json(path.read_bytes())
+        begun = not journal.live.exists() and journal.staged.exists()
+        if begun:
+            _finish(journal)
+        remove_durably(path)
+        stores.append(journal.store)
+    return stores
+
+
+def _finish(journal: _Journal) -> None:
+    if journal.live.exists() and journal.quarantine is not None:
+        rename_durably(journal.live, journal.quarantine)
+    rename_durably(journal.staged, journal.live)

@@ -1,0 +1,288 @@
+"""RocksDB as the stores use it: column families, WAL off, atomic flush, offsets beside the data.
+
+One instance owns one open database. Everything is raw bytes (`raw_mode`), so nothing stored is ever unpickled. Reads
+go through `get` and `iter` + `status`, which raise on a bad checksum; rocksdict's `items`, `keys` and `values` do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rocksdict import (
+    AccessType,
+    Checkpoint,
+    IngestExternalFileOptions,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteOptions,
+)
+
+from statestore.errors import InvalidStateError, LockedError, StoreCorruptedError, UnknownFormatError
+from statestore.formats import offsets as offsets_format
+from statestore.formats import position as position_format
+from statestore.model import TopicPartition
+
+DEFAULT_COLUMN_FAMILY = "default"
+_LOG_FILE_BYTES = 1 << 20
+
+
+def options() -> Options:
+    """Options of a database and of each of its column families; made anew for each opening.
+
+    Shared options would share the block cache, and a cached block hides damage on disk.
+    """
+    result = Options(raw_mode=True)
+    result.create_if_missing(True)
+    result.create_missing_column_families(True)
+    result.set_atomic_flush(True)
+    result.set_paranoid_checks(True)
+    result.set_max_log_file_size(_LOG_FILE_BYTES)
+    result.set_keep_log_file_num(2)
+    return result
+
+
+def exists(directory: Path) -> bool:
+    """True if there is a database, whole or not."""
+    return (directory / "CURRENT").exists()
+
+
+def column_families(directory: Path) -> list[str]:
+    """Names of the column families of a closed database.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If the MANIFEST cannot be read.
+    """
+    try:
+        return list(Rdict.list_cf(str(directory)))
+    except Exception as error:  # rocksdict raises bare Exception for every status of RocksDB
+        raise translate(error, directory) from error
+
+
+def translate(error: Exception, directory: Path) -> Exception:
+    """Turn rocksdict's exception into ours.
+
+    rocksdict raises plain `Exception` whose text begins with RocksDB's status code; there is nothing else to go by.
+    """
+    text = str(error)
+    if "/LOCK:" in text or "lock hold by" in text:
+        return LockedError(f"{directory} is open in another process: {text}")
+    if "Permission denied" in text or "Read-only file system" in text or "No space left" in text:
+        return OSError(f"{directory}: {text}")
+    if text.startswith(("Corruption", "IO error", "Invalid argument", "Not found", "NotFound")):
+        return StoreCorruptedError(f"RocksDB cannot read {directory}: {text}; restore it from its changelog")
+    return error
+
+
+class RocksDB:
+    """An open database with the given data column families and the `offsets` one.
+
+    Parameters
+    ----------
+    directory
+        The database's own directory.
+    data_column_families
+        Data column families of the store's format.
+    read_only
+        Open without taking RocksDB's lock and without writing data.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If RocksDB cannot open it, or if it is to be read and is not there.
+    UnknownFormatError
+        If it has a column family besides those named.
+    LockedError
+        If another process has it open.
+    """
+
+    def __init__(self, directory: Path, data_column_families: Sequence[str], *, read_only: bool = False) -> None:
+        self.directory = directory
+        self._db: Rdict | None = None
+        self._handles: dict[str, Any] = {}
+        self._families: dict[str, Rdict] = {}
+        names = [*dict.fromkeys([DEFAULT_COLUMN_FAMILY, *data_column_families]), offsets_format.COLUMN_FAMILY]
+        if exists(directory):
+            found = column_families(directory)
+            unknown = sorted(set(found) - set(names))
+            if unknown:
+                raise UnknownFormatError(
+                    f"{directory} has the column families {unknown}, this store's format has {names}: "
+                    "it was written by another version or as another kind of store, and is left alone"
+                )
+            if read_only:  # a read-only database cannot create the missing ones
+                names = [name for name in names if name in found]
+        elif read_only or (directory.exists() and any(directory.glob("*.sst"))):
+            raise StoreCorruptedError(f"{directory} has no CURRENT file; restore it from its changelog")
+        else:
+            directory.mkdir(parents=True, exist_ok=True)
+        access = AccessType.read_only(False) if read_only else AccessType.read_write()
+        try:
+            self._db = Rdict(
+                str(directory),
+                options=options(),
+                column_families={name: options() for name in names},
+                access_type=access,
+            )
+            for name in names:
+                self._families[name] = self._db.get_column_family(name)
+                self._handles[name] = self._db.get_column_family_handle(name)
+        except Exception as error:  # see translate
+            self.close()
+            raise translate(error, directory) from error
+        self._write_options = WriteOptions()
+        self._write_options.disable_wal = True
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def has(self, family: str) -> bool:
+        """True if the column family exists."""
+        return family in self._families
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """Read one value; a bad checksum raises StoreCorruptedError."""
+        try:
+            value: bytes | None = self._family(family).get(key)
+        except Exception as error:  # see translate
+            raise translate(error, self.directory) from error
+        return value
+
+    def scan(
+        self, family: str, start: bytes | None = None, stop: bytes | None = None, *, fill_cache: bool = True
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Rows with `start <= key < stop` in key order, as of the call; a bad checksum raises StoreCorruptedError."""
+        read_options = ReadOptions()
+        read_options.fill_cache(fill_cache)
+        if stop is not None:
+            read_options.set_iterate_upper_bound(stop)
+        try:
+            rows = self._family(family).iter(read_options)
+            if start is None:
+                rows.seek_to_first()
+            else:
+                rows.seek(start)
+        except Exception as error:  # see translate
+            raise translate(error, self.directory) from error
+        return self._walk(rows)
+
+    def _walk(self, rows: Any) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            while rows.valid():
+                yield rows.key(), rows.value()
+                rows.next()
+            rows.status()
+        except Exception as error:  # see translate
+            raise translate(error, self.directory) from error
+
+    def committed_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Offset of the last changelog record in the store; None if none was ever committed (KIP-1035)."""
+        key = offsets_format.offset_key(topic_partition)
+        raw = self._offsets_get(key)
+        if raw is None:
+            return None
+        return offsets_format.decode_int64(raw, f"{self.directory}: offset of {topic_partition}")
+
+    def status(self) -> int | None:
+        """`STATUS_OPEN` or `STATUS_CLOSED`; None in a store from before KIP-1035."""
+        raw = self._offsets_get(offsets_format.STATUS_KEY)
+        return None if raw is None else offsets_format.decode_int64(raw, f"{self.directory}: status")
+
+    def position(self) -> dict[TopicPartition, int]:
+        """Input offsets up to which the store was written; empty if unknown."""
+        raw = self._offsets_get(offsets_format.POSITION_KEY)
+        return {} if raw is None else position_format.decode(raw)
+
+    def _offsets_get(self, key: bytes) -> bytes | None:
+        if not self.has(offsets_format.COLUMN_FAMILY):
+            return None
+        return self.get(offsets_format.COLUMN_FAMILY, key)
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        changes: Mapping[str, Mapping[bytes, bytes | None]],
+        offsets: Mapping[TopicPartition, int] | None = None,
+        position: Mapping[TopicPartition, int] | None = None,
+        status: int | None = None,
+    ) -> None:
+        """Apply changes (None deletes), offsets, position and status in one atomic write.
+
+        The write is in the memtables when the call returns; after a crash the database is at this or an earlier
+        write, whole, because the column families are flushed atomically.
+        """
+        batch = WriteBatch(raw_mode=True)
+        for family, rows in changes.items():
+            handle = self._handles[family]
+            for key, value in rows.items():
+                if value is None:
+                    batch.delete(key, handle)
+                else:
+                    batch.put(key, value, handle)
+        handle = self._handles[offsets_format.COLUMN_FAMILY]
+        for topic_partition, offset in (offsets or {}).items():
+            batch.put(offsets_format.offset_key(topic_partition), offsets_format.encode_int64(offset), handle)
+        if position:
+            batch.put(offsets_format.POSITION_KEY, position_format.encode(position), handle)
+        if status is not None:
+            batch.put(offsets_format.STATUS_KEY, offsets_format.encode_int64(status), handle)
+        try:
+            self._open().write(batch, self._write_options)
+        except Exception as error:  # see translate
+            raise translate(error, self.directory) from error
+
+    def ingest(self, family: str, sst_files: Sequence[Path]) -> None:
+        """Take over SST files by moving them; of several, a later one wins."""
+        ingest_options = IngestExternalFileOptions()
+        ingest_options.set_move_files(True)
+        try:
+            for sst_file in sst_files:
+                self._family(family).ingest_external_file([str(sst_file)], ingest_options)
+        except Exception as error:  # see translate
+            raise translate(error, self.directory) from error
+
+    def flush(self) -> None:
+        """Write the memtables of all column families to disk, atomically, and wait for it."""
+        try:
+            self._open().flush(True)
+        except Exception as error:  # see translate
+            raise translate(error, self.directory) from error
+
+    def checkpoint(self, directory: Path) -> None:
+        """Make a RocksDB checkpoint: a hard-linked copy on the same file system, as of now."""
+        self.flush()
+        try:
+            Checkpoint(self._open()).create_checkpoint(str(directory))
+        except Exception as error:  # see translate
+            raise translate(error, self.directory) from error
+
+    # -- closing --------------------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """True after close."""
+        return self._db is None
+
+    def close(self) -> None:
+        """Release the database and RocksDB's LOCK. Handles of column families must go first."""
+        self._handles.clear()
+        for family in self._families.values():
+            family.close()
+        self._families.clear()
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def _open(self) -> Rdict:
+        if self._db is None:
+            raise InvalidStateError(f"the store in {self.directory} is closed")
+        return self._db
+
+    def _family(self, name: str) -> Rdict:
+        self._open()
+        return self._families[name]

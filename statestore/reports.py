@@ -150,7 +150,9 @@ class ValidateRow(StorePartitionRow):
         return self.verdict == "passed"
 
 
-class _Report(BaseModel):
+class JobReport(BaseModel):
+    """What the reports of all jobs have in common; `rows` is one row per task or store partition."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     schema_version: Literal[1] = 1
@@ -165,28 +167,28 @@ class _Report(BaseModel):
         return (self.finished_ms - self.started_ms) / 1000
 
 
-class ProcessReport(_Report):
+class ProcessReport(JobReport):
     """Report of a `process` run, one row per task."""
 
     job: Literal["process"] = "process"
     rows: tuple[ProcessRow, ...]
 
 
-class VerifyReport(_Report):
+class VerifyReport(JobReport):
     """Report of a `verify` run, one row per store partition."""
 
     job: Literal["verify"] = "verify"
     rows: tuple[VerifyRow, ...]
 
 
-class RestoreReport(_Report):
+class RestoreReport(JobReport):
     """Report of a `restore` run, one row per store partition asked for."""
 
     job: Literal["restore"] = "restore"
     rows: tuple[RestoreRow, ...]
 
 
-class ValidateReport(_Report):
+class ValidateReport(JobReport):
     """Report of a `validate` run, one row per store partition asked for."""
 
     job: Literal["validate"] = "validate"
@@ -198,7 +200,7 @@ Report = Annotated[ProcessReport | VerifyReport | RestoreReport | ValidateReport
 R = TypeVar("R", ProcessReport, VerifyReport, RestoreReport, ValidateReport)
 
 
-def write_report(path: Path, report: _Report) -> None:
+def write_report(path: Path, report: JobReport) -> None:
     """Write the report so that a reader finds all of it or nothing, also after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid4().hex}")

@@ -6,6 +6,8 @@ Messages name what was expected, what was found, and the next step.
 
 from __future__ import annotations
 
+import errno
+
 
 class StateStoreError(Exception):
     """Root of every error that the library raises on purpose."""
@@ -68,6 +70,10 @@ class ChangelogReplacedError(RebuildError):
     """The changelog topic was deleted and created again under the same name."""
 
 
+class StoreStaleError(RebuildError):
+    """The store is so far behind that its changelog may have lost deletes that it has not seen."""
+
+
 # -- fix the input ------------------------------------------------------------------------------------------------
 
 
@@ -101,12 +107,20 @@ class InvalidStateError(InputError):
     """A call that the object's state does not allow, for example a commit on a closed store."""
 
 
+class InputOffsetError(InputError):
+    """The consumer group's input offset is missing, or the input no longer has it, while the store has state."""
+
+
 class ProcessingError(InputError):
     """The application's own code failed on a record."""
 
 
 class DiskSpaceError(InputError):
     """Too little disk is free for what was asked."""
+
+
+class StoreAccessError(InputError):
+    """The operating system refuses access to the state directory. Never taken for damage."""
 
 
 # -- give up ------------------------------------------------------------------------------------------------------
@@ -120,3 +134,10 @@ class GiveUpError(StateStoreError):
 
 class FencedError(GiveUpError):
     """A later producer took over this task's `transactional.id`."""
+
+
+def of_os_error(error: OSError) -> StateStoreError:
+    """Say in the library's terms what the operating system refused."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskSpaceError(f"no space is left on the device: {error}; free some, then run again")
+    return StoreAccessError(f"{error}; check owner, permissions and the mount of the state directory")

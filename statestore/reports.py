@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from statestore.errors import InputError
+from statestore.errors import InputError, RetryError, StateStoreError
 
 
 class Status(StrEnum):
@@ -56,6 +56,11 @@ class Failure(_Row):
     kind: str
     message: str
     retriable: bool = False
+
+    @classmethod
+    def of(cls, error: StateStoreError) -> Failure:
+        """Describe an error of the library."""
+        return cls(kind=error.kind, message=str(error), retriable=isinstance(error, RetryError))
 
 
 class StorePartitionRow(_Row):

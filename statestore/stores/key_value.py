@@ -112,6 +112,10 @@ class KeyValueStore(Generic[V]):
         merged = {**self._database.position(), **position} if position else {}
         self._rows.commit(offsets, merged)
 
+    def flush(self) -> None:
+        """Wait until all that was committed is on disk. A commit does not do so (KIP-1035)."""
+        self._database.flush()
+
     def rollback(self) -> None:
         """Discard what is staged."""
         self._rows.rollback()

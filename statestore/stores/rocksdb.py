@@ -21,7 +21,14 @@ from rocksdict import (
     WriteOptions,
 )
 
-from statestore.errors import InvalidStateError, LockedError, StoreCorruptedError, UnknownFormatError
+from statestore.errors import (
+    DiskSpaceError,
+    InvalidStateError,
+    LockedError,
+    StoreAccessError,
+    StoreCorruptedError,
+    UnknownFormatError,
+)
 from statestore.formats import offsets as offsets_format
 from statestore.formats import position as position_format
 from statestore.model import TopicPartition
@@ -72,8 +79,10 @@ def translate(error: Exception, directory: Path) -> Exception:
     text = str(error)
     if "/LOCK:" in text or "lock hold by" in text:
         return LockedError(f"{directory} is open in another process: {text}")
-    if "Permission denied" in text or "Read-only file system" in text or "No space left" in text:
-        return OSError(f"{directory}: {text}")
+    if "No space left" in text:
+        return DiskSpaceError(f"{directory}: {text}; free some space, then run again")
+    if "Permission denied" in text or "Read-only file system" in text:
+        return StoreAccessError(f"{directory}: {text}; check owner, permissions and mount")
     if text.startswith(("Corruption", "IO error", "Invalid argument", "Not found", "NotFound")):
         return StoreCorruptedError(f"RocksDB cannot read {directory}: {text}; restore it from its changelog")
     return error

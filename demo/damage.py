@@ -1,0 +1,35 @@
+"""Three ways in which stores get lost, done on purpose. Each is called under the task's lock, with no store open."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from statestore.formats.offsets import STATUS_CLOSED
+from statestore.model import StoreFormat, TopicPartition
+from statestore.stores.accessor import DATA_COLUMN_FAMILIES
+from statestore.stores.rocksdb import RocksDB
+
+
+def delete_directory(store: Path) -> None:
+    """Lose the store, as with a lost disk."""
+    shutil.rmtree(store)
+
+
+def flip_bit(store: Path) -> Path:
+    """Flip one bit in a data block of the largest SST file, as a failing disk does; return the file."""
+    largest = max(store.glob("*.sst"), key=lambda file: file.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 4] ^= 1  # data blocks come first in the file
+    largest.write_bytes(content)
+    return largest
+
+
+def move_beyond(store: Path, changelog: TopicPartition, offset: int) -> None:
+    """Claim an offset that the changelog does not have, as after the loss of a broker's log tail."""
+    database = RocksDB(store, DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED])
+    try:
+        database.write({}, {changelog: offset}, status=STATUS_CLOSED)
+        database.flush()
+    finally:
+        database.close()

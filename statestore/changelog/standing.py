@@ -1,0 +1,94 @@
+"""Where a store stands against its changelog, from offsets alone. Pure: no Kafka, no RocksDB.
+
+Processing, verification and restore decide with the same function.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from statestore.changelog.topics import LogRange
+from statestore.reports import Action, Status
+
+
+class Standing(NamedTuple):
+    """A status with what follows from it. `Status.LAGGING` means only that records may be left to read."""
+
+    status: Status
+    action: Action
+    detail: str
+
+
+def standing(
+    committed: int | None,
+    log: LogRange,
+    *,
+    empty: bool,
+    topic_id: str,
+    recorded_topic_id: str | None,
+    caught_up_ms: int | None,
+    delete_retention_ms: int,
+    now_ms: int,
+) -> Standing:
+    """Judge a store by its committed offset.
+
+    Parameters
+    ----------
+    committed
+        Offset of the last changelog record in the store; None if unknown.
+    log
+        The changelog partition's offsets.
+    empty
+        The store has no rows.
+    topic_id, recorded_topic_id
+        The changelog's id now, and the one that the store's offset belongs to (None if not recorded).
+    caught_up_ms
+        When the store on disk last had all of its changelog; None if not recorded.
+    delete_retention_ms
+        For how long the changelog keeps tombstones after they could be compacted away.
+
+    Returns
+    -------
+    Standing
+        OK if the log has nothing beyond the committed offset; LAGGING if it may have, with the way to catch up.
+
+    Notes
+    -----
+    AHEAD is measured against the high watermark: the last stable offset of an open transaction lies before records
+    that an at-least-once store may rightly have (conformance R7).
+    """
+    if recorded_topic_id is not None and recorded_topic_id != topic_id:
+        return Standing(
+            Status.REPLACED,
+            Action.FULL,
+            f"the changelog has topic id {topic_id}, the store belongs to {recorded_topic_id}: the topic was recreated",
+        )
+    if committed is None:
+        if log.start >= log.last_stable and empty:
+            return Standing(Status.OK, Action.NONE, "nothing logged yet")
+        if empty:
+            return Standing(Status.LAGGING, Action.TAIL, "nothing of the changelog is in the store yet")
+        return Standing(Status.LAGGING, Action.FULL, "the store has rows, but how far it is was never committed")
+    if committed >= log.high_watermark:
+        return Standing(
+            Status.AHEAD,
+            Action.FULL,
+            f"committed offset {committed} is at or beyond the log's end {log.high_watermark}",
+        )
+    if committed + 1 < log.start:
+        return Standing(
+            Status.TRUNCATED,
+            Action.FULL,
+            f"offsets {committed + 1} to {log.start - 1} are gone from the log: what they held may be lost",
+        )
+    if committed + 1 >= log.last_stable:
+        return Standing(Status.OK, Action.NONE, "")
+    if caught_up_ms is None or now_ms - caught_up_ms >= delete_retention_ms:
+        since = "never" if caught_up_ms is None else f"{(now_ms - caught_up_ms) // 1000} s ago"
+        return Standing(
+            Status.LAGGING,
+            Action.FULL,
+            f"the store was last known whole {since}, tombstones are kept for {delete_retention_ms // 1000} s: "
+            "deletes may be gone from the log, so replaying its tail could bring deleted keys back",
+        )
+    return Standing(Status.LAGGING, Action.TAIL, f"offsets {committed + 1} to {log.last_stable - 1} are to be read")

@@ -1,0 +1,125 @@
+"""Verifying one store partition: can it be read, and does it have all of its changelog?
+
+Run under the task's lock, so that neither the store nor its log moves meanwhile. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+import time
+
+from statestore.changelog.reader import LogReader
+from statestore.changelog.standing import standing
+from statestore.changelog.topics import LogRange, Topics
+from statestore.errors import LockedError, StoreCorruptedError, UnknownFormatError, of_os_error
+from statestore.reports import Action, Status, VerifyRow
+from statestore.statedir.lock import locked
+from statestore.statedir.record import read_record
+from statestore.statedir.swap import finish_swaps
+from statestore.stores.key_value import AnyKeyValueStore, open_key_value_store
+from statestore.tasks.spec import StorePartitionSpec
+
+
+def verify(spec: StorePartitionSpec) -> VerifyRow:
+    """Lock the task and check the store partition.
+
+    Raises
+    ------
+    KafkaUnavailableError
+        If Kafka cannot be asked: that says nothing about the store.
+    """
+    try:
+        with locked(spec.paths, spec.lock_wait_s):
+            finish_swaps(spec.paths)
+            return check(spec)
+    except LockedError as error:
+        return _row(spec, Status.LOCKED, Action.LATER, str(error))
+    except OSError as error:
+        raise of_os_error(error) from error
+
+
+def check(spec: StorePartitionSpec) -> VerifyRow:
+    """Check the store partition; the caller holds the task's lock.
+
+    The store is read in full, which finds every data block that fails its checksum.
+    """
+    started = time.monotonic()
+    row = _check(spec)
+    topic_id = spec.changelog.topic_id if spec.changelog else None
+    return row.model_copy(update={"seconds": round(time.monotonic() - started, 3), "topic_id": topic_id})
+
+
+def _check(spec: StorePartitionSpec) -> VerifyRow:
+    if spec.changelog is None:
+        if not spec.live.exists():
+            return _row(spec, Status.EMPTY, Action.NONE, "neither the store nor its changelog topic exists yet")
+        detail = f"changelog topic {spec.partition.topic} does not exist: there is nothing to rebuild the store from"
+        return _row(spec, Status.REPLACED, Action.BY_HAND, detail)
+    topics = Topics(spec.bootstrap_servers, spec.kafka_timeout_s)
+    if not spec.live.exists():
+        log = topics.log_ranges([spec.partition])[spec.partition]
+        if _first_record(spec, log.start, log) is None:
+            return _row(spec, Status.EMPTY, Action.NONE, "nothing logged yet", log)
+        return _row(spec, Status.MISSING, Action.FULL, f"{spec.live} does not exist", log)
+    try:
+        store = open_key_value_store(spec.store, spec.live, read_only=True)
+    except UnknownFormatError as error:
+        return _row(spec, Status.UNKNOWN_FORMAT, Action.BY_HAND, str(error))
+    except StoreCorruptedError as error:
+        return _row(spec, Status.CORRUPT, Action.FULL, str(error))
+    try:
+        keys = sum(1 for _ in store.range())
+        return _check_offsets(spec, store, keys, topics.log_ranges([spec.partition])[spec.partition])
+    except StoreCorruptedError as error:
+        return _row(spec, Status.CORRUPT, Action.FULL, str(error))
+    finally:
+        store.close(clean=False)
+
+
+def _check_offsets(spec: StorePartitionSpec, store: AnyKeyValueStore, keys: int, log: LogRange) -> VerifyRow:
+    assert spec.changelog is not None
+    record = read_record(spec.paths, spec.store.name)
+    committed = store.committed_offset(spec.partition)
+    status, action, detail = standing(
+        committed,
+        log,
+        empty=keys == 0,
+        topic_id=spec.changelog.topic_id,
+        recorded_topic_id=record.topic_id if record else None,
+        caught_up_ms=record.caught_up_ms if record else None,
+        delete_retention_ms=spec.changelog.delete_retention_ms,
+        now_ms=int(time.time() * 1000),
+    )
+    if status is Status.LAGGING:
+        # Markers, aborted records and compaction holes take offsets, too: only a record delivered is lag.
+        first = _first_record(spec, log.start if committed is None else committed + 1, log)
+        if first is None:
+            status, action, detail = Status.OK, Action.NONE, ""
+        else:
+            detail = f"{detail}; first record at {first}"
+    if status is Status.OK and keys == 0 and committed is None:
+        status = Status.EMPTY
+    return _row(spec, status, action, detail, log).model_copy(update={"committed": committed, "keys": keys})
+
+
+def _first_record(spec: StorePartitionSpec, start: int, log: LogRange) -> int | None:
+    """Offset of the first record that a read-committed consumer gets from `start` on; None if there is none."""
+    with LogReader(spec.bootstrap_servers, spec.partition, stall_timeout_s=spec.kafka_timeout_s) as reader:
+        for messages in reader.read_messages(start, log.last_stable):
+            offset: int = messages[0].offset()
+            return offset
+    return None
+
+
+def _row(
+    spec: StorePartitionSpec, status: Status, action: Action, detail: str, log: LogRange | None = None
+) -> VerifyRow:
+    return VerifyRow(
+        application=spec.application,
+        store=spec.store.name,
+        task=str(spec.task),
+        status=status,
+        action=action,
+        detail=detail,
+        start=log.start if log else None,
+        end=log.last_stable if log else None,
+    )

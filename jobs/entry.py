@@ -59,7 +59,9 @@ def exit_with_parent() -> None:
 
 def spark_session(name: str) -> SparkSession:
     """Return the session of this job; the master comes from spark-submit."""
-    return SparkSession.builder.appName(f"statestore-{name}").getOrCreate()
+    spark = SparkSession.builder.appName(f"statestore-{name}").getOrCreate()
+    spark.sparkContext.setLogLevel("WARN")
+    return spark
 
 
 def now_ms() -> int:

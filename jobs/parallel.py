@@ -36,12 +36,12 @@ def run_each(spark: SparkSession, specs: Sequence[S], work: Callable[[S], M], ro
                     result = {"row": work(everything[index]).model_dump(mode="json")}
                 except StateStoreError as error:
                     result = {"error": error.kind, "message": str(error)}
-                yield pa.record_batch({"index": [index], "result": [json.dumps(result)]})
+                yield pa.record_batch({"spec": [index], "result": [json.dumps(result)]})
 
     # range() puts exactly one number into each of as many partitions.
     placed = spark.range(0, len(everything), 1, numPartitions=len(everything))
-    collected = placed.mapInArrow(run, "index long, result string").collect()
-    results = [json.loads(row.result) for row in sorted(collected, key=lambda row: row.index)]
+    collected = placed.mapInArrow(run, "spec long, result string").collect()
+    results = [json.loads(row.result) for row in sorted(collected, key=lambda row: row.spec)]
     for result in results:
         if "error" in result:
             raise getattr(errors, result["error"], StateStoreError)(result["message"])

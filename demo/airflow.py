@@ -1,0 +1,186 @@
+"""Airflow 3 for the demo: SQLite, LocalExecutor, and each of its four components a process that we supervise.
+
+`airflow standalone` is not used: it leaves its children behind when it ends. Everything listens on loopback only, and
+keys and the password are made per installation, in files that only their owner can read.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from demo.airflow_client import AirflowClient
+from demo.installation import REPOSITORY, Installation
+from demo.kafka import HOST, free_port, is_free
+from demo.processes import Processes, Service, ServiceError, wait_until
+
+USER = "admin"
+_COMPONENTS = {
+    "api-server": ["api-server"],
+    # The API server reads the logs from disk, so nobody needs to serve them.
+    "scheduler": ["scheduler", "--skip-serve-logs"],
+    "dag-processor": ["dag-processor"],
+    "triggerer": ["triggerer", "--skip-serve-logs"],
+}
+_PORT_ATTEMPTS = 3
+_MIGRATE_S = 240
+_HEALTHY_S = 240
+
+
+class Airflow:
+    """The Airflow of one installation.
+
+    Parameters
+    ----------
+    bootstrap_servers
+        The Kafka that its jobs work with.
+    schedules
+        False: DAGs run only when something triggers them.
+    """
+
+    def __init__(
+        self, processes: Processes, installation: Installation, bootstrap_servers: str, *, schedules: bool = True
+    ) -> None:
+        self._processes = processes
+        self._installation = installation
+        self._schedules = schedules
+        self._services: list[Service] = []
+        self._base = installation.environment(bootstrap_servers)
+        self._home = installation.airflow_dir
+        self.password = ""
+        self.url = ""
+
+    def start(self) -> AirflowClient:
+        """Start all components and return a client, once Airflow says that all of them are healthy.
+
+        Raises
+        ------
+        ServiceError
+            If a component ends, or does not become healthy in time.
+        """
+        self._installation.create()
+        keys = self._keys()
+        self.password = keys["password"]
+        port = int(keys["port"])
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            if not is_free(port):
+                port = free_port()
+            _write_private(self._home / "keys.json", {**keys, "port": str(port)})
+            self.url = f"http://{HOST}:{port}"
+            environment = self.environment(port, keys)
+            self._migrate(environment)
+            client = AirflowClient(self.url, USER, self.password, self.check)
+            try:
+                for name, arguments in _COMPONENTS.items():
+                    self._services.append(self._run(name, arguments, environment))
+                client.wait_healthy(_HEALTHY_S)
+            except ServiceError:
+                server_died = self._services[0].poll() is not None
+                self.stop()
+                # Somebody may have taken the port between our look and the server's: then another is tried.
+                if not server_died or is_free(port) or attempt == _PORT_ATTEMPTS:
+                    raise
+            else:
+                return client
+        raise AssertionError("unreachable")
+
+    def stop(self) -> None:
+        """Stop all components."""
+        for service in self._services[::-1]:
+            self._processes.stop_service(service)
+        self._services.clear()
+
+    def check(self) -> None:
+        """Raise ServiceError if a component has ended."""
+        for service in self._services:
+            if service.poll() is not None:
+                wait_until(lambda: False, 0, f"{service.name} to run on", service)  # raises with the end of its log
+
+    def environment(self, port: int, keys: dict[str, str]) -> dict[str, str]:
+        """Return the complete environment of Airflow's processes; all of Airflow's settings are in it."""
+        settings = {
+            "CORE__EXECUTOR": "LocalExecutor",
+            "CORE__PARALLELISM": "4",
+            "CORE__LOAD_EXAMPLES": "False",
+            "CORE__DAGS_FOLDER": str(REPOSITORY / "dags"),
+            "CORE__PLUGINS_FOLDER": str(REPOSITORY / "plugins"),
+            "CORE__EXECUTION_API_SERVER_URL": f"http://{HOST}:{port}/execution/",
+            "CORE__FERNET_KEY": keys["fernet_key"],
+            # The default asks the name service, which may be slow or absent.
+            "CORE__HOSTNAME_CALLABLE": "socket.gethostname",
+            "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+            "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self._home / "passwords.json"),
+            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self._home / 'airflow.db'}",
+            "LOGGING__BASE_LOG_FOLDER": str(self._home / "logs"),
+            "API__HOST": HOST,
+            "API__PORT": str(port),
+            "API__BASE_URL": f"http://{HOST}:{port}",
+            "API__WORKERS": "1",
+            "API__SECRET_KEY": keys["api_secret"],
+            "API_AUTH__JWT_SECRET": keys["jwt_secret"],
+            # A changed DAG shows after seconds, not after five minutes.
+            "DAG_PROCESSOR__REFRESH_INTERVAL": "10",
+            "DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "2",
+            "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
+            # With two cores and a Spark job, five seconds for an answer are too few.
+            "WORKERS__EXECUTION_API_TIMEOUT": "30",
+        }
+        environment = {
+            **self._base,
+            **{f"AIRFLOW__{name}": value for name, value in settings.items()},
+            "AIRFLOW_HOME": str(self._home),
+            # As JSON: the URI form spark://local[2] would silently mean YARN.
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
+        }
+        if not self._schedules:
+            environment |= {"STATESTORE_PROCESS_SCHEDULE": "", "STATESTORE_VERIFY_SCHEDULE": ""}
+        return environment
+
+    def _keys(self) -> dict[str, str]:
+        path = self._home / "keys.json"
+        if path.exists():
+            keys: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+        else:
+            keys = {
+                "password": secrets.token_urlsafe(12),
+                "fernet_key": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+                "jwt_secret": secrets.token_urlsafe(48),
+                "api_secret": secrets.token_urlsafe(32),
+                "port": str(free_port()),
+            }
+        _write_private(self._home / "passwords.json", {USER: keys["password"]})
+        return keys
+
+    def _migrate(self, environment: dict[str, str]) -> None:
+        """Make or upgrade the database, unless it is of this version; one that was half made is made anew."""
+        stamp, wanted = self._home / "migrated", version("apache-airflow")
+        if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
+            return
+        if not stamp.exists():
+            for path in self._home.glob("airflow.db*"):
+                path.unlink()
+        service = self._run("db-migrate", ["db", "migrate"], environment)
+        try:
+            wait_until(lambda: service.poll() is not None, _MIGRATE_S, "Airflow's database to be made", service)
+            if service.returncode != 0:
+                wait_until(lambda: False, 0, "Airflow's database to be made", service)
+        finally:
+            self._processes.stop_service(service)
+        stamp.write_text(wanted, encoding="utf-8")
+
+    def _run(self, name: str, arguments: list[str], environment: dict[str, str]) -> Service:
+        log_path = self._installation.logs_dir / f"airflow-{name}.log"
+        return self._processes.start(name, [sys.executable, "-m", "airflow", *arguments], environment, log_path)
+
+
+def _write_private(path: Path, content: dict[str, str]) -> None:
+    partial = path.with_name(f".{path.name}")
+    partial.unlink(missing_ok=True)
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        json.dump(content, file)
+    partial.replace(path)

@@ -1,0 +1,202 @@
+"""The jars of the demo's Kafka: fetched once with PySpark's Ivy, cached outside the tree, checked at each use.
+
+The committed `kafka_jars.sha256` names every jar with its checksum. A directory of jars is complete and right, or it is
+not there: the jars are retrieved beside it, compared, and renamed into place.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from demo.processes import Processes, Service, ServiceError, wait_until
+from statestore.errors import DiskSpaceError, InputError, RetryError
+
+KAFKA_VERSION = "4.3.1"
+_SCALA_VERSION = "2.13"
+_ATTEMPTS = 3
+_SILENT_S = 90  # Ivy prints while it works; longer silence means that the registry does not answer
+_LOCK_S = 900
+_STEP = re.compile(rb"^\s*(?:found |\[SUCCESSFUL \].*!)", re.MULTILINE)  # one per module resolved, one per jar fetched
+
+
+class DownloadError(RetryError):
+    """Kafka's jars could not be fetched."""
+
+
+def find_java() -> str:
+    """Return the Java that PySpark would use, too: JAVA_HOME's, else the one on PATH.
+
+    Raises
+    ------
+    InputError
+        If there is none, or it is older than 17.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else "java"
+    needed = "Java 17 or newer is needed by Kafka and Spark"
+    advice = "install one (Debian and Ubuntu: openjdk-17-jre-headless) and have JAVA_HOME or PATH name it"
+    try:
+        shown = subprocess.run(
+            [java, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError(f"{needed}, but {java} cannot be run ({error}): {advice}") from error
+    version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", shown.stderr)
+    if version is None:
+        raise InputError(f"{needed}, but {java} does not say its version: {shown.stderr.strip()[:500]}; {advice}")
+    if int(version[1]) < 17:
+        raise InputError(f"{needed}, but {java} is Java {version[1]}: {advice}")
+    return java
+
+
+def check_disk(path: Path, needed_gib: float, what: str) -> None:
+    """Raise DiskSpaceError if the file system of `path` has less than `needed_gib` GiB free."""
+    path.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(path).free / 2**30
+    if free < needed_gib:
+        raise DiskSpaceError(f"{what} needs {needed_gib} GiB of free disk at {path}, found {free:.1f}: free some")
+
+
+def cache_dir() -> Path:
+    """Directory of the cache: `$XDG_CACHE_HOME/statestore/kafka-<version>`."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "statestore" / f"kafka-{KAFKA_VERSION}"
+
+
+def expected_jars() -> dict[str, str]:
+    """Read the committed checksums: SHA-256 by name."""
+    lines = files("demo").joinpath("kafka_jars.sha256").read_text(encoding="utf-8").splitlines()
+    return {name: digest for digest, name in (line.split() for line in lines)}
+
+
+def damaged_jars(directory: Path) -> list[str]:
+    """Return what is wrong with the jars in `directory`, one sentence each; empty if it is exactly what is expected."""
+    expected = expected_jars()
+    found = {path.name: path for path in directory.glob("*.jar")}
+    problems = [f"{name} is not expected" for name in sorted(found.keys() - expected.keys())]
+    for name, digest in expected.items():
+        if name not in found:
+            problems.append(f"{name} is missing")
+            continue
+        with found[name].open("rb") as file:
+            actual = hashlib.file_digest(file, "sha256").hexdigest()
+        if actual != digest:
+            problems.append(f"{name} has SHA-256 {actual[:12]}, expected {digest[:12]}")
+    return problems
+
+
+def fetch_jars(processes: Processes, java: str, log_path: Path, cache: Path | None = None) -> Path:
+    """Return the directory with Kafka's jars, all of them compared with their checksums; fetch them where needed.
+
+    Parameters
+    ----------
+    log_path
+        Where Ivy's output goes.
+    cache
+        `cache_dir()` if None.
+
+    Raises
+    ------
+    DownloadError
+        If the registry cannot be reached, or what it has is not what is expected.
+    DiskSpaceError
+        If the cache's file system is full.
+    """
+    cache = cache or cache_dir()
+    jars = cache / "jars"
+    check_disk(cache, 0.3, "the cache of Kafka's jars")
+    with _locked(cache / "lock"):
+        if not damaged_jars(jars):
+            return jars
+        problems: list[str] = []
+        for _ in range(_ATTEMPTS):
+            with tempfile.TemporaryDirectory(prefix="fetch-", dir=cache) as scratch:
+                new = Path(scratch) / "jars"
+                try:
+                    _run_ivy(processes, java, new, Path(scratch) / "ivy", log_path)
+                    problems = damaged_jars(new)
+                except ServiceError as error:
+                    problems = [str(error)]
+                if not problems:
+                    if jars.exists():
+                        jars.rename(Path(scratch) / "damaged")
+                    new.rename(jars)
+                    return jars
+    raise DownloadError(
+        f"Kafka {KAFKA_VERSION} could not be fetched from Maven Central in {_ATTEMPTS} attempts: {'; '.join(problems)}."
+        f" Check the network (JAVA_TOOL_OPTIONS gives Java a proxy) and run this again; Ivy's log is {log_path}"
+    )
+
+
+def _run_ivy(processes: Processes, java: str, jars: Path, ivy_cache: Path, log_path: Path) -> None:
+    argv = [
+        *(java, f"-Divy.default.ivy.user.dir={ivy_cache}", "-jar", str(pyspark_jar("ivy-*.jar"))),
+        *("-dependency", "org.apache.kafka", f"kafka_{_SCALA_VERSION}", KAFKA_VERSION, "-confs", "default"),
+        *("-retrieve", f"{jars}/[artifact]-[revision].[ext]", "-cache", str(ivy_cache)),
+    ]
+    log_path.unlink(missing_ok=True)
+    service = processes.start("ivy", argv, os.environ, log_path)
+    try:
+        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %")
+        with Progress(*columns, TimeElapsedColumn()) as progress:
+            _follow(service, progress)
+    finally:
+        processes.stop_service(service)
+
+
+def _follow(service: Service, progress: Progress) -> None:
+    bar = progress.add_task(f"Fetching Kafka {KAFKA_VERSION}, 44 MB", total=2 * len(expected_jars()))
+    size, changed = 0, time.monotonic()
+
+    def ended() -> bool:
+        nonlocal size, changed
+        if (now := service.log_path.stat().st_size) != size:
+            size, changed = now, time.monotonic()
+            progress.update(bar, completed=len(_STEP.findall(service.log_path.read_bytes())))
+        if time.monotonic() - changed > _SILENT_S:
+            raise ServiceError(f"the registry sent nothing for {_SILENT_S} s")
+        return service.poll() is not None
+
+    wait_until(ended, 1_200, "Ivy to fetch Kafka's jars", poll_s=0.2)
+    if service.returncode != 0:
+        # Ivy names what it could not get on lines that begin so.
+        text = service.log_path.read_text(encoding="utf-8", errors="replace")
+        lines = [line.strip() for line in text.splitlines() if re.search("error|unresolved|FAILED", line)]
+        raise ServiceError(f"Ivy ended with exit code {service.returncode}: {' / '.join(lines[:4])[:600]}")
+
+
+def pyspark_jar(pattern: str) -> Path:
+    """Return the jar of that name pattern that PySpark ships."""
+    jars = Path(str(files("pyspark"))) / "jars"
+    found = sorted(jars.glob(pattern))
+    if not found:
+        raise InputError(f"expected PySpark's {pattern} in {jars}, found none: PySpark's installation is broken")
+    return found[-1]
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("ab") as file:
+
+        def acquired() -> bool:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+        wait_until(acquired, _LOCK_S, f"another process to finish fetching Kafka's jars (it holds {path})")
+        yield

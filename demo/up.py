@@ -1,0 +1,64 @@
+"""`make up`: start the demo's Kafka and Airflow and leave them running; data and password outlive `make down`."""
+
+from __future__ import annotations
+
+import json
+
+from rich.table import Table
+
+from demo.airflow import USER, Airflow
+from demo.console import console, run
+from demo.installation import REPOSITORY, Installation
+from demo.kafka import Kafka
+from demo.processes import Processes, running, stop_run
+
+UP = REPOSITORY / "build" / "up"
+_DAGS = ["process", "verify", "restore", "validate"]
+_PARSED_S = 120
+
+
+def up() -> int:
+    """Start Kafka and Airflow, unless they run already, and say where they are."""
+    installation = Installation(UP)
+    addresses = UP / "addresses.json"
+    with installation.exclusive():
+        services = running(UP)
+        if services and all(services.values()) and addresses.exists():
+            console.print("It runs already.")
+            _show(json.loads(addresses.read_text(encoding="utf-8")))
+            return 0
+        if dead := [name for name, alive in services.items() if not alive]:
+            console.print(f"{', '.join(dead)} of the last start ended in between; starting all anew.", soft_wrap=True)
+        stop_run(UP)
+        addresses.unlink(missing_ok=True)
+        installation.create()
+        with Processes(UP) as processes:
+            console.print("Starting Kafka ...")
+            servers = Kafka(processes, installation.kafka_dir).start()
+            console.print("Starting Airflow, which takes about half a minute ...")
+            airflow = Airflow(processes, installation, servers)
+            airflow.start().wait_for_dags(_DAGS, _PARSED_S)
+            found = {"url": airflow.url, "password": airflow.password, "bootstrap_servers": servers}
+            addresses.touch(mode=0o600)
+            addresses.write_text(json.dumps(found), encoding="utf-8")
+            processes.leave_running()
+        _show(found)
+    return 0
+
+
+def _show(found: dict[str, str]) -> None:
+    table = Table(show_header=False, box=None)
+    for name, value in {
+        "Airflow": found["url"],
+        "user": USER,
+        "password": found["password"],
+        "Kafka": found["bootstrap_servers"],
+        "files": str(UP),
+        "to stop": "make down",
+    }.items():
+        table.add_row(name, value)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    run(up)

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from demo.airflow import USER, Airflow
 from demo.console import console, run
+from demo.flights import produce_flights
 from demo.installation import REPOSITORY, Installation
 from demo.kafka import Kafka
 from demo.processes import Processes, running, stop_run
@@ -35,6 +36,9 @@ def up() -> int:
         with Processes(UP) as processes:
             console.print("Starting Kafka ...")
             servers = Kafka(processes, installation.kafka_dir).start()
+            if not (UP / "flights.json").exists():
+                console.print("Producing the demo's flights ...")
+                produce_flights(servers, UP / "flights.json")
             console.print("Starting Airflow, which takes about half a minute ...")
             airflow = Airflow(processes, installation, servers)
             airflow.start().wait_for_dags(_DAGS, _PARSED_S)

@@ -1,0 +1,162 @@
+"""From a DAG's form to the arguments of its job: pure functions, one per job.
+
+They promise that what leaves them names only applications and stores that are defined and reports that exist, and
+that everything else ends in one `InputError` which says what was expected. Which partitions a store has is Kafka's
+knowledge, so the job checks that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from statestore.errors import InputError, UnknownApplicationError
+from statestore.model import ApplicationDefinition
+from statestore.reports import RestoreReport, ValidateReport, VerifyReport, read_report
+
+Applications = Mapping[str, ApplicationDefinition]
+Params = Mapping[str, Any]
+
+MODES = ("auto", "tail", "full")
+
+
+def report_path(reports_dir: Path, dag_id: str, run_id: str) -> Path:
+    """Where the report of a DAG run lies.
+
+    Run ids hold colons and plus signs and may be 250 characters long; the digest keeps the short form distinct.
+    """
+    safe = re.sub(r"[^A-Za-z0-9_.-]", "_", run_id)[:120]
+    return reports_dir / dag_id / f"{safe}-{sha256(run_id.encode()).hexdigest()[:8]}.json"
+
+
+def process_arguments(params: Params, applications: Applications) -> list[str]:
+    """Arguments of `jobs/process.py`; a blank application means all."""
+    name = _text(params, "application")
+    return [] if name is None else ["--application", _application(name, applications).name]
+
+
+def verify_arguments(params: Params, applications: Applications) -> list[str]:
+    """Arguments of `jobs/verify.py`; a blank application means all."""
+    return process_arguments(params, applications)
+
+
+def restore_arguments(params: Params, applications: Applications, reports_dir: Path) -> list[str]:
+    """Arguments of `jobs/restore.py`: what a report of `verify` found, or what the form asks for.
+
+    Raises
+    ------
+    InputError
+        If the form asks for both or for neither, or names something that does not exist.
+    """
+    name, stores = _text(params, "application"), _stores(params)
+    partitions, mode, force = _partitions(params), _text(params, "mode") or "auto", _flag(params, "force")
+    if mode not in MODES:
+        raise InputError(f"mode: expected one of {', '.join(MODES)}, found {mode!r}")
+    report = _text(params, "verify_report")
+    if report is not None:
+        if name or stores or partitions or force or mode != "auto":
+            raise InputError(
+                "verify_report: it already says what is to be restored, and how; leave the other fields as they were"
+            )
+        return ["--verify-report", str(_report(report, VerifyReport, reports_dir))]
+    if name is None:
+        raise InputError(f"application: choose one to restore; defined are {_known(applications)}")
+    arguments = ["--application", name]
+    for store in _known_stores(stores, _application(name, applications)):
+        arguments += ["--store", store]
+    for partition in partitions:
+        arguments += ["--partition", str(partition)]
+    return [*arguments, "--mode", mode, *(["--force"] if force else [])]
+
+
+def validate_arguments(params: Params, applications: Applications, reports_dir: Path) -> list[str]:
+    """Arguments of `jobs/validate.py`: what a report of `restore` rebuilt, or what the form asks for.
+
+    Raises
+    ------
+    InputError
+        If the form asks for both or for neither, or names something that does not exist.
+    """
+    name, stores = _text(params, "application"), _stores(params)
+    report = _text(params, "restore_report")
+    if report is not None:
+        if name or stores:
+            raise InputError("restore_report: it already says what is to be validated; leave the other fields blank")
+        return ["--restore-report", str(_report(report, RestoreReport, reports_dir))]
+    if name is None:
+        raise InputError(f"application: choose one to validate; defined are {_known(applications)}")
+    arguments = ["--application", name]
+    for store in _known_stores(stores, _application(name, applications)):
+        arguments += ["--store", store]
+    return arguments
+
+
+# -- fields: forms send blank strings and nulls for what was left empty ------------------------------------------------
+
+
+def _text(params: Params, field: str) -> str | None:
+    value = params.get(field)
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise InputError(f"{field}: expected a text, found {value!r}")
+    return value.strip() or None
+
+
+def _list(params: Params, field: str) -> Sequence[Any]:
+    value = params.get(field)
+    if value is None:
+        return []
+    if not isinstance(value, list | tuple):
+        raise InputError(f"{field}: expected a list, found {value!r}")
+    return value
+
+
+def _stores(params: Params) -> list[str]:
+    stores = _list(params, "stores")
+    if odd := [store for store in stores if not isinstance(store, str)]:
+        raise InputError(f"stores: expected names, found {odd}")
+    return list(dict.fromkeys(store.strip() for store in stores if store.strip()))
+
+
+def _partitions(params: Params) -> list[int]:
+    partitions = _list(params, "partitions")
+    # A bool is an int to Python, but not to the person who filled in the form.
+    if odd := [p for p in partitions if not isinstance(p, int) or isinstance(p, bool) or p < 0]:
+        raise InputError(f"partitions: expected whole numbers from 0, found {odd}")
+    return sorted(set(partitions))
+
+
+def _flag(params: Params, field: str) -> bool:
+    value = params.get(field, False)
+    if not isinstance(value, bool):
+        raise InputError(f"{field}: expected true or false, found {value!r}")
+    return value
+
+
+# -- what exists -------------------------------------------------------------------------------------------------------
+
+
+def _known(applications: Applications) -> str:
+    return ", ".join(sorted(applications)) or "none"
+
+
+def _application(name: str, applications: Applications) -> ApplicationDefinition:
+    if name not in applications:
+        raise UnknownApplicationError(f"application: no {name!r} is defined; defined are: {_known(applications)}")
+    return applications[name]
+
+
+def _known_stores(stores: Sequence[str], application: ApplicationDefinition) -> list[str]:
+    return [application.store(store).name for store in stores]
+
+
+def _report(path: str, kind: type[VerifyReport | RestoreReport | ValidateReport], reports_dir: Path) -> Path:
+    report = Path(path).resolve()
+    if not report.is_relative_to(reports_dir.resolve()):
+        raise InputError(f"expected a report below {reports_dir}, found {path}")
+    read_report(report, kind)
+    return report

@@ -1,0 +1,65 @@
+"""DAG `validate`: judge stores with Great Expectations, after a restore or by hand."""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG, Param
+from statestore_dags.steps import check, plan, rows, spark_job
+
+DOC = """
+### What it does
+Reads stores and changelogs with Spark and runs the Great Expectations suites: the store holds exactly the live keys of
+its changelog, and the rules of its own suite. The results are in the Data Docs (in the menu on the left). After a
+restore, passing releases the replaced stores from quarantine.
+
+### What red means
+* **plan**: the form is wrong; the log says what was expected.
+* **spark**: the run could not be done at all, for example because Kafka did not answer. It is retried once.
+* **check**, one square: an expectation did not hold for this store, or could not be evaluated. The replaced store stays
+  in quarantine.
+
+### What to do
+Look at the failed expectation in the Data Docs. If the store differs from its changelog, start `restore` in mode
+*full*. If a rule of your own fails, the data of the application is in question, not the restore.
+"""
+
+with DAG(
+    dag_id="validate",
+    description="Judge state stores with Great Expectations",
+    doc_md=DOC,
+    schedule=None,
+    allowed_run_types=["manual", "operator_triggered"],
+    # `restore` starts it; on a new installation a paused DAG would keep such runs waiting unseen.
+    is_paused_upon_creation=False,
+    max_active_runs=1,
+    default_args={"retries": 0},
+    tags=["state stores"],
+    params={
+        "application": Param(
+            None,
+            type=["null", "string"],
+            title="Application",
+            description_md="Name of the application whose stores are validated (its `application.id`).",
+        ),
+        # No `examples`: with them the form offers nothing else, and the stores are unknown when this file is parsed.
+        "stores": Param(
+            [],
+            type=["array", "null"],
+            items={"type": "string"},
+            title="Stores",
+            description="Names of the stores to validate, one a line. Blank: all stores of the application.",
+        ),
+        "restore_report": Param(
+            None,
+            type=["null", "string"],
+            title="Report of a restore run",
+            section="Set by restore",
+            description_md="Path of a report below the reports directory: everything it restored is validated, and the "
+            "other fields must be left blank. `restore` fills this in; by hand leave it blank.",
+        ),
+    },
+):
+    planned = plan()
+    spark = spark_job("validate", planned)
+    found = rows(planned["report"])
+    spark >> found
+    check.expand(row=found)

@@ -1,0 +1,58 @@
+"""DAG `verify`: compare every store with its changelog, after `process` and by time; start `restore` where it helps."""
+
+from __future__ import annotations
+
+import os
+
+from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param
+from statestore_dags.rows import wants_restore
+from statestore_dags.steps import PROCESSED, check, plan, rows, spark_job, trigger_once
+
+DOC = """
+### What it does
+Compares every store partition with its changelog topic and changes nothing. Below *check*, each store partition has its
+own square: green is whole, red is damaged or behind, pink (skipped) was in use and is looked at again next time.
+
+### What red means
+* **plan**: the form or the definitions are wrong; the log says what was expected.
+* **spark**: nothing could be said, for example because Kafka did not answer. That says nothing about the stores. It is
+  retried once.
+* **check**, one square: this store partition needs work. The log names its status and the evidence.
+
+### What to do
+Mostly nothing: where a restore helps, this run has started `restore` already (*trigger_restore*). A status with the
+action "by hand" needs a person: read the square's log. To restore again for a run that you have cleared, start
+`restore` by hand; one run of this DAG starts at most one.
+"""
+
+# Empty: only after `process`.
+_CRON = os.environ.get("STATESTORE_VERIFY_SCHEDULE", "17 * * * *").strip()
+
+with DAG(
+    dag_id="verify",
+    description="Compare every state store with its changelog, and restore what is not whole",
+    doc_md=DOC,
+    schedule=(
+        AssetOrTimeSchedule(timetable=CronTriggerTimetable(_CRON, timezone="UTC"), assets=[PROCESSED])
+        if _CRON
+        else [PROCESSED]
+    ),
+    catchup=False,
+    max_active_runs=1,
+    default_args={"retries": 0},
+    tags=["state stores"],
+    params={
+        "application": Param(
+            None,
+            type=["null", "string"],
+            title="Application",
+            description="The one application to verify. Blank: all that are defined.",
+        ),
+    },
+):
+    planned = plan()
+    spark = spark_job("verify", planned)
+    found = rows(planned["report"])
+    spark >> found
+    check.expand(row=found)
+    trigger_once("restore", wants_restore, found, conf={"verify_report": planned["report"]})

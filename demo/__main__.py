@@ -1,0 +1,206 @@
+"""`make demo`: process real flights, damage three stores, have them found, rebuilt, validated, and proven right.
+
+Kafka and Airflow are real and run on loopback; the DAGs are driven through Airflow's REST API, as a user would. All
+that is started is stopped again, whatever happens. Exit code 0 means that everything held.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+from rich.progress import Progress
+
+from demo.airflow import Airflow
+from demo.airflow_client import AirflowClient, DagRun, TaskInstance
+from demo.console import console, run
+from demo.damage import delete_directory, flip_bit, move_beyond
+from demo.flights import FlightsInput, produce_flights
+from demo.installation import REPOSITORY, Installation
+from demo.kafka import Kafka
+from demo.processes import Processes, ServiceError, wait_until
+from demo.recompute import differences, expected_totals
+from demo.summary import Summary, process_table, restore_table, summary_table, validate_table, verify_table
+from statestore.metastore.definitions import load_definitions
+from statestore.model import StorePartition, TaskId
+from statestore.reports import (
+    ProcessReport,
+    RestoreReport,
+    Status,
+    ValidateReport,
+    VerifyReport,
+    read_report,
+)
+from statestore.statedir.lock import locked
+from statestore.statedir.paths import TaskPaths
+
+ROOT = REPOSITORY / "build" / "demo"
+APPLICATION = "flight-delays"
+STORE = "aircraft"
+DAGS = ["process", "verify", "restore", "validate"]
+_PARSED_S = 120
+_RUN_S = 300
+_SHOWN = 5
+
+R = TypeVar("R", ProcessReport, VerifyReport, RestoreReport, ValidateReport)
+
+
+def main() -> int:
+    """Run the demo; return its exit code."""
+    installation, summary = Installation(ROOT), Summary()
+    with installation.exclusive():
+        installation.clear()
+        installation.create()
+        with Processes(installation.root) as processes:
+            with summary.step("start Kafka", console):
+                kafka = Kafka(processes, installation.kafka_dir)
+                servers = kafka.start()
+            with summary.step("produce flights", console):
+                produced = _produce(servers, installation)
+            with summary.step("start Airflow", console):
+                airflow = Airflow(processes, installation, servers, schedules=False)
+                client = airflow.start()
+                client.wait_for_dags(DAGS, _PARSED_S)
+                summary.airflow = airflow.url
+                console.print(
+                    f"Airflow is at {airflow.url} while the demo runs (user admin, password {airflow.password})"
+                )
+            for dag_id in DAGS:
+                client.unpause(dag_id)
+            _tell(Demo(installation, client, summary), produced)
+    summary.write(ROOT / "summary.json")
+    console.print(summary_table(summary, ROOT))
+    if summary.held(produced.records):
+        console.print("[green]Everything held.[/] `make up` starts the same Kafka and Airflow and leaves them running.")
+        return 0
+    console.print(f"[red]Not everything held[/]: compare {ROOT / 'summary.json'}")
+    return 1
+
+
+def _produce(servers: str, installation: Installation) -> FlightsInput:
+    with Progress(console=console) as progress:
+        bar = progress.add_task("flights", total=None)
+        return produce_flights(
+            servers,
+            installation.root / "flights.json",
+            on_progress=lambda done, total: progress.update(bar, completed=done, total=total),
+        )
+
+
+def _tell(demo: Demo, produced: FlightsInput) -> None:
+    """Play the demo, step by step."""
+    summary = demo.summary
+    with summary.step("process", console):
+        report = demo.report(demo.start("process", "demo-process"), ProcessReport, must_be="success")
+        console.print(process_table(report))
+        summary.records_in = sum(row.records_in for row in report.rows)
+    with summary.step("verify", console):  # the process DAG's asset starts it
+        found = demo.report(demo.follow("verify", demo.first_run("verify")), VerifyReport, must_be="success")
+        console.print(verify_table(found))
+        summary.stores = len(found.rows)
+        summary.healthy_before = all(row.healthy for row in found.rows)
+    with summary.step("damage three stores", console):
+        damaged = demo.damage(found)
+        summary.damaged = len(damaged)
+    with summary.step("verify the damaged stores", console):
+        found = demo.report(demo.start("verify", "demo-verify"), VerifyReport, must_be="failed")
+        console.print(verify_table(found))
+        summary.found = sum(damaged.get(row.label, Status.OK) == row.status for row in found.rows if not row.healthy)
+    with summary.step("restore", console):  # the verify DAG starts it
+        restored = demo.report(demo.follow("restore", "verify__demo-verify"), RestoreReport, must_be="success")
+        console.print(restore_table(restored))
+        summary.restored = sum(row.outcome == "restored" for row in restored.rows)
+    with summary.step("validate", console):  # the restore DAG starts it
+        run_id = "restore__verify__demo-verify"
+        validated = demo.report(demo.follow("validate", run_id), ValidateReport, must_be="success")
+        console.print(validate_table(validated))
+        summary.validated = bool(validated.rows) and all(row.healthy for row in validated.rows)
+        summary.data_docs = validated.data_docs or ""
+    with summary.step("recompute from the CSV and compare", console):
+        expected = expected_totals(produced)
+        summary.aircraft = len(expected)
+        different = demo.compare(expected)
+        summary.equal_to_recomputation = not different
+        for line in different[:_SHOWN]:
+            console.print(line, markup=False)
+
+
+class Demo:
+    """The installation being shown, and its DAG runs."""
+
+    def __init__(self, installation: Installation, client: AirflowClient, summary: Summary) -> None:
+        self.summary = summary
+        self._client = client
+        self._state_dir = installation.state_dir
+        application = load_definitions(REPOSITORY / "demo" / "definitions")[APPLICATION]
+        self._store = application.store(STORE)
+
+    # -- DAG runs -------------------------------------------------------------------------------------------------
+
+    def start(self, dag_id: str, run_id: str) -> DagRun:
+        """Start a DAG run for the demo's application, and follow it to its end."""
+        self._client.trigger(dag_id, {"application": APPLICATION}, run_id)
+        return self.follow(dag_id, run_id)
+
+    def first_run(self, dag_id: str) -> str:
+        """Wait for the DAG's first run, which something else starts; return its run id."""
+        runs = wait_until(lambda: self._client.runs(dag_id), _RUN_S, f"a run of DAG {dag_id} to begin", poll_s=1)
+        return runs[0].run_id
+
+    def follow(self, dag_id: str, run_id: str) -> DagRun:
+        """Follow a DAG run to its end, showing its tasks as they end."""
+        shown: set[tuple[str, int]] = set()
+
+        def show(tasks: list[TaskInstance]) -> None:
+            for task in tasks:
+                ended = task.state in ("success", "failed", "skipped", "upstream_failed")
+                if ended and (task.task_id, task.map_index) not in shown:
+                    shown.add((task.task_id, task.map_index))
+                    color = {"success": "green", "failed": "red"}.get(str(task.state), "yellow")
+                    console.print(f"  {dag_id}.{task.task_id} {task.label or ''} [{color}]{task.state}[/]")
+
+        return self._client.wait_for_run(dag_id, run_id, _RUN_S, show)
+
+    def report(self, ended: DagRun, kind: type[R], *, must_be: str) -> R:
+        """Read the report of an ended run, which must have ended so.
+
+        Raises
+        ------
+        ServiceError
+            If it ended otherwise, with the end of the failed task's log.
+        """
+        if ended.state != must_be:
+            raise ServiceError(
+                f"run {ended.run_id} of DAG {ended.dag_id} ended as {ended.state}, expected {must_be}. "
+                f"{self._client.explain(ended)}"
+            )
+        return read_report(Path(self._client.xcom(ended.dag_id, ended.run_id, "plan", "report")), kind)
+
+    # -- stores ---------------------------------------------------------------------------------------------------
+
+    def damage(self, found: VerifyReport) -> dict[str, Status]:
+        """Damage the first three store partitions; return what verification is to find."""
+        first, second, third = (self._paths(partition) for partition in range(3))
+        ends = {row.label: row.end or 0 for row in found.rows}
+        ahead = StorePartition(APPLICATION, STORE, third.task)
+        with locked(first):
+            delete_directory(first.store(STORE))
+            console.print(f"  deleted {first.store(STORE)}")
+        with locked(second):
+            console.print(f"  flipped one bit in {flip_bit(second.store(STORE))}")
+        with locked(third):
+            move_beyond(third.store(STORE), ahead.changelog, ends[str(ahead)] + 1_000)
+            console.print(f"  moved {third.store(STORE)} 1,000 offsets beyond its changelog")
+        damage = zip((first, second, third), (Status.MISSING, Status.CORRUPT, Status.AHEAD), strict=True)
+        return {str(StorePartition(APPLICATION, STORE, paths.task)): status for paths, status in damage}
+
+    def compare(self, expected: dict[bytes, tuple[dict[str, object], int]]) -> list[str]:
+        """Compare all store partitions with what is expected; return what differs."""
+        return differences((self._paths(partition) for partition in range(self.summary.stores)), self._store, expected)
+
+    def _paths(self, partition: int) -> TaskPaths:
+        return TaskPaths(self._state_dir, APPLICATION, TaskId(0, partition))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,112 @@
+"""What the demo found, as tables for a person and as JSON for a program."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import BaseModel
+from rich.console import Console
+from rich.table import Table
+
+from statestore.reports import ProcessReport, RestoreReport, ValidateReport, VerifyReport
+from statestore.statedir.files import write_durably
+
+
+class Summary(BaseModel):
+    """The demo's result; `held` is what its exit code says."""
+
+    records_in: int = 0
+    stores: int = 0
+    healthy_before: bool = False
+    damaged: int = 0
+    found: int = 0
+    restored: int = 0
+    validated: bool = False
+    equal_to_recomputation: bool = False
+    aircraft: int = 0
+    seconds: dict[str, float] = {}
+    airflow: str = ""
+    data_docs: str = ""
+
+    @contextmanager
+    def step(self, name: str, console: Console) -> Iterator[None]:
+        """Say what is being done, and take its time."""
+        console.rule(f"[bold]{name}", align="left")
+        started = time.monotonic()
+        yield
+        self.seconds[name] = round(time.monotonic() - started, 1)
+
+    def held(self, records: int) -> bool:
+        """True if everything that the demo promises was so, `records` being what went in."""
+        return (
+            self.records_in == records
+            and self.healthy_before
+            and 0 < self.damaged == self.found == self.restored
+            and self.validated
+            and self.equal_to_recomputation
+        )
+
+    def write(self, path: Path) -> None:
+        """Write the summary as JSON, whole or not at all."""
+        write_durably(path, self.model_dump_json(indent=1) + "\n")
+
+
+def process_table(report: ProcessReport) -> Table:
+    """Tasks of a process run."""
+    table = Table("task", "records in", "records out", "commits", "records/s", title="processed, exactly once")
+    for row in report.rows:
+        rate = row.records_in / row.seconds if row.seconds else 0
+        table.add_row(row.label, f"{row.records_in:,}", f"{row.records_out:,}", f"{row.commits}", f"{rate:,.0f}")
+    return table
+
+
+def verify_table(report: VerifyReport) -> Table:
+    """Findings of a verify run."""
+    table = Table("store partition", "status", "action", "committed", "log end", "keys", title="verified")
+    for row in report.rows:
+        color = "green" if row.healthy else "red"
+        numbers = ("" if number is None else f"{number:,}" for number in (row.committed, row.end, row.keys))
+        table.add_row(row.label, f"[{color}]{row.status}[/]", row.action, *numbers)
+    return table
+
+
+def restore_table(report: RestoreReport) -> Table:
+    """What a restore run did."""
+    table = Table("store partition", "was", "outcome", "records read", "keys", "records/s", title="restored")
+    for row in report.rows:
+        color = "green" if row.healthy else "red"
+        rate = row.records / row.seconds if row.seconds else 0
+        was, outcome = row.before or "", f"[{color}]{row.outcome}[/] {row.mode or ''}"
+        table.add_row(row.label, was, outcome, f"{row.records:,}", f"{row.keys:,}", f"{rate:,.0f}")
+    return table
+
+
+def validate_table(report: ValidateReport) -> Table:
+    """Verdicts of a validate run."""
+    table = Table("store partition", "verdict", "expectations", "keys", "failed", title="validated")
+    for row in report.rows:
+        color = "green" if row.healthy else "red"
+        failed = ", ".join(row.failed_expectations)
+        table.add_row(row.label, f"[{color}]{row.verdict}[/]", f"{row.expectations}", f"{row.keys:,}", failed)
+    return table
+
+
+def summary_table(summary: Summary, root: Path) -> Table:
+    """Everything in one table, at the end."""
+    table = Table(show_header=False, title="the demo in short")
+    for name, value in {
+        "records processed": f"{summary.records_in:,}",
+        "aircraft": f"{summary.aircraft:,}",
+        "store partitions": summary.stores,
+        "damaged / found / restored": f"{summary.damaged} / {summary.found} / {summary.restored}",
+        "validated": summary.validated,
+        "equal to recomputation from the CSV": summary.equal_to_recomputation,
+        "seconds": ", ".join(f"{name} {seconds:g}" for name, seconds in summary.seconds.items()),
+        "Data Docs": summary.data_docs,
+        "everything it left": str(root),
+    }.items():
+        table.add_row(name, str(value))
+    return table

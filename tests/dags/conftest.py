@@ -1,0 +1,90 @@
+"""An Airflow of its own for the DAG tests: SQLite in a temporary directory, our dags/ and plugins/, no examples.
+
+Airflow reads its configuration when it is first imported, so the environment is set here, before any test module is.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_HOME = Path(tempfile.mkdtemp(prefix="statestore-airflow-"))
+atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
+
+os.environ.update(
+    {
+        "AIRFLOW_HOME": str(_HOME),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(REPOSITORY / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPOSITORY / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
+        "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
+        # spark-submit and the Python of the workers are those of this environment.
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+)
+# As Airflow does it, for the tests of what the DAG files import.
+sys.path.append(str(REPOSITORY / "dags"))
+
+DEFINITIONS = """\
+name: flight-delays
+input_topic: flights
+processor: demo.flight_delays:FlightDelays
+stores:
+  - name: aircraft
+  - name: airports
+"""
+
+
+@pytest.fixture(scope="session")
+def airflow_home() -> Path:
+    """AIRFLOW_HOME with a migrated database."""
+    subprocess.run(["airflow", "db", "migrate"], check=True, capture_output=True, timeout=180)
+    return _HOME
+
+
+@pytest.fixture
+def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Directory with a definition file and empty state, reports and Data Docs, set in the environment."""
+    (tmp_path / "definitions.yaml").write_text(DEFINITIONS, encoding="utf-8")
+    settings = {
+        "BOOTSTRAP_SERVERS": "127.0.0.1:1",
+        "DEFINITIONS": tmp_path / "definitions.yaml",
+        "STATE_DIR": tmp_path / "state",
+        "REPORTS_DIR": tmp_path / "reports",
+        "DATA_DOCS_DIR": tmp_path / "data-docs",
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(f"STATESTORE_{name}", str(value))
+    return tmp_path
+
+
+@pytest.fixture
+def load_dags(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Mapping[str, DAG]]:
+    """Load the DAG files as the DAG processor does, with the given environment."""
+
+    def load(**environment: str) -> Mapping[str, DAG]:
+        from airflow.dag_processing.dagbag import BundleDagBag
+
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        folder = REPOSITORY / "dags"
+        bag = BundleDagBag(folder, bundle_path=folder)
+        assert bag.import_errors == {}
+        return bag.dags
+
+    return load

@@ -1,0 +1,157 @@
+"""From a form to the arguments of a job: what is accepted, and the one clear message for what is not."""
+
+from __future__ import annotations
+
+import pytest
+from statestore_dags.arguments import (
+    process_arguments,
+    report_path,
+    restore_arguments,
+    validate_arguments,
+    verify_arguments,
+)
+
+from statestore.errors import InputError
+from statestore.model import ApplicationDefinition, StoreDefinition
+from statestore.reports import ProcessReport, RestoreReport, VerifyReport, write_report
+
+APPLICATIONS = {
+    "flight-delays": ApplicationDefinition(
+        name="flight-delays",
+        input_topic="flights",
+        processor="demo.flight_delays:FlightDelays",
+        stores=(StoreDefinition(name="aircraft"), StoreDefinition(name="airports")),
+    )
+}
+# As Airflow's form sends them when nothing was filled in.
+BLANK = {
+    "application": None,
+    "stores": [],
+    "partitions": [],
+    "mode": "auto",
+    "force": False,
+    "verify_report": None,
+    "restore_report": None,
+}
+
+
+@pytest.fixture
+def reports_dir(tmp_path):
+    head = {"run_id": "r", "applications": (), "started_ms": 0, "finished_ms": 0, "rows": ()}
+    write_report(tmp_path / "process" / "a.json", ProcessReport(**head))
+    write_report(tmp_path / "verify" / "a.json", VerifyReport(**head))
+    write_report(tmp_path / "restore" / "a.json", RestoreReport(**head))
+    return tmp_path
+
+
+@pytest.mark.parametrize("arguments", [process_arguments, verify_arguments])
+@pytest.mark.parametrize("blank", [{}, {"application": None}, {"application": ""}, {"application": "  "}])
+def test_a_blank_application_means_all(arguments, blank):
+    assert arguments(blank, APPLICATIONS) == []
+
+
+@pytest.mark.parametrize("arguments", [process_arguments, verify_arguments])
+def test_one_application(arguments):
+    chosen = arguments({"application": " flight-delays "}, APPLICATIONS)
+    assert chosen == ["--application", "flight-delays"]
+
+
+@pytest.mark.parametrize("arguments", [process_arguments, verify_arguments])
+def test_an_unknown_application_is_named_together_with_the_known_ones(arguments):
+    with pytest.raises(InputError, match=r"no 'flights' is defined; defined are: flight-delays"):
+        arguments({"application": "flights"}, APPLICATIONS)
+
+
+def test_restore_of_everything_in_an_application(reports_dir):
+    form = BLANK | {"application": "flight-delays"}
+    assert restore_arguments(form, APPLICATIONS, reports_dir) == ["--application", "flight-delays", "--mode", "auto"]
+
+
+def test_restore_of_chosen_partitions_by_force(reports_dir):
+    form = BLANK | {
+        "application": "flight-delays",
+        "stores": ["aircraft", " ", "aircraft", "airports"],
+        "partitions": [3, 0, 3],
+        "mode": "full",
+        "force": True,
+    }
+    assert restore_arguments(form, APPLICATIONS, reports_dir) == [
+        *("--application", "flight-delays", "--store", "aircraft", "--store", "airports"),
+        *("--partition", "0", "--partition", "3", "--mode", "full", "--force"),
+    ]
+
+
+def test_restore_of_what_verify_found(reports_dir):
+    report = str(reports_dir / "verify" / "a.json")
+    form = BLANK | {"verify_report": report}
+    assert restore_arguments(form, APPLICATIONS, reports_dir) == ["--verify-report", report]
+
+
+def test_validation_of_what_restore_rebuilt_or_of_chosen_stores(reports_dir):
+    report = str(reports_dir / "restore" / "a.json")
+    assert validate_arguments(BLANK | {"restore_report": report}, APPLICATIONS, reports_dir) == [
+        "--restore-report",
+        report,
+    ]
+    form = BLANK | {"application": "flight-delays", "stores": ["airports"]}
+    assert validate_arguments(form, APPLICATIONS, reports_dir) == [
+        *("--application", "flight-delays", "--store", "airports")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ({}, "application: choose one"),
+        ({"application": ""}, "application: choose one"),
+        ({"application": 7}, "application: expected a text, found 7"),
+        ({"application": "nope"}, "no 'nope' is defined"),
+        ({"application": "flight-delays", "stores": ["aircarft"]}, "no store 'aircarft'; its stores are: aircraft"),
+        ({"application": "flight-delays", "stores": "aircraft"}, "stores: expected a list"),
+        ({"application": "flight-delays", "stores": [1]}, r"stores: expected names, found \[1\]"),
+        ({"application": "flight-delays", "partitions": [-1]}, r"partitions: .* found \[-1\]"),
+        ({"application": "flight-delays", "partitions": ["1"]}, r"partitions: .* found \['1'\]"),
+        ({"application": "flight-delays", "partitions": [True]}, r"partitions: .* found \[True\]"),
+        ({"application": "flight-delays", "partitions": 3}, "partitions: expected a list"),
+        ({"application": "flight-delays", "mode": "fast"}, "mode: expected one of auto, tail, full, found 'fast'"),
+        ({"application": "flight-delays", "force": "yes"}, "force: expected true or false"),
+        ({"application": "flight-delays", "verify_report": "verify/a.json"}, "verify_report: it already says"),
+        ({"force": True, "verify_report": "verify/a.json"}, "verify_report: it already says"),
+        ({"verify_report": "verify/b.json"}, "no report at"),
+        ({"verify_report": "process/a.json"}, "is not a VerifyReport"),
+        ({"verify_report": "../secret.json"}, "expected a report below"),
+        ({"verify_report": "/etc/passwd"}, "expected a report below"),
+    ],
+)
+def test_restore_refuses(form, message, reports_dir):
+    if report := form.get("verify_report"):
+        form = form | {"verify_report": str(reports_dir / report)}
+    with pytest.raises(InputError, match=message):
+        restore_arguments(BLANK | form, APPLICATIONS, reports_dir)
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ({}, "application: choose one"),
+        ({"application": "nope"}, "no 'nope' is defined"),
+        ({"application": "flight-delays", "stores": ["x"]}, "no store 'x'"),
+        ({"application": "flight-delays", "restore_report": "restore/a.json"}, "restore_report: it already says"),
+        ({"restore_report": "verify/a.json"}, "is not a RestoreReport"),
+    ],
+)
+def test_validate_refuses(form, message, reports_dir):
+    if report := form.get("restore_report"):
+        form = form | {"restore_report": str(reports_dir / report)}
+    with pytest.raises(InputError, match=message):
+        validate_arguments(BLANK | form, APPLICATIONS, reports_dir)
+
+
+def test_report_names_are_safe_short_and_distinct(tmp_path):
+    runs = ["manual__2026-11-21T10:45:00+00:00", "manual__2026-11-21T10_45_00_00_00", "../../x", "r" * 250, "r" * 249]
+    paths = [report_path(tmp_path, "verify", run) for run in runs]
+    assert len(set(paths)) == len(runs)
+    for path in paths:
+        assert path.parent == tmp_path / "verify"
+        assert len(path.name) < 140
+        assert not set(path.name) & set("/:+ ")

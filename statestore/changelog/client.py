@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -15,7 +17,20 @@ from statestore.errors import (
     TopicMismatchError,
 )
 
-_UNAVAILABLE = frozenset(
+T = TypeVar("T")
+
+#: Kafka is finding out who is in charge; the same request succeeds a little later.
+_PASSING = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    }
+)
+_PAUSE_S = 0.1
+_UNAVAILABLE = _PASSING | frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._TRANSPORT,
@@ -23,10 +38,6 @@ _UNAVAILABLE = frozenset(
         KafkaError._MSG_TIMED_OUT,
         KafkaError._RESOLVE,
         KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -51,6 +62,39 @@ def client_config(bootstrap_servers: str, **overrides: Any) -> dict[str, Any]:
         "socket.keepalive.enable": True,
         **overrides,
     }
+
+
+def is_passing(error: KafkaError) -> bool:
+    """True if the same request may well succeed a moment later."""
+    return error.code() in _PASSING or error.retriable()
+
+
+def until_answered(request: Callable[[float], T], doing: str, timeout_s: float) -> T:
+    """Make a request, again and again while what is in its way passes by itself.
+
+    Parameters
+    ----------
+    request
+        Called with the seconds that are left; raises KafkaException.
+    doing
+        What is being done, for the error.
+    timeout_s
+        Deadline of all attempts together.
+
+    Raises
+    ------
+    StateStoreError
+        The last failure, in the library's terms.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            return request(max(left, _PAUSE_S))
+        except KafkaException as error:
+            if left <= 0 or not is_passing(error.args[0]):
+                raise translate(error, doing) from error
+            time.sleep(_PAUSE_S)  # nothing announces that a coordinator or leader is there
 
 
 def translate(error: KafkaException | KafkaError, doing: str) -> StateStoreError:

@@ -7,7 +7,7 @@ from typing import Any, Self
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from statestore.changelog.client import client_config, translate
+from statestore.changelog.client import client_config, until_answered
 from statestore.model import TopicPartition
 
 
@@ -40,13 +40,17 @@ class ConsumerGroup:
 
     def next_offset(self, partition: TopicPartition) -> int | None:
         """Return the group's committed offset, next to read; None if there is none."""
-        try:
-            (answer,) = self._consumer.committed([KafkaTopicPartition(*partition)], timeout=self._timeout_s)
-        except KafkaException as error:
-            raise translate(error, f"reading the committed offset of group {self.group}") from error
-        if answer.error is not None:
-            raise translate(answer.error, f"reading the committed offset of group {self.group} for {partition}")
-        return answer.offset if answer.offset >= 0 else None
+
+        def ask(timeout_s: float) -> int:
+            (answer,) = self._consumer.committed([KafkaTopicPartition(*partition)], timeout=timeout_s)
+            if answer.error is not None:
+                raise KafkaException(answer.error)
+            offset: int = answer.offset
+            return offset
+
+        doing = f"reading the committed offset of group {self.group} for {partition}"
+        offset = until_answered(ask, doing, self._timeout_s)
+        return offset if offset >= 0 else None
 
     def metadata(self) -> Any:
         """Group metadata for `TransactionalWriter.send_offsets`."""

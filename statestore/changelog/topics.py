@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -9,12 +10,15 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
-from statestore.changelog.client import client_config, translate
-from statestore.errors import TopicMismatchError
+from statestore.changelog.client import client_config, until_answered
+from statestore.errors import KafkaUnavailableError, TopicMismatchError
 from statestore.model import TopicPartition
 
 #: Kafka Streams' settings of a key-value store's changelog topic.
 CHANGELOG_CONFIG = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
+
+
+_PAUSE_S = 0.1
 
 
 class Topic(NamedTuple):
@@ -57,16 +61,20 @@ class Topics:
         KafkaUnavailableError
             If no broker answers in time.
         """
-        doing = f"asking {self._servers} for topics"
-        try:
-            existing = self._admin.list_topics(timeout=self._timeout_s).topics
-        except KafkaException as error:
-            raise translate(error, doing) from error
-        wanted = [name for name in dict.fromkeys(names) if name in existing]
+        listed = until_answered(
+            lambda timeout_s: self._admin.list_topics(timeout=timeout_s),
+            f"asking {self._servers} for topics",
+            self._timeout_s,
+        )
+        wanted = [name for name in dict.fromkeys(names) if name in listed.topics]
         if not wanted:
             return {}
-        futures = self._admin.describe_topics(TopicCollection(wanted), request_timeout=self._timeout_s)
-        found = {name: self._result(future, f"describing topic {name}") for name, future in futures.items()}
+
+        def ask(timeout_s: float) -> dict[str, Any]:
+            futures = self._admin.describe_topics(TopicCollection(wanted), request_timeout=timeout_s)
+            return {name: future.result() for name, future in futures.items()}
+
+        found = until_answered(ask, f"describing the topics {', '.join(wanted)}", self._timeout_s)
         return {name: Topic(name, str(topic.topic_id), len(topic.partitions)) for name, topic in found.items()}
 
     def require(self, name: str) -> Topic:
@@ -93,7 +101,7 @@ class Topics:
         topic = self.describe([name]).get(name)
         if topic is None:
             self.create(name, partitions, CHANGELOG_CONFIG)
-            topic = self.require(name)
+            topic = self._appeared(name)
         if topic.partitions != partitions:
             raise TopicMismatchError(
                 f"changelog topic {name} has {topic.partitions} partitions, its input has {partitions}: "
@@ -104,12 +112,24 @@ class Topics:
     def create(self, name: str, partitions: int, config: dict[str, str]) -> None:
         """Create a topic with the brokers' replication factor; one that appeared meanwhile is taken as it is."""
         new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=config)
-        future = self._admin.create_topics([new], request_timeout=self._timeout_s)[name]
-        try:
-            future.result()
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise translate(error, f"creating topic {name}") from error
+
+        def ask(timeout_s: float) -> None:
+            try:
+                self._admin.create_topics([new], request_timeout=timeout_s)[name].result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+
+        until_answered(ask, f"creating topic {name}", self._timeout_s)
+
+    def _appeared(self, name: str) -> Topic:
+        """Wait until the brokers show a topic that was just created: one learns of it later than another."""
+        deadline = time.monotonic() + self._timeout_s
+        while (topic := self.describe([name]).get(name)) is None:
+            if time.monotonic() > deadline:
+                raise KafkaUnavailableError(f"topic {name} was created, but is not there after {self._timeout_s:g} s")
+            time.sleep(_PAUSE_S)
+        return topic
 
     def log_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogRange]:
         """Return start, last stable offset and high watermark of each partition.
@@ -125,28 +145,25 @@ class Topics:
     def topic_config(self, name: str) -> dict[str, str]:
         """Return the topic's effective settings."""
         resource = ConfigResource(ResourceType.TOPIC, name)
-        future = self._admin.describe_configs([resource], request_timeout=self._timeout_s)[resource]
-        return {key: entry.value for key, entry in self._result(future, f"reading settings of topic {name}").items()}
+        entries = until_answered(
+            lambda timeout_s: self._admin.describe_configs([resource], request_timeout=timeout_s)[resource].result(),
+            f"reading settings of topic {name}",
+            self._timeout_s,
+        )
+        return {key: entry.value for key, entry in entries.items()}
 
     def _list_offsets(
         self, partitions: list[TopicPartition], spec: Any, isolation: IsolationLevel
     ) -> dict[TopicPartition, int]:
         if not partitions:
             return {}
-        futures = self._admin.list_offsets(
-            {KafkaTopicPartition(*partition): spec for partition in partitions},
-            isolation_level=isolation,
-            request_timeout=self._timeout_s,
-        )
-        return {
-            TopicPartition(asked.topic, asked.partition): self._result(
-                future, f"asking for the log end of {asked}"
-            ).offset
-            for asked, future in futures.items()
-        }
+        asked = {KafkaTopicPartition(*partition): spec for partition in partitions}
 
-    def _result(self, future: Any, doing: str) -> Any:
-        try:
-            return future.result()
-        except KafkaException as error:
-            raise translate(error, doing) from error
+        def ask(timeout_s: float) -> dict[TopicPartition, int]:
+            futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
+            return {
+                TopicPartition(answered.topic, answered.partition): future.result().offset
+                for answered, future in futures.items()
+            }
+
+        return until_answered(ask, f"asking for the log ends of {', '.join(map(str, partitions))}", self._timeout_s)

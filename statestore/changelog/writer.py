@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from statestore.changelog.client import client_config, translate
+from statestore.changelog.client import client_config, translate, until_answered
 from statestore.errors import CommitOutcomeUnknownError, FencedError, KafkaUnavailableError
 from statestore.model import TopicPartition
 
@@ -58,7 +58,7 @@ class TransactionalWriter:
         KafkaUnavailableError
             If Kafka does not answer in time.
         """
-        self._call(self._producer.init_transactions, f"starting transactions as {self._id}")
+        until_answered(self._producer.init_transactions, f"starting transactions as {self._id}", self._timeout_s)
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -127,9 +127,10 @@ class TransactionalWriter:
             The consumer's group metadata.
         """
         offsets = [KafkaTopicPartition(*partition, offset) for partition, offset in next_offsets.items()]
-        self._call(
-            lambda timeout: self._producer.send_offsets_to_transaction(offsets, metadata, timeout),
+        until_answered(
+            lambda timeout_s: self._producer.send_offsets_to_transaction(offsets, metadata, timeout_s),
             f"committing input offsets of {group}",
+            self._timeout_s,
         )
 
     def commit(self) -> None:
@@ -185,16 +186,3 @@ class TransactionalWriter:
         partition = TopicPartition(message.topic(), message.partition())
         if message.offset() > self._delivered.get(partition, -1):
             self._delivered[partition] = message.offset()
-
-    def _call(self, request: Any, doing: str) -> None:
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            left = deadline - time.monotonic()
-            try:
-                request(max(left, 0.1))
-            except KafkaException as error:
-                if error.args[0].retriable() and left > 0:
-                    continue
-                raise translate(error, doing) from error
-            else:
-                return

@@ -82,12 +82,14 @@ class StreamTask:
     def __init__(self, spec: TaskSpec) -> None:
         self._spec = spec
         self._name = spec.application.name
+        self._input = spec.input
         self._process = load_processor(spec.application.processor)
         self._changelogs = {
             store.name: StorePartition(self._name, store.name, spec.task).changelog for store in spec.application.stores
         }
         self._stores: dict[str, AnyKeyValueStore] = {}
         self._next_offset = 0
+        self._last_record = -1
         self._pending = 0
         self._in_transaction = False
         self._last_commit = time.monotonic()
@@ -146,10 +148,10 @@ class StreamTask:
         self._writer.init()
         spec = self._spec
         topics = Topics(spec.bootstrap_servers, spec.kafka_timeout_s)
-        ranges = topics.log_ranges([spec.input, *self._changelogs.values()])
+        ranges = topics.log_ranges([self._input, *self._changelogs.values()])
         for name, store in self._stores.items():
             self._catch_up(name, store, ranges[self._changelogs[name]])
-        self._find_input_position(ranges[spec.input])
+        self._find_input_position(ranges[self._input])
 
     def _catch_up(self, name: str, store: AnyKeyValueStore, log: LogRange) -> None:
         spec, changelog = self._spec, self._changelogs[name]
@@ -184,8 +186,7 @@ class StreamTask:
         )
 
     def _find_input_position(self, log: LogRange) -> None:
-        spec = self._spec
-        offset = self._group.next_offset(spec.input)
+        offset = self._group.next_offset(self._input)
         if offset is None:
             holding = [
                 name
@@ -194,14 +195,14 @@ class StreamTask:
             ]
             if holding:
                 raise InputOffsetError(
-                    f"group {self._name} has no committed offset for {spec.input}, but {', '.join(holding)} holds "
+                    f"group {self._name} has no committed offset for {self._input}, but {', '.join(holding)} holds "
                     "state: the offset has expired or was deleted; set it to where processing is to go on "
                     "(kafka-consumer-groups --reset-offsets), or reset the application"
                 )
             offset = log.start
         if not log.start <= offset <= log.high_watermark:
             raise InputOffsetError(
-                f"group {self._name} is to read {spec.input} from offset {offset}, the log has "
+                f"group {self._name} is to read {self._input} from offset {offset}, the log has "
                 f"{log.start} to {log.high_watermark}: the input was deleted or recreated; "
                 "set the group's offset to where processing is to go on"
             )
@@ -216,7 +217,7 @@ class StreamTask:
         interval_s = spec.application.commit_interval_ms / 1000
         for name, store in self._stores.items():
             store.log_changes_to(self._changelog_writer(self._changelogs[name]))
-        with LogReader(spec.bootstrap_servers, spec.input, stall_timeout_s=spec.kafka_timeout_s) as reader:
+        with LogReader(spec.bootstrap_servers, self._input, stall_timeout_s=spec.kafka_timeout_s) as reader:
             for messages in reader.read_messages(self._next_offset, spec.input_end):
                 for message in messages:
                     self._process_one(message)
@@ -237,15 +238,15 @@ class StreamTask:
             self._in_transaction = True
             self._last_commit = time.monotonic()
         record = Record(
-            self._spec.input.topic,
-            self._spec.input.partition,
+            self._input.topic,
+            self._input.partition,
             message.offset(),
             message.key(),
             message.value(),
             message.timestamp()[1],
             tuple(message.headers() or ()),
         )
-        where = f"{self._name} task {self._spec.task}, record {self._spec.input}@{record.offset}"
+        where = f"{self._name} task {self._spec.task}, record {self._input}@{record.offset}"
         if record.timestamp < 0:
             raise ProcessingError(
                 f"{where}: it has no timestamp; produce it with one, or skip it by the group's offset"
@@ -257,6 +258,7 @@ class StreamTask:
             raise
         except Exception as error:  # the application's own code may raise anything
             raise ProcessingError(f"{where}: the processor failed with {type(error).__name__}: {error}") from error
+        self._last_record = record.offset
         self._next_offset = record.offset + 1
         self._pending += 1
         self._uncommitted["records_in"] += 1
@@ -276,11 +278,10 @@ class StreamTask:
         if not self._in_transaction:
             self._writer.begin()
         delivered = self._writer.flush()
-        self._writer.send_offsets(self._name, {self._spec.input: self._next_offset}, self._group.metadata())
+        self._writer.send_offsets(self._name, {self._input: self._next_offset}, self._group.metadata())
         self._writer.commit()
         self._in_transaction = False
-        position = {self._spec.input: self._next_offset - 1}
-        self._commit_stores(delivered, position)
+        self._commit_stores(delivered, {self._input: self._last_record})
         self._pending = 0
         self._counts["commits"] += 1
         for name, count in self._uncommitted.items():

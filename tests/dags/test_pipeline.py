@@ -1,0 +1,85 @@
+"""The whole path on real parts: flights from Kafka, stores, damage, and the four DAGs with their real Spark jobs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from demo.damage import delete_directory, flip_bit, move_beyond
+from demo.flights import PARTITIONS, produce_flights
+from demo.recompute import differences, expected_totals
+from statestore.metastore.definitions import load_definitions
+from statestore.model import StorePartition, TaskId
+from statestore.statedir.paths import TaskPaths
+from tests.dags.conftest import REPOSITORY
+from tests.dags.runner import Runner
+
+DEFINITIONS = REPOSITORY / "demo" / "definitions"
+FLIGHTS = 4_000
+
+
+@pytest.fixture
+def pipeline(airflow_home, installation, load_dags, monkeypatch, bootstrap_servers):
+    monkeypatch.setenv("STATESTORE_BOOTSTRAP_SERVERS", bootstrap_servers)
+    monkeypatch.setenv("STATESTORE_DEFINITIONS", str(DEFINITIONS))
+    monkeypatch.delenv("STATESTORE_JOBS_DIR", raising=False)
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    return Runner(installation, load_dags)
+
+
+def report_of(runner: Runner, dag_id: str) -> list[dict]:
+    """Rows of the newest report of a job."""
+    newest = max((runner.directory / "reports" / dag_id).glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    return json.loads(newest.read_text())["rows"]
+
+
+def test_damaged_stores_are_found_rebuilt_and_validated_and_equal_a_recomputation(pipeline, bootstrap_servers):
+    directory: Path = pipeline.directory
+    produced = produce_flights(bootstrap_servers, directory / "flights.json", limit=FLIGHTS)
+    store = load_definitions(DEFINITIONS)["flight-delays"].store("aircraft")
+    tasks = [TaskPaths(directory / "state", "flight-delays", TaskId(0, p)) for p in range(PARTITIONS)]
+    expected = expected_totals(produced)
+
+    pipeline.run("process", {"application": "flight-delays"})
+    assert pipeline.dag_run.state == "success"
+    assert sum(row["records_in"] for row in report_of(pipeline, "process")) == FLIGHTS
+    assert differences(tasks, store, expected) == []
+
+    pipeline.run("verify")
+    assert pipeline.dag_run.state == "success"
+    assert {row["status"] for row in report_of(pipeline, "verify")} == {"OK"}
+
+    delete_directory(tasks[0].store("aircraft"))
+    flip_bit(tasks[1].store("aircraft"))
+    move_beyond(tasks[2].store("aircraft"), StorePartition("flight-delays", "aircraft", tasks[2].task).changelog, 10**9)
+    untouched = sorted((tasks[3].store("aircraft")).glob("*.sst"))
+
+    states = pipeline.run("verify")
+    assert [state for _, state in states["check"]] == ["failed", "failed", "failed", "success"]
+    assert [row["status"] for row in report_of(pipeline, "verify")] == ["MISSING", "CORRUPT", "AHEAD", "OK"]
+    (triggered,) = pipeline.triggered("restore")
+
+    pipeline.run("restore", triggered.conf)
+    assert pipeline.dag_run.state == "success"
+    restored = report_of(pipeline, "restore")
+    assert [(row["task"], row["outcome"]) for row in restored] == [(f"0_{p}", "restored") for p in range(3)]
+    quarantined = [Path(row["quarantine"]) for row in restored if row["quarantine"]]
+    assert len(quarantined) == 2
+    assert all(path.is_dir() for path in quarantined)
+    (triggered,) = pipeline.triggered("validate")
+
+    pipeline.run("validate", triggered.conf)
+    assert pipeline.dag_run.state == "success"
+    assert {row["verdict"] for row in report_of(pipeline, "validate")} == {"passed"}
+    assert not any(path.exists() for path in quarantined)
+    assert (directory / "data-docs" / "index.html").is_file()
+
+    assert differences(tasks, store, expected) == []
+    assert sorted((tasks[3].store("aircraft")).glob("*.sst")) == untouched
+
+    states = pipeline.run("restore", {"application": "flight-delays"})
+    assert pipeline.dag_run.state == "success"
+    assert {row["outcome"] for row in report_of(pipeline, "restore")} == {"skipped"}
+    assert states["trigger_validate"] == "skipped"

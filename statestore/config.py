@@ -17,7 +17,7 @@ from statestore.errors import InputError
 class Settings(BaseSettings):
     """The settings of one installation. Each is set by `STATESTORE_<NAME>`."""
 
-    model_config = SettingsConfigDict(env_prefix="STATESTORE_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="STATESTORE_", env_ignore_empty=True, frozen=True, extra="ignore")
 
     bootstrap_servers: Annotated[str, Field(min_length=1, description="Kafka brokers, host:port[,host:port]")]
     state_dir: Annotated[
@@ -26,7 +26,9 @@ class Settings(BaseSettings):
     reports_dir: Annotated[Path, Field(description="JSON reports of the jobs, one directory per job kind")]
     definitions: Annotated[Path, Field(description="YAML file or directory with the application definitions")]
     data_docs_dir: Annotated[Path, Field(description="where Great Expectations writes its Data Docs")]
-    kafka_timeout_s: Annotated[float, Field(gt=0, description="deadline of one request to Kafka")] = 30.0
+    kafka_timeout_s: Annotated[
+        float, Field(gt=0, allow_inf_nan=False, description="deadline of one request to Kafka")
+    ] = 30.0
     restore_run_bytes: Annotated[
         int, Field(ge=4096, description="memory bound of one sorted run during a restore, in bytes of keys and values")
     ] = 96 * 1024 * 1024

@@ -57,7 +57,7 @@ class TaskId(NamedTuple):
         InputError
             If the text is not a task id.
         """
-        match = re.fullmatch(r"(\d+)_(\d+)", text)
+        match = re.fullmatch(r"([0-9]{1,9})_([0-9]{1,9})", text)
         if not match:
             raise InputError(f"{text!r} is not a task id: expected <subtopology>_<partition>, such as 0_3")
         return cls(int(match[1]), int(match[2]))
@@ -105,10 +105,13 @@ class ApplicationDefinition(_Definition):
     )
 
     @model_validator(mode="after")
-    def _stores_are_distinct(self) -> ApplicationDefinition:
+    def _topics_and_stores_are_distinct(self) -> ApplicationDefinition:
         names = [store.name for store in self.stores]
         if len(set(names)) != len(names):
             raise ValueError(f"store names must be distinct, found {names}")
+        taken = {self.input_topic, *(changelog_topic(self.name, name) for name in names)}
+        if mixed := sorted(taken.intersection(self.output_topics)):
+            raise ValueError(f"{mixed} cannot be output topics: they are the application's input or changelogs")
         return self
 
     def store(self, name: str) -> StoreDefinition:

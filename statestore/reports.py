@@ -60,7 +60,8 @@ class Failure(_Row):
     @classmethod
     def of(cls, error: StateStoreError) -> Failure:
         """Describe an error of the library."""
-        return cls(kind=error.kind, message=str(error), retriable=isinstance(error, RetryError))
+        message = str(error).encode(errors="backslashreplace").decode()  # file names need not be Unicode
+        return cls(kind=error.kind, message=message, retriable=isinstance(error, RetryError))
 
 
 class StorePartitionRow(_Row):

@@ -83,7 +83,7 @@ class TransactionalWriter:
         Parameters
         ----------
         timestamp
-            Record timestamp, ms.
+            Record timestamp, ms, above 0: librdkafka takes 0 for now.
         """
         more: dict[str, Any] = {} if partition is None else {"partition": partition}
         if headers:

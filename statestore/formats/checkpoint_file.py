@@ -10,13 +10,15 @@ into the stores, and removed before a store of the task is opened for writing.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from statestore.errors import StoreCorruptedError
+from statestore.formats.offsets import UNKNOWN_OFFSET
 from statestore.model import TopicPartition
 
 FILE_NAME = ".checkpoint"
-UNKNOWN_OFFSET = -4
+_ENTRY = re.compile(rf"(?P<topic>\S+) (?P<partition>[0-9]{{1,9}}) (?P<offset>[0-9]{{1,18}}|{UNKNOWN_OFFSET})")
 
 
 def read(path: Path) -> dict[TopicPartition, int | None]:
@@ -27,18 +29,23 @@ def read(path: Path) -> dict[TopicPartition, int | None]:
     StoreCorruptedError
         If it is torn or of another version; nothing is guessed.
     """
-    lines = path.read_text(encoding="utf-8").splitlines()
     try:
-        version, count = int(lines[0]), int(lines[1])
-        entries = [line.split(" ") for line in lines[2:] if line]
-        if version != 0 or len(entries) != count:
-            raise ValueError(f"version {version} with {len(entries)} of {count} entries")
+        text = path.read_bytes().decode()
+        if not text.endswith("\n"):
+            raise ValueError("its last line has no end")
+        version, count, *entries = text[:-1].split("\n")
+        if version != "0" or count != str(len(entries)):
+            raise ValueError(f"version {version!r} with {len(entries)} of {count!r} entries")
         offsets: dict[TopicPartition, int | None] = {}
-        for topic, partition, offset in entries:
-            number = int(offset)
-            if number < 0 and number != UNKNOWN_OFFSET:
-                raise ValueError(f"offset {number}")
-            offsets[TopicPartition(topic, int(partition))] = None if number == UNKNOWN_OFFSET else number
+        for entry in entries:
+            match = _ENTRY.fullmatch(entry)
+            if match is None:
+                raise ValueError(f"entry {entry!r}")
+            partition = TopicPartition(match["topic"], int(match["partition"]))
+            if partition in offsets:
+                raise ValueError(f"{partition} twice")
+            number = int(match["offset"])
+            offsets[partition] = None if number == UNKNOWN_OFFSET else number
     except (ValueError, IndexError) as error:
         raise StoreCorruptedError(
             f"{path} is not a whole checkpoint file of version 0 ({error}); "

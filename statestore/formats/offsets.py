@@ -17,6 +17,8 @@ from statestore.model import TopicPartition
 COLUMN_FAMILY = "offsets"
 STATUS_KEY = b"status"
 POSITION_KEY = b"position"
+#: Kafka Streams' mark of an offset that is not known.
+UNKNOWN_OFFSET = -4
 STATUS_CLOSED = 0
 STATUS_OPEN = 1
 
@@ -40,4 +42,20 @@ def decode_int64(raw: bytes, what: str) -> int:
     if len(raw) != _INT64.size:
         raise StoreCorruptedError(f"{what} should have {_INT64.size} bytes, found {len(raw)}")
     value: int = _INT64.unpack(raw)[0]
+    return value
+
+
+def decode_offset(raw: bytes, what: str) -> int | None:
+    """Read an offset; None if it is stored as unknown.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If it is neither an offset nor the mark of an unknown one.
+    """
+    value = decode_int64(raw, what)
+    if value == UNKNOWN_OFFSET:
+        return None
+    if value < 0:
+        raise StoreCorruptedError(f"{what}: expected an offset, found {value}; restore the store")
     return value

@@ -47,6 +47,7 @@ def decode(raw: bytes) -> dict[TopicPartition, int]:
         version, topics = _HEAD.unpack_from(raw)
         if version != _VERSION:
             raise StoreCorruptedError(f"position has version {version}, expected {_VERSION}")
+        _check_count(topics)
         at = _HEAD.size
         for _ in range(topics):
             (length,) = _INT.unpack_from(raw, at)
@@ -56,6 +57,7 @@ def decode(raw: bytes) -> dict[TopicPartition, int]:
                 raise StoreCorruptedError(f"position ends inside a topic name at byte {at} of {len(raw)}")
             at += length
             (entries,) = _INT.unpack_from(raw, at)
+            _check_count(entries)
             at += _INT.size
             for _ in range(entries):
                 partition, offset = _ENTRY.unpack_from(raw, at)
@@ -64,3 +66,8 @@ def decode(raw: bytes) -> dict[TopicPartition, int]:
     except (StructError, UnicodeDecodeError) as error:
         raise StoreCorruptedError(f"position of {len(raw)} bytes cannot be read: {error}") from error
     return position
+
+
+def _check_count(count: int) -> None:
+    if count < 0:
+        raise StoreCorruptedError(f"position counts {count} topics or entries, expected 0 or more")

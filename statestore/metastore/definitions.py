@@ -10,13 +10,15 @@ stores:
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
 from statestore.errors import DefinitionError, UnknownApplicationError, UnknownStoreError
-from statestore.model import ApplicationDefinition
+from statestore.model import ApplicationDefinition, changelog_topic
 
 _MAX_BYTES = 1 << 20
 
@@ -48,6 +50,7 @@ def load_definitions(path: Path) -> dict[str, ApplicationDefinition]:
         if definition.name in found:
             raise DefinitionError(f"{file} defines application {definition.name}, which another file of {path} defines")
         found[definition.name] = definition
+    _check_changelogs(found.values())
     return dict(sorted(found.items()))
 
 
@@ -80,13 +83,50 @@ def _load(file: Path) -> ApplicationDefinition:
     try:
         if file.stat().st_size > _MAX_BYTES:
             raise DefinitionError(f"{file} has {file.stat().st_size} bytes; a definition has at most {_MAX_BYTES}")
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = _parse(file)
         return ApplicationDefinition.model_validate(content)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DefinitionError(f"{file} is not YAML: {error}") from error
+    except OSError as error:
+        raise DefinitionError(f"{file} cannot be read: {error}") from error
     except ValidationError as error:
         problems = "; ".join(
             f"{'.'.join(str(part) for part in problem['loc']) or 'the file'}: {problem['msg']}"
             for problem in error.errors()
         )
         raise DefinitionError(f"{file} does not define an application: {problems}") from error
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is there twice: YAML forbids it, PyYAML takes the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """See `yaml.SafeLoader.construct_mapping`."""
+        seen: set[object] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable):
+                if key in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"key {key!r} is there twice", key_node.start_mark
+                    )
+                seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _parse(file: Path) -> object:
+    try:
+        return yaml.load(file.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - it is a SafeLoader
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, or a date that is none
+        raise DefinitionError(f"{file} is not YAML: {str(error) or type(error).__name__}") from error
+
+
+def _check_changelogs(definitions: Iterable[ApplicationDefinition]) -> None:
+    """Two stores must not share a changelog topic: `a-b` + `c` and `a` + `b-c` would."""
+    owners: dict[str, str] = {}
+    for definition in definitions:
+        for store in definition.stores:
+            owner, topic = f"{definition.name}/{store.name}", changelog_topic(definition.name, store.name)
+            if topic in owners:
+                raise DefinitionError(
+                    f"{owners[topic]} and {owner} would share the changelog topic {topic}; rename one"
+                )
+            owners[topic] = owner

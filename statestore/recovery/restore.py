@@ -27,6 +27,7 @@ from statestore.reports import Action, Failure, RestoreRow, VerifyRow
 from statestore.statedir.files import remove_tree
 from statestore.statedir.lock import locked
 from statestore.statedir.record import write_record
+from statestore.statedir.seal import seal
 from statestore.statedir.swap import finish_swaps, swap
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.key_value import open_key_value_store
@@ -94,6 +95,7 @@ def _restore(spec: RestoreSpec, row: RestoreRow) -> RestoreRow:
     quarantine = swap(paths, store, staged, spec.label)
     assert spec.store.changelog is not None
     write_record(paths, store, spec.store.changelog.topic_id)
+    seal(paths, store)
     return row.model_copy(
         update={
             "mode": mode,
@@ -116,6 +118,8 @@ def choose_mode(asked: Mode, force: bool, found: VerifyRow) -> Literal["tail", "
     """
     if found.action is Action.BY_HAND:
         raise InputError(f"{found.label} is {found.status} and is only touched by hand: {found.detail}")
+    if found.action is Action.LATER:
+        raise InputError(f"{found.label} could not be looked at ({found.status}): {found.detail}; try again later")
     if found.action is Action.NONE and not force:
         return None
     if asked == "tail" and found.action is Action.FULL:
@@ -209,7 +213,7 @@ def link_database(source: Path, target: Path) -> None:
     """Copy a closed database: SST files, which never change, as hard links; the small rest as files."""
     target.mkdir(parents=True)
     for file in sorted(source.iterdir()):
-        if file.name.startswith(_NOT_COPIED):
+        if file.name.startswith(_NOT_COPIED) or file.is_dir():  # a directory is what a killed flush left
             continue
         if file.suffix == _LINKED:
             os.link(file, target / file.name)

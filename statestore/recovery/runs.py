@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
-from rocksdict import SstFileWriter
 
 from statestore.model import StoreFormat
 from statestore.stores.key_value import stored_value
-from statestore.stores.rocksdb import options
+from statestore.stores.rocksdb import write_sst
 
 #: Memory that one row of a run takes besides its key and value: two bytes objects and a dict slot.
 _ROW_OVERHEAD_BYTES = 170
@@ -58,7 +57,7 @@ def build_runs(batches: Iterable[pa.RecordBatch], store_format: StoreFormat, dir
         keep = {key: value for key, value in latest.items() if value is not None or files}
         if keep:
             path = directory / f"run-{len(files):06d}.sst"
-            write_run(keep, path)
+            write_sst(sorted(keep.items()), path)
             files.append(path)
             rows += len(keep)
         latest.clear()
@@ -81,16 +80,3 @@ def build_runs(batches: Iterable[pa.RecordBatch], store_format: StoreFormat, dir
             finish()
     finish()
     return Runs(files, records - skipped, skipped, rows, last_offset)
-
-
-def write_run(latest: dict[bytes, bytes | None], path: Path) -> None:
-    """Write one SST file; a None value becomes a delete."""
-    writer = SstFileWriter(options())
-    writer.open(str(path))
-    for key in sorted(latest):
-        value = latest[key]
-        if value is None:
-            del writer[key]
-        else:
-            writer[key] = value
-    writer.finish()

@@ -57,9 +57,13 @@ def _held(path: Path, kind: int, deadline: float) -> Iterator[None]:
                     "wait until it has ended, or stop it"
                 )
             time.sleep(_POLL_S)  # the kernel has no wait with a deadline for file locks
-        yield
+        try:
+            yield
+        finally:
+            # A fork of this process may share the descriptor, so closing it is not enough.
+            _try_lock(descriptor, fcntl.F_UNLCK)
     finally:
-        os.close(descriptor)  # which gives the lock back
+        os.close(descriptor)
 
 
 def _try_lock(descriptor: int, kind: int) -> bool:

@@ -60,6 +60,10 @@ class TaskPaths(NamedTuple):
         """Journal of a swap that has begun."""
         return self.own_dir / f"swap-{store}.json"
 
+    def seal(self, store: str) -> Path:
+        """The seal of the closed store."""
+        return self.own_dir / f"seal-{store}.json"
+
     def record(self, store: str) -> Path:
         """What we know of the store beyond its own contents."""
         return self.own_dir / f"store-{store}.json"

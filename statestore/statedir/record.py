@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -20,7 +21,7 @@ class StoreRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    schema_version: int = 1
+    schema_version: Literal[1] = 1
     topic_id: str
     transactional: bool = True
     caught_up_ms: int

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from statestore.errors import InvalidStateError
 from statestore.statedir.files import remove_durably, rename_durably, write_durably
 from statestore.statedir.paths import TaskPaths
+from statestore.statedir.seal import break_seal
 
 
 class _Journal(BaseModel):
@@ -31,7 +33,8 @@ class _Journal(BaseModel):
 def swap(paths: TaskPaths, store: str, staged: Path, label: str) -> Path | None:
     """Put the staged store in the place of the live one.
 
-    The checkpoint file goes first: Kafka Streams would copy its offsets over those of the new store.
+    The checkpoint file goes first: Kafka Streams would copy its offsets over those of the new store. So does the seal,
+    which speaks of the old one.
 
     Returns
     -------
@@ -39,8 +42,9 @@ def swap(paths: TaskPaths, store: str, staged: Path, label: str) -> Path | None:
         Where the old store is now; None if there was none.
     """
     live = paths.store(store)
-    quarantine = paths.quarantine(store, label) if live.exists() else None
+    quarantine = _unused(paths.quarantine(store, label)) if live.exists() else None
     remove_durably(paths.checkpoint)
+    break_seal(paths, store)
     journal = _Journal(store=store, staged=staged, live=live, quarantine=quarantine)
     write_durably(paths.journal(store), journal.model_dump_json())
     _finish(journal)
@@ -52,7 +56,13 @@ def finish_swaps(paths: TaskPaths) -> list[str]:
     """Complete or forget swaps that a former holder of the lock has left; return the stores concerned."""
     stores = []
     for path in sorted(paths.own_dir.glob("swap-*.json")):
-        journal = _Journal.model_validate_json(path.read_bytes())
+        try:
+            journal = _Journal.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise InvalidStateError(
+                f"{path} is no journal of a swap: {error}; see which of live, staging and quarantine holds the store, "
+                "put it in place by hand, and remove the journal"
+            ) from error
         begun = not journal.live.exists() and journal.staged.exists()
         if begun:
             _finish(journal)
@@ -65,3 +75,13 @@ def _finish(journal: _Journal) -> None:
     if journal.live.exists() and journal.quarantine is not None:
         rename_durably(journal.live, journal.quarantine)
     rename_durably(journal.staged, journal.live)
+
+
+def _unused(directory: Path) -> Path:
+    """The directory, or one beside it if a run of the same name left one: no old store is ever overwritten."""
+    number = 2
+    found = directory
+    while found.exists():
+        found = directory.with_name(f"{directory.name}-{number}")
+        number += 1
+    return found

@@ -51,6 +51,7 @@ class KeyValueStore(Generic[V]):
 
     def put(self, key: bytes, value: V | None) -> None:
         """Stage a value and log the change; None deletes."""
+        self._require_open()
         self._accessor.put(_checked(key), None if value is None else self._codec.encode(value))
         if self._log is not None:
             self._log(key, *self._codec.plain(value))
@@ -81,6 +82,7 @@ class KeyValueStore(Generic[V]):
 
     def apply_changelog(self, key: bytes, value: bytes | None, timestamp: int) -> None:
         """Stage a changelog record: plain value and record timestamp (ms). It is not logged again."""
+        self._require_open()
         self._accessor.put(key, None if value is None else self._codec.restored(value, timestamp))
 
     # -- transaction and offsets ----------------------------------------------------------------------------------
@@ -107,8 +109,7 @@ class KeyValueStore(Generic[V]):
         InvalidStateError
             If the store is closed.
         """
-        if self._database.closed:
-            raise InvalidStateError(f"store {self.name} is closed and cannot commit")
+        self._require_open()
         merged = {**self._database.position(), **position} if position else {}
         self._rows.commit(offsets, merged)
 
@@ -136,6 +137,10 @@ class KeyValueStore(Generic[V]):
     def position(self) -> dict[TopicPartition, int]:
         """Input offsets up to which the store was written and committed."""
         return self._database.position()
+
+    def _require_open(self) -> None:
+        if self._database.closed:
+            raise InvalidStateError(f"store {self.name} is closed: {self._database.directory}")
 
     # -- closing --------------------------------------------------------------------------------------------------
 
@@ -172,6 +177,8 @@ class _Codec(Generic[V]):
 
 class _PlainCodec(_Codec[bytes]):
     def encode(self, value: bytes) -> bytes:
+        if not isinstance(value, bytes):
+            raise TypeError(f"a plain store's value is bytes, found {type(value).__name__}: encode it first")
         return value
 
     def decode(self, raw: bytes) -> bytes:
@@ -186,6 +193,8 @@ class _PlainCodec(_Codec[bytes]):
 
 class _TimestampedCodec(_Codec[ValueAndTimestamp]):
     def encode(self, value: ValueAndTimestamp) -> bytes:
+        if not isinstance(value, ValueAndTimestamp) or not isinstance(value.value, bytes):
+            raise TypeError(f"a timestamped store's value is ValueAndTimestamp(bytes, ms), found {value!r:.80}")
         return timestamped_value.encode(*value)
 
     def decode(self, raw: bytes) -> ValueAndTimestamp:
@@ -234,6 +243,7 @@ def open_key_value_store(definition: StoreDefinition, directory: Path, *, read_o
     try:
         if not read_only:
             database.write({}, status=offsets_format.STATUS_OPEN)
+            database.flush()  # the mark is for the next opening, after a crash of this one
         if definition.format is StoreFormat.PLAIN:
             return KeyValueStore(definition.name, database, definition, _PlainCodec())
         return KeyValueStore(definition.name, database, definition, _TimestampedCodec())

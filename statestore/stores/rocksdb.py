@@ -6,9 +6,11 @@ go through `get` and `iter` + `status`, which raise on a bad checksum; rocksdict
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from rocksdict import (
     AccessType,
@@ -17,6 +19,7 @@ from rocksdict import (
     Options,
     Rdict,
     ReadOptions,
+    SstFileWriter,
     WriteBatch,
     WriteOptions,
 )
@@ -35,6 +38,17 @@ from statestore.model import TopicPartition
 
 DEFAULT_COLUMN_FAMILY = "default"
 _LOG_FILE_BYTES = 1 << 20
+_FLUSH_DIRECTORY = "flush.tmp"
+#: What the operating system says through RocksDB when nothing is wrong with the data.
+_NO_SPACE = ("No space left", "Disk quota exceeded")
+_NO_ACCESS = (
+    "Permission denied",
+    "Operation not permitted",
+    "Read-only file system",
+    "Too many open files",
+    "Cannot allocate memory",
+    "Stale file handle",
+)
 
 
 def options() -> Options:
@@ -79,10 +93,10 @@ def translate(error: Exception, directory: Path) -> Exception:
     text = str(error)
     if "/LOCK:" in text or "lock hold by" in text:
         return LockedError(f"{directory} is open in another process: {text}")
-    if "No space left" in text:
+    if any(sign in text for sign in _NO_SPACE):
         return DiskSpaceError(f"{directory}: {text}; free some space, then run again")
-    if "Permission denied" in text or "Read-only file system" in text:
-        return StoreAccessError(f"{directory}: {text}; check owner, permissions and mount")
+    if any(sign in text for sign in _NO_ACCESS):
+        return StoreAccessError(f"{directory}: {text}; check owner, permissions, mount and limits")
     if text.startswith(("Corruption", "IO error", "Invalid argument", "Not found", "NotFound")):
         return StoreCorruptedError(f"RocksDB cannot read {directory}: {text}; restore it from its changelog")
     return error
@@ -112,6 +126,8 @@ class RocksDB:
 
     def __init__(self, directory: Path, data_column_families: Sequence[str], *, read_only: bool = False) -> None:
         self.directory = directory
+        self._read_only = read_only
+        self._cursors: WeakSet[_Cursor] = WeakSet()
         self._db: Rdict | None = None
         self._handles: dict[str, Any] = {}
         self._families: dict[str, Rdict] = {}
@@ -155,8 +171,11 @@ class RocksDB:
 
     def get(self, family: str, key: bytes) -> bytes | None:
         """Read one value; a bad checksum raises StoreCorruptedError."""
+        column_family = self._family(family)
+        if column_family is None:
+            return None
         try:
-            value: bytes | None = self._family(family).get(key)
+            value: bytes | None = column_family.get(key)
         except Exception as error:  # see translate
             raise translate(error, self.directory) from error
         return value
@@ -164,27 +183,40 @@ class RocksDB:
     def scan(
         self, family: str, start: bytes | None = None, stop: bytes | None = None, *, fill_cache: bool = True
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Rows with `start <= key < stop` in key order, as of the call; a bad checksum raises StoreCorruptedError."""
+        """Rows with `start <= key < stop` in key order, as of the call.
+
+        A bad checksum raises StoreCorruptedError; going on after the database was closed, InvalidStateError.
+        """
+        column_family = self._family(family)
+        if column_family is None:
+            return iter(())
         read_options = ReadOptions()
         read_options.fill_cache(fill_cache)
         if stop is not None:
             read_options.set_iterate_upper_bound(stop)
         try:
-            rows = self._family(family).iter(read_options)
+            cursor = _Cursor(column_family.iter(read_options), stop)
             if start is None:
-                rows.seek_to_first()
+                cursor.rows.seek_to_first()
             else:
-                rows.seek(start)
+                cursor.rows.seek(start)
         except Exception as error:  # see translate
             raise translate(error, self.directory) from error
-        return self._walk(rows)
+        self._cursors.add(cursor)
+        return self._walk(cursor)
 
-    def _walk(self, rows: Any) -> Iterator[tuple[bytes, bytes]]:
+    def _walk(self, cursor: _Cursor) -> Iterator[tuple[bytes, bytes]]:
+        # Only the cursor holds the iterator, not this frame: close() takes it away, and with it RocksDB's LOCK.
         try:
-            while rows.valid():
-                yield rows.key(), rows.value()
-                rows.next()
-            rows.status()
+            while cursor.rows is not None and cursor.rows.valid():
+                row = cursor.rows.key(), cursor.rows.value()
+                cursor.rows.next()
+                yield row
+            if cursor.rows is None:
+                raise InvalidStateError(f"the store in {self.directory} was closed under this iterator; open it again")
+            cursor.rows.status()
+        except InvalidStateError:
+            raise
         except Exception as error:  # see translate
             raise translate(error, self.directory) from error
 
@@ -194,7 +226,7 @@ class RocksDB:
         raw = self._offsets_get(key)
         if raw is None:
             return None
-        return offsets_format.decode_int64(raw, f"{self.directory}: offset of {topic_partition}")
+        return offsets_format.decode_offset(raw, f"{self.directory}: offset of {topic_partition}")
 
     def status(self) -> int | None:
         """`STATUS_OPEN` or `STATUS_CLOSED`; None in a store from before KIP-1035."""
@@ -207,8 +239,6 @@ class RocksDB:
         return {} if raw is None else position_format.decode(raw)
 
     def _offsets_get(self, key: bytes) -> bytes | None:
-        if not self.has(offsets_format.COLUMN_FAMILY):
-            return None
         return self.get(offsets_format.COLUMN_FAMILY, key)
 
     # -- writing --------------------------------------------------------------------------------------------------
@@ -225,6 +255,9 @@ class RocksDB:
         The write is in the memtables when the call returns; after a crash the database is at this or an earlier
         write, whole, because the column families are flushed atomically.
         """
+        database = self._open()
+        if self._read_only:
+            raise InvalidStateError(f"the store in {self.directory} was opened to be read; open it for writing")
         batch = WriteBatch(raw_mode=True)
         for family, rows in changes.items():
             handle = self._handles[family]
@@ -241,7 +274,7 @@ class RocksDB:
         if status is not None:
             batch.put(offsets_format.STATUS_KEY, offsets_format.encode_int64(status), handle)
         try:
-            self._open().write(batch, self._write_options)
+            database.write(batch, self._write_options)
         except Exception as error:  # see translate
             raise translate(error, self.directory) from error
 
@@ -249,26 +282,29 @@ class RocksDB:
         """Take over SST files by moving them; of several, a later one wins."""
         ingest_options = IngestExternalFileOptions()
         ingest_options.set_move_files(True)
+        column_family = self._family(family)
+        assert column_family is not None, "only a read-only database lacks one of its column families"
         try:
             for sst_file in sst_files:
-                self._family(family).ingest_external_file([str(sst_file)], ingest_options)
+                column_family.ingest_external_file([str(sst_file)], ingest_options)
         except Exception as error:  # see translate
             raise translate(error, self.directory) from error
 
     def flush(self) -> None:
-        """Write the memtables of all column families to disk, atomically, and wait for it."""
-        try:
-            self._open().flush(True)
-        except Exception as error:  # see translate
-            raise translate(error, self.directory) from error
+        """Write the memtables of all column families to disk in one atomic step, and wait for it.
 
-    def checkpoint(self, directory: Path) -> None:
-        """Make a RocksDB checkpoint: a hard-linked copy on the same file system, as of now."""
-        self.flush()
+        rocksdict's own flush takes one column family at a time. Making a RocksDB checkpoint flushes all of them
+        together, so one is made and thrown away: it is a directory of hard links.
+        """
+        database = self._open()
+        thrown_away = self.directory / _FLUSH_DIRECTORY
+        shutil.rmtree(thrown_away, ignore_errors=True)
         try:
-            Checkpoint(self._open()).create_checkpoint(str(directory))
+            Checkpoint(database).create_checkpoint(str(thrown_away))
         except Exception as error:  # see translate
             raise translate(error, self.directory) from error
+        finally:
+            shutil.rmtree(thrown_away, ignore_errors=True)
 
     # -- closing --------------------------------------------------------------------------------------------------
 
@@ -278,7 +314,9 @@ class RocksDB:
         return self._db is None
 
     def close(self) -> None:
-        """Release the database and RocksDB's LOCK. Handles of column families must go first."""
+        """Release the database and RocksDB's LOCK. Iterators and handles of column families must go first."""
+        for cursor in self._cursors:
+            cursor.rows = None
         self._handles.clear()
         for family in self._families.values():
             family.close()
@@ -292,6 +330,41 @@ class RocksDB:
             raise InvalidStateError(f"the store in {self.directory} is closed")
         return self._db
 
-    def _family(self, name: str) -> Rdict:
+    def _family(self, name: str) -> Rdict | None:
+        """Return the column family; None if a read-only database has none of that name."""
         self._open()
-        return self._families[name]
+        return self._families.get(name)
+
+
+class _Cursor:
+    """Holds an iterator of RocksDB, so that it can be taken away from whoever walks it.
+
+    It also keeps the upper bound alive: RocksDB reads it where it lies in memory, and rocksdict does not hold it.
+    """
+
+    __slots__ = ("__weakref__", "_stop", "rows")
+
+    def __init__(self, rows: Any, stop: bytes | None) -> None:
+        self.rows = rows
+        self._stop = stop
+
+
+def write_sst(rows: Iterable[tuple[bytes, bytes | None]], path: Path) -> None:
+    """Write rows, in key order, into an SST file for `RocksDB.ingest`; a None value becomes a delete.
+
+    Raises
+    ------
+    DiskSpaceError, StoreAccessError
+        If the file cannot be written.
+    """
+    try:
+        writer = SstFileWriter(options())
+        writer.open(str(path))
+        for key, value in rows:
+            if value is None:
+                del writer[key]
+            else:
+                writer[key] = value
+        writer.finish()
+    except Exception as error:  # see translate
+        raise translate(error, path) from error

@@ -105,12 +105,12 @@ def load_processor(reference: str) -> Process:
     module_name, _, attribute = reference.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
+        process = found().process if isinstance(found, type) else found
+    except Exception as error:  # importing runs the application's own code, which may raise anything
         raise DefinitionError(
-            f"processor {reference} cannot be imported: {error}; "
-            "expected module:attribute, with the module on the Python path of the Spark workers"
+            f"processor {reference} cannot be used: {type(error).__name__}: {error}; expected module:attribute, a "
+            "function or a class with a method `process`, with the module on the Python path of the Spark workers"
         ) from error
-    process = found().process if isinstance(found, type) else found
     if not callable(process):
         raise DefinitionError(f"processor {reference} is a {type(found).__name__}, expected a function or a class")
     return process  # type: ignore[no-any-return]  # what was imported is known only now

@@ -34,6 +34,7 @@ from statestore.reports import Action, Failure, ProcessRow, Status
 from statestore.statedir.files import remove_durably
 from statestore.statedir.lock import locked
 from statestore.statedir.record import read_record, write_record
+from statestore.statedir.seal import break_seal, check_seal, seal
 from statestore.statedir.swap import finish_swaps
 from statestore.stores.key_value import AnyKeyValueStore, ChangeLog, open_key_value_store
 from statestore.tasks.processor import ProcessorContext, Record, load_processor
@@ -126,7 +127,11 @@ class StreamTask:
         checkpoint = self._spec.paths.checkpoint
         migrated = checkpoint_file.read(checkpoint) if checkpoint.exists() else {}
         for definition in self._spec.application.stores:
-            store = open_key_value_store(definition, self._spec.paths.store(definition.name))
+            live = self._spec.paths.store(definition.name)
+            if live.exists():
+                check_seal(self._spec.paths, definition.name)
+            break_seal(self._spec.paths, definition.name)
+            store = open_key_value_store(definition, live)
             self._stores[definition.name] = store
             changelog = self._changelogs[definition.name]
             offset = migrated.get(changelog)
@@ -247,9 +252,10 @@ class StreamTask:
             tuple(message.headers() or ()),
         )
         where = f"{self._name} task {self._spec.task}, record {self._input}@{record.offset}"
-        if record.timestamp < 0:
+        if record.timestamp <= 0:  # librdkafka would log 0 as the time of now, and a restored store would differ
             raise ProcessingError(
-                f"{where}: it has no timestamp; produce it with one, or skip it by the group's offset"
+                f"{where}: its timestamp is {record.timestamp}, expected milliseconds since 1970 above 0; "
+                "produce it with one, or move the group's offset past it"
             )
         self._context.timestamp = record.timestamp
         try:
@@ -329,3 +335,4 @@ class StreamTask:
         if clean:
             for name in self._stores:
                 write_record(self._spec.paths, name, self._spec.changelogs[name].topic_id)
+                seal(self._spec.paths, name)

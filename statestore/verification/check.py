@@ -14,6 +14,7 @@ from statestore.errors import LockedError, StoreCorruptedError, UnknownFormatErr
 from statestore.reports import Action, Status, VerifyRow
 from statestore.statedir.lock import locked
 from statestore.statedir.record import read_record
+from statestore.statedir.seal import check_seal
 from statestore.statedir.swap import finish_swaps
 from statestore.stores.key_value import AnyKeyValueStore, open_key_value_store
 from statestore.tasks.spec import StorePartitionSpec
@@ -61,6 +62,7 @@ def _check(spec: StorePartitionSpec) -> VerifyRow:
             return _row(spec, Status.EMPTY, Action.NONE, "nothing logged yet", log)
         return _row(spec, Status.MISSING, Action.FULL, f"{spec.live} does not exist", log)
     try:
+        check_seal(spec.paths, spec.store.name)
         store = open_key_value_store(spec.store, spec.live, read_only=True)
     except UnknownFormatError as error:
         return _row(spec, Status.UNKNOWN_FORMAT, Action.BY_HAND, str(error))

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from demo.installation import SHORT_JVM
+
 if TYPE_CHECKING:
     from airflow.sdk import DAG
 
@@ -35,6 +37,7 @@ os.environ.update(
         # spark-submit and the Python of the workers are those of this environment.
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYSPARK_PYTHON": sys.executable,
+        "SPARK_SUBMIT_OPTS": SHORT_JVM,
     }
 )
 # As Airflow does it, for the tests of what the DAG files import.

@@ -1,0 +1,221 @@
+"""Processes that the unit tests start and kill: real crashes, real locks.
+
+They come from a fork server, which has the library imported and no database open, so each takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import samples
+
+from statestore.errors import LockedError
+from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.reports import VerifyReport, write_report
+from statestore.statedir.files import write_durably
+from statestore.statedir.lock import locked
+from statestore.statedir.paths import TaskPaths
+from statestore.statedir.swap import finish_swaps, swap
+from statestore.stores.key_value import open_key_value_store
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_WAIT_S = 30
+
+
+def _start_fork_server() -> None:
+    """Start it with what the children import; it takes the import path from the environment only."""
+    _CONTEXT.set_forkserver_preload(["pytest", "children"])
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    try:
+        forkserver.ensure_running()
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+@contextmanager
+def child(target: Callable[..., None], *args: Any) -> Iterator[tuple[Any, Connection]]:
+    """A process running `target(connection, *args)`, and our end of the connection; it is killed at the end."""
+    _start_fork_server()
+    ours, theirs = _CONTEXT.Pipe()
+    process = _CONTEXT.Process(target=target, args=(theirs, *args), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        yield process, ours
+    finally:
+        process.kill()
+        process.join(_WAIT_S)
+        ours.close()
+
+
+def received(connection: Connection) -> Any:
+    """Next message of the child, within a deadline."""
+    assert connection.poll(_WAIT_S), "the child process said nothing"
+    return connection.recv()
+
+
+def exit_code(target: Callable[..., None], *args: Any) -> int:
+    """Run the target to its end, or until it kills itself; negative is the signal."""
+    with child(target, *args) as (process, _):
+        process.join(_WAIT_S)
+        code = process.exitcode
+    assert code is not None, "the child process did not end"
+    return code
+
+
+# -- dying at a chosen step ------------------------------------------------------------------------------------------
+
+
+#: Calls into the operating system that change files, as CPython names them.
+_CHANGES = {"open", "write", "flush", "fsync", "close", "__exit__", "rename", "replace", "remove", "unlink", "mkdir"}
+
+
+def die_before_change(number: int) -> None:
+    """Have this process killed right before its `number`-th call that changes a file or a directory."""
+    changes = 0
+
+    def hook(_: Any, event: str, called: Any) -> None:
+        nonlocal changes
+        if event == "c_call" and called.__name__ in _CHANGES:
+            changes += 1
+            if changes == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(hook)
+
+
+def swap_dying(_: Connection, paths: TaskPaths, label: str, step: int) -> None:
+    """Swap the staged store `s` in, dying before the given step."""
+    die_before_change(step)
+    swap(paths, "s", paths.staging("s"), label)
+    sys.setprofile(None)
+
+
+def finish_swaps_dying(_: Connection, paths: TaskPaths, step: int) -> None:
+    """Finish swaps, dying before the given step."""
+    die_before_change(step)
+    finish_swaps(paths)
+    sys.setprofile(None)
+
+
+def write_report_dying(_: Connection, path: Path, report: VerifyReport, step: int) -> None:
+    """Write a report, dying before the given step."""
+    die_before_change(step)
+    write_report(path, report)
+    sys.setprofile(None)
+
+
+def write_durably_dying(_: Connection, path: Path, text: str, step: int) -> None:
+    """Write a small file, dying before the given step."""
+    die_before_change(step)
+    write_durably(path, text)
+    sys.setprofile(None)
+
+
+# -- locks -----------------------------------------------------------------------------------------------------------
+
+
+def hold_locks(connection: Connection, paths: TaskPaths) -> None:
+    """Take the task's locks, say so, and hold them until told otherwise."""
+    try:
+        with locked(paths, wait_s=0):
+            connection.send("held")
+            connection.recv()
+        connection.send("released")
+    except LockedError:
+        connection.send("refused")
+
+
+def release_locks_with_a_fork_alive(connection: Connection, paths: TaskPaths) -> None:
+    """Fork while the locks are held, release them, and say whether they can be had again."""
+    with locked(paths, wait_s=0):
+        forked = os.fork()
+        if not forked:
+            time.sleep(_WAIT_S)
+            os._exit(0)
+    try:
+        hold_locks(connection, paths)
+    finally:
+        os.kill(forked, signal.SIGKILL)
+
+
+def hold_store(connection: Connection, directory: Path) -> None:
+    """Open a store and keep it open until told otherwise."""
+    store = open_key_value_store(samples.TIMESTAMPED, directory)
+    connection.send("open")
+    connection.recv()
+    store.close()
+
+
+def open_without_file_descriptors(connection: Connection, directory: Path) -> None:
+    """Open a store with next to no file descriptors left; say which error that gives."""
+    used = max(int(name) for name in os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 4, used + 4))
+    try:
+        open_key_value_store(samples.TIMESTAMPED, directory)
+        connection.send("opened")
+    except Exception as error:
+        connection.send(f"{type(error).__name__}: {error}")
+
+
+# -- crashes of a store ----------------------------------------------------------------------------------------------
+
+
+def change_of(offset: int, value_bytes: int) -> samples.LogRecord:
+    """The changelog record at an offset of the log that `commit_until_killed` writes; each fifth is a delete."""
+    key = b"k%02d" % (offset * 7 % 50)
+    value = None if offset % 5 == 4 else (b"%08d" % offset).ljust(value_bytes, b".")
+    return key, value, 1_000 + offset
+
+
+def commit_until_killed(connection: Connection, directory: Path, value_bytes: int, flushing: bool) -> None:
+    """Commit one changelog record after the other, flushing at random in another thread, until killed.
+
+    After each flush the highest offset known to be flushed is sent; without flushing, the committed one now and then.
+    """
+    store = open_key_value_store(samples.TIMESTAMPED, directory)
+    found = store.committed_offset(samples.CHANGELOG)
+    first = committed = -1 if found is None else found
+
+    def flush() -> None:
+        chance = random.Random(first)
+        while True:
+            time.sleep(chance.random() * 0.004)
+            before = committed
+            store.flush()
+            connection.send(before)
+
+    if flushing:
+        threading.Thread(target=flush, daemon=True).start()
+    for offset in range(first + 1, sys.maxsize):
+        key, value, timestamp = change_of(offset, value_bytes)
+        store.put(key, None if value is None else ValueAndTimestamp(value, timestamp))
+        store.put(b"latest", ValueAndTimestamp(b"%d" % offset, timestamp))  # two rows, so that half a commit shows
+        store.commit({samples.CHANGELOG: offset}, {samples.INPUT: offset * 2})
+        committed = offset
+        if not flushing and offset % 50 == 0:
+            connection.send(offset)
+
+
+def open_until_killed(connection: Connection, directory: Path) -> None:
+    """Make a store, and be killed meanwhile."""
+    connection.send("begun")
+    open_key_value_store(samples.TIMESTAMPED, directory)
+    time.sleep(_WAIT_S)

@@ -1,0 +1,53 @@
+"""Definitions, logs and small looks at the disk that several unit tests use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+
+from statestore.changelog.reader import SCHEMA
+from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.model import StoreDefinition, TopicPartition
+
+TIMESTAMPED = StoreDefinition(name="s")
+PLAIN = StoreDefinition(name="s", format="plain")
+CHANGELOG = TopicPartition("app-s-changelog", 0)
+INPUT = TopicPartition("input", 0)
+
+#: A changelog record: key, plain value, timestamp in ms.
+LogRecord = tuple[bytes | None, bytes | None, int]
+
+
+def batches(log: list[LogRecord], sizes: Iterable[int], first_offset: int = 0) -> list[pa.RecordBatch]:
+    """The log as the changelog reader yields it, cut into batches of the given sizes."""
+    found, at = [], 0
+    for size in [*sizes, len(log)]:
+        part = log[at : at + size]
+        if part:
+            keys, values, timestamps = zip(*part, strict=True)
+            offsets = range(first_offset + at, first_offset + at + len(part))
+            found.append(pa.record_batch([list(keys), list(values), list(timestamps), list(offsets)], schema=SCHEMA))
+        at += size
+    return found
+
+
+def fold(log: Iterable[LogRecord]) -> dict[bytes, ValueAndTimestamp]:
+    """What a timestamped store restored from the log holds, in key order."""
+    rows: dict[bytes, ValueAndTimestamp] = {}
+    for key, value, timestamp in log:
+        if key is None:
+            continue
+        if value is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = ValueAndTimestamp(value, timestamp)
+    return dict(sorted(rows.items()))
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Every file below the directory with its bytes; empty if there is none."""
+    return {
+        str(file.relative_to(directory)): file.read_bytes() for file in sorted(directory.rglob("*")) if file.is_file()
+    }

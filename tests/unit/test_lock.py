@@ -1,0 +1,131 @@
+"""The locks of a task, held by real processes: ours, and a Java one that locks as Kafka Streams does."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from children import child, hold_locks, hold_store, received, release_locks_with_a_fork_alive
+from samples import TIMESTAMPED
+
+from statestore.errors import LockedError
+from statestore.model import TaskId
+from statestore.statedir.lock import locked
+from statestore.statedir.paths import TaskPaths
+from statestore.stores.key_value import open_key_value_store
+
+HOLD_LOCK = Path(__file__).parent / "resources" / "HoldLock.java"
+
+
+@contextmanager
+def kafka_streams_lock(paths):
+    """A Java process that tries the application's lock; yields `held` or `refused`."""
+    paths.application_dir.mkdir(parents=True, exist_ok=True)
+    command = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", str(HOLD_LOCK), str(paths.application_dir / ".lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as java:
+        watchdog = threading.Timer(60, java.kill)
+        watchdog.start()
+        try:
+            yield java.stdout.readline().strip()
+        finally:
+            java.stdin.close()
+            java.wait(60)
+            watchdog.cancel()
+
+
+def test_r11_a_lock_held_by_another_process_is_waited_for_and_then_a_clear_error(paths):
+    with child(hold_locks, paths) as (_, connection):
+        assert received(connection) == "held"
+        started = time.monotonic()
+        clear = r"0_0/lock is locked by another process.*wait until it has ended"
+        with pytest.raises(LockedError, match=clear), locked(paths, wait_s=0.3):
+            pass
+        assert 0.3 <= time.monotonic() - started < 5
+
+
+def test_r11_a_lock_given_back_meanwhile_is_had(paths):
+    with child(hold_locks, paths) as (_, connection):
+        assert received(connection) == "held"
+        timer = threading.Timer(0.2, connection.send, ["release"])
+        timer.start()
+        with locked(paths, wait_s=20):
+            assert received(connection) == "released"
+        timer.join()
+
+
+def test_r11_the_lock_of_a_killed_process_is_free(paths):
+    with child(hold_locks, paths) as (process, connection):
+        assert received(connection) == "held"
+        process.kill()
+        process.join(30)
+        with locked(paths, wait_s=5):
+            pass
+
+
+def test_r11_lock_files_are_never_removed_nor_replaced(paths):
+    with locked(paths):
+        files = [paths.application_dir / ".lock", paths.own_dir / "lock"]
+        before = [file.stat().st_ino for file in files]
+    with pytest.raises(RuntimeError), locked(paths):
+        raise RuntimeError
+    with locked(paths):
+        assert [file.stat().st_ino for file in files] == before
+
+
+def test_two_tasks_of_an_application_run_at_the_same_time(paths):
+    other = TaskPaths(paths.state_dir, paths.application, TaskId(0, 1))
+    with child(hold_locks, paths) as (_, connection):
+        assert received(connection) == "held"
+        with locked(other, wait_s=0):
+            pass
+
+
+def test_a_task_is_locked_against_another_thread_of_the_same_process_too(paths):
+    with locked(paths), pytest.raises(LockedError), locked(paths, wait_s=0):
+        pass
+
+
+def test_giving_one_lock_back_keeps_another_tasks_lock(paths):
+    # POSIX locks would all be lost when any descriptor of `.lock` in this process is closed.
+    other = TaskPaths(paths.state_dir, paths.application, TaskId(0, 1))
+    with locked(paths):
+        with locked(other):
+            pass
+        with kafka_streams_lock(paths) as said:
+            assert said == "refused"
+
+
+def test_a_lock_is_given_back_also_while_a_fork_of_its_holder_lives(paths):
+    with child(release_locks_with_a_fork_alive, paths) as (_, connection):
+        assert received(connection) == "held"
+        connection.send("release")
+        assert received(connection) == "released"
+
+
+def test_r11_kafka_streams_keeps_us_out(paths):
+    with kafka_streams_lock(paths) as said:
+        assert said == "held"
+        clear = r"app/\.lock is locked by another process.*Kafka Streams"
+        with pytest.raises(LockedError, match=clear), locked(paths, wait_s=0.2):
+            pass
+    with locked(paths, wait_s=5):
+        pass
+
+
+def test_nothing_of_ours_lies_in_kafka_streams_directory(paths):
+    with locked(paths):
+        assert [file.name for file in paths.application_dir.iterdir()] == [".lock"]
+
+
+def test_a_store_open_in_another_process_is_locked_and_not_damaged(tmp_path):
+    with child(hold_store, tmp_path / "s") as (process, connection):
+        assert received(connection) == "open"
+        with pytest.raises(LockedError, match="open in another process"):
+            open_key_value_store(TIMESTAMPED, tmp_path / "s")
+        process.kill()
+        process.join(30)
+    open_key_value_store(TIMESTAMPED, tmp_path / "s").close()  # RocksDB's LOCK file is there, nobody holds it

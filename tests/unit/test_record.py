@@ -1,0 +1,43 @@
+"""What we keep about a store outside of it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from statestore.statedir.files import write_durably
+from statestore.statedir.record import read_record, write_record
+
+
+def test_a_record_comes_back_with_the_time_of_its_writing(paths):
+    before = int(time.time() * 1000)
+    write_record(paths, "s", "topic id")
+    record = read_record(paths, "s")
+    assert record is not None
+    assert record.topic_id == "topic id"
+    assert before <= record.caught_up_ms <= int(time.time() * 1000)
+
+
+def test_a_later_record_replaces_an_earlier_one_of_the_same_store_only(paths):
+    write_record(paths, "s", "first")
+    write_record(paths, "t", "other")
+    write_record(paths, "s", "second")
+    assert [read_record(paths, store).topic_id for store in ("s", "t")] == ["second", "other"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", "[]", "\x00", '{"topic_id": 5}'])
+def test_a_record_that_cannot_be_read_is_none_and_proves_nothing(paths, text):
+    assert read_record(paths, "s") is None
+    write_durably(paths.record("s"), text)
+    assert read_record(paths, "s") is None
+
+
+def test_a_record_of_a_later_version_is_not_read_as_ours(paths):
+    write_durably(paths.record("s"), '{"schema_version": 2, "topic_id": "id", "caught_up_ms": 5}')
+    assert read_record(paths, "s") is None
+
+
+def test_a_record_lies_outside_of_kafka_streams_directory(paths):
+    write_record(paths, "s", "id")
+    assert not paths.application_dir.exists()

@@ -1,0 +1,142 @@
+"""Reports: complete or absent, whatever happens to the writer; and what is told apart when read."""
+
+from __future__ import annotations
+
+import signal
+from itertools import count
+
+import pytest
+from children import exit_code, write_report_dying
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statestore.errors import InputError, KafkaUnavailableError, ProcessingError
+from statestore.reports import (
+    Action,
+    Failure,
+    ProcessReport,
+    ProcessRow,
+    RestoreReport,
+    RestoreRow,
+    Status,
+    ValidateReport,
+    ValidateRow,
+    VerifyReport,
+    VerifyRow,
+    read_report,
+    write_report,
+)
+
+HEAD = {"run_id": "run", "applications": ("app",), "started_ms": 1_000, "finished_ms": 3_500}
+STORE = {"application": "app", "store": "s", "task": "0_3"}
+ROWS = {
+    ProcessReport: ProcessRow(application="app", task="0_3", records_in=5, lag=0),
+    VerifyReport: VerifyRow(**STORE, status=Status.AHEAD, action=Action.FULL, detail="why", committed=7),
+    RestoreReport: RestoreRow(**STORE, before=Status.AHEAD, mode="full", outcome="restored", keys=3),
+    ValidateReport: ValidateRow(**STORE, verdict="failed", failed_expectations=("a", "b")),
+}
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_a_report_comes_back_as_it_was_written(tmp_path, kind):
+    report = kind(**HEAD, rows=(ROWS[kind],))
+    write_report(tmp_path / "new" / "run.json", report)
+    assert read_report(tmp_path / "new" / "run.json", kind) == report
+    assert report.seconds == 2.5
+
+
+@settings(max_examples=25)
+@given(st.lists(st.text(), max_size=3))
+def test_any_text_in_a_report_comes_back(tmp_path_factory, details):
+    path = tmp_path_factory.mktemp("report") / "run.json"
+    rows = tuple(ROWS[VerifyReport].model_copy(update={"detail": detail}) for detail in details)
+    write_report(path, VerifyReport(**HEAD, rows=rows))
+    assert tuple(row.detail for row in read_report(path, VerifyReport).rows) == tuple(details)
+
+
+def test_a_report_written_again_replaces_the_first_and_leaves_nothing_beside_it(tmp_path):
+    path = tmp_path / "run.json"
+    for status in (Status.AHEAD, Status.OK):
+        row = ROWS[VerifyReport].model_copy(update={"status": status})
+        write_report(path, VerifyReport(**HEAD, rows=(row,)))
+    assert read_report(path, VerifyReport).rows[0].status is Status.OK
+    assert [file.name for file in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_a_writer_killed_at_any_step_leaves_the_old_report_or_the_new_one(tmp_path):
+    path = tmp_path / "reports" / "verify" / "run.json"
+    new = VerifyReport(**HEAD, rows=(ROWS[VerifyReport],) * 500)
+    for step in count(1):
+        old = VerifyReport(**HEAD, rows=()) if step % 2 else None
+        path.unlink(missing_ok=True)
+        if old:
+            write_report(path, old)
+        code = exit_code(write_report_dying, path, new, step)
+        if old or path.exists():
+            assert read_report(path, VerifyReport) in (old, new)
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+    assert read_report(path, VerifyReport) == new
+    assert step > 3
+    assert [file.name for file in path.parent.glob("*.json") if not file.name.startswith(".")] == ["run.json"]
+
+
+def test_a_report_that_cannot_be_written_leaves_nothing_behind(tmp_path):
+    (tmp_path / "run.json").mkdir()
+    with pytest.raises(OSError, match=r"run\.json"):
+        write_report(tmp_path / "run.json", VerifyReport(**HEAD, rows=()))
+    assert [file.name for file in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_a_report_that_is_not_there_says_that_its_job_did_not_finish(tmp_path):
+    with pytest.raises(InputError, match="did not finish; see its log"):
+        read_report(tmp_path / "run.json", VerifyReport)
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"\xff", b"null", b'{"schema_version": 2}'])
+def test_what_is_no_report_is_refused_and_the_file_named(tmp_path, raw):
+    (tmp_path / "run.json").write_bytes(raw)
+    with pytest.raises(InputError, match=r"run\.json is not a VerifyReport of schema version 1"):
+        read_report(tmp_path / "run.json", VerifyReport)
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_a_report_of_another_kind_or_version_is_refused(tmp_path, kind):
+    path = tmp_path / "run.json"
+    write_report(path, kind(**HEAD, rows=()))
+    for other in ROWS:
+        if other is not kind:
+            with pytest.raises(InputError, match=f"is not a {other.__name__}"):
+                read_report(path, other)
+    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 2'))
+    with pytest.raises(InputError):
+        read_report(path, kind)
+
+
+def test_a_failure_says_what_to_do_next():
+    assert Failure.of(KafkaUnavailableError("gone")) == Failure(
+        kind="KafkaUnavailableError", message="gone", retriable=True
+    )
+    assert Failure.of(ProcessingError("bad")).retriable is False
+
+
+def test_an_error_with_text_that_is_no_unicode_is_still_reported(tmp_path):
+    # JSON input may hold a lone surrogate, and the application's own error may quote it.
+    row = ProcessRow(application="app", task="0_0", failure=Failure.of(ProcessingError("bad value \ud800")))
+    write_report(tmp_path / "run.json", ProcessReport(**HEAD, rows=(row,)))
+    assert "bad value" in read_report(tmp_path / "run.json", ProcessReport).rows[0].failure.message
+
+
+def test_only_whole_stores_are_healthy():
+    healthy = {status for status in Status if status.healthy}
+    assert healthy == {Status.OK, Status.EMPTY}
+    assert ROWS[VerifyReport].healthy is False
+    assert ROWS[RestoreReport].healthy is True
+    assert ROWS[ValidateReport].healthy is False
+    assert ProcessRow(application="a", task="0_0", failure=Failure(kind="k", message="m")).healthy is False
+
+
+def test_the_labels_are_those_of_the_airflow_ui():
+    assert ROWS[VerifyReport].label == "app/s/0_3"
+    assert ROWS[ProcessReport].label == "app/0_3"

@@ -1,0 +1,109 @@
+"""Where a store stands against its log, from offsets alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from statestore.changelog.standing import standing
+from statestore.changelog.topics import LogRange
+from statestore.reports import Action, Status
+
+DAY_MS = 86_400_000
+LOGS = st.tuples(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30)).map(lambda ends: LogRange(*sorted(ends)))
+
+
+def judged(committed, log, *, empty=False, recorded="id", caught_up_ms=DAY_MS - 1, now_ms=DAY_MS, retention=DAY_MS):
+    """Standing of a store that was whole a moment ago, unless told otherwise."""
+    return standing(
+        committed,
+        log,
+        empty=empty,
+        topic_id="id",
+        recorded_topic_id=recorded,
+        caught_up_ms=caught_up_ms,
+        delete_retention_ms=retention,
+        now_ms=now_ms,
+    )
+
+
+def test_a_store_with_all_of_its_log_is_ok():
+    assert judged(9, LogRange(0, 10, 10))[:2] == (Status.OK, Action.NONE)
+
+
+def test_k5_a_store_at_n_is_to_read_from_n_plus_one():
+    status, action, detail = judged(4, LogRange(0, 10, 10))
+    assert (status, action) == (Status.LAGGING, Action.TAIL)
+    assert "offsets 5 to 9 are to be read" in detail
+
+
+def test_k2_r3_a_store_without_offset_and_rows_stands_well_with_an_empty_log():
+    assert judged(None, LogRange(0, 0, 0), empty=True)[:2] == (Status.OK, Action.NONE)
+    assert judged(None, LogRange(7, 7, 7), empty=True)[:2] == (Status.OK, Action.NONE)
+
+
+def test_k2_a_store_without_offset_and_rows_reads_the_log_from_its_start():
+    assert judged(None, LogRange(0, 7, 7), empty=True, caught_up_ms=None)[:2] == (Status.LAGGING, Action.TAIL)
+
+
+@given(LOGS)
+def test_k10_rows_without_an_offset_are_never_replayed_over(log):
+    assert judged(None, log, empty=False)[:2] == (Status.LAGGING, Action.FULL)
+
+
+@pytest.mark.parametrize("beyond", [0, 1, 1000])
+def test_r7_an_offset_at_or_beyond_the_high_watermark_is_ahead(beyond):
+    assert judged(10 + beyond, LogRange(0, 10, 10))[:2] == (Status.AHEAD, Action.FULL)
+
+
+def test_r7_an_offset_within_an_open_transaction_is_not_ahead():
+    assert judged(9, LogRange(0, 5, 10))[:2] == (Status.OK, Action.NONE)
+
+
+def test_r7_an_emptied_log_puts_the_store_ahead():
+    assert judged(0, LogRange(0, 0, 0))[:2] == (Status.AHEAD, Action.FULL)
+
+
+@given(st.none() | st.integers(0, 40), LOGS, st.booleans())
+def test_r7_a_recreated_topic_is_replaced_whatever_the_offsets_say(committed, log, empty):
+    assert judged(committed, log, empty=empty, recorded="other")[:2] == (Status.REPLACED, Action.FULL)
+
+
+def test_a_topic_id_that_was_not_recorded_proves_nothing():
+    assert judged(9, LogRange(0, 10, 10), recorded=None)[:2] == (Status.OK, Action.NONE)
+
+
+def test_an_offset_before_the_logs_start_is_truncated_only_if_a_record_is_missing():
+    assert judged(4, LogRange(6, 10, 10))[:2] == (Status.TRUNCATED, Action.FULL)
+    assert judged(5, LogRange(6, 10, 10))[:2] == (Status.LAGGING, Action.TAIL)
+
+
+@pytest.mark.parametrize("caught_up_ms", [None, 0, -DAY_MS])
+def test_r6_a_store_not_known_whole_within_the_tombstones_life_is_rebuilt(caught_up_ms):
+    assert judged(4, LogRange(0, 10, 10), caught_up_ms=caught_up_ms)[:2] == (Status.LAGGING, Action.FULL)
+
+
+def test_r6_a_store_whole_just_within_the_tombstones_life_is_caught_up():
+    assert judged(4, LogRange(0, 10, 10), caught_up_ms=1)[:2] == (Status.LAGGING, Action.TAIL)
+
+
+@given(st.none() | st.integers(0, 40), LOGS, st.booleans(), st.none() | st.integers(0, 3 * DAY_MS))
+def test_a_tail_is_only_read_where_nothing_can_have_been_missed(committed, log, empty, caught_up_ms):
+    status, action, detail = judged(committed, log, empty=empty, caught_up_ms=caught_up_ms, now_ms=2 * DAY_MS)
+    assert (action is Action.NONE) == (status is Status.OK)
+    assert detail or status is Status.OK
+    if action is Action.TAIL:
+        if committed is None:
+            assert empty
+        else:
+            assert log.start <= committed + 1 < log.last_stable
+            assert caught_up_ms is not None
+            assert 2 * DAY_MS - caught_up_ms < DAY_MS
+
+
+@given(st.integers(0, 40), LOGS)
+def test_a_store_is_ok_exactly_where_the_log_has_nothing_more(committed, log):
+    assume(committed < log.high_watermark)
+    assume(committed + 1 >= log.start)
+    assert (judged(committed, log).status is Status.OK) == (committed + 1 >= log.last_stable)

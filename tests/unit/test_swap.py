@@ -1,0 +1,178 @@
+"""Swapping a store, killed by SIGKILL before each of its steps: old or new, whole, and a rerun completes."""
+
+from __future__ import annotations
+
+import json
+import signal
+from itertools import count
+
+import pytest
+from children import exit_code, finish_swaps_dying, swap_dying, write_durably_dying
+from samples import contents
+
+from statestore.errors import StateStoreError
+from statestore.statedir.files import remove_durably, remove_tree, write_durably
+from statestore.statedir.swap import finish_swaps, swap
+
+OLD = {"CURRENT": b"MANIFEST-1\n", "000001.sst": b"old rows"}
+NEW = {"CURRENT": b"MANIFEST-2\n", "000002.sst": b"new rows"}
+KILLED = -signal.SIGKILL
+
+
+def lay_out(paths, *, live=True):
+    """A task with a live store and a checkpoint file, and a replacement that is ready."""
+    for directory, files in ((paths.store("s"), OLD if live else {}), (paths.staging("s"), NEW)):
+        remove_tree(directory)
+        for name, raw in files.items():
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / name).write_bytes(raw)
+    if live:
+        paths.checkpoint.write_text("0\n0\n")
+    paths.task_dir.mkdir(parents=True, exist_ok=True)
+
+
+def state(paths, label="run"):
+    """What lies where: live, staged, quarantine, journal."""
+    return (
+        contents(paths.store("s")),
+        contents(paths.staging("s")),
+        contents(paths.quarantine("s", label)),
+        paths.journal("s").exists(),
+    )
+
+
+BEFORE = (OLD, NEW, {}, False)
+AFTER = (NEW, {}, OLD, False)
+
+
+def test_a_swap_puts_the_new_store_in_place_and_the_old_one_in_quarantine(paths):
+    lay_out(paths)
+    assert swap(paths, "s", paths.staging("s"), "run") == paths.quarantine("s", "run")
+    assert state(paths) == AFTER
+    assert not paths.checkpoint.exists()
+    assert finish_swaps(paths) == []
+
+
+def test_a_swap_without_a_live_store_has_no_quarantine(paths):
+    lay_out(paths, live=False)
+    assert swap(paths, "s", paths.staging("s"), "run") is None
+    assert state(paths) == (NEW, {}, {}, False)
+
+
+def test_r8_a_swap_killed_before_any_step_is_forgotten_or_completed_and_a_rerun_completes(paths):
+    seen = set()
+    for step in count(1):
+        remove_tree(paths.state_dir)
+        lay_out(paths)
+        code = exit_code(swap_dying, paths, "run", step)
+        if code == 0:
+            break
+        assert code == KILLED
+        live, staged, quarantine, journal = state(paths)
+        assert live in (OLD, NEW, {}), "a store that is neither the old nor the new one is live"
+        assert live == OLD or journal or (quarantine, staged) == (OLD, {}), "unfinished, and nobody could know"
+        assert live == OLD or not paths.checkpoint.exists(), "l6: a stale checkpoint file beside another store"
+        begun = live != OLD
+        seen.add(tuple(sorted(live)))
+        finish_swaps(paths)
+        assert state(paths) == (AFTER if begun else BEFORE), step
+        assert finish_swaps(paths) == []
+        if not begun:
+            swap(paths, "s", paths.staging("s"), "run")
+            assert state(paths) == AFTER
+    assert state(paths) == AFTER
+    assert step > 6
+    assert seen == {tuple(sorted(files)) for files in (OLD, NEW, {})}, "some state between the steps was not reached"
+
+
+def test_r8_a_swap_without_a_live_store_killed_before_any_step_ends_with_the_new_one(paths):
+    for step in count(1):
+        remove_tree(paths.state_dir)
+        lay_out(paths, live=False)
+        code = exit_code(swap_dying, paths, "run", step)
+        assert contents(paths.store("s")) in ({}, NEW)
+        assert contents(paths.store("s")) or contents(paths.staging("s")) == NEW
+        finish_swaps(paths)
+        if contents(paths.staging("s")):
+            swap(paths, "s", paths.staging("s"), "run")
+        assert state(paths) == (NEW, {}, {}, False)
+        if code == 0:
+            break
+    assert step > 3
+
+
+def test_r8_finishing_a_swap_may_itself_be_killed_before_any_step(paths):
+    def begin(step):
+        remove_tree(paths.state_dir)
+        lay_out(paths)
+        exit_code(swap_dying, paths, "run", step)
+        return not paths.store("s").exists()
+
+    between_the_renames = next(step for step in count(1) if begin(step))
+    for step in count(1):
+        assert begin(between_the_renames)
+        code = exit_code(finish_swaps_dying, paths, step)
+        assert contents(paths.store("s")) in ({}, NEW)
+        finish_swaps(paths)
+        assert state(paths) == AFTER
+        if code == 0:
+            break
+    assert step > 2
+
+
+def test_swaps_of_several_stores_are_finished_together(paths):
+    lay_out(paths)
+    for name in ("t", "u"):
+        paths.staging(name).mkdir(parents=True)
+        journal = {"store": name, "staged": paths.staging(name), "live": paths.store(name), "quarantine": None}
+        write_durably(paths.journal(name), json.dumps(journal, default=str))
+    assert finish_swaps(paths) == ["t", "u"]
+    assert all(paths.store(name).exists() for name in ("t", "u"))
+
+
+def test_a_retry_under_the_same_label_swaps_again_and_loses_neither_old_store(paths):
+    # An Airflow retry has the run id of its first try, so the label and the quarantine directory are the same.
+    lay_out(paths)
+    swap(paths, "s", paths.staging("s"), "run")
+    paths.staging("s").mkdir(parents=True)
+    (paths.staging("s") / "CURRENT").write_bytes(b"third")
+    second = swap(paths, "s", paths.staging("s"), "run")
+    assert contents(paths.store("s")) == {"CURRENT": b"third"}
+    assert contents(paths.quarantine("s", "run")) == OLD
+    assert contents(second) == NEW
+
+
+def test_a_swap_that_the_disk_refuses_leaves_the_live_store_and_no_trap(paths):
+    lay_out(paths)
+    remove_tree(paths.staging("s"))  # so that the second rename fails
+    with pytest.raises((OSError, StateStoreError)):
+        swap(paths, "s", paths.staging("s"), "run")
+    finish_swaps(paths)
+    assert OLD in (contents(paths.store("s")), contents(paths.quarantine("s", "run")))
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", "[]", '{"store": "s"}', "\x00"])
+def test_a_journal_that_cannot_be_read_is_an_error_of_ours_and_nothing_is_touched(paths, text):
+    lay_out(paths)
+    write_durably(paths.journal("s"), text)
+    with pytest.raises(StateStoreError, match=r"swap-s\.json"):
+        finish_swaps(paths)
+    assert state(paths) == (OLD, NEW, {}, True)
+
+
+def test_a_small_file_killed_while_it_is_replaced_is_the_old_or_the_new_one(tmp_path):
+    path = tmp_path / "journal.json"
+    for step in count(1):
+        write_durably(path, "old")
+        code = exit_code(write_durably_dying, path, "new" * 10_000, step)
+        assert path.read_text() in ("old", "new" * 10_000)
+        if code == 0:
+            break
+    assert path.read_text() == "new" * 10_000
+    assert [file.name for file in tmp_path.iterdir()] == ["journal.json"]
+    assert step > 2
+
+
+def test_removing_what_is_not_there_is_no_error(tmp_path):
+    remove_durably(tmp_path / "absent")
+    remove_tree(tmp_path / "absent")

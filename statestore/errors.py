@@ -38,6 +38,10 @@ class LockedError(RetryError):
     """Another process holds the lock of the application or of the task."""
 
 
+class OpenTransactionError(RetryError):
+    """A transaction that has not ended hides the end of a changelog from read-committed readers."""
+
+
 class CommitOutcomeUnknownError(RetryError):
     """A Kafka transaction was sent for commit and no answer came.
 

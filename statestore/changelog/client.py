@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from statestore.errors import (
     FencedError,
+    InputError,
     KafkaUnavailableError,
     RetryError,
     StateStoreError,
@@ -106,6 +107,8 @@ def translate(error: KafkaException | KafkaError, doing: str) -> StateStoreError
         return FencedError(f"{text}; a later attempt of this task has taken over")
     if code in _UNKNOWN_TOPIC:
         return TopicMismatchError(f"{text}; create the topic, or correct its name in the definition")
+    if code == KafkaError.MSG_SIZE_TOO_LARGE:
+        return InputError(f"{text}; raise the topic's max.message.bytes, or make the record smaller")
     if code in _UNAVAILABLE:
         return KafkaUnavailableError(
             f"{text}; check that the brokers are up and that access is granted, then run again"

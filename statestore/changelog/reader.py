@@ -159,3 +159,17 @@ class LogReader:
     def close(self) -> None:
         """Leave Kafka."""
         self._consumer.close()
+
+
+def first_offset(
+    bootstrap_servers: str, partition: TopicPartition, start: int, end: int, stall_timeout_s: float
+) -> int | None:
+    """Offset of the first record that a read-committed consumer gets with `start <= offset < end`; None if none.
+
+    Offsets alone do not tell: markers, aborted records and compaction holes take some, too.
+    """
+    with LogReader(bootstrap_servers, partition, stall_timeout_s=stall_timeout_s) as reader:
+        for messages in reader.read_messages(start, end):
+            offset: int = messages[0].offset()
+            return offset
+    return None

@@ -7,15 +7,24 @@ a commit does not come, the outcome is unknown: it is never guessed, the next `i
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from statestore.changelog.client import client_config, translate, until_answered
-from statestore.errors import CommitOutcomeUnknownError, FencedError, KafkaUnavailableError
+from statestore.errors import (
+    CommitOutcomeUnknownError,
+    FencedError,
+    InputError,
+    KafkaUnavailableError,
+    StateStoreError,
+)
 from statestore.model import TopicPartition
+
+#: Records that an abort has thrown away: their deliveries may be told only in the next transaction.
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 
 class TransactionalWriter:
@@ -63,6 +72,7 @@ class TransactionalWriter:
     def begin(self) -> None:
         """Begin a transaction."""
         self._delivered = {}
+        self._failed = None
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
@@ -85,6 +95,8 @@ class TransactionalWriter:
         timestamp
             Record timestamp, ms, above 0: librdkafka takes 0 for now.
         """
+        if timestamp <= 0:
+            raise InputError(f"{topic}: a record's timestamp is in ms since 1970 and above 0, found {timestamp}")
         more: dict[str, Any] = {} if partition is None else {"partition": partition}
         if headers:
             more["headers"] = headers
@@ -97,26 +109,47 @@ class TransactionalWriter:
             except BufferError as error:  # the queue is full: let deliveries drain it
                 if time.monotonic() > deadline:
                     raise KafkaUnavailableError(f"{topic}: no record was taken for {self._timeout_s:g} s") from error
-                self._producer.poll(0.1)
+                self._serve(lambda: self._producer.poll(0.1))
             except KafkaException as error:
-                raise translate(error, f"producing to {topic}") from error
+                doing = f"producing to {topic}"
+                if error.args[0].fatal() or error.args[0].code() == KafkaError._FATAL:
+                    raise self._abort_reason(doing) from error
+                raise translate(error, doing) from error
             else:
                 return
 
     def poll(self) -> None:
         """Serve deliveries; call now and then while producing."""
-        self._producer.poll(0)
-        if self._failed is not None:
-            raise self._failed
+        self._serve(lambda: self._producer.poll(0))
 
     def flush(self) -> dict[TopicPartition, int]:
         """Wait until every record is acknowledged; return each partition's last offset in this transaction."""
-        left = self._producer.flush(self._timeout_s)
-        if self._failed is not None:
-            raise self._failed
+        left = self._serve(lambda: self._producer.flush(self._timeout_s))
         if left:
             raise KafkaUnavailableError(f"{left} records of {self._id} were not acknowledged in {self._timeout_s:g} s")
         return dict(self._delivered)
+
+    def _serve(self, call: Callable[[], int]) -> int:
+        doing = f"producing as {self._id}"
+        try:
+            left = call()
+        except KafkaException as error:
+            raise translate(error, doing) from error
+        except SystemError as error:
+            # A fatal error, such as having been fenced, leaves confluent-kafka's flush without an exception to raise.
+            # The abort that must follow anyway tells which it was.
+            raise self._abort_reason(doing) from error
+        if self._failed is not None:
+            raise self._failed
+        return left
+
+    def _abort_reason(self, doing: str) -> StateStoreError:
+        self._open = False
+        try:
+            self._producer.abort_transaction(self._timeout_s)
+        except KafkaException as error:
+            return translate(error, doing)
+        return StateStoreError(f"{doing}: the producer failed and its transaction was aborted; run again")
 
     def send_offsets(self, group: str, next_offsets: Mapping[TopicPartition, int], metadata: Any) -> None:
         """Add the group's next input offsets to the transaction.
@@ -170,17 +203,16 @@ class TransactionalWriter:
         if not self._open:
             return
         self._open = False
-        self._failed = None
         try:
             self._producer.purge()
             self._producer.abort_transaction(self._timeout_s)
-        except KafkaException:
+        except (KafkaException, SystemError):
             # Fenced, or Kafka is gone: the transaction ends by the successor's init or by its timeout.
             return
 
     def _on_delivery(self, error: Any, message: Message) -> None:
         if error is not None:
-            if self._failed is None:
+            if self._failed is None and error.code() not in _PURGED:
                 self._failed = translate(error, f"producing to {message.topic()}")
             return
         partition = TopicPartition(message.topic(), message.partition())

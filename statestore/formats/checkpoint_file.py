@@ -11,6 +11,7 @@ into the stores, and removed before a store of the task is opened for writing.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from statestore.errors import StoreCorruptedError
@@ -52,3 +53,12 @@ def read(path: Path) -> dict[TopicPartition, int | None]:
             "remove it to have the stores' own offsets used"
         ) from error
     return offsets
+
+
+def write(offsets: Mapping[TopicPartition, int | None]) -> str:
+    """Lay out the file; an offset of None is written as unknown."""
+    lines = [
+        f"{partition.topic} {partition.partition} {UNKNOWN_OFFSET if offset is None else offset}"
+        for partition, offset in offsets.items()
+    ]
+    return "\n".join(["0", str(len(lines)), *lines, ""])

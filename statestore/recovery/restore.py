@@ -72,7 +72,9 @@ def restore(spec: RestoreSpec) -> RestoreRow:
     try:
         with locked(spec.store.paths, spec.store.lock_wait_s):
             finish_swaps(spec.store.paths)
-            row = _restore(spec, row)
+            found = check(spec.store)
+            row = row.model_copy(update={"before": found.status})
+            row = _restore(spec, row, found)
     except StateStoreError as error:
         row = row.model_copy(update={"failure": Failure.of(error)})
     except OSError as error:
@@ -80,9 +82,7 @@ def restore(spec: RestoreSpec) -> RestoreRow:
     return row.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
 
 
-def _restore(spec: RestoreSpec, row: RestoreRow) -> RestoreRow:
-    found = check(spec.store)
-    row = row.model_copy(update={"before": found.status})
+def _restore(spec: RestoreSpec, row: RestoreRow, found: VerifyRow) -> RestoreRow:
     mode = choose_mode(spec.mode, spec.force, found)
     if mode is None:
         return row.model_copy(update={"outcome": "skipped", "keys": found.keys or 0, "committed": found.committed})

@@ -74,9 +74,9 @@ def build_runs(batches: Iterable[pa.RecordBatch], store_format: StoreFormat, dir
                 size += len(key) + _ROW_OVERHEAD_BYTES
             size += 0 if stored is None else len(stored)  # a replaced value is still counted: the bound holds
             latest[key] = stored
+            if size >= run_bytes:
+                finish()
         records += len(keys)
         last_offset = offsets[-1]
-        if size >= run_bytes:
-            finish()
     finish()
     return Runs(files, records - skipped, skipped, rows, last_offset)

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from statestore.errors import InvalidStateError
 from statestore.statedir.files import remove_durably, rename_durably, write_durably
+from statestore.statedir.legacy import forget_legacy_offset
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.seal import break_seal
 
@@ -33,8 +34,8 @@ class _Journal(BaseModel):
 def swap(paths: TaskPaths, store: str, staged: Path, label: str) -> Path | None:
     """Put the staged store in the place of the live one.
 
-    The checkpoint file goes first: Kafka Streams would copy its offsets over those of the new store. So does the seal,
-    which speaks of the old one.
+    Its entry in the checkpoint file goes first: Kafka Streams would copy that offset over the new store's. So does the
+    seal, which speaks of the old one.
 
     Returns
     -------
@@ -43,7 +44,7 @@ def swap(paths: TaskPaths, store: str, staged: Path, label: str) -> Path | None:
     """
     live = paths.store(store)
     quarantine = _unused(paths.quarantine(store, label)) if live.exists() else None
-    remove_durably(paths.checkpoint)
+    forget_legacy_offset(paths, store)
     break_seal(paths, store)
     journal = _Journal(store=store, staged=staged, live=live, quarantine=quarantine)
     write_durably(paths.journal(store), journal.model_dump_json())
@@ -66,6 +67,8 @@ def finish_swaps(paths: TaskPaths) -> list[str]:
         begun = not journal.live.exists() and journal.staged.exists()
         if begun:
             _finish(journal)
+        elif journal.quarantine is not None and not journal.live.exists() and journal.quarantine.exists():
+            rename_durably(journal.quarantine, journal.live)  # somebody removed the staged store: the old one is left
         remove_durably(path)
         stores.append(journal.store)
     return stores

@@ -13,13 +13,14 @@ from contextlib import ExitStack
 from confluent_kafka import Message
 
 from statestore.changelog.group import ConsumerGroup
-from statestore.changelog.reader import LogReader
+from statestore.changelog.reader import LogReader, first_offset
 from statestore.changelog.standing import Standing, standing
 from statestore.changelog.topics import LogRange, Topics
 from statestore.changelog.writer import TransactionalWriter
 from statestore.errors import (
     ChangelogReplacedError,
     InputOffsetError,
+    OpenTransactionError,
     ProcessingError,
     RebuildError,
     StateStoreError,
@@ -28,10 +29,10 @@ from statestore.errors import (
     StoreStaleError,
     of_os_error,
 )
-from statestore.formats import checkpoint_file
 from statestore.model import StorePartition, TopicPartition, transactional_id
 from statestore.reports import Action, Failure, ProcessRow, Status
 from statestore.statedir.files import remove_durably
+from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.lock import locked
 from statestore.statedir.record import read_record, write_record
 from statestore.statedir.seal import break_seal, check_seal, seal
@@ -42,6 +43,7 @@ from statestore.tasks.replay import replay
 from statestore.tasks.spec import TaskSpec
 
 _POLL_EVERY = 1_000
+_PAUSE_S = 0.1
 _ERRORS: dict[Status, type[RebuildError]] = {
     Status.AHEAD: StoreAheadError,
     Status.REPLACED: ChangelogReplacedError,
@@ -124,8 +126,7 @@ class StreamTask:
     # -- opening and recovery -------------------------------------------------------------------------------------
 
     def _open_stores(self) -> None:
-        checkpoint = self._spec.paths.checkpoint
-        migrated = checkpoint_file.read(checkpoint) if checkpoint.exists() else {}
+        migrated = legacy_offsets(self._spec.paths)
         for definition in self._spec.application.stores:
             live = self._spec.paths.store(definition.name)
             if live.exists():
@@ -135,10 +136,10 @@ class StreamTask:
             self._stores[definition.name] = store
             changelog = self._changelogs[definition.name]
             offset = migrated.get(changelog)
-            if offset is not None:
+            if offset is not None and next(store.range(), None) is not None:
                 store.commit({changelog: offset})
                 store.flush()
-        remove_durably(checkpoint)
+        remove_durably(self._spec.paths.checkpoint)
 
     def recover(self) -> None:
         """Fence earlier attempts, bring every store to the end of its changelog, and find the input position.
@@ -153,10 +154,31 @@ class StreamTask:
         self._writer.init()
         spec = self._spec
         topics = Topics(spec.bootstrap_servers, spec.kafka_timeout_s)
-        ranges = topics.log_ranges([self._input, *self._changelogs.values()])
+        ranges = self._settled_ranges(topics)
         for name, store in self._stores.items():
             self._catch_up(name, store, ranges[self._changelogs[name]])
         self._find_input_position(ranges[self._input])
+
+    def _settled_ranges(self, topics: Topics) -> dict[TopicPartition, LogRange]:
+        """Wait until no transaction hides the end of a changelog: a replay would stop before it and miss the rest.
+
+        Our own were settled by `init`, but their markers may come a moment later; a foreign one may hang.
+        """
+        deadline = time.monotonic() + self._spec.kafka_timeout_s
+        while True:
+            ranges = topics.log_ranges([self._input, *self._changelogs.values()])
+            hidden = [
+                name for name in self._changelogs.values() if ranges[name].last_stable < ranges[name].high_watermark
+            ]
+            if not hidden:
+                return ranges
+            if time.monotonic() > deadline:
+                stuck, log = hidden[0], ranges[hidden[0]]
+                raise OpenTransactionError(
+                    f"{stuck}: a transaction is open from offset {log.last_stable} on, the log ends at "
+                    f"{log.high_watermark}; wait for its timeout, or find and abort it with kafka-transactions"
+                )
+            time.sleep(_PAUSE_S)  # nothing announces that a transaction has ended
 
     def _catch_up(self, name: str, store: AnyKeyValueStore, log: LogRange) -> None:
         spec, changelog = self._spec, self._changelogs[name]
@@ -174,14 +196,20 @@ class StreamTask:
             delete_retention_ms=spec.changelogs[name].delete_retention_ms,
             now_ms=int(time.time() * 1000),
         )
+        start = log.start if committed is None else committed + 1
         if found.action is Action.TAIL:
-            start = log.start if committed is None else committed + 1
             with LogReader(spec.bootstrap_servers, changelog, stall_timeout_s=spec.kafka_timeout_s) as reader:
                 self._counts["restored"] += replay(store, reader, start, log.last_stable).records
             store.flush()
-        elif found.action is not Action.NONE:
+        elif found.action is not Action.NONE and not (
+            found.status is Status.LAGGING and committed is not None and self._nothing_left(changelog, start, log)
+        ):
             self._refuse(name, found)
         write_record(spec.paths, name, topic_id)
+
+    def _nothing_left(self, changelog: TopicPartition, start: int, log: LogRange) -> bool:
+        spec = self._spec
+        return first_offset(spec.bootstrap_servers, changelog, start, log.last_stable, spec.kafka_timeout_s) is None
 
     def _refuse(self, name: str, found: Standing) -> None:
         error = _ERRORS.get(found.status, RebuildError)

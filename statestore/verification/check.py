@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import time
 
-from statestore.changelog.reader import LogReader
+from statestore.changelog.reader import first_offset
 from statestore.changelog.standing import standing
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import LockedError, StoreCorruptedError, UnknownFormatError, of_os_error
 from statestore.reports import Action, Status, VerifyRow
+from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.lock import locked
 from statestore.statedir.record import read_record
 from statestore.statedir.seal import check_seal
@@ -81,6 +82,9 @@ def _check_offsets(spec: StorePartitionSpec, store: AnyKeyValueStore, keys: int,
     assert spec.changelog is not None
     record = read_record(spec.paths, spec.store.name)
     committed = store.committed_offset(spec.partition)
+    if keys:
+        legacy = legacy_offsets(spec.paths).get(spec.partition)
+        committed = committed if legacy is None else legacy
     status, action, detail = standing(
         committed,
         log,
@@ -91,7 +95,7 @@ def _check_offsets(spec: StorePartitionSpec, store: AnyKeyValueStore, keys: int,
         delete_retention_ms=spec.changelog.delete_retention_ms,
         now_ms=int(time.time() * 1000),
     )
-    if status is Status.LAGGING:
+    if status is Status.LAGGING and (committed is not None or keys == 0):
         # Markers, aborted records and compaction holes take offsets, too: only a record delivered is lag.
         first = _first_record(spec, log.start if committed is None else committed + 1, log)
         if first is None:
@@ -104,12 +108,7 @@ def _check_offsets(spec: StorePartitionSpec, store: AnyKeyValueStore, keys: int,
 
 
 def _first_record(spec: StorePartitionSpec, start: int, log: LogRange) -> int | None:
-    """Offset of the first record that a read-committed consumer gets from `start` on; None if there is none."""
-    with LogReader(spec.bootstrap_servers, spec.partition, stall_timeout_s=spec.kafka_timeout_s) as reader:
-        for messages in reader.read_messages(start, log.last_stable):
-            offset: int = messages[0].offset()
-            return offset
-    return None
+    return first_offset(spec.bootstrap_servers, spec.partition, start, log.last_stable, spec.kafka_timeout_s)
 
 
 def _row(

@@ -22,7 +22,7 @@ from typing import Any
 
 import samples
 
-from statestore.errors import LockedError
+from statestore.errors import LockedError, StoreCorruptedError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.reports import VerifyReport, write_report
 from statestore.statedir.files import write_durably
@@ -162,6 +162,29 @@ def hold_store(connection: Connection, directory: Path) -> None:
     connection.send("open")
     connection.recv()
     store.close()
+
+
+def read_with_flipped_bits(connection: Connection, directory: Path, file: Path, bits: list[tuple[int, int]]) -> None:
+    """Flip one bit (byte, bit) of the file after the other; send what reading the whole store then gives.
+
+    A process of its own, because RocksDB may never return from what it reads.
+    """
+    whole = file.read_bytes()
+    for position, bit in bits:
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << bit
+        file.write_bytes(damaged)
+        try:
+            store = open_key_value_store(samples.TIMESTAMPED, directory, read_only=True)
+        except StoreCorruptedError as error:
+            connection.send(error)
+            continue
+        try:
+            connection.send((dict(store.range()), store.committed_offset(samples.CHANGELOG)))
+        except StoreCorruptedError as error:
+            connection.send(error)
+        finally:
+            store.close(clean=False)
 
 
 def open_without_file_descriptors(connection: Connection, directory: Path) -> None:

@@ -101,7 +101,6 @@ def test_what_does_not_define_an_application_is_refused_and_the_file_named(tmp_p
         load_definitions(tmp_path)
 
 
-# Fails today: definitions.py takes the last of two keys.
 def test_a_key_that_is_there_twice_contradicts_itself(tmp_path):
     (tmp_path / "app.yaml").write_text(GOOD.format(name="app", store="s") + "input_topic: other\n")
     with pytest.raises(DefinitionError, match=r"app\.yaml"):

@@ -145,7 +145,6 @@ def test_the_copy_can_be_made_while_the_store_is_open_elsewhere_for_reading(live
     reader.close(clean=False)
 
 
-# Fails today: restore.py link_database copies a directory as a file.
 def test_what_an_interrupted_flush_left_in_the_store_is_not_copied(live, tmp_path):
     for name in ("flush.tmp", "flush.tmp.tmp"):  # RocksDB makes a checkpoint under the second name first
         (live / name).mkdir()

@@ -1,0 +1,192 @@
+"""What tests do with the broker, and how they read it: plain clients, none of our own readers or writers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
+from uuid import uuid4
+
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+
+from statestore.changelog.topics import Topics
+from statestore.model import (
+    TopicPartition,
+)
+from statestore.tasks import ValueAndTimestamp
+
+#: Where nobody listens.
+NO_BROKER = "127.0.0.1:1"
+#: An hour ago: neither so old that retention bites, nor in a future that brokers refuse.
+T0 = int(time.time() * 1000) - 3_600_000
+WAIT_S = 30.0
+T = TypeVar("T")
+Row = tuple[bytes | None, bytes | None]
+
+
+def wait_for(condition: Callable[[], T], what: str, deadline_s: float = WAIT_S) -> T:
+    """Poll until the condition returns something true, and return that."""
+    deadline = time.monotonic() + deadline_s
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"waited {deadline_s:g} s for {what}"
+        time.sleep(0.02)
+    return result
+
+
+class Logged(NamedTuple):
+    """A record as a consumer gets it."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+
+
+def unique(name: str) -> str:
+    """Return a name that no other test has."""
+    return f"{name}-{uuid4().hex[:8]}"
+
+
+def create_topic(servers: str, name: str, partitions: int = 1, config: dict[str, str] | None = None) -> str:
+    """Create a topic, and wait until the broker shows it with its leaders."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(name, partitions, config=config or {})])[name].result(WAIT_S)
+
+    def ready() -> bool:
+        topic = admin.list_topics(timeout=WAIT_S).topics.get(name)
+        return topic is not None and len(topic.partitions) == partitions and topic.error is None
+
+    wait_for(ready, f"topic {name}")
+    return name
+
+
+def delete_topic(servers: str, name: str) -> None:
+    """Delete a topic, and wait until it is gone."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.delete_topics([name])[name].result(WAIT_S)
+    wait_for(lambda: name not in admin.list_topics(timeout=WAIT_S).topics, f"the end of topic {name}")
+
+
+def delete_records(servers: str, topic: str, before: int, partition: int = 0) -> None:
+    """Move the log's start."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    where = KafkaTopicPartition(topic, partition, before)
+    for future in admin.delete_records([where]).values():
+        future.result(WAIT_S)
+
+
+def set_topic_config(servers: str, topic: str, **settings: str) -> None:
+    """Change settings of a topic; `_` stands for the dot."""
+    _alter(servers, ConfigResource.Type.TOPIC, topic, settings)
+
+
+def _alter(servers: str, kind: Any, name: str, settings: dict[str, str]) -> None:
+    entries = [
+        ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in settings.items()
+    ]
+    resource = ConfigResource(kind, name, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": servers})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(WAIT_S)
+
+
+def make_compaction_eager(servers: str) -> None:
+    """Have the broker look for logs to compact all the time instead of every 15 s."""
+    _alter(servers, ConfigResource.Type.BROKER, "1", {"log_cleaner_backoff_ms": "50"})
+
+
+def produce(servers: str, topic: str, rows: Iterable[Row], partition: int = 0, timestamp: int = T0) -> None:
+    """Produce rows one after the other, the timestamp growing by one with each."""
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 1})
+    for at, (key, value) in enumerate(rows):
+        producer.produce(topic, value=value, key=key, partition=partition, timestamp=timestamp + at)
+    assert producer.flush(WAIT_S) == 0
+
+
+def transaction(
+    servers: str, topic: str, rows: Iterable[Row], *, end: str = "commit", partition: int = 0, timestamp: int = T0
+) -> Producer:
+    """Produce rows in one transaction that ends by `commit` or `abort`, or stays `open`."""
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": uuid4().hex, "linger.ms": 1})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    for at, (key, value) in enumerate(rows):
+        producer.produce(topic, value=value, key=key, partition=partition, timestamp=timestamp + at)
+    assert producer.flush(WAIT_S) == 0
+    if end != "open":
+        (producer.commit_transaction if end == "commit" else producer.abort_transaction)(WAIT_S)
+        settle(servers, topic)
+    return producer
+
+
+def settle(servers: str, *topics: str) -> None:
+    """Wait until every transaction in the topics has ended: brokers write markers after they answered the commit."""
+    asked = Topics(servers, 10)
+    partitions = [
+        TopicPartition(topic.name, number)
+        for topic in asked.describe(topics).values()
+        for number in range(topic.partitions)
+    ]
+    wait_for(
+        lambda: all(log.last_stable == log.high_watermark for log in asked.log_ranges(partitions).values()),
+        f"the end of the transactions in {', '.join(topics)}",
+    )
+
+
+def consume(servers: str, topic: str, partition: int = 0, start: int | None = None) -> tuple[list[Logged], int]:
+    """Read a partition under read_committed to its end; return the records and the end (the last stable offset)."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": uuid4().hex,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 10,  # the end of the log is told by the answer to a fetch that found nothing
+        }
+    )
+    try:
+        low, _ = consumer.get_watermark_offsets(KafkaTopicPartition(topic, partition), timeout=WAIT_S)
+        consumer.assign([KafkaTopicPartition(topic, partition, low if start is None else start)])
+        records: list[Logged] = []
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
+            message = consumer.poll(0.2)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                records.append(Logged(message.offset(), message.key(), message.value(), message.timestamp()[1]))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return records, message.offset()
+            else:
+                raise AssertionError(error)
+        raise AssertionError(f"no end of {topic}-{partition} within {WAIT_S:g} s")
+    finally:
+        consumer.close()
+
+
+def fold(records: Iterable[Logged]) -> dict[bytes, ValueAndTimestamp]:
+    """Last write per key; null deletes, a null key is nothing (conformance O1, R1)."""
+    rows: dict[bytes, ValueAndTimestamp] = {}
+    for record in records:
+        if record.key is None:
+            continue
+        if record.value is None:
+            rows.pop(record.key, None)
+        else:
+            rows[record.key] = ValueAndTimestamp(record.value, record.timestamp)
+    return rows
+
+
+def group_offset(servers: str, group: str, topic: str, partition: int = 0) -> int:
+    """Return the group's next input offset; negative if it has none."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "isolation.level": "read_committed"})
+    try:
+        return consumer.committed([KafkaTopicPartition(topic, partition)], timeout=WAIT_S)[0].offset
+    finally:
+        consumer.close()

@@ -1,0 +1,303 @@
+"""A small application on topics of its own, and an oracle for it that recomputes everything from the input."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from confluent_kafka.admin import AdminClient
+
+from statestore.changelog.topics import CHANGELOG_CONFIG, Topics
+from statestore.model import (
+    ApplicationDefinition,
+    StoreDefinition,
+    StoreFormat,
+    TaskId,
+    TopicPartition,
+    changelog_topic,
+)
+from statestore.recovery.restore import RestoreSpec, restore
+from statestore.reports import ProcessRow, RestoreRow, VerifyRow
+from statestore.stores.key_value import open_key_value_store
+from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp
+from statestore.tasks.spec import ChangelogSpec, StorePartitionSpec, TaskSpec
+from statestore.tasks.stream_task import run_task
+from statestore.verification.check import verify
+from tests.integration.broker import T0, Row, consume, create_topic, fold, produce, settle, unique
+
+STORE = "counts"
+T = TypeVar("T")
+
+
+# -- processors ---------------------------------------------------------------------------------------------------
+
+
+def count(record: Record, context: ProcessorContext) -> None:
+    """Count the values of each key and send the count on; a null value forgets the key."""
+    store = context.state_store(STORE)
+    if record.value is None:
+        store.delete(record.key)
+        context.forward(record.key, None)
+        return
+    found = store.get(record.key)
+    total = b"%d" % (1 if found is None else int(found.value) + 1)
+    store.put(record.key, ValueAndTimestamp(total, record.timestamp))
+    context.forward(record.key, total)
+
+
+def count_in_two_stores(record: Record, context: ProcessorContext) -> None:
+    """Count, and keep the latest value in a plain store."""
+    count(record, context)
+    context.state_store("latest").put(record.key, record.value)
+
+
+def keep_timestamp_unknown(record: Record, context: ProcessorContext) -> None:
+    """Keep the value without a timestamp, as one read from a store of the plain format and put back."""
+    context.state_store(STORE).put(record.key, ValueAndTimestamp(record.value or b"", -1))
+
+
+def count_or_fail(record: Record, context: ProcessorContext) -> None:
+    """Count, except on poison."""
+    if record.value == b"poison":
+        raise ValueError("this value cannot be counted")
+    count(record, context)
+
+
+def block(record: Record, context: ProcessorContext) -> None:
+    """Count, say so in the file that the value names, and never come back."""
+    count(record, context)
+    assert record.value is not None
+    Path(record.value.decode()).touch()
+    threading.Event().wait(120)
+
+
+# -- the application ----------------------------------------------------------------------------------------------
+
+
+class Application:
+    """A small application with topics of its own; each test makes one.
+
+    Parameters
+    ----------
+    partitions
+        Of the input; the tests mostly look at task 0_0.
+    changelog_config
+        Settings of the changelog topics besides Kafka Streams' own.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        directory: Path,
+        *,
+        processor: str = "count",
+        partitions: int = 1,
+        stores: Sequence[StoreDefinition] = (StoreDefinition(name=STORE),),
+        changelog_config: dict[str, str] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.servers = servers
+        self.state_dir = directory / "state"
+        self.name = unique("app")
+        self.input = create_topic(servers, f"{self.name}-in", partitions)
+        self.output = create_topic(servers, f"{self.name}-out", partitions)
+        self.definition = ApplicationDefinition(
+            name=self.name,
+            input_topic=self.input,
+            output_topics=(self.output,),
+            processor=f"tests.integration.support:{processor}",
+            stores=tuple(stores),
+            **{"commit_interval_ms": 600_000, **settings},
+        )
+        for store in stores:
+            create_topic(
+                servers,
+                changelog_topic(self.name, store.name),
+                partitions,
+                {**CHANGELOG_CONFIG, **(changelog_config or {})},
+            )
+        self.delete_retention_ms = 86_400_000
+        self._topics = Topics(servers, 10)
+
+    @property
+    def changelog(self) -> str:
+        """The changelog topic of the first store."""
+        return changelog_topic(self.name, self.definition.stores[0].name)
+
+    def defined(self, **changes: Any) -> Application:
+        """Change the definition from here on."""
+        self.definition = self.definition.model_copy(update=changes)
+        return self
+
+    def send(self, rows: Iterable[Row], partition: int = 0, timestamp: int = T0) -> None:
+        """Produce input."""
+        produce(self.servers, self.input, rows, partition, timestamp)
+
+    def changelog_spec(self, store: str = STORE) -> ChangelogSpec | None:
+        """Describe the changelog as planning does; None if it is not there."""
+        name = changelog_topic(self.name, store)
+        topic = self._topics.describe([name]).get(name)
+        if topic is None:
+            return None
+        return ChangelogSpec(topic=name, topic_id=topic.topic_id, delete_retention_ms=self.delete_retention_ms)
+
+    def task_spec(self, partition: int = 0, **changes: Any) -> TaskSpec:
+        """Plan a task up to the input's end of now."""
+        where = TopicPartition(self.input, partition)
+        spec = TaskSpec(
+            application=self.definition,
+            task=TaskId(0, partition),
+            input_end=self._topics.log_ranges([where])[where].last_stable,
+            changelogs={store.name: self.changelog_spec(store.name) for store in self.definition.stores},
+            bootstrap_servers=self.servers,
+            state_dir=self.state_dir,
+            kafka_timeout_s=10,
+            lock_wait_s=1,
+        )
+        return spec.model_copy(update=changes)
+
+    def store_spec(self, partition: int = 0, store: str | None = None, **changes: Any) -> StorePartitionSpec:
+        """Plan a store partition."""
+        definition = self.definition.stores[0] if store is None else self.definition.store(store)
+        spec = StorePartitionSpec(
+            application=self.name,
+            task=TaskId(0, partition),
+            store=definition,
+            changelog=self.changelog_spec(definition.name),
+            bootstrap_servers=self.servers,
+            state_dir=self.state_dir,
+            kafka_timeout_s=10,
+            lock_wait_s=0.2,
+        )
+        return spec.model_copy(update=changes)
+
+    def run(self, partition: int = 0, **changes: Any) -> ProcessRow:
+        """Run a task, whatever comes of it."""
+        return run_task(self.task_spec(partition, **changes))
+
+    def process(self, rows: Iterable[Row] = (), timestamp: int = T0) -> ProcessRow:
+        """Send input and run the task, which must succeed."""
+        self.send(rows, timestamp=timestamp)
+        row = self.run()
+        assert row.failure is None, row.failure
+        assert row.lag == 0
+        settle(self.servers, self.output, *(changelog_topic(self.name, store.name) for store in self.definition.stores))
+        return row
+
+    def verify(self, **changes: Any) -> VerifyRow:
+        """Verify the store partition of task 0_0."""
+        return verify(self.store_spec(**changes))
+
+    def restore_spec(
+        self, mode: Any = "auto", *, force: bool = False, label: str = "run", run_bytes: int = 1 << 24, **changes: Any
+    ) -> RestoreSpec:
+        """Plan a restore of the store partition of task 0_0."""
+        return RestoreSpec(self.store_spec(**changes), mode, force, label, run_bytes)
+
+    def restore(self, mode: Any = "auto", **how: Any) -> RestoreRow:
+        """Restore the store partition of task 0_0, which must succeed."""
+        row = restore(self.restore_spec(mode, **how))
+        assert row.failure is None, row.failure
+        return row
+
+    @property
+    def live(self) -> Path:
+        """Directory of the first store of task 0_0."""
+        return self.store_spec().live
+
+    def contents(self, partition: int = 0, store: str | None = None) -> dict[bytes, Any]:
+        """Rows of a store."""
+        return self._read(lambda opened: dict(opened.range()), partition, store)
+
+    def committed(self, partition: int = 0, store: str | None = None) -> int | None:
+        """Committed offset of a store."""
+        changelog = self.store_spec(partition, store).partition
+        return self._read(lambda opened: opened.committed_offset(changelog), partition, store)
+
+    def _read(self, read: Callable[[Any], T], partition: int, store: str | None) -> T:
+        spec = self.store_spec(partition, store)
+        opened = open_key_value_store(spec.store, spec.live, read_only=True)
+        try:
+            return read(opened)
+        finally:
+            opened.close(clean=False)
+
+    def write_anew(
+        self, rows: dict[bytes, Any], store: str | None = None, offsets: dict[TopicPartition, int] | None = None
+    ) -> StorePartitionSpec:
+        """Replace a store of task 0_0 by one written by hand, of which our own directory knows nothing."""
+        spec = self.store_spec(store=store)
+        shutil.rmtree(spec.live)
+        for seal in spec.paths.own_dir.glob(f"seal-{spec.store.name}*"):
+            seal.unlink()
+        opened = open_key_value_store(spec.store, spec.live)
+        for key, value in rows.items():
+            opened.put(key, value)
+        opened.commit(offsets or {})
+        opened.close()
+        return spec
+
+    def recomputed(self, partition: int = 0) -> tuple[dict[bytes, ValueAndTimestamp], list[Row]]:
+        """What `count` leaves and sends for the input, computed from the input alone."""
+        rows: dict[bytes, ValueAndTimestamp] = {}
+        sent: list[Row] = []
+        for record in consume(self.servers, self.input, partition)[0]:
+            assert record.key is not None
+            if record.value is None:
+                rows.pop(record.key, None)
+                sent.append((record.key, None))
+                continue
+            total = b"%d" % (int(rows[record.key].value) + 1 if record.key in rows else 1)
+            rows[record.key] = ValueAndTimestamp(total, record.timestamp)
+            sent.append((record.key, total))
+        return rows, sent
+
+    def assert_oracle(self, partition: int = 0) -> None:
+        """O1 to O4 and O7 for a task that runs `count` and has processed all of its input."""
+        rows, sent = self.recomputed(partition)
+        changes, changelog_end = consume(self.servers, self.changelog, partition)
+        committed = self.committed(partition)
+        contents = self.contents(partition)
+        assert contents == rows, "O3: the store is not what the input gives"
+        below = [change for change in changes if committed is not None and change.offset <= committed]
+        assert contents == fold(below), "O1: the store is not the fold of its changelog"
+        assert committed is None or committed < changelog_end, "O2: the committed offset is beyond the log"
+        if committed is not None:
+            assert consume(self.servers, self.changelog, partition, committed + 1)[0] == [], "O2: records are left"
+        assert len(changes) == len(sent), "O3: the changelog has another number of records than the input gives"
+        outputs = [
+            (record.key, record.value)
+            for number in range(
+                len(
+                    AdminClient({"bootstrap.servers": self.servers})
+                    .list_topics(self.output)
+                    .topics[self.output]
+                    .partitions
+                )
+            )
+            for record in consume(self.servers, self.output, number)[0]
+        ]
+        for key in {key for key, _ in sent}:
+            assert [value for found, value in outputs if found == key] == [
+                value for found, value in sent if found == key
+            ], f"O4: outputs of {key!r}"
+        before = (consume(self.servers, self.output, partition)[1], changelog_end)
+        again = self.run(partition)
+        assert again.failure is None, again.failure
+        assert (again.records_in, again.records_out, again.changelog_records, again.commits, again.restored) == (0,) * 5
+        after = (
+            consume(self.servers, self.output, partition)[1],
+            consume(self.servers, self.changelog, partition)[1],
+        )
+        assert after == before, "O7: a second run wrote something"
+        assert self.contents(partition) == rows
+        own = self.task_spec(partition).paths.own_dir
+        assert not list(own.glob("swap-*")), "O7: a journal is left"
+
+
+def plain_store(name: str = STORE) -> StoreDefinition:
+    """A store without timestamps."""
+    return StoreDefinition(name=name, format=StoreFormat.PLAIN)

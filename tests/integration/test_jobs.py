@@ -1,0 +1,187 @@
+"""The jobs as Airflow starts them, through spark-submit: a report, or one clear line and an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.parallel import run_each
+from statestore.reports import ProcessReport, ProcessRow, RestoreReport, Status, VerifyReport, read_report
+from statestore.tasks.stream_task import run_task
+from tests.integration import broker
+from tests.integration.broker import NO_BROKER, wait_for
+from tests.integration.support import Application
+
+ROOT = Path(__file__).parents[2]
+SUBMIT = Path(sys.executable).parent / "spark-submit"
+# A job of seconds is over before the JVM's best compiler pays.
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+MASTER = ("--master", "local[2]", "--conf", "spark.ui.enabled=false", "--driver-java-options", JVM)
+
+
+class Installation:
+    """Definitions, reports and environment of one test."""
+
+    def __init__(self, servers: str, directory: Path) -> None:
+        self.directory = directory
+        self.definitions = directory / "definitions"
+        self.definitions.mkdir()
+        self.environment = {
+            **os.environ,
+            "PYSPARK_PYTHON": sys.executable,
+            "STATESTORE_BOOTSTRAP_SERVERS": servers,
+            "STATESTORE_STATE_DIR": str(directory / "state"),
+            "STATESTORE_REPORTS_DIR": str(directory / "reports"),
+            "STATESTORE_DEFINITIONS": str(self.definitions),
+            "STATESTORE_DATA_DOCS_DIR": str(directory / "docs"),
+            "STATESTORE_KAFKA_TIMEOUT_S": "10",
+        }
+
+    def define(self, application: Application) -> None:
+        """Write the application's definition; JSON is YAML."""
+        content = json.dumps(application.definition.model_dump(mode="json"))
+        (self.definitions / f"{application.name}.yaml").write_text(content)
+
+    def report(self, job: str) -> Path:
+        """Where a job's report goes."""
+        return self.directory / "reports" / job / "run-1.json"
+
+    def start(self, job: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """Submit a job."""
+        return subprocess.Popen(
+            [SUBMIT, *MASTER, ROOT / "jobs" / f"{job}.py", "--report", self.report(job), *arguments],
+            env={**self.environment, **environment},
+            cwd=self.directory,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,  # spark-submit writes a driver's errors to its own output, too
+            text=True,
+        )
+
+    def submit(self, job: str, *arguments: str) -> None:
+        """Submit a job that must succeed."""
+        process = self.start(job, *arguments)
+        log, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, log[-3_000:]
+
+
+@pytest.fixture
+def installation(bootstrap_servers: str, tmp_path: Path) -> Installation:
+    return Installation(bootstrap_servers, tmp_path)
+
+
+def test_process_verify_and_restore_end_to_end(
+    installation: Installation, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    application = Application(bootstrap_servers, tmp_path, partitions=2)
+    application.send([(b"a", b"1"), (b"a", b"1")], 0)
+    application.send([(b"b", b"1")], 1)
+    installation.define(application)
+
+    installation.submit("process", "--application", application.name)
+    processed = read_report(installation.report("process"), ProcessReport)
+    assert (processed.run_id, processed.applications) == ("run-1", (application.name,))
+    assert [(row.task, row.records_in, row.failure) for row in processed.rows] == [("0_0", 2, None), ("0_1", 1, None)]
+
+    shutil.rmtree(application.live)
+    installation.submit("verify")
+    found = read_report(installation.report("verify"), VerifyReport)
+    assert [(row.task, row.status) for row in found.rows] == [("0_0", Status.MISSING), ("0_1", Status.OK)]
+
+    installation.submit("restore", "--verify-report", str(installation.report("verify")))
+    restored = read_report(installation.report("restore"), RestoreReport)
+    assert [(row.task, row.outcome, row.keys) for row in restored.rows] == [("0_0", "restored", 1)]
+    application.assert_oracle(0)
+    application.assert_oracle(1)
+    assert sorted(path.name for path in (tmp_path / "reports").rglob("*") if path.is_file()) == ["run-1.json"] * 3
+
+
+def test_bad_input_and_an_unreachable_broker_end_with_one_clear_line(installation: Installation) -> None:
+    application = json.dumps({"name": "known", "input_topic": "in", "processor": "a:b", "stores": [{"name": "counts"}]})
+    (installation.definitions / "known.yaml").write_text(application)
+    malformed = installation.directory / "malformed.yaml"
+    malformed.write_text("name: [unclosed")
+    cases = {
+        "unknown application": (
+            installation.start("verify", "--application", "unknown"),
+            2,
+            "verify: UnknownApplicationError: no application 'unknown' is defined; defined are: known",
+        ),
+        "malformed definitions": (
+            installation.start("process", STATESTORE_DEFINITIONS=str(malformed)),
+            2,
+            f"process: DefinitionError: {malformed} is not YAML",
+        ),
+        "unreachable broker": (
+            installation.start(
+                "restore",
+                "--application",
+                "known",
+                STATESTORE_BOOTSTRAP_SERVERS=NO_BROKER,
+                STATESTORE_KAFKA_TIMEOUT_S="1",
+            ),
+            3,
+            "restore: KafkaUnavailableError: ",
+        ),
+        "no settings": (
+            installation.start("verify", STATESTORE_STATE_DIR="", STATESTORE_KAFKA_TIMEOUT_S="soon"),
+            2,
+            "verify: InputError: the environment does not configure this installation: STATESTORE_STATE_DIR: ",
+        ),
+    }
+    for name, (process, code, line) in cases.items():
+        log, _ = process.communicate(timeout=120)
+        ours = [found for found in log.splitlines() if found.startswith(("process:", "verify:", "restore:"))]
+        assert (process.returncode, len(ours)) == (code, 1), f"{name}: {log[-3_000:]}"
+        assert ours[0].startswith(line), name
+        assert "Traceback" not in log, name
+    assert not (installation.directory / "reports").exists()
+
+
+def test_driver_and_workers_end_with_the_jvm_and_leave_no_report(
+    installation: Installation, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    # Airflow kills only what it started: spark-submit's JVM.
+    application = Application(bootstrap_servers, tmp_path, processor="block")
+    reached = tmp_path / "reached"
+    application.send([(b"a", str(reached).encode())])
+    installation.define(application)
+    process = installation.start("process")
+    children: list[psutil.Process] = []
+    try:
+        wait_for(reached.exists, "the Spark task to process its record", 60)
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert len(children) > 1  # the Python driver, and the daemon that forks the workers
+        process.kill()
+        process.communicate(timeout=30)
+        _, alive = psutil.wait_procs(children, timeout=30)
+        assert alive == []
+    finally:
+        for orphan in (process, *children):
+            if isinstance(orphan, subprocess.Popen) or orphan.is_running():
+                orphan.kill()
+    assert not installation.report("process").exists()
+    # Nothing of the transaction was committed, and the next run takes over at once.
+    assert application.defined(processor="tests.integration.support:count").process().records_in == 1
+    application.assert_oracle()
+
+
+def test_r13_one_failing_task_does_not_stop_the_others(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    application = Application(bootstrap_servers, tmp_path, processor="count_or_fail", partitions=3)
+    for partition, value in enumerate((b"1", b"poison", b"1")):
+        application.send([(b"key-%d" % partition, value)], partition)
+    rows = run_each(spark, [application.task_spec(partition) for partition in range(3)], run_task, ProcessRow)
+    assert [row.task for row in rows] == ["0_0", "0_1", "0_2"]
+    assert [row.failure.kind if row.failure else None for row in rows] == [None, "ProcessingError", None]
+    application.assert_oracle(0)
+    application.assert_oracle(2)
+    assert not broker.consume(bootstrap_servers, application.changelog, 1)[0]

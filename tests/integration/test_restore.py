@@ -1,0 +1,405 @@
+"""Restoring from a real log: equal contents after every damage, and a kill at any point costs nothing but a rerun."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from demo.damage import delete_directory, flip_bit, move_beyond
+from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.model import StoreDefinition
+from statestore.recovery.restore import restore
+from statestore.reports import Status
+from statestore.statedir.lock import locked
+from statestore.statedir.record import read_record
+from statestore.stores.key_value import open_key_value_store
+from tests.integration import broker, dying, support
+from tests.integration.broker import NO_BROKER, T0, Row, consume, fold, transaction
+from tests.integration.support import STORE, Application
+
+# Deletes among the first and the last records, and keys that come and go.
+INPUT: list[Row] = [
+    (b"gone", b"1"),
+    *((b"key-%02d" % (number % 15), b"1") for number in range(40)),
+    (b"gone", None),
+    (b"key-03", None),
+    (b"key-04", None),
+    (b"key-04", b"1"),
+    (b"never", None),
+]
+TINY_RUN = 600
+
+
+@pytest.fixture
+def application(bootstrap_servers: str, tmp_path: Path) -> Application:
+    return Application(bootstrap_servers, tmp_path)
+
+
+@pytest.fixture
+def whole(application: Application) -> Application:
+    """An application that has processed some input in two runs."""
+    application.process(INPUT)
+    application.process([(b"key-05", b"1"), (b"key-06", None)], T0 + 100)
+    return application
+
+
+def _lag(application: Application) -> None:
+    """Leave the store behind its changelog by one transaction."""
+    application.send([(b"key-01", b"1"), (b"key-02", None), (b"new", b"1")], timestamp=T0 + 200)
+    dying.run_and_die(application.task_spec(), "Kafka committed, stores not")
+
+
+DAMAGES: dict[str, tuple[Status, Callable[[Application], object]]] = {
+    "deleted": (Status.MISSING, lambda app: delete_directory(app.live)),
+    "bit flipped": (Status.CORRUPT, lambda app: flip_bit(app.live)),
+    "CURRENT gone": (Status.CORRUPT, lambda app: (app.live / "CURRENT").unlink()),
+    "MANIFEST gone": (Status.CORRUPT, lambda app: next(app.live.glob("MANIFEST*")).unlink()),
+    "ahead": (Status.AHEAD, lambda app: move_beyond(app.live, app.store_spec().partition, 10_000)),
+    "stale": (Status.LAGGING, lambda app: (_lag(app), app.store_spec().paths.record(STORE).unlink())),
+    "rows without an offset": (Status.LAGGING, lambda app: app.write_anew({b"ghost": ValueAndTimestamp(b"1", 5)})),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_r9_full_restore_gives_the_contents_again(whole: Application, damage: str) -> None:
+    status, inflict = DAMAGES[damage]
+    inflict(whole)
+    expected = fold(consume(whole.servers, whole.changelog)[0])
+    row = whole.restore()
+    assert (row.outcome, row.mode, row.before, row.keys) == ("restored", "full", status, len(expected))
+    assert whole.contents() == expected
+    assert row.committed == whole.committed()
+    assert (row.quarantine is None) == (damage == "deleted")
+    assert whole.verify().status is Status.OK
+    whole.process([(b"key-07", b"1")], T0 + 300)
+    whole.assert_oracle()
+
+
+def test_truncated_log_is_restored_to_what_it_still_has(whole: Application) -> None:
+    _lag(whole)
+    broker.set_topic_config(whole.servers, whole.changelog, cleanup_policy="compact,delete")
+    _, end = consume(whole.servers, whole.changelog)
+    broker.delete_records(whole.servers, whole.changelog, end - 3)
+    expected = fold(consume(whole.servers, whole.changelog)[0])
+    row = whole.restore()
+    assert (row.before, row.mode) == (Status.TRUNCATED, "full")
+    assert whole.contents() == expected
+    assert whole.verify().status is Status.OK
+
+
+def test_r7_replaced_topic_is_restored_from_the_new_one_and_the_old_store_is_kept(whole: Application) -> None:
+    before = whole.contents()
+    broker.delete_topic(whole.servers, whole.changelog)
+    broker.create_topic(whole.servers, whole.changelog, 1, {"cleanup.policy": "compact"})
+    broker.produce(whole.servers, whole.changelog, [(b"z", b"1")])
+    row = whole.restore()
+    assert (row.before, row.keys) == (Status.REPLACED, 1)
+    assert whole.verify().status is Status.OK
+    assert row.quarantine is not None
+    assert _contents(whole, Path(row.quarantine)) == before
+
+
+def test_quarantine_holds_the_old_store(whole: Application) -> None:
+    before = whole.contents()
+    row = whole.restore(force=True, label="by-hand-1")
+    assert row.quarantine is not None
+    assert Path(row.quarantine) == whole.store_spec().paths.quarantine(STORE, "by-hand-1")
+    assert _contents(whole, Path(row.quarantine)) == before
+
+
+def _contents(application: Application, directory: Path) -> dict[bytes, ValueAndTimestamp]:
+    opened = open_key_value_store(application.store_spec().store, directory, read_only=True)
+    try:
+        return dict(opened.range())
+    finally:
+        opened.close(clean=False)
+
+
+@pytest.mark.parametrize("label", ["same", "other"])
+def test_r9_restoring_twice_gives_equal_contents(whole: Application, label: str) -> None:
+    first = whole.restore(force=True, label="same")
+    contents, committed = whole.contents(), whole.committed()
+    second = whole.restore(force=True, label=label)  # a retried job has the same label
+    assert (whole.contents(), whole.committed()) == (contents, committed)
+    assert (first.records, first.keys) == (second.records, second.keys)
+    whole.assert_oracle()
+
+
+def test_several_runs_equal_one_and_deletes_stay_deleted(whole: Application) -> None:
+    whole.restore(force=True, label="one")
+    one = whole.contents(), whole.committed()
+    row = whole.restore(force=True, label="many", run_bytes=TINY_RUN)
+    assert (whole.contents(), whole.committed()) == one
+    assert b"gone" not in one[0]
+    assert row.keys == len(one[0])
+    whole.assert_oracle()
+
+
+def test_several_runs_really_are_several(whole: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    write = dying.runs_module.write_sst
+    monkeypatch.setattr(dying.runs_module, "write_sst", lambda rows, path: (written.append(path), write(rows, path)))
+    whole.restore(force=True, run_bytes=TINY_RUN)
+    assert len(written) > 1
+
+
+def test_r1_records_without_a_key_are_skipped_and_counted_out(whole: Application) -> None:
+    broker.produce(whole.servers, whole.changelog, [(None, b"v"), (b"k", b"v"), (None, None)], timestamp=T0)
+    expected = fold(consume(whole.servers, whole.changelog)[0])
+    shutil.rmtree(whole.live)
+    whole.restore()
+    assert whole.contents() == expected
+    assert whole.verify().status is Status.OK
+
+
+def test_r4_uncommitted_and_aborted_records_are_not_restored(whole: Application) -> None:
+    contents = whole.contents()
+    transaction(whole.servers, whole.changelog, [(b"x", b"1"), (b"key-05", None)], end="abort")
+    hung = transaction(whole.servers, whole.changelog, [(b"y", b"1")], end="open")
+    try:
+        shutil.rmtree(whole.live)
+        whole.restore()
+        assert whole.contents() == contents
+    finally:
+        hung.abort_transaction(10)
+
+
+def test_plain_store_is_restored_without_timestamps(bootstrap_servers: str, tmp_path: Path) -> None:
+    stores = [support.plain_store("latest"), StoreDefinition(name=STORE)]
+    application = Application(bootstrap_servers, tmp_path, processor="count_in_two_stores", stores=stores)
+    application.process([(b"a", b"1"), (b"b", b""), (b"a", b"2")])
+    shutil.rmtree(application.live)
+    application.restore()
+    assert application.contents() == {b"a": b"2", b"b": b""}
+
+
+# -- the tail -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["auto", "tail"])
+def test_tail_catches_up_and_leaves_old_files_alone(whole: Application, mode: str) -> None:
+    _lag(whole)
+    old = {file.name: (file.stat().st_ino, file.read_bytes()) for file in whole.live.glob("*.sst")}
+    row = whole.restore(mode)
+    assert (row.outcome, row.mode, row.before, row.records) == ("restored", "tail", Status.LAGGING, 3)
+    assert row.quarantine is not None
+    kept = {file.name: (file.stat().st_ino, file.read_bytes()) for file in Path(row.quarantine).glob("*.sst")}
+    assert kept == old
+    assert any(file.stat().st_ino in {inode for inode, _ in old.values()} for file in whole.live.glob("*.sst"))
+    assert whole.verify().status is Status.OK
+    whole.process()
+    whole.assert_oracle()
+
+
+def test_full_was_asked_for_although_the_tail_would_do(whole: Application) -> None:
+    _lag(whole)
+    assert whole.restore("full").mode == "full"
+    whole.process()
+    whole.assert_oracle()
+
+
+def test_r6_tail_is_refused_where_it_would_replay_over_a_stale_store(whole: Application) -> None:
+    _lag(whole)
+    whole.store_spec().paths.record(STORE).unlink()
+    contents = whole.contents()
+    row = restore(whole.restore_spec("tail"))
+    assert row.outcome == "failed"
+    assert row.failure is not None
+    assert (row.failure.kind, row.failure.retriable) == ("InputError", False)
+    assert whole.contents() == contents
+
+
+def test_r6_deletes_whose_tombstones_are_gone_do_not_come_back(bootstrap_servers: str, tmp_path: Path) -> None:
+    broker.make_compaction_eager(bootstrap_servers)
+    eager = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.001", "delete.retention.ms": "0"}
+    application = Application(bootstrap_servers, tmp_path, changelog_config=eager)
+    application.delete_retention_ms = 0
+    application.process([(b"dead", b"1"), (b"alive", b"1")])
+    shutil.copytree(application.live, tmp_path / "copy")
+    application.process([(b"dead", None)], T0 + 10_000)
+    at = [T0 + 20_000]
+
+    def tombstone_gone() -> bool:
+        application.process([(b"alive", b"1")], at[0])  # each rolls a segment
+        at[0] += 10_000
+        return all(record.key != b"dead" for record in consume(bootstrap_servers, application.changelog)[0])
+
+    broker.wait_for(tombstone_gone, "compaction", 60)
+    shutil.rmtree(application.live)
+    shutil.copytree(tmp_path / "copy", application.live)
+    application.store_spec().paths.seal(STORE).unlink()  # by which the copy would be found out
+    assert b"dead" in application.contents()
+    row = application.restore()
+    assert (row.before, row.mode) == (Status.LAGGING, "full")
+    assert b"dead" not in application.contents()
+    assert application.contents() == application.recomputed()[0]
+
+
+# -- what is left alone -------------------------------------------------------------------------------------------
+
+
+def test_whole_store_is_skipped(whole: Application) -> None:
+    inode = whole.live.stat().st_ino
+    for mode in ("auto", "tail"):
+        row = whole.restore(mode)
+        assert (row.outcome, row.mode, row.before) == ("skipped", None, Status.OK)
+    assert whole.live.stat().st_ino == inode
+
+
+def test_nothing_logged_is_skipped(application: Application) -> None:
+    row = application.restore()
+    assert (row.outcome, row.before) == ("skipped", Status.EMPTY)
+    assert not application.live.exists()
+
+
+def test_force_rebuilds_a_whole_store(whole: Application) -> None:
+    inode = whole.live.stat().st_ino
+    row = whole.restore(force=True)
+    assert (row.outcome, row.mode, row.before) == ("restored", "full", Status.OK)
+    assert whole.live.stat().st_ino != inode
+    whole.assert_oracle()
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_by_hand_only_is_refused_untouched(whole: Application, force: bool) -> None:
+    broker.delete_topic(whole.servers, whole.changelog)
+    before = whole.live.stat().st_ino, whole.contents()
+    row = restore(whole.restore_spec("full", force=force))
+    assert (row.outcome, row.before) == ("failed", Status.REPLACED)
+    assert row.failure is not None
+    assert row.failure.kind == "InputError"
+    assert (whole.live.stat().st_ino, whole.contents()) == before
+
+
+def test_m2_unknown_format_is_refused_untouched(whole: Application) -> None:
+    spec = whole.restore_spec("full", force=True)
+    spec = spec._replace(store=spec.store.model_copy(update={"store": support.plain_store()}))
+    row = restore(spec)
+    assert (row.outcome, row.before) == ("failed", Status.UNKNOWN_FORMAT)
+    assert whole.verify().status is Status.OK
+
+
+def test_r11_locked_store_is_waited_for_and_reported(whole: Application) -> None:
+    with locked(whole.task_spec().paths, 1):
+        row = restore(whole.restore_spec(force=True))
+    assert row.failure is not None
+    assert (row.outcome, row.failure.kind, row.failure.retriable) == ("failed", "LockedError", True)
+
+
+def test_no_broker_is_a_failure_that_may_be_retried_and_changes_nothing(whole: Application) -> None:
+    flip_bit(whole.live)
+    inode = whole.live.stat().st_ino
+    spec = whole.restore_spec()
+    unreachable = spec.store.model_copy(update={"bootstrap_servers": NO_BROKER, "kafka_timeout_s": 1})
+    row = restore(spec._replace(store=unreachable))
+    assert row.failure is not None
+    assert (row.outcome, row.failure.kind, row.failure.retriable) == ("failed", "KafkaUnavailableError", True)
+    assert whole.live.stat().st_ino == inode
+
+
+def test_l1_offsets_of_other_stores_in_a_checkpoint_file_survive_the_restore(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    stores = [StoreDefinition(name=STORE), support.plain_store("latest")]
+    application = Application(bootstrap_servers, tmp_path, processor="count_in_two_stores", stores=stores)
+    application.process([(b"a", b"1"), (b"b", b"2")])
+    committed = application.committed(store="latest")
+    spec = application.write_anew(application.contents(store="latest"), "latest")
+    spec.paths.checkpoint.write_text(f"0\n1\n{spec.partition.topic} 0 {committed}\n")
+    application.restore(force=True)  # of the other store
+    assert application.process([(b"a", b"3")]).restored == 0
+    assert application.contents(store="latest") == {b"a": b"3", b"b": b"2"}
+
+
+# -- kill -9 ------------------------------------------------------------------------------------------------------
+
+UNTOUCHED = [
+    "first run written",
+    "third run written",
+    "before ingest",
+    "ingested, no offset",
+    "built, not swapped",
+    "journal written",
+]
+COMPLETED = ["between the renames", "after the renames", "swapped, not recorded"]
+
+
+@pytest.mark.parametrize("point", UNTOUCHED + COMPLETED)
+def test_r8_a_killed_restore_left_the_store_untouched_or_is_completed(whole: Application, point: str) -> None:
+    contents = whole.contents()
+    live = whole.live.stat().st_ino
+    dying.restore_and_die(whole.restore_spec(force=True, run_bytes=TINY_RUN), point)
+    if point in UNTOUCHED:
+        assert whole.live.stat().st_ino == live
+    assert whole.verify().status is Status.OK
+    if point in COMPLETED:
+        assert whole.live.stat().st_ino != live
+    assert whole.contents() == contents
+    whole.restore(force=True, run_bytes=TINY_RUN, label="rerun")
+    assert whole.contents() == contents
+    own = whole.store_spec().paths.own_dir
+    assert not list(own.glob("swap-*"))
+    assert not [path for path in own.glob("staging/*") if path.exists()], "O7: a staging directory is left"
+    whole.assert_oracle()
+
+
+@pytest.mark.parametrize("point", ["third run written", "built, not swapped", "journal written", "between the renames"])
+def test_r8_a_rerun_with_the_same_label_completes_the_restore_of_a_damaged_store(
+    whole: Application, point: str
+) -> None:
+    contents = whole.contents()
+    flip_bit(whole.live)
+    spec = whole.restore_spec(run_bytes=TINY_RUN)
+    dying.restore_and_die(spec, point)
+    row = restore(spec)
+    assert row.failure is None, row.failure
+    assert row.outcome == ("skipped" if point == "between the renames" else "restored")
+    assert whole.contents() == contents
+    whole.assert_oracle()
+
+
+def test_r8_a_kill_in_the_tail_leaves_the_store_as_it_was(whole: Application) -> None:
+    _lag(whole)
+    before = {file.name: file.read_bytes() for file in whole.live.glob("*.sst")}, whole.contents()
+    dying.restore_and_die(whole.restore_spec(), "in the tail")
+    assert ({file.name: file.read_bytes() for file in whole.live.glob("*.sst")}, whole.contents()) == before
+    assert whole.restore().mode == "tail"
+    whole.process()
+    whole.assert_oracle()
+
+
+def test_r8_processing_completes_a_swap_that_was_interrupted(whole: Application) -> None:
+    flip_bit(whole.live)
+    dying.restore_and_die(whole.restore_spec(), "between the renames")
+    whole.process([(b"key-07", b"1")], T0 + 300)
+    whole.assert_oracle()
+
+
+def test_r7_r8_a_replaced_store_whose_swap_was_interrupted_is_whole_after_a_rerun(whole: Application) -> None:
+    broker.delete_topic(whole.servers, whole.changelog)
+    broker.create_topic(whole.servers, whole.changelog, 1, {"cleanup.policy": "compact"})
+    broker.produce(whole.servers, whole.changelog, [(b"z", b"1")])
+    dying.restore_and_die(whole.restore_spec(), "between the renames")
+    whole.restore(label="rerun")
+    assert whole.verify().status is Status.OK
+    record = read_record(whole.store_spec().paths, STORE)
+    spec = whole.changelog_spec()
+    assert record is not None
+    assert spec is not None
+    assert record.topic_id == spec.topic_id
+
+
+def test_staging_left_by_a_killed_run_does_not_leak_into_the_next(whole: Application) -> None:
+    paths = whole.store_spec().paths
+    for directory in (paths.staging(STORE), paths.staging(f"{STORE}.runs")):
+        directory.mkdir(parents=True)
+        (directory / "run-000000.sst").write_bytes(os.urandom(100))
+    shutil.rmtree(whole.live)
+    whole.restore()
+    assert not paths.staging(STORE).exists()
+    assert not paths.staging(f"{STORE}.runs").exists()
+    whole.assert_oracle()

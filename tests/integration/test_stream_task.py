@@ -1,0 +1,492 @@
+"""A task on a real broker and a real store: exactly once, over clean runs, kills at named points, and zombies.
+
+The oracle is in `support.Application.assert_oracle`: it recomputes from the input with a plain consumer.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from statestore.errors import FencedError, StateStoreError
+from statestore.formats import checkpoint_file
+from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.model import StoreDefinition, TopicPartition
+from statestore.reports import Action, Status
+from statestore.statedir.lock import locked
+from statestore.statedir.record import StoreRecord, read_record
+from statestore.stores.key_value import open_key_value_store
+from statestore.tasks.stream_task import StreamTask, run_task
+from tests.integration import broker, dying, support
+from tests.integration.broker import T0, Row, consume, group_offset
+from tests.integration.support import STORE, Application
+
+INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b", None), (b"a", b"3"), (b"c", b"2")]
+LATER: list[Row] = [(b"d", b"1"), (b"a", None), (b"c", b"3"), (b"a", b"4")]
+
+
+@pytest.fixture
+def application(bootstrap_servers: str, tmp_path: Path) -> Application:
+    return Application(bootstrap_servers, tmp_path)
+
+
+# -- clean runs ---------------------------------------------------------------------------------------------------
+
+
+def test_o1_o3_o4_counts_are_exact_over_several_runs(application: Application) -> None:
+    first = application.process(INPUT)
+    assert (first.records_in, first.records_out, first.changelog_records, first.commits) == (7, 7, 7, 1)
+    application.assert_oracle()
+    second = application.process(LATER, T0 + 100)
+    assert (second.records_in, second.restored) == (4, 0)
+    application.assert_oracle()
+
+
+def test_o7_a_run_without_input_writes_nothing(application: Application) -> None:
+    row = application.process()
+    assert (row.records_in, row.commits, row.restored, row.lag) == (0, 0, 0, 0)
+    application.assert_oracle()
+
+
+def test_r4_aborted_input_is_not_processed_and_its_markers_are_passed(application: Application) -> None:
+    servers, topic = application.servers, application.input
+    broker.transaction(servers, topic, INPUT[:3])
+    broker.transaction(servers, topic, [(b"x", b"1")], end="abort")
+    assert application.process().records_in == 3
+    assert group_offset(servers, application.name, topic) == 6
+    application.assert_oracle()
+    broker.transaction(servers, topic, [(b"y", b"1")], end="abort")
+    row = application.process()
+    assert (row.records_in, row.commits) == (0, 1)  # the position moves past what is never delivered
+    application.assert_oracle()
+
+
+def test_r4_input_of_an_open_transaction_waits(application: Application) -> None:
+    application.send(INPUT[:2])
+    hung = broker.transaction(application.servers, application.input, INPUT[2:4], end="open")
+    assert application.process().records_in == 2
+    hung.commit_transaction(10)
+    broker.settle(application.servers, application.input)
+    assert application.process().records_in == 2
+    application.assert_oracle()
+
+
+def test_staged_bytes_above_the_bound_commit_early(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(bootstrap_servers, tmp_path, uncommitted_max_bytes=1024)
+    row = application.process([(b"key-%03d" % number, b"1") for number in range(60)])
+    assert row.commits > 5
+    application.assert_oracle()
+
+
+def test_commit_interval_commits_on_the_way(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(bootstrap_servers, tmp_path, commit_interval_ms=10)
+    assert application.process([(b"%d" % (number % 7), b"1") for number in range(20_000)]).commits > 2
+    application.assert_oracle()
+
+
+def test_outputs_and_stores_of_other_tasks_are_left_alone(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(bootstrap_servers, tmp_path, partitions=2)
+    application.send([(b"a", b"1"), (b"c", b"1")], 0)
+    application.send([(b"b", b"1")], 1)
+    assert application.run(1).records_in == 1
+    assert not application.store_spec(0).live.exists()
+    assert application.run(0).records_in == 2
+    application.assert_oracle(0)
+    application.assert_oracle(1)
+
+
+def test_odd_keys_are_kept_and_an_empty_value_is_not_a_delete(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(bootstrap_servers, tmp_path)
+    application.process([(key, b"") for key in (b"", b"\0\0", b"\xff", b"k" * 100_000, "Ü/../x".encode())])
+    assert len(application.contents()) == 5
+    application.assert_oracle()
+    shutil.rmtree(application.live)
+    application.process([(b"", b"")])
+    application.assert_oracle()
+
+
+# -- kill -9 at named points --------------------------------------------------------------------------------------
+
+POINTS = [
+    "before produce",  # W1
+    "during produce",
+    "offsets not sent",
+    "flushed, not committed",  # W2
+    "commit sent, answer unseen",  # W3
+    "Kafka committed, stores not",  # W4
+    "stores committed",  # W5, W6: nothing of it has been flushed
+    "in close",
+    "stores closed",  # W7
+]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_w1_to_w7_a_killed_run_is_completed_exactly_once(application: Application, point: str) -> None:
+    application.process(INPUT[:3])
+    application.send(INPUT[3:], timestamp=T0 + 100)
+    dying.run_and_die(application.task_spec(), point)
+    assert application.verify().status in (Status.OK, Status.LAGGING)
+    row = application.process()
+    if point.startswith(("before", "during", "offsets", "flushed")):  # W1, W2: all of it once more
+        assert (row.records_in, row.restored) == (4, 0)
+    elif point == "Kafka committed, stores not":
+        assert (row.records_in, row.restored) == (0, 4)
+    application.assert_oracle()
+
+
+def test_w1_a_first_run_that_was_killed_leaves_nothing(application: Application) -> None:
+    application.send(INPUT)
+    dying.run_and_die(application.task_spec(), "flushed, not committed")
+    assert consume(application.servers, application.output)[0] == []
+    assert application.process().records_in == 7
+    application.assert_oracle()
+
+
+def test_w4_second_commit_of_a_run_is_replayed_over_the_first(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(bootstrap_servers, tmp_path, uncommitted_max_bytes=1024)
+    application.send([(b"key-%03d" % (number % 20), b"1") for number in range(60)])
+    dying.run_and_die(application.task_spec(), "second commit in Kafka, not in the stores")
+    assert application.process().restored > 0
+    application.assert_oracle()
+
+
+@pytest.mark.parametrize("point", ["between the stores", "one store on disk, the other not"])
+def test_r12_k14_stores_that_were_left_at_different_offsets_catch_up_each(
+    bootstrap_servers: str, tmp_path: Path, point: str
+) -> None:
+    stores = [StoreDefinition(name=STORE), support.plain_store("latest")]
+    application = Application(bootstrap_servers, tmp_path, processor="count_in_two_stores", stores=stores)
+    rows = [row for row in INPUT if row[1] is not None]
+    application.process(rows[:3])
+    application.send(rows[3:], timestamp=T0 + 100)
+    dying.run_and_die(application.task_spec(), point)
+    assert application.process().restored > 0
+    application.assert_oracle()
+    latest = {record.key: record.value for record in consume(application.servers, application.input)[0]}
+    assert application.contents(store="latest") == latest
+
+
+def test_t8_recovering_twice_changes_nothing(application: Application) -> None:
+    application.process(INPUT[:3])
+    application.send(INPUT[3:])
+    dying.run_and_die(application.task_spec(), "Kafka committed, stores not")
+    spec = application.task_spec()
+    for _ in range(2):
+        with locked(spec.paths, 1), StreamTask(spec) as task:
+            task.recover()
+        assert application.contents() == application.recomputed()[0]
+    application.assert_oracle()
+
+
+# -- zombies ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", ["before it produces", "before it commits"])
+def test_r14_a_zombie_on_another_host_is_fenced_and_changes_nothing(
+    application: Application, tmp_path: Path, moment: str
+) -> None:
+    application.process(INPUT[:3])
+    shutil.copytree(application.state_dir, tmp_path / "other")  # as on two hosts: no lock is shared
+    application.send(INPUT[3:], timestamp=T0 + 100)
+    spec = application.task_spec()
+    before = application.contents(), application.committed()
+
+    zombie = StreamTask(spec)
+    zombie.recover()
+    if moment == "before it commits":
+        commit = zombie.commit
+        zombie.commit = lambda: None  # type: ignore[method-assign]
+        zombie.process()
+        zombie.commit = commit  # type: ignore[method-assign]
+    assert run_task(spec.model_copy(update={"state_dir": tmp_path / "other"})).records_in == 4
+
+    def wake_up() -> None:
+        with zombie:
+            (zombie.process if moment == "before it produces" else zombie.commit)()
+
+    with pytest.raises(FencedError):
+        wake_up()
+    assert (application.contents(), application.committed()) == before
+    assert group_offset(application.servers, application.name, application.input) == 7
+    application.process()  # its store catches up from the changelog
+    application.assert_oracle()
+
+
+def test_r14_a_zombie_reports_that_it_was_fenced(
+    application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application.send(INPUT)
+    spec = application.task_spec()
+    recover = StreamTask.recover
+
+    def overtaken(task: StreamTask) -> None:
+        recover(task)
+        monkeypatch.setattr(StreamTask, "recover", recover)
+        assert run_task(spec.model_copy(update={"state_dir": tmp_path / "other"})).failure is None
+
+    monkeypatch.setattr(StreamTask, "recover", overtaken)
+    row = run_task(spec)
+    assert row.failure is not None
+    assert (row.failure.kind, row.failure.retriable) == ("FencedError", False)
+    assert (row.records_in, row.commits) == (0, 0)
+    assert application.contents() == {}
+    application.process()
+    application.assert_oracle()
+
+
+def test_r11_a_task_that_runs_elsewhere_on_this_host_is_waited_for_and_reported(application: Application) -> None:
+    spec = application.task_spec()
+    with locked(spec.paths, 1):
+        row = run_task(spec.model_copy(update={"lock_wait_s": 0.3}))
+    assert row.failure is not None
+    assert (row.failure.kind, row.failure.retriable) == ("LockedError", True)
+
+
+# -- input offsets ------------------------------------------------------------------------------------------------
+
+
+def _forget_group(application: Application) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": application.servers})
+    admin.delete_consumer_groups([application.name])[application.name].result(10)
+
+
+def test_r17_group_offset_missing_with_state_stops_and_changes_nothing(application: Application) -> None:
+    application.process(INPUT)
+    contents, log = application.contents(), consume(application.servers, application.changelog)
+    _forget_group(application)
+    application.send(LATER)
+    row = application.run()
+    assert row.failure is not None
+    assert row.failure.kind == "InputOffsetError"
+    assert f"{application.input}-0" in row.failure.message
+    assert (application.contents(), consume(application.servers, application.changelog)) == (contents, log)
+
+
+def test_r17_group_offset_missing_with_the_state_lost_on_disk_stops_too(application: Application) -> None:
+    application.process(INPUT)
+    _forget_group(application)
+    shutil.rmtree(application.state_dir)
+    row = application.run()
+    assert row.failure is not None
+    assert row.failure.kind == "InputOffsetError"
+
+
+def test_r17_input_that_no_longer_has_the_group_offset_stops(application: Application) -> None:
+    application.process(INPUT)
+    application.send(LATER)
+    broker.delete_records(application.servers, application.input, 9)
+    row = application.run()
+    assert row.failure is not None
+    assert row.failure.kind == "InputOffsetError"
+    assert "from offset 7" in row.failure.message
+
+
+# -- stores that cannot catch up, and those that can --------------------------------------------------------------
+
+
+def _forget_when_it_was_whole(application: Application) -> None:
+    paths, store = application.store_spec().paths, STORE
+    record = read_record(paths, store)
+    assert record is not None
+    paths.record(store).write_text(StoreRecord(topic_id=record.topic_id, caught_up_ms=1).model_dump_json())
+
+
+def test_r6_a_whole_store_goes_on_after_a_pause_longer_than_tombstones_are_kept(application: Application) -> None:
+    # Only the last transaction's marker lies beyond the committed offset: nothing can have been missed.
+    application.process(INPUT)
+    _forget_when_it_was_whole(application)
+    assert application.verify().status is Status.OK
+    application.process(LATER)
+    application.assert_oracle()
+
+
+def test_r6_a_whole_store_without_our_record_goes_on(application: Application) -> None:
+    # As brought by Kafka Streams, or with our own directory lost.
+    application.process(INPUT)
+    shutil.rmtree(application.state_dir / ".statestore")
+    assert application.verify().status is Status.OK
+    application.process(LATER)
+    application.assert_oracle()
+
+
+def test_r6_a_stale_store_is_refused_and_not_replayed_over(application: Application) -> None:
+    application.process(INPUT[:3])
+    application.send(INPUT[3:])
+    dying.run_and_die(application.task_spec(), "Kafka committed, stores not")
+    _forget_when_it_was_whole(application)
+    before = application.contents()
+    row = application.run()
+    assert row.failure is not None
+    assert row.failure.kind == "StoreStaleError"
+    assert application.contents() == before
+    application.restore()
+    application.process(LATER)
+    application.assert_oracle()
+
+
+def test_r6_an_older_copy_of_the_store_is_not_taken_for_whole(application: Application, tmp_path: Path) -> None:
+    # Our record says that the store was whole a moment ago; the copy was not, and its deletes may be gone by now.
+    application.process(INPUT[:3])
+    shutil.copytree(application.live, tmp_path / "copy")
+    application.process(INPUT[3:])
+    shutil.rmtree(application.live)
+    shutil.copytree(tmp_path / "copy", application.live)
+    found = application.verify()
+    assert found.action is Action.FULL
+    assert found.status in (Status.LAGGING, Status.CORRUPT)  # by its age, or by its seal
+    row = application.run()
+    assert row.failure is not None
+    assert row.failure.kind in ("StoreStaleError", "StoreCorruptedError")
+
+
+def test_r7_a_store_ahead_of_its_changelog_is_refused_untouched(application: Application) -> None:
+    application.process(INPUT)
+    spec = application.store_spec()
+    store = open_key_value_store(spec.store, spec.live)
+    store.commit({spec.partition: 1_000})
+    store.close()
+    row = application.run()
+    assert row.failure is not None
+    assert row.failure.kind == "StoreAheadError"
+    assert application.committed() == 1_000
+
+
+def test_a_lost_store_is_replayed_before_new_input(application: Application) -> None:
+    application.process(INPUT)
+    shutil.rmtree(application.live)
+    assert application.process(LATER).restored == 7
+    application.assert_oracle()
+
+
+def test_r7_a_lost_store_is_not_used_while_a_hung_transaction_hides_a_part_of_its_changelog(
+    application: Application,
+) -> None:
+    # Under read_committed the replay ends before the hung transaction, so the counts beyond it would be missing.
+    application.process(INPUT[:3])
+    application.send(INPUT[3:])
+    spec = application.task_spec()
+    with locked(spec.paths, 1), StreamTask(spec) as task:
+        task.recover()
+        hung = broker.transaction(application.servers, application.changelog, [(b"foreign", b"1")], end="open")
+        task.process()
+    try:
+        shutil.rmtree(application.live)
+        application.send(LATER)
+        row = application.run()
+        assert row.failure is not None, "processed with only a part of the state"
+        assert row.failure.retriable
+        assert f"{application.changelog}-0" in row.failure.message
+    finally:
+        hung.abort_transaction(10)
+    application.process()
+    application.assert_oracle()
+
+
+# -- legacy checkpoint file ---------------------------------------------------------------------------------------
+
+
+def _to_legacy(application: Application) -> Path:
+    """Turn the store into one from before KIP-1035: its offset in `.checkpoint` only."""
+    committed = application.committed()
+    spec = application.write_anew(application.contents())
+    spec.paths.checkpoint.write_text(f"0\n2\n{spec.partition.topic} 0 {committed}\nother-changelog 0 -4\n")
+    return spec.paths.checkpoint
+
+
+def test_l1_offsets_of_a_checkpoint_file_are_taken_over_and_the_file_goes(application: Application) -> None:
+    application.process(INPUT)
+    checkpoint = _to_legacy(application)
+    assert application.committed() is None
+    row = application.process(LATER)
+    assert row.restored == 0
+    assert not checkpoint.exists()
+    application.assert_oracle()
+
+
+def test_l1_a_checkpoint_file_without_its_store_does_not_make_an_empty_store_whole(application: Application) -> None:
+    application.process(INPUT)
+    checkpoint = _to_legacy(application)
+    shutil.rmtree(application.live)
+    row = application.process(LATER)
+    assert row.restored == 7
+    assert not checkpoint.exists()
+    application.assert_oracle()
+
+
+def test_l5_a_torn_checkpoint_file_is_an_error_and_is_kept(application: Application) -> None:
+    application.process(INPUT)
+    checkpoint = _to_legacy(application)
+    checkpoint.write_text(f"0\n2\n{application.changelog} 0 1")
+    row = application.run()
+    assert row.failure is not None
+    assert row.failure.kind == "StoreCorruptedError"
+    assert checkpoint.exists()
+    assert checkpoint_file.FILE_NAME in row.failure.message
+
+
+# -- errors -------------------------------------------------------------------------------------------------------
+
+
+def test_a_poison_record_is_named_and_nothing_of_its_transaction_is_visible(application: Application) -> None:
+    application.process(INPUT)
+    before = consume(application.servers, application.output)[0], application.contents()
+    application.send([(b"a", b"1"), (b"b", b"poison"), (b"c", b"1")])
+    row = application.defined(processor="tests.integration.support:count_or_fail").run()
+    assert row.failure is not None
+    assert row.failure.kind == "ProcessingError"
+    assert f"{application.input}-0@8" in row.failure.message
+    assert "cannot be counted" in row.failure.message
+    assert row.lag == 3
+    assert (consume(application.servers, application.output)[0], application.contents()) == before
+    assert application.defined(processor="tests.integration.support:count").process().records_in == 3
+    application.assert_oracle()
+
+
+def test_no_broker_is_a_failure_that_may_be_retried(application: Application) -> None:
+    application.process(INPUT)
+    row = application.run(bootstrap_servers=broker.NO_BROKER, kafka_timeout_s=1)
+    assert row.failure is not None
+    assert (row.failure.kind, row.failure.retriable) == ("KafkaUnavailableError", True)
+    assert (row.lag, row.records_in) == (None, 0)
+    application.assert_oracle()
+
+
+def test_f8_a_value_with_an_unknown_timestamp_is_logged_with_the_time_of_its_record(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    # As in Kafka Streams: the store keeps -1, the changelog never has it.
+    application = Application(bootstrap_servers, tmp_path, processor="keep_timestamp_unknown")
+    application.process([(b"a", b"1")])
+    ((key, logged),) = broker.fold(consume(application.servers, application.changelog)[0]).items()
+    assert application.contents() == {key: ValueAndTimestamp(logged.value, -1)}
+    assert logged.timestamp > 0
+
+
+def test_r12_one_store_that_fails_to_commit_does_not_keep_the_others_from_it(
+    bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = [StoreDefinition(name=STORE), support.plain_store("latest")]
+    application = Application(bootstrap_servers, tmp_path, processor="count_in_two_stores", stores=stores)
+    application.send(INPUT[:3])
+    spec = application.task_spec()
+
+    def run_with_a_broken_store() -> None:
+        with StreamTask(spec) as task:
+            task.recover()
+            monkeypatch.setattr(task._stores[STORE], "commit", _fail)
+            task.process()
+
+    with pytest.raises(StateStoreError, match="no room"):
+        run_with_a_broken_store()
+    assert application.committed(store=STORE) is None
+    assert application.committed(store="latest") == 2
+    assert application.process().restored == 3
+    application.assert_oracle()
+
+
+def _fail(offsets: dict[TopicPartition, int], position: dict[TopicPartition, int]) -> None:
+    raise StateStoreError("no room")

@@ -1,0 +1,308 @@
+"""Verification against a real log and real damage: each status for its cause, and none when Kafka is away."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rocksdict import Options, Rdict
+
+from demo.damage import flip_bit, move_beyond
+from statestore.errors import KafkaUnavailableError
+from statestore.reports import Action, Status
+from statestore.statedir.lock import locked
+from statestore.statedir.record import StoreRecord, read_record
+from statestore.stores.key_value import open_key_value_store
+from statestore.verification.check import verify
+from tests.integration import broker, dying, support
+from tests.integration.broker import NO_BROKER, Row, transaction
+from tests.integration.support import STORE, Application
+
+INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b", None)]
+
+
+@pytest.fixture
+def application(bootstrap_servers: str, tmp_path: Path) -> Application:
+    return Application(bootstrap_servers, tmp_path)
+
+
+@pytest.fixture
+def whole(application: Application) -> Application:
+    """An application that has processed some input."""
+    application.process(INPUT)
+    return application
+
+
+def _snapshot(directory: Path) -> dict[str, bytes]:
+    """Files of a store; RocksDB's own log, which every opening writes, is no part of it."""
+    return {file.name: file.read_bytes() for file in directory.iterdir() if not file.name.startswith("LOG")}
+
+
+def _set_caught_up(application: Application, caught_up_ms: int) -> None:
+    paths = application.store_spec().paths
+    record = read_record(paths, STORE)
+    assert record is not None
+    changed = record.model_copy(update={"caught_up_ms": caught_up_ms})
+    paths.record(STORE).write_text(changed.model_dump_json())
+
+
+def test_ok_with_the_evidence_and_nothing_changed(whole: Application) -> None:
+    before = _snapshot(whole.live)
+    row = whole.verify()
+    # Five records and the transaction's marker: a committed offset of 4 below an end of 6 is all of it (R2).
+    assert (row.status, row.action, row.committed, row.start, row.end, row.keys) == (
+        Status.OK, Action.NONE, 4, 0, 6, 2,
+    )  # fmt: skip
+    spec = whole.changelog_spec()
+    assert spec is not None
+    assert row.topic_id == spec.topic_id
+    assert _snapshot(whole.live) == before
+
+
+def test_empty_before_anything_was_logged_with_and_without_a_directory(application: Application) -> None:
+    assert application.verify().status is Status.EMPTY
+    application.process()
+    assert application.live.exists()
+    assert application.verify().status is Status.EMPTY
+
+
+def test_empty_where_neither_store_nor_changelog_exists(application: Application) -> None:
+    broker.delete_topic(application.servers, application.changelog)
+    row = application.verify()
+    assert (row.status, row.action) == (Status.EMPTY, Action.NONE)
+
+
+def test_r4_empty_where_the_changelog_has_only_aborted_records(application: Application) -> None:
+    transaction(application.servers, application.changelog, [(b"a", b"1")], end="abort")
+    assert application.verify().status is Status.EMPTY
+    application.process()
+    assert application.verify().status is Status.EMPTY
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_r2_marker_or_aborted_transaction_at_the_end_is_no_lag(whole: Application, end: str) -> None:
+    rows: list[Row] = [] if end == "commit" else [(b"a", b"9"), (b"x", b"9")]
+    transaction(whole.servers, whole.changelog, rows, end=end)
+    row = whole.verify()
+    assert (row.status, row.action) == (Status.OK, Action.NONE)
+
+
+def test_lagging_with_the_first_record_that_is_missing(whole: Application) -> None:
+    whole.send([(b"a", b"3")])
+    dying.run_and_die(whole.task_spec(), "Kafka committed, stores not")
+    row = whole.verify()
+    assert (row.status, row.action, row.committed) == (Status.LAGGING, Action.TAIL, 4)
+    assert "first record at 6" in row.detail
+
+
+@pytest.mark.parametrize("staleness", ["old", "unknown", "tombstones are kept no time"])
+def test_r6_lagging_longer_than_tombstones_are_kept_is_a_full_rebuild(whole: Application, staleness: str) -> None:
+    whole.send([(b"a", b"3")])
+    dying.run_and_die(whole.task_spec(), "Kafka committed, stores not")
+    if staleness == "old":
+        _set_caught_up(whole, 1)
+    elif staleness == "unknown":
+        whole.store_spec().paths.record(STORE).unlink()
+    else:
+        whole.delete_retention_ms = 0
+    row = whole.verify()
+    assert (row.status, row.action) == (Status.LAGGING, Action.FULL)
+
+
+def test_r6_age_alone_is_no_lag(whole: Application) -> None:
+    _set_caught_up(whole, 1)
+    assert whole.verify().status is Status.OK
+
+
+def test_lagging_with_rows_but_no_offset_is_a_full_rebuild(whole: Application) -> None:
+    whole.write_anew(whole.contents())
+    row = whole.verify()
+    assert (row.status, row.action) == (Status.LAGGING, Action.FULL)
+
+
+def test_rows_without_an_offset_are_not_ok_because_the_log_is_empty(
+    application: Application, bootstrap_servers: str
+) -> None:
+    spec = application.store_spec()
+    store = open_key_value_store(spec.store, spec.live)
+    store.apply_changelog(b"a", b"1", 5)
+    store.commit({})
+    store.close()
+    assert not application.verify().healthy
+
+
+def test_l1_offset_that_is_still_in_a_checkpoint_file_counts(whole: Application) -> None:
+    committed = whole.committed()
+    whole.write_anew(whole.contents())
+    whole.store_spec().paths.checkpoint.write_text(f"0\n1\n{whole.changelog} 0 {committed}\n")
+    row = whole.verify()
+    assert (row.status, row.committed) == (Status.OK, committed)
+
+
+def test_missing(whole: Application) -> None:
+    shutil.rmtree(whole.live)
+    row = whole.verify()
+    assert (row.status, row.action, row.start, row.end) == (Status.MISSING, Action.FULL, 0, 6)
+    assert not whole.live.exists()
+
+
+def test_an_empty_directory_is_not_a_store(whole: Application) -> None:
+    shutil.rmtree(whole.live)
+    whole.live.mkdir()
+    row = whole.verify()
+    assert row.action is Action.FULL
+    assert row.status in (Status.MISSING, Status.CORRUPT)
+
+
+@pytest.mark.parametrize("beyond", [6, 1_000])
+def test_r7_ahead_at_or_beyond_the_high_watermark(whole: Application, beyond: int) -> None:
+    move_beyond(whole.live, whole.store_spec().partition, beyond)
+    row = whole.verify()
+    assert (row.status, row.action, row.committed) == (Status.AHEAD, Action.FULL, beyond)
+
+
+def test_r7_last_offset_of_the_log_is_not_ahead(whole: Application) -> None:
+    move_beyond(whole.live, whole.store_spec().partition, 5)
+    assert whole.verify().status is Status.OK
+
+
+def test_r7_hung_transaction_does_not_make_a_store_ahead(whole: Application) -> None:
+    hung = transaction(whole.servers, whole.changelog, [(b"hung", b"1")], end="open")
+    try:
+        assert whole.verify().status is Status.OK
+        move_beyond(whole.live, whole.store_spec().partition, 6)  # an at-least-once store may have what is behind it
+        row = whole.verify()
+        assert (row.status, row.end) == (Status.OK, 6)
+    finally:
+        hung.abort_transaction(10)
+
+
+def test_truncated(whole: Application) -> None:
+    whole.send([(b"a", b"3"), (b"a", b"4")])
+    dying.run_and_die(whole.task_spec(), "Kafka committed, stores not")
+    broker.set_topic_config(whole.servers, whole.changelog, cleanup_policy="compact,delete")
+    broker.delete_records(whole.servers, whole.changelog, 7)
+    row = whole.verify()
+    assert (row.status, row.action, row.start) == (Status.TRUNCATED, Action.FULL, 7)
+
+
+def test_log_that_starts_right_behind_the_store_is_not_truncated(whole: Application) -> None:
+    whole.send([(b"a", b"3")])
+    dying.run_and_die(whole.task_spec(), "Kafka committed, stores not")
+    broker.set_topic_config(whole.servers, whole.changelog, cleanup_policy="compact,delete")
+    broker.delete_records(whole.servers, whole.changelog, 5)
+    assert whole.verify().status is Status.LAGGING
+
+
+def _recreate(application: Application) -> None:
+    broker.delete_topic(application.servers, application.changelog)
+    broker.create_topic(application.servers, application.changelog, 1, {"cleanup.policy": "compact"})
+
+
+@pytest.mark.parametrize("longer", [False, True])
+def test_r7_replaced_where_the_topic_was_recreated(whole: Application, longer: bool) -> None:
+    _recreate(whole)
+    if longer:  # offsets alone would look right
+        broker.produce(whole.servers, whole.changelog, [(b"z", b"1")] * 20)
+    row = whole.verify()
+    assert (row.status, row.action) == (Status.REPLACED, Action.FULL)
+
+
+def test_r7_replaced_and_by_hand_only_where_the_topic_is_gone(whole: Application) -> None:
+    broker.delete_topic(whole.servers, whole.changelog)
+    row = whole.verify()
+    assert (row.status, row.action) == (Status.REPLACED, Action.BY_HAND)
+
+
+def _cut_in_half(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def _sst(store: Path) -> Path:
+    return max(store.glob("*.sst"), key=lambda file: file.stat().st_size)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "bit flipped": flip_bit,
+    "SST cut": lambda store: _cut_in_half(_sst(store)),
+    "SST gone": lambda store: _sst(store).unlink(),
+    "CURRENT gone": lambda store: (store / "CURRENT").unlink(),
+    "CURRENT empty": lambda store: (store / "CURRENT").write_bytes(b""),
+    "MANIFEST gone": lambda store: next(store.glob("MANIFEST*")).unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_corrupt(whole: Application, damage: str) -> None:
+    DAMAGES[damage](whole.live)
+    row = whole.verify()
+    assert (row.status, row.action) == (Status.CORRUPT, Action.FULL)
+    assert str(whole.live) in row.detail
+
+
+def test_m2_unknown_column_family_is_left_alone(whole: Application) -> None:
+    _add_column_family(whole.live)
+    before = _snapshot(whole.live)
+    row = whole.verify()
+    assert (row.status, row.action) == (Status.UNKNOWN_FORMAT, Action.BY_HAND)
+    assert "keyValueWithHeaders" in row.detail
+    assert _snapshot(whole.live) == before
+
+
+def _add_column_family(live: Path) -> None:
+    names = Rdict.list_cf(str(live))
+    database = Rdict(str(live), Options(raw_mode=True), {name: Options(raw_mode=True) for name in names})
+    database.create_column_family("keyValueWithHeaders", Options(raw_mode=True)).close()
+    database.close()
+
+
+def test_f4_timestamped_store_opened_as_plain_is_an_unknown_format(whole: Application) -> None:
+    row = verify(whole.store_spec().model_copy(update={"store": support.plain_store()}))
+    assert (row.status, row.action) == (Status.UNKNOWN_FORMAT, Action.BY_HAND)
+
+
+def test_r11_locked_while_another_process_has_the_task(whole: Application) -> None:
+    held, let_go = dying.new_event(), dying.new_event()
+    process = dying.start_process(dying.hold_lock, whole.task_spec(), held, let_go)
+    try:
+        assert held.wait(broker.WAIT_S)
+        row = whole.verify()
+        assert (row.status, row.action) == (Status.LOCKED, Action.LATER)
+    finally:
+        let_go.set()
+        process.join(broker.WAIT_S)
+    assert whole.verify().status is Status.OK
+
+
+def test_r11_tasks_of_one_application_do_not_lock_each_other_out(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(bootstrap_servers, tmp_path, partitions=2)
+    with locked(application.task_spec(1).paths, 0.2):
+        assert application.verify().status is Status.EMPTY
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_unreachable_broker_is_an_error_and_never_a_status(whole: Application, lost: bool) -> None:
+    if lost:
+        shutil.rmtree(whole.live)
+    spec = whole.store_spec()
+    with pytest.raises(KafkaUnavailableError):
+        verify(spec.model_copy(update={"bootstrap_servers": NO_BROKER, "kafka_timeout_s": 1}))
+
+
+def test_r8_a_swap_that_was_interrupted_is_finished_before_verification(whole: Application) -> None:
+    flip_bit(whole.live)
+    dying.restore_and_die(whole.restore_spec(), "between the renames")
+    assert not whole.live.exists()
+    assert whole.verify().status is Status.OK
+    whole.assert_oracle()
+
+
+def test_record_that_cannot_be_read_is_no_record(whole: Application) -> None:
+    whole.store_spec().paths.record(STORE).write_text("{")
+    assert read_record(whole.store_spec().paths, STORE) is None
+    assert whole.verify().status is Status.OK
+    paths = whole.store_spec().paths
+    paths.record(STORE).write_text(StoreRecord(topic_id="another", caught_up_ms=1).model_dump_json())
+    assert whole.verify().status is Status.REPLACED

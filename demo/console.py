@@ -11,7 +11,8 @@ from rich.console import Console
 
 from statestore.errors import StateStoreError
 
-console = Console(highlight=False)
+# A file or a pipe has no width of its own; rich would cut the tables at 80 columns.
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 _errors = Console(stderr=True, highlight=False)
 
 

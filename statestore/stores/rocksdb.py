@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from struct import Struct
 from typing import Any
 from weakref import WeakSet
 
@@ -26,33 +25,19 @@ from rocksdict import (
 )
 
 from statestore.errors import (
-    DiskSpaceError,
     InvalidStateError,
-    LockedError,
-    StoreAccessError,
     StoreCorruptedError,
     UnknownFormatError,
 )
 from statestore.formats import offsets as offsets_format
 from statestore.formats import position as position_format
 from statestore.model import TopicPartition
+from statestore.stores.manifest import check_manifest
+from statestore.stores.rocksdb_errors import translate
 
 DEFAULT_COLUMN_FAMILY = "default"
 _LOG_FILE_BYTES = 1 << 20
-_MANIFEST_BLOCK = 1 << 15
-_MANIFEST_HEADER = Struct("<IHB")
-_MANIFEST_LAST_TYPE = 4
 _FLUSH_DIRECTORY = "flush.tmp"
-#: What the operating system says through RocksDB when nothing is wrong with the data.
-_NO_SPACE = ("No space left", "Disk quota exceeded")
-_NO_ACCESS = (
-    "Permission denied",
-    "Operation not permitted",
-    "Read-only file system",
-    "Too many open files",
-    "Cannot allocate memory",
-    "Stale file handle",
-)
 
 
 def options() -> Options:
@@ -83,53 +68,11 @@ def column_families(directory: Path) -> list[str]:
     StoreCorruptedError
         If the MANIFEST cannot be read.
     """
-    _check_manifest(directory)
+    check_manifest(directory)
     try:
         return list(Rdict.list_cf(str(directory)))
     except Exception as error:  # rocksdict raises bare Exception for every status of RocksDB
         raise translate(error, directory) from error
-
-
-def _check_manifest(directory: Path) -> None:
-    """Refuse a MANIFEST with records of a type that it never has.
-
-    RocksDB's log reader goes on for ever when a flipped bit turns a record (types 1 to 4) into one of a recycled log
-    (5 to 8). Layout, little-endian: blocks of 32 KiB with u32 checksum, u16 length, u8 type, payload, zeros at the end.
-    """
-    try:
-        manifest = directory / (directory / "CURRENT").read_text(encoding="utf-8").strip()
-        raw = manifest.read_bytes()
-    except (OSError, UnicodeDecodeError, ValueError):
-        return  # RocksDB says what is wrong with these
-    at = 0
-    while at + _MANIFEST_HEADER.size <= len(raw):
-        if _MANIFEST_BLOCK - at % _MANIFEST_BLOCK < _MANIFEST_HEADER.size:
-            at += _MANIFEST_BLOCK - at % _MANIFEST_BLOCK
-            continue
-        _, length, kind = _MANIFEST_HEADER.unpack_from(raw, at)
-        if kind > _MANIFEST_LAST_TYPE:
-            raise StoreCorruptedError(
-                f"{manifest} has a record of type {kind} at byte {at}, expected at most {_MANIFEST_LAST_TYPE}; "
-                "restore the store from its changelog"
-            )
-        at += _MANIFEST_HEADER.size + length
-
-
-def translate(error: Exception, directory: Path) -> Exception:
-    """Turn rocksdict's exception into ours.
-
-    rocksdict raises plain `Exception` whose text begins with RocksDB's status code; there is nothing else to go by.
-    """
-    text = str(error)
-    if "/LOCK:" in text or "lock hold by" in text:
-        return LockedError(f"{directory} is open in another process: {text}")
-    if any(sign in text for sign in _NO_SPACE):
-        return DiskSpaceError(f"{directory}: {text}; free some space, then run again")
-    if any(sign in text for sign in _NO_ACCESS):
-        return StoreAccessError(f"{directory}: {text}; check owner, permissions, mount and limits")
-    if text.startswith(("Corruption", "IO error", "Invalid argument", "Not found", "NotFound")):
-        return StoreCorruptedError(f"RocksDB cannot read {directory}: {text}; restore it from its changelog")
-    return error
 
 
 class RocksDB:

@@ -38,9 +38,17 @@ class TransactionalWriter:
         The same for every attempt of a task; `init` fences earlier holders.
     timeout_s
         Deadline of each call that waits for Kafka.
+    transaction_timeout_ms
+        After so long the broker aborts a transaction that has not ended, and fences its producer.
     """
 
-    def __init__(self, bootstrap_servers: str, transactional_id: str, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        transactional_id: str,
+        timeout_s: float = 30.0,
+        transaction_timeout_ms: int = 60_000,
+    ) -> None:
         self._id = transactional_id
         self._timeout_s = timeout_s
         self._delivered: dict[TopicPartition, int] = {}
@@ -51,6 +59,7 @@ class TransactionalWriter:
                 bootstrap_servers,
                 **{
                     "transactional.id": transactional_id,
+                    "transaction.timeout.ms": transaction_timeout_ms,
                     "partitioner": "murmur2_random",  # Kafka's own; librdkafka's default would place keys elsewhere
                     "linger.ms": 20,
                     "queue.buffering.max.messages": 500_000,

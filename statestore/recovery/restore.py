@@ -94,7 +94,7 @@ def _restore(spec: RestoreSpec, row: RestoreRow, found: VerifyRow) -> RestoreRow
     keys = check_staged(spec.store, staged, built)
     quarantine = swap(paths, store, staged, spec.label)
     assert spec.store.changelog is not None
-    write_record(paths, store, spec.store.changelog.topic_id)
+    write_record(paths, store, spec.store.changelog.topic_id, built.committed)
     seal(paths, store)
     return row.model_copy(
         update={

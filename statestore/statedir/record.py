@@ -16,7 +16,8 @@ class StoreRecord(BaseModel):
 
     `topic_id` tells a recreated changelog from the one that the store's offsets belong to. `caught_up_ms` is a wall
     clock time at which the store on disk had all of its changelog; while it is younger than the changelog's
-    `delete.retention.ms`, no tombstone that the store has not seen can be gone from the log.
+    `delete.retention.ms`, no tombstone that the store has not seen can be gone from the log. `committed` is how far the
+    store was then: one that is behind it now is an older copy, of which the time says nothing.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -25,6 +26,13 @@ class StoreRecord(BaseModel):
     topic_id: str
     transactional: bool = True
     caught_up_ms: int
+    committed: int | None = None
+
+    def whole_ms(self, committed: int | None) -> int | None:
+        """When a store with this committed offset was known whole, ms since the epoch; None if it never was."""
+        if self.committed is not None and (committed is None or committed < self.committed):
+            return None
+        return self.caught_up_ms
 
 
 def read_record(paths: TaskPaths, store: str) -> StoreRecord | None:
@@ -35,7 +43,7 @@ def read_record(paths: TaskPaths, store: str) -> StoreRecord | None:
         return None
 
 
-def write_record(paths: TaskPaths, store: str, topic_id: str) -> None:
-    """Record that the store on disk has all of this changelog now."""
-    record = StoreRecord(topic_id=topic_id, caught_up_ms=int(time.time() * 1000))
+def write_record(paths: TaskPaths, store: str, topic_id: str, committed: int | None) -> None:
+    """Record that the store on disk has all of this changelog now, up to the committed offset."""
+    record = StoreRecord(topic_id=topic_id, caught_up_ms=int(time.time() * 1000), committed=committed)
     write_durably(paths.record(store), record.model_dump_json())

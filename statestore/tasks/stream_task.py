@@ -103,7 +103,11 @@ class StreamTask:
         try:
             self._open_stores()
             self._writer = TransactionalWriter(
-                spec.bootstrap_servers, transactional_id(self._name, spec.task), spec.kafka_timeout_s
+                spec.bootstrap_servers,
+                transactional_id(self._name, spec.task),
+                spec.kafka_timeout_s,
+                # Twice the interval leaves room for the commit itself; brokers allow 15 minutes by default.
+                min(max(60_000, 2 * spec.application.commit_interval_ms), 900_000),
             )
             self._group = self._resources.enter_context(
                 ConsumerGroup(spec.bootstrap_servers, self._name, spec.kafka_timeout_s)
@@ -192,7 +196,7 @@ class StreamTask:
             empty=next(store.range(), None) is None,
             topic_id=topic_id,
             recorded_topic_id=record.topic_id if record else None,
-            caught_up_ms=record.caught_up_ms if record else None,
+            caught_up_ms=record.whole_ms(committed) if record else None,
             delete_retention_ms=spec.changelogs[name].delete_retention_ms,
             now_ms=int(time.time() * 1000),
         )
@@ -205,7 +209,7 @@ class StreamTask:
             found.status is Status.LAGGING and committed is not None and self._nothing_left(changelog, start, log)
         ):
             self._refuse(name, found)
-        write_record(spec.paths, name, topic_id)
+        write_record(spec.paths, name, topic_id, store.committed_offset(changelog))
 
     def _nothing_left(self, changelog: TopicPartition, start: int, log: LogRange) -> bool:
         spec = self._spec
@@ -357,10 +361,14 @@ class StreamTask:
         return ProcessRow(application=self._name, task=str(self._spec.task), lag=lag, **self._counts)
 
     def _close(self, *, clean: bool) -> None:
+        committed = (
+            {name: store.committed_offset(self._changelogs[name]) for name, store in self._stores.items()}
+            if clean
+            else {}
+        )
         with self._resources as resources:  # every store is closed, also if closing one fails
             for store in self._stores.values():
                 resources.callback(store.close, clean=clean)
-        if clean:
-            for name in self._stores:
-                write_record(self._spec.paths, name, self._spec.changelogs[name].topic_id)
-                seal(self._spec.paths, name)
+        for name, offset in committed.items():
+            write_record(self._spec.paths, name, self._spec.changelogs[name].topic_id, offset)
+            seal(self._spec.paths, name)

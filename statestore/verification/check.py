@@ -91,7 +91,7 @@ def _check_offsets(spec: StorePartitionSpec, store: AnyKeyValueStore, keys: int,
         empty=keys == 0,
         topic_id=spec.changelog.topic_id,
         recorded_topic_id=record.topic_id if record else None,
-        caught_up_ms=record.caught_up_ms if record else None,
+        caught_up_ms=record.whole_ms(committed) if record else None,
         delete_retention_ms=spec.changelog.delete_retention_ms,
         now_ms=int(time.time() * 1000),
     )

@@ -328,11 +328,17 @@ def test_r6_a_stale_store_is_refused_and_not_replayed_over(application: Applicat
     application.assert_oracle()
 
 
-def test_r6_an_older_copy_of_the_store_is_not_taken_for_whole(application: Application, tmp_path: Path) -> None:
+@pytest.mark.parametrize("unsealed", [False, True])
+def test_r6_an_older_copy_of_the_store_is_not_taken_for_whole(
+    application: Application, tmp_path: Path, unsealed: bool
+) -> None:
     # Our record says that the store was whole a moment ago; the copy was not, and its deletes may be gone by now.
     application.process(INPUT[:3])
     shutil.copytree(application.live, tmp_path / "copy")
     application.process(INPUT[3:])
+    if unsealed:  # a killed run leaves no seal by which the copy would be found out
+        application.send(LATER)
+        dying.run_and_die(application.task_spec(), "before produce")
     shutil.rmtree(application.live)
     shutil.copytree(tmp_path / "copy", application.live)
     found = application.verify()

@@ -7,12 +7,12 @@ import time
 import pytest
 
 from statestore.statedir.files import write_durably
-from statestore.statedir.record import read_record, write_record
+from statestore.statedir.record import StoreRecord, read_record, write_record
 
 
 def test_a_record_comes_back_with_the_time_of_its_writing(paths):
     before = int(time.time() * 1000)
-    write_record(paths, "s", "topic id")
+    write_record(paths, "s", "topic id", 5)
     record = read_record(paths, "s")
     assert record is not None
     assert record.topic_id == "topic id"
@@ -20,9 +20,9 @@ def test_a_record_comes_back_with_the_time_of_its_writing(paths):
 
 
 def test_a_later_record_replaces_an_earlier_one_of_the_same_store_only(paths):
-    write_record(paths, "s", "first")
-    write_record(paths, "t", "other")
-    write_record(paths, "s", "second")
+    write_record(paths, "s", "first", 1)
+    write_record(paths, "t", "other", 1)
+    write_record(paths, "s", "second", 2)
     assert [read_record(paths, store).topic_id for store in ("s", "t")] == ["second", "other"]
 
 
@@ -39,5 +39,13 @@ def test_a_record_of_a_later_version_is_not_read_as_ours(paths):
 
 
 def test_a_record_lies_outside_of_kafka_streams_directory(paths):
-    write_record(paths, "s", "id")
+    write_record(paths, "s", "id", None)
     assert not paths.application_dir.exists()
+
+
+def test_r6_the_time_of_a_record_says_nothing_of_a_store_that_is_behind_it():
+    record = StoreRecord(topic_id="id", caught_up_ms=5, committed=10)
+    assert record.whole_ms(10) == record.whole_ms(11) == 5
+    assert record.whole_ms(9) is None
+    assert record.whole_ms(None) is None
+    assert StoreRecord(topic_id="id", caught_up_ms=5).whole_ms(None) == 5

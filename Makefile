@@ -4,10 +4,10 @@ PYTHON_IN_VENV := .venv/bin/python
 COMPILE := .venv/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test lint lock clean environment-demo environment-dev
+.PHONY: help demo up down test conformance bench bench-store lint lock clean environment-demo environment-dev
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: environment-demo ## process, damage, verify, restore and validate stores on real input, then stop (build/demo)
 	@$(PYTHON_IN_VENV) -m demo
@@ -18,8 +18,16 @@ up: environment-demo ## start Kafka and Airflow and leave them running (build/up
 down: environment-demo ## stop what `make up` started
 	@$(PYTHON_IN_VENV) -m demo.down
 
-test: environment-dev ## run all tests; ARGS are given to pytest
-	$(PYTHON_IN_VENV) -m pytest $(ARGS)
+test: environment-dev ## run all tests, two files at a time; ARGS are given to pytest
+	$(PYTHON_IN_VENV) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+conformance: environment-dev ## run the tests that prove a behaviour, and list the behaviours that none proves
+	$(PYTHON_IN_VENV) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --conformance
+
+bench: bench-store ## measure everything beside its peers (build/bench, docs/benchmarks); SCALE=small for a look
+
+bench-store: environment-dev ## measure the stores beside raw rocksdict
+	$(PYTHON_IN_VENV) -m benchmarks.store
 
 lint: environment-dev ## check style, types and the arrows between the rooms
 	.venv/bin/ruff check

@@ -30,6 +30,6 @@ def move_beyond(store: Path, changelog: TopicPartition, offset: int) -> None:
     database = RocksDB(store, DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED])
     try:
         database.write({}, {changelog: offset}, status=STATUS_CLOSED)
-        database.flush()
+        database.sync()
     finally:
         database.close()

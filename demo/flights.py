@@ -22,8 +22,8 @@ from pydantic import BaseModel
 
 from statestore.changelog.client import client_config, translate
 from statestore.changelog.topics import Topics
+from statestore.durable import write_durably
 from statestore.errors import InputError, KafkaUnavailableError
-from statestore.statedir.files import write_durably
 
 INPUT_TOPIC = "flights"
 OUTPUT_TOPIC = "aircraft-delays"

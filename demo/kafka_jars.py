@@ -1,7 +1,7 @@
 """The jars of the demo's Kafka: fetched once with PySpark's Ivy, cached outside the tree, checked at each use.
 
-The committed `kafka_jars.sha256` names every jar with its checksum. A directory of jars is complete and right, or it is
-not there: the jars are retrieved beside it, compared, and renamed into place.
+A committed file, `kafka_jars.sha256` for the broker, names every jar with its checksum. A directory of jars is complete
+and right, or it is not there: the jars are retrieved beside it, compared, and renamed into place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -30,10 +32,54 @@ _ATTEMPTS = 3
 _SILENT_S = 90  # Ivy prints while it works; longer silence means that the registry does not answer
 _LOCK_S = 900
 _STEP = re.compile(rb"^\s*(?:found |\[SUCCESSFUL \].*!)", re.MULTILINE)  # one per module resolved, one per jar fetched
+_IVY = """\
+<ivy-module version="2.0">
+  <info organisation="statestore" module="jars" revision="working"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+{}
+  </dependencies>
+</ivy-module>
+"""
+_DEPENDENCY = '    <dependency org="{}" name="{}" rev="{}" conf="default->default"/>'
 
 
 class DownloadError(RetryError):
-    """Kafka's jars could not be fetched."""
+    """Jars could not be fetched."""
+
+
+@dataclass(frozen=True)
+class JarSet:
+    """Jars that are fetched, checked and cached together.
+
+    Attributes
+    ----------
+    title
+        What is fetched, with its version, for messages.
+    directory
+        Name of the set's directory in the cache.
+    coordinates
+        `group:artifact:version` of each artifact that is wanted; their dependencies come with them.
+    checksums
+        File with a line `<SHA-256>  <name>` for every jar, dependencies included.
+    megabytes
+        Size of all the jars.
+    """
+
+    title: str
+    directory: str
+    coordinates: tuple[str, ...]
+    checksums: Traversable
+    megabytes: int
+
+
+KAFKA_JARS = JarSet(
+    title=f"Kafka {KAFKA_VERSION}",
+    directory=f"kafka-{KAFKA_VERSION}",
+    coordinates=(f"org.apache.kafka:kafka_{_SCALA_VERSION}:{KAFKA_VERSION}",),
+    checksums=files("demo").joinpath("kafka_jars.sha256"),
+    megabytes=44,
+)
 
 
 def find_java() -> str:
@@ -70,21 +116,21 @@ def check_disk(path: Path, needed_gib: float, what: str) -> None:
         raise DiskSpaceError(f"{what} needs {needed_gib} GiB of free disk at {path}, found {free:.1f}: free some")
 
 
-def cache_dir() -> Path:
-    """Directory of the cache: `$XDG_CACHE_HOME/statestore/kafka-<version>`."""
+def cache_dir(jar_set: JarSet = KAFKA_JARS) -> Path:
+    """Directory of the cache: `$XDG_CACHE_HOME/statestore/<the set's directory>`, such as `kafka-<version>`."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "statestore" / f"kafka-{KAFKA_VERSION}"
+    return Path(base) / "statestore" / jar_set.directory
 
 
-def expected_jars() -> dict[str, str]:
+def expected_jars(jar_set: JarSet = KAFKA_JARS) -> dict[str, str]:
     """Read the committed checksums: SHA-256 by name."""
-    lines = files("demo").joinpath("kafka_jars.sha256").read_text(encoding="utf-8").splitlines()
+    lines = jar_set.checksums.read_text(encoding="utf-8").splitlines()
     return {name: digest for digest, name in (line.split() for line in lines)}
 
 
-def damaged_jars(directory: Path) -> list[str]:
+def damaged_jars(directory: Path, jar_set: JarSet = KAFKA_JARS) -> list[str]:
     """Return what is wrong with the jars in `directory`, one sentence each; empty if it is exactly what is expected."""
-    expected = expected_jars()
+    expected = expected_jars(jar_set)
     found = {path.name: path for path in directory.glob("*.jar")}
     problems = [f"{name} is not expected" for name in sorted(found.keys() - expected.keys())]
     for name, digest in expected.items():
@@ -98,15 +144,17 @@ def damaged_jars(directory: Path) -> list[str]:
     return problems
 
 
-def fetch_jars(processes: Processes, java: str, log_path: Path, cache: Path | None = None) -> Path:
-    """Return the directory with Kafka's jars, all of them compared with their checksums; fetch them where needed.
+def fetch_jars(
+    processes: Processes, java: str, log_path: Path, cache: Path | None = None, jar_set: JarSet = KAFKA_JARS
+) -> Path:
+    """Return the directory with the jars, all of them compared with their checksums; fetch them where needed.
 
     Parameters
     ----------
     log_path
         Where Ivy's output goes.
     cache
-        `cache_dir()` if None.
+        `cache_dir(jar_set)` if None.
 
     Raises
     ------
@@ -115,19 +163,19 @@ def fetch_jars(processes: Processes, java: str, log_path: Path, cache: Path | No
     DiskSpaceError
         If the cache's file system is full.
     """
-    cache = cache or cache_dir()
+    cache = cache or cache_dir(jar_set)
     jars = cache / "jars"
     check_disk(cache, 0.3, "the cache of Kafka's jars")
     with _locked(cache / "lock"):
-        if not damaged_jars(jars):
+        if not damaged_jars(jars, jar_set):
             return jars
         problems: list[str] = []
         for _ in range(_ATTEMPTS):
             with tempfile.TemporaryDirectory(prefix="fetch-", dir=cache) as scratch:
                 new = Path(scratch) / "jars"
                 try:
-                    _run_ivy(processes, java, new, Path(scratch) / "ivy", log_path)
-                    problems = damaged_jars(new)
+                    _run_ivy(processes, java, jar_set, new, Path(scratch) / "ivy", log_path)
+                    problems = damaged_jars(new, jar_set)
                 except ServiceError as error:
                     problems = [str(error)]
                 if not problems:
@@ -136,15 +184,19 @@ def fetch_jars(processes: Processes, java: str, log_path: Path, cache: Path | No
                     new.rename(jars)
                     return jars
     raise DownloadError(
-        f"Kafka {KAFKA_VERSION} could not be fetched from Maven Central in {_ATTEMPTS} attempts: {'; '.join(problems)}."
+        f"{jar_set.title} could not be fetched from Maven Central in {_ATTEMPTS} attempts: {'; '.join(problems)}."
         f" Check the network (JAVA_TOOL_OPTIONS gives Java a proxy) and run this again; Ivy's log is {log_path}"
     )
 
 
-def _run_ivy(processes: Processes, java: str, jars: Path, ivy_cache: Path, log_path: Path) -> None:
+def _run_ivy(processes: Processes, java: str, jar_set: JarSet, jars: Path, ivy_cache: Path, log_path: Path) -> None:
+    ivy_cache.mkdir()
+    module = ivy_cache / "ivy.xml"
+    dependencies = [_DEPENDENCY.format(*coordinate.split(":")) for coordinate in jar_set.coordinates]
+    module.write_text(_IVY.format("\n".join(dependencies)), encoding="utf-8")
     argv = [
         *(java, f"-Divy.default.ivy.user.dir={ivy_cache}", "-jar", str(pyspark_jar("ivy-*.jar"))),
-        *("-dependency", "org.apache.kafka", f"kafka_{_SCALA_VERSION}", KAFKA_VERSION, "-confs", "default"),
+        *("-ivy", str(module), "-confs", "default"),
         *("-retrieve", f"{jars}/[artifact]-[revision].[ext]", "-cache", str(ivy_cache)),
     ]
     log_path.unlink(missing_ok=True)
@@ -152,13 +204,14 @@ def _run_ivy(processes: Processes, java: str, jars: Path, ivy_cache: Path, log_p
     try:
         columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %")
         with Progress(*columns, TimeElapsedColumn()) as progress:
-            _follow(service, progress)
+            _follow(service, progress, jar_set)
     finally:
         processes.stop_service(service)
 
 
-def _follow(service: Service, progress: Progress) -> None:
-    bar = progress.add_task(f"Fetching Kafka {KAFKA_VERSION}, 44 MB", total=2 * len(expected_jars()))
+def _follow(service: Service, progress: Progress, jar_set: JarSet) -> None:
+    label = f"Fetching {jar_set.title}, {jar_set.megabytes} MB"
+    bar = progress.add_task(label, total=2 * len(expected_jars(jar_set)))
     size, changed = 0, time.monotonic()
 
     def ended() -> bool:

@@ -16,7 +16,7 @@ from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreDefinition
 from statestore.statedir.lock import locked
 from statestore.statedir.paths import TaskPaths
-from statestore.stores.key_value import open_key_value_store
+from statestore.stores.open import open_key_value_store
 
 Totals = dict[bytes, tuple[dict[str, object], int]]
 

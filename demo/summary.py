@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 
+from statestore.durable import write_durably
 from statestore.reports import ProcessReport, RestoreReport, ValidateReport, VerifyReport
-from statestore.statedir.files import write_durably
 
 
 class Summary(BaseModel):

@@ -45,6 +45,7 @@ def task_specs(settings: Settings, topics: Topics, application: ApplicationDefin
             bootstrap_servers=settings.bootstrap_servers,
             state_dir=settings.state_dir.absolute(),
             kafka_timeout_s=settings.kafka_timeout_s,
+            recording_level=settings.metrics_recording_level,
         )
         for partition in inputs
     ]

@@ -25,11 +25,11 @@ from jobs.planning import store_partition_specs
 from jobs.sources.register import register
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
+from statestore.durable import remove_tree
 from statestore.errors import InputError, UnknownStoreError
 from statestore.metastore.definitions import select
 from statestore.model import StorePartition
 from statestore.reports import RestoreReport, ValidateReport, ValidateRow, read_report
-from statestore.statedir.files import remove_tree
 from statestore.tasks.spec import StorePartitionSpec
 
 #: Store partition -> directory of the store that a restore has replaced.

@@ -6,7 +6,7 @@ Jobs read it once on the driver and pass it to their Spark tasks, so executors n
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -32,6 +32,9 @@ class Settings(BaseSettings):
     restore_run_bytes: Annotated[
         int, Field(ge=4096, description="memory bound of one sorted run during a restore, in bytes of keys and values")
     ] = 96 * 1024 * 1024
+    metrics_recording_level: Annotated[
+        Literal["INFO", "DEBUG", "TRACE"], Field(description="store metrics go to OpenTelemetry from DEBUG on")
+    ] = "INFO"
 
 
 def load_settings() -> Settings:

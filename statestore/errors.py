@@ -62,6 +62,14 @@ class StoreCorruptedError(RebuildError):
     """RocksDB cannot open the store, or a checksum failed on reading."""
 
 
+class StoreUncleanError(RebuildError):
+    """The store was left open by use without transactions, under exactly once: it may hold uncommitted rows."""
+
+
+class WrongStoreError(RebuildError):
+    """The directory holds another store, or another partition of it."""
+
+
 class StoreAheadError(RebuildError):
     """The store's committed offset is at or beyond the end of its changelog."""
 

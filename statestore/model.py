@@ -74,17 +74,54 @@ class StoreFormat(StrEnum):
     TIMESTAMPED = "timestamped"
 
 
+#: Values of Kafka Streams' `default.dsl.store`; `txn_rocksDB` is RocksDB with transactions (KIP-844).
+Engine = Literal["rocksDB", "in_memory", "txn_rocksDB"]
+
+
 class StoreDefinition(_Definition):
     """One store of an application.
 
-    Key-value stores in RocksDB with transactions are what exists; the other kinds and engines extend the literals.
+    Attributes
+    ----------
+    engine
+        Where its rows are; the application's `default_dsl_store` if not said.
+    retention_ms
+        How long a window or session store keeps its rows.
+    window_size_ms
+        Length of a window, in a window store.
+    retain_duplicates
+        Whether a window store adds a value at each put instead of replacing the one before.
     """
 
     name: Name
-    kind: Literal["key-value"] = "key-value"
+    kind: Literal["key-value", "window", "session"] = "key-value"
     format: StoreFormat = StoreFormat.TIMESTAMPED
-    engine: Literal["txn_rocksDB"] = "txn_rocksDB"
+    engine: Engine = "txn_rocksDB"
+    retention_ms: int | None = Field(default=None, ge=0, lt=1 << 63)
+    window_size_ms: int | None = Field(default=None, ge=0, lt=1 << 63)
+    retain_duplicates: bool = False
     expectations: Name | None = Field(default=None, description="suite in expectations/suites, without .json")
+
+    @model_validator(mode="after")
+    def _settings_fit_the_kind(self) -> StoreDefinition:
+        needed: set[str] = {
+            "key-value": set(),
+            "session": {"retention_ms"},
+            "window": {"retention_ms", "window_size_ms"},
+        }[self.kind]
+        found = {name for name in ("retention_ms", "window_size_ms") if getattr(self, name) is not None}
+        if found != needed or (self.retain_duplicates and self.kind != "window"):
+            raise ValueError(
+                f"a {self.kind} store has {', '.join(sorted(needed)) or 'neither retention nor window'}"
+                f"{' and may have retain_duplicates' if self.kind == 'window' else ', and no retain_duplicates'}; "
+                f"found {', '.join(sorted(found)) or 'none'}, retain_duplicates {self.retain_duplicates}"
+            )
+        if self.kind == "window" and (self.retention_ms or 0) < (self.window_size_ms or 0):
+            raise ValueError(
+                f"retention_ms of {self.retention_ms} is shorter than window_size_ms of {self.window_size_ms}; "
+                "expected at least as long"
+            )
+        return self
 
 
 class ApplicationDefinition(_Definition):
@@ -98,11 +135,22 @@ class ApplicationDefinition(_Definition):
     input_topic: Name
     output_topics: tuple[Name, ...] = ()
     processor: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", description="module:attribute")
+    default_dsl_store: Engine = Field(default="txn_rocksDB", description="engine of stores that name none")
     stores: tuple[StoreDefinition, ...] = Field(min_length=1)
     commit_interval_ms: int = Field(default=1_000, ge=10, le=600_000)
     uncommitted_max_bytes: int = Field(
         default=64 * 1024 * 1024, ge=1024, description="staged bytes per task at which a commit is made early"
     )
+
+    @model_validator(mode="after")
+    def _stores_have_an_engine(self) -> ApplicationDefinition:
+        engine = self.default_dsl_store
+        stores = tuple(
+            store if "engine" in store.model_fields_set else store.model_copy(update={"engine": engine})
+            for store in self.stores
+        )
+        object.__setattr__(self, "stores", stores)  # a frozen model's own validator may still complete it
+        return self
 
     @model_validator(mode="after")
     def _topics_and_stores_are_distinct(self) -> ApplicationDefinition:
@@ -112,6 +160,16 @@ class ApplicationDefinition(_Definition):
         taken = {self.input_topic, *(changelog_topic(self.name, name) for name in names)}
         if mixed := sorted(taken.intersection(self.output_topics)):
             raise ValueError(f"{mixed} cannot be output topics: they are the application's input or changelogs")
+        return self
+
+    @model_validator(mode="after")
+    def _stores_are_what_the_jobs_know(self) -> ApplicationDefinition:
+        for store in self.stores:
+            if store.kind != "key-value" or store.engine != "txn_rocksDB":
+                raise ValueError(
+                    f"store {store.name} is a {store.kind} store with engine {store.engine}: the library has such "
+                    "stores, the jobs do not yet; expected kind key-value and engine txn_rocksDB"
+                )
         return self
 
     def store(self, name: str) -> StoreDefinition:

@@ -26,8 +26,9 @@ class Status(StrEnum):
     AHEAD = "AHEAD"
     TRUNCATED = "TRUNCATED"
     REPLACED = "REPLACED"
+    UNCLEAN = "UNCLEAN"
     CORRUPT = "CORRUPT"
-    UNKNOWN_FORMAT = "UNKNOWN_FORMAT"
+    DOWNGRADED = "DOWNGRADED"
     LOCKED = "LOCKED"
 
     @property
@@ -77,6 +78,18 @@ class StorePartitionRow(_Row):
         return f"{self.application}/{self.store}/{self.task}"
 
 
+class StoreFigures(_Row):
+    """What a task's store did: KIP-1035's commit figures, and what restored it."""
+
+    store: str
+    commits: int
+    commit_latency_avg_ms: float
+    commit_latency_max_ms: float
+    restored: int = Field(default=0, description="changelog records replayed")
+    restore_seconds: float = 0.0
+    expired: int = Field(default=0, description="changes dropped because their window or session had expired")
+
+
 class ProcessRow(_Row):
     """What one task of a `process` run did."""
 
@@ -89,6 +102,7 @@ class ProcessRow(_Row):
     restored: int = 0
     lag: int | None = Field(default=None, description="input records left below the end offset; None if unknown")
     seconds: float = 0.0
+    stores: tuple[StoreFigures, ...] = ()
     failure: Failure | None = None
 
     @property

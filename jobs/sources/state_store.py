@@ -18,7 +18,7 @@ from statestore.errors import InputError, UnknownStoreError
 from statestore.model import StoreDefinition, StoreFormat, StorePartition, TaskId, check_name
 from statestore.statedir.lock import locked
 from statestore.statedir.paths import TaskPaths, paths_of
-from statestore.stores.key_value import AnyKeyValueStore, open_key_value_store
+from statestore.stores.open import AnyKeyValueStore, open_key_value_store
 
 SCHEMA_DDL = "partition INT, key BINARY, value BINARY, timestamp LONG"
 

@@ -31,6 +31,20 @@ def offset_key(topic_partition: TopicPartition) -> bytes:
     return str(topic_partition).encode()
 
 
+def decode_key(key: bytes, what: str) -> TopicPartition:
+    """Read a changelog partition.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If it is not `<topic>-<partition>`.
+    """
+    topic, _, partition = key.decode(errors="replace").rpartition("-")
+    if not topic or not (partition.isascii() and partition.isdigit()):
+        raise StoreCorruptedError(f"{what}: expected a key <topic>-<partition>, found {key[:80]!r}; restore the store")
+    return TopicPartition(topic, int(partition))
+
+
 def decode_int64(raw: bytes, what: str) -> int:
     """Read an offset or the status.
 

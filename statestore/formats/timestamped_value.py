@@ -9,9 +9,11 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from statestore.errors import StoreCorruptedError
+
+V = TypeVar("V")
 
 #: Surrogate timestamp of a value that was written without one (KIP-258).
 UNKNOWN_TIMESTAMP = -1
@@ -21,10 +23,10 @@ _TIMESTAMP = Struct(">q")
 pack_timestamp = _TIMESTAMP.pack
 
 
-class ValueAndTimestamp(NamedTuple):
+class ValueAndTimestamp(NamedTuple, Generic[V]):
     """A value and the timestamp (ms) of the record that wrote it."""
 
-    value: bytes
+    value: V
     timestamp: int
 
 
@@ -33,7 +35,7 @@ def encode(value: bytes, timestamp: int) -> bytes:
     return pack_timestamp(timestamp) + value
 
 
-def decode(raw: bytes) -> ValueAndTimestamp:
+def decode(raw: bytes) -> ValueAndTimestamp[bytes]:
     """Split a stored value.
 
     Raises

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
+from statestore.durable import remove_tree
 from statestore.errors import (
     DiskSpaceError,
     InputError,
@@ -24,13 +25,12 @@ from statestore.errors import (
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.recovery.runs import build_runs
 from statestore.reports import Action, Failure, RestoreRow, VerifyRow
-from statestore.statedir.files import remove_tree
 from statestore.statedir.lock import locked
 from statestore.statedir.record import write_record
 from statestore.statedir.seal import seal
 from statestore.statedir.swap import finish_swaps, swap
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
-from statestore.stores.key_value import open_key_value_store
+from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
 from statestore.tasks.replay import replay
 from statestore.tasks.spec import StorePartitionSpec
@@ -162,7 +162,7 @@ def build_full(spec: RestoreSpec, staged: Path, found: VerifyRow) -> Built:
         database.ingest(families[0], runs.files)
         offsets = {} if runs.last_offset is None else {store.partition: runs.last_offset}
         database.write({}, offsets, status=STATUS_CLOSED)
-        database.flush()
+        database.sync()
     finally:
         database.close()
     remove_tree(runs_dir)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from statestore.model import StoreFormat
-from statestore.stores.key_value import stored_value
-from statestore.stores.rocksdb import write_sst
+from statestore.stores.codec import stored_value
+from statestore.stores.sst import write_sst
 
 #: Memory that one row of a run takes besides its key and value: two bytes objects and a dict slot.
 _ROW_OVERHEAD_BYTES = 170

@@ -5,10 +5,10 @@ Kafka Streams copies its offsets over those of the stores, so an entry must be g
 
 from __future__ import annotations
 
+from statestore.durable import remove_durably, write_durably
 from statestore.errors import StoreCorruptedError
 from statestore.formats import checkpoint_file
 from statestore.model import StorePartition, TopicPartition
-from statestore.statedir.files import remove_durably, write_durably
 from statestore.statedir.paths import TaskPaths
 
 

@@ -64,9 +64,22 @@ class TaskPaths(NamedTuple):
         """The seal of the closed store."""
         return self.own_dir / f"seal-{store}.json"
 
+    def digests(self, store: str) -> Path:
+        """Digests of the store's SST files, which outlive the seal."""
+        return self.own_dir / f"digests-{store}.json"
+
     def record(self, store: str) -> Path:
         """What we know of the store beyond its own contents."""
         return self.own_dir / f"store-{store}.json"
+
+    def recorded_stores(self) -> list[str]:
+        """Names of the stores that there is a record of."""
+        found = self.own_dir.glob("store-*.json")
+        return sorted(path.name.removeprefix("store-").removesuffix(".json") for path in found)
+
+    def mode(self, store: str) -> Path:
+        """How the store was last used: with transactions or without."""
+        return self.own_dir / f"mode-{store}"
 
 
 def paths_of(state_dir: Path, store_partition: StorePartition) -> TaskPaths:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from statestore.statedir.files import write_durably
+from statestore.durable import write_durably
 from statestore.statedir.paths import TaskPaths
 
 
@@ -24,7 +24,6 @@ class StoreRecord(BaseModel):
 
     schema_version: Literal[1] = 1
     topic_id: str
-    transactional: bool = True
     caught_up_ms: int
     committed: int | None = None
 

@@ -2,8 +2,9 @@
 
     1  write the journal                     live = old
     2  rename live -> quarantine             live is absent
-    3  rename staged -> live                 live = new
-    4  remove the journal
+    3  remove the old store's seal
+    4  rename staged -> live                 live = new
+    5  remove the journal
 
 Whoever takes the task's lock next finishes what was begun: before 2 the swap is forgotten, from 2 on it is completed.
 Call everything here under the task's lock.
@@ -15,11 +16,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from statestore.durable import remove_durably, rename_durably, write_durably
 from statestore.errors import InvalidStateError
-from statestore.statedir.files import remove_durably, rename_durably, write_durably
 from statestore.statedir.legacy import forget_legacy_offset
 from statestore.statedir.paths import TaskPaths
-from statestore.statedir.seal import break_seal
+from statestore.statedir.seal import break_seal, forget_digests
 
 
 class _Journal(BaseModel):
@@ -34,8 +35,8 @@ class _Journal(BaseModel):
 def swap(paths: TaskPaths, store: str, staged: Path, label: str) -> Path | None:
     """Put the staged store in the place of the live one.
 
-    Its entry in the checkpoint file goes first: Kafka Streams would copy that offset over the new store's. So does the
-    seal, which speaks of the old one.
+    Its entry in the checkpoint file goes first: Kafka Streams would copy that offset over the new store's. The seal
+    goes with the old store and not before: if the swap never begins, it is still what proves that store damaged.
 
     Returns
     -------
@@ -45,10 +46,9 @@ def swap(paths: TaskPaths, store: str, staged: Path, label: str) -> Path | None:
     live = paths.store(store)
     quarantine = _unused(paths.quarantine(store, label)) if live.exists() else None
     forget_legacy_offset(paths, store)
-    break_seal(paths, store)
     journal = _Journal(store=store, staged=staged, live=live, quarantine=quarantine)
     write_durably(paths.journal(store), journal.model_dump_json())
-    _finish(journal)
+    _finish(paths, journal)
     remove_durably(paths.journal(store))
     return quarantine
 
@@ -66,18 +66,26 @@ def finish_swaps(paths: TaskPaths) -> list[str]:
             ) from error
         begun = not journal.live.exists() and journal.staged.exists()
         if begun:
-            _finish(journal)
+            _finish(paths, journal)
         elif journal.quarantine is not None and not journal.live.exists() and journal.quarantine.exists():
             rename_durably(journal.quarantine, journal.live)  # somebody removed the staged store: the old one is left
+        elif not journal.staged.exists():
+            _forget_old(paths, journal.store)
         remove_durably(path)
         stores.append(journal.store)
     return stores
 
 
-def _finish(journal: _Journal) -> None:
+def _finish(paths: TaskPaths, journal: _Journal) -> None:
     if journal.live.exists() and journal.quarantine is not None:
         rename_durably(journal.live, journal.quarantine)
+    _forget_old(paths, journal.store)
     rename_durably(journal.staged, journal.live)
+
+
+def _forget_old(paths: TaskPaths, store: str) -> None:
+    break_seal(paths, store)
+    forget_digests(paths, store)
 
 
 def _unused(directory: Path) -> Path:

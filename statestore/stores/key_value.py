@@ -1,258 +1,194 @@
-"""Key-value stores: a format over staged rows over RocksDB, with a change log hook.
-
-Keys are bytes. Values are bytes in a plain store and `ValueAndTimestamp` in a timestamped one.
-"""
+"""Our key-value store of bytes, over one database on disk or in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import Generic, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
 
 from statestore.errors import InvalidStateError
-from statestore.formats import offsets as offsets_format
-from statestore.formats import timestamped_value
-from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import StoreDefinition, StoreFormat, TopicPartition
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES, accessor
-from statestore.stores.rocksdb import RocksDB
-from statestore.stores.transaction import StagedRows
-
-V = TypeVar("V")
-
-#: Called for each change with key, plain value (None deletes) and the value's timestamp in ms (None: the record's).
-ChangeLog = Callable[[bytes, bytes | None, int | None], None]
+from statestore.model import StoreFormat, TopicPartition, check_name
+from statestore.stores.api import KeyValueBytesStore, Offsets, StoreContext, flush_is_deprecated
+from statestore.stores.database import Database, DatabaseSpec, check_on_disk, open_in_memory, open_on_disk
+from statestore.stores.legacy_position import migrate_position
+from statestore.stores.table import Row
 
 
-class KeyValueStore(Generic[V]):
-    """A transactional key-value store that keeps its changelog offsets (KIP-844, KIP-1035).
+def database_spec(context: StoreContext, store: str, store_format: StoreFormat, transactional: bool) -> DatabaseSpec:
+    """How the databases of a store are opened in a context."""
+    changelogs = context.changelog_of(store)
+    trusted = not context.exactly_once or (transactional and context.last_transactional.get(store) is True)
+    return DatabaseSpec(
+        store=store,
+        format=store_format,
+        transactional=transactional,
+        trusted_open=trusted,
+        changelogs=None if changelogs is None else frozenset(changelogs),
+        uncommitted_max_bytes=context.uncommitted_max_bytes,
+        config_setter=context.config_setter,
+    )
 
-    Made by `open_key_value_store`.
-    """
 
-    transactional = True
-    persistent = True
-    manages_offsets = True
+class KeyValueBytes(KeyValueBytesStore):
+    """A key-value store in one format, on disk or in memory, transactional or not."""
 
-    def __init__(self, name: str, database: RocksDB, definition: StoreDefinition, codec: _Codec[V]) -> None:
-        self.name = name
-        self._database = database
-        self._rows = StagedRows(database)
-        self._accessor = accessor(definition.format, self._rows)
-        self._codec = codec
-        self._log: ChangeLog | None = None
+    def __init__(self, name: str, store_format: StoreFormat, *, persistent: bool, transactional: bool) -> None:
+        self.name = check_name(name)
+        self.format = store_format
+        self.persistent = self.manages_offsets = persistent
+        self.transactional = transactional
+        self._database: Database | None = None
 
-    # -- rows -----------------------------------------------------------------------------------------------------
+    @property
+    def is_open(self) -> bool:
+        """True between `init` and `close`."""
+        return self._database is not None and not self._database.closed
 
-    def get(self, key: bytes) -> V | None:
-        """Read the value of a key, uncommitted changes of this owner included."""
-        raw = self._accessor.get(_checked(key))
-        return None if raw is None else self._codec.decode(raw)
+    def init(self, context: StoreContext) -> None:
+        """Open the store.
 
-    def put(self, key: bytes, value: V | None) -> None:
-        """Stage a value and log the change; None deletes."""
-        self._require_open()
-        self._accessor.put(_checked(key), None if value is None else self._codec.encode(value))
-        if self._log is not None:
-            self._log(key, *self._codec.plain(value))
+        Raises
+        ------
+        RebuildError
+            If it cannot be used as it is; nothing in its directory was changed.
+        UnknownFormatError
+            If it was written in a format that is not this store's; it is left alone.
+        """
+        spec = database_spec(context, self.name, self.format, self.transactional)
+        if self.persistent:
+            directory = context.directory_of(self.name, segmented=False)
+            spill = context.own_directory / "spill" / self.name
+            check_on_disk(spec, directory)
+            context.about_to_open(self.name)
+            self._database = open_on_disk(spec, directory, spill, read_only=context.read_only)
+            if not context.read_only:
+                try:
+                    migrate_position(context.task_directory, self.name, [self._database])
+                except BaseException:
+                    self._database.close(clean=False)
+                    raise
+        else:
+            self._database = open_in_memory(spec)
+        # The hottest calls go straight to the database.
+        self.get = self._database.get  # type: ignore[method-assign]
+        self.get_many = self._database.get_many  # type: ignore[method-assign]
+        self.put = self._database.put  # type: ignore[method-assign]
 
-    def put_if_absent(self, key: bytes, value: V | None) -> V | None:
-        """Stage the value if the key has none; return the value found before."""
-        found = self.get(key)
-        if found is None:
-            self.put(key, value)
+    def get(self, key: bytes) -> bytes | None:
+        """Read a value; one in an older format is migrated."""
+        return self.database.get(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Read many values, in the order of their keys."""
+        return self.database.get_many(keys)
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Write a value; None deletes."""
+        self.database.put(key, value)
+
+    def scan(self, start: bytes | None, stop: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
+        """Rows with `start <= key < stop` in key order, or in reverse."""
+        return self.database.scan(start, stop, reverse=reverse)
+
+    def delete(self, key: bytes) -> bytes | None:
+        """Delete a key; return its value before. The read migrates nothing."""
+        database = self.database
+        found = database.get_only(key)
+        database.put(key, None)
         return found
 
-    def delete(self, key: bytes) -> V | None:
-        """Stage a delete; return the value found before."""
-        found = self.get(key)
-        self.put(key, None)
-        return found
+    def delete_range(self, start: bytes, stop: bytes) -> None:
+        """Delete all rows with `start <= key < stop`."""
+        self.database.delete_range(start, stop)
 
-    def range(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, V]]:
-        """Rows with `start <= key <= stop` in key order, both ends inclusive as in Kafka Streams; None is open."""
-        after_stop = None if stop is None else stop + b"\0"
-        return ((key, self._codec.decode(raw)) for key, raw in self._accessor.scan(start, after_stop))
+    def restore(self, rows: Iterable[tuple[bytes, bytes | None]]) -> int:
+        """Apply changelog rows; none of them can have expired."""
+        put = self.database.put
+        for key, value in rows:
+            put(key, value)
+        return 0
 
-    # -- changelog ------------------------------------------------------------------------------------------------
-
-    def log_changes_to(self, log: ChangeLog) -> None:
-        """Have every later put and delete reported."""
-        self._log = log
-
-    def apply_changelog(self, key: bytes, value: bytes | None, timestamp: int) -> None:
-        """Stage a changelog record: plain value and record timestamp (ms). It is not logged again."""
-        self._require_open()
-        self._accessor.put(key, None if value is None else self._codec.restored(value, timestamp))
-
-    # -- transaction and offsets ----------------------------------------------------------------------------------
+    def committed(self) -> CommittedKeyValue:
+        """Where to read without what is not committed."""
+        return CommittedKeyValue(self)
 
     @property
     def staged_bytes(self) -> int:
-        """Memory held by uncommitted changes."""
-        return self._rows.staged_bytes
+        """Memory held by uncommitted rows."""
+        return self.database.staged_bytes
 
-    def commit(
-        self, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int] | None = None
-    ) -> None:
-        """Apply the staged changes with their changelog offsets in one atomic write (KIP-1035).
+    @property
+    def upgrade_pending(self) -> bool:
+        """True if rows in an older format were found when the store was opened."""
+        return self.database.upgrade_pending
 
-        Parameters
-        ----------
-        offsets
-            Changelog partition -> offset of the last record applied. Partitions not named keep theirs.
-        position
-            Input partition -> offset of the last record processed; merged into the store's position.
+    def commit(self, offsets: Offsets, position: Offsets | None = None) -> None:
+        """Commit everything written, with its changelog offsets, in one atomic write."""
+        self.database.commit(offsets, position or {})
+
+    def recover(self, changelog_offset: int | None) -> bool:
+        """Discard what was not committed; the changelog's tail does the rest. Without transactions nothing can be."""
+        self.database.rollback()
+        return self.transactional
+
+    def rollback(self) -> None:
+        """Discard what was written since the last commit."""
+        self.database.rollback()
+
+    def committed_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Offset last committed for a changelog partition."""
+        return self.database.committed_offset(topic_partition)
+
+    def clear_offsets(self) -> None:
+        """Forget committed offsets and position; the status stays."""
+        self.database.clear_offsets()
+
+    def flush(self) -> None:
+        """Deprecated: does nothing."""
+        flush_is_deprecated(self.name)
+
+    def sync(self) -> None:
+        """Wait until all that was committed is on disk."""
+        self.database.sync()
+
+    def position(self) -> dict[TopicPartition, int]:
+        """Input offsets committed."""
+        return self.database.position()
+
+    def close(self, *, clean: bool = True) -> None:
+        """Close the store; iterators that are still open end with an error."""
+        for name in ("get", "get_many", "put"):
+            self.__dict__.pop(name, None)
+        if self._database is not None:
+            self._database.close(clean=clean)
+
+    @property
+    def database(self) -> Database:
+        """The open database.
 
         Raises
         ------
         InvalidStateError
-            If the store is closed.
+            If the store is closed, or was never opened.
         """
-        self._require_open()
-        merged = {**self._database.position(), **position} if position else {}
-        self._rows.commit(offsets, merged)
-
-    def flush(self) -> None:
-        """Wait until all that was committed is on disk. A commit does not do so (KIP-1035)."""
-        self._database.flush()
-
-    def rollback(self) -> None:
-        """Discard what is staged."""
-        self._rows.rollback()
-
-    def recover(self, changelog_offset: int | None) -> bool:
-        """Bring the store to a committed state after a crash (KIP-844).
-
-        Staged changes live in memory, so nothing uncommitted can have survived: the store is at a commit, at or
-        before `changelog_offset`, and the changelog's tail does the rest.
-        """
-        self.rollback()
-        return True
-
-    def committed_offset(self, topic_partition: TopicPartition) -> int | None:
-        """Offset of the last changelog record in the store; None if none was ever committed."""
-        return self._database.committed_offset(topic_partition)
-
-    def position(self) -> dict[TopicPartition, int]:
-        """Input offsets up to which the store was written and committed."""
-        return self._database.position()
-
-    def _require_open(self) -> None:
-        if self._database.closed:
-            raise InvalidStateError(f"store {self.name} is closed: {self._database.directory}")
-
-    # -- closing --------------------------------------------------------------------------------------------------
-
-    def close(self, *, clean: bool = True) -> None:
-        """Close the store; staged changes are discarded.
-
-        A clean close marks the store closed and waits until all that was committed is on disk. After a failure it is
-        closed with `clean=False`, which leaves the mark alone.
-        """
-        self.rollback()
-        try:
-            if clean and not self._database.closed:
-                self._database.write({}, status=offsets_format.STATUS_CLOSED)
-                self._database.flush()
-        finally:
-            self._database.close()
+        if self._database is None:
+            raise InvalidStateError(f"store {self.name} is not open; call init first")
+        self._database.require_open()
+        return self._database
 
 
-class _Codec(Generic[V]):
-    """Between a value as the user sees it, as it is stored, and as it is logged."""
+class CommittedKeyValue:
+    """The committed rows of an open store; reading them migrates nothing."""
 
-    def encode(self, value: V) -> bytes:
-        raise NotImplementedError
+    def __init__(self, store: KeyValueBytes) -> None:
+        self._store = store
 
-    def decode(self, raw: bytes) -> V:
-        raise NotImplementedError
+    def get(self, key: bytes) -> bytes | None:
+        """Read a value."""
+        return self._store.database.committed.get(key)
 
-    def plain(self, value: V | None) -> tuple[bytes | None, int | None]:
-        raise NotImplementedError
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Read many values."""
+        return self._store.database.committed.get_many(keys)
 
-    def restored(self, value: bytes, timestamp: int) -> bytes:
-        raise NotImplementedError
-
-
-class _PlainCodec(_Codec[bytes]):
-    def encode(self, value: bytes) -> bytes:
-        if not isinstance(value, bytes):
-            raise TypeError(f"a plain store's value is bytes, found {type(value).__name__}: encode it first")
-        return value
-
-    def decode(self, raw: bytes) -> bytes:
-        return raw
-
-    def plain(self, value: bytes | None) -> tuple[bytes | None, int | None]:
-        return value, None
-
-    def restored(self, value: bytes, timestamp: int) -> bytes:
-        return value
-
-
-class _TimestampedCodec(_Codec[ValueAndTimestamp]):
-    def encode(self, value: ValueAndTimestamp) -> bytes:
-        if not isinstance(value, ValueAndTimestamp) or not isinstance(value.value, bytes):
-            raise TypeError(f"a timestamped store's value is ValueAndTimestamp(bytes, ms), found {value!r:.80}")
-        return timestamped_value.encode(*value)
-
-    def decode(self, raw: bytes) -> ValueAndTimestamp:
-        return timestamped_value.decode(raw)
-
-    def plain(self, value: ValueAndTimestamp | None) -> tuple[bytes | None, int | None]:
-        if value is None or value.timestamp == timestamped_value.UNKNOWN_TIMESTAMP:
-            return (None if value is None else value.value), None
-        return value.value, value.timestamp
-
-    def restored(self, value: bytes, timestamp: int) -> bytes:
-        return timestamped_value.encode(value, timestamp)
-
-
-_CODECS: dict[StoreFormat, _Codec[bytes] | _Codec[ValueAndTimestamp]] = {
-    StoreFormat.PLAIN: _PlainCodec(),
-    StoreFormat.TIMESTAMPED: _TimestampedCodec(),
-}
-
-
-def stored_value(store_format: StoreFormat, plain: bytes, timestamp: int) -> bytes:
-    """Lay out a changelog record's value (timestamp in ms) as a store of this format keeps it."""
-    return _CODECS[store_format].restored(plain, timestamp)
-
-
-#: A store of either format; the definition says which.
-AnyKeyValueStore = KeyValueStore[bytes] | KeyValueStore[ValueAndTimestamp]
-
-
-def open_key_value_store(definition: StoreDefinition, directory: Path, *, read_only: bool = False) -> AnyKeyValueStore:
-    """Open, or make, the store in `directory` and mark it open.
-
-    Parameters
-    ----------
-    read_only
-        Open what is there, without RocksDB's lock and without marking it; close it with `clean=False`.
-
-    Raises
-    ------
-    StoreCorruptedError
-        If RocksDB cannot open it.
-    UnknownFormatError
-        If it was written in a format that this definition does not have.
-    """
-    database = RocksDB(directory, DATA_COLUMN_FAMILIES[definition.format], read_only=read_only)
-    try:
-        if not read_only:
-            database.write({}, status=offsets_format.STATUS_OPEN)
-            database.flush()  # the mark is for the next opening, after a crash of this one
-        if definition.format is StoreFormat.PLAIN:
-            return KeyValueStore(definition.name, database, definition, _PlainCodec())
-        return KeyValueStore(definition.name, database, definition, _TimestampedCodec())
-    except BaseException:
-        database.close()
-        raise
-
-
-def _checked(key: bytes) -> bytes:
-    if not isinstance(key, bytes):
-        raise TypeError(f"a store's key is bytes, found {type(key).__name__}: encode it first")
-    return key
+    def scan(self, start: bytes | None, stop: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
+        """Rows with `start <= key < stop`."""
+        return self._store.database.committed.scan(start, stop, reverse=reverse)

@@ -7,22 +7,12 @@ go through `get` and `iter` + `status`, which raise on a bad checksum; rocksdict
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from rocksdict import (
-    AccessType,
-    Checkpoint,
-    IngestExternalFileOptions,
-    Options,
-    Rdict,
-    ReadOptions,
-    SstFileWriter,
-    WriteBatch,
-    WriteOptions,
-)
+from rocksdict import AccessType, Checkpoint, IngestExternalFileOptions, Rdict, ReadOptions, WriteBatch, WriteOptions
 
 from statestore.errors import (
     InvalidStateError,
@@ -34,25 +24,14 @@ from statestore.formats import position as position_format
 from statestore.model import TopicPartition
 from statestore.stores.manifest import check_manifest
 from statestore.stores.rocksdb_errors import translate
+from statestore.stores.rocksdb_options import ConfigSetter, Memory, options
+from statestore.stores.table import Changes, KeyRange, Row
 
 DEFAULT_COLUMN_FAMILY = "default"
-_LOG_FILE_BYTES = 1 << 20
 _FLUSH_DIRECTORY = "flush.tmp"
-
-
-def options() -> Options:
-    """Options of a database and of each of its column families; made anew for each opening.
-
-    Shared options would share the block cache, and a cached block hides damage on disk.
-    """
-    result = Options(raw_mode=True)
-    result.create_if_missing(True)
-    result.create_missing_column_families(True)
-    result.set_atomic_flush(True)
-    result.set_paranoid_checks(True)
-    result.set_max_log_file_size(_LOG_FILE_BYTES)
-    result.set_keep_log_file_num(2)
-    return result
+#: rocksdict writes its own options down at each opening, also to read. It is always given them here, and a directory
+#: stays as Kafka Streams would leave it.
+_ROCKSDICT_CONFIG = "rocksdict-config.json"
 
 
 def exists(directory: Path) -> bool:
@@ -85,7 +64,13 @@ class RocksDB:
     data_column_families
         Data column families of the store's format.
     read_only
-        Open without taking RocksDB's lock and without writing data.
+        Open without taking RocksDB's lock and without changing the directory.
+    store
+        Name of the store, for errors and for `config_setter`.
+    config_setter
+        Changes the options before the database is opened.
+    memory
+        Memtables and block cache.
 
     Raises
     ------
@@ -97,13 +82,26 @@ class RocksDB:
         If another process has it open.
     """
 
-    def __init__(self, directory: Path, data_column_families: Sequence[str], *, read_only: bool = False) -> None:
+    persistent = True
+
+    def __init__(
+        self,
+        directory: Path,
+        data_column_families: Sequence[str],
+        *,
+        read_only: bool = False,
+        store: str = "",
+        config_setter: ConfigSetter | None = None,
+        memory: Memory | None = None,
+    ) -> None:
         self.directory = directory
         self._read_only = read_only
         self._cursors: WeakSet[_Cursor] = WeakSet()
         self._db: Rdict | None = None
         self._handles: dict[str, Any] = {}
         self._families: dict[str, Rdict] = {}
+        #: Bound methods for the hottest calls; empty once closed.
+        self._getters: dict[str, Callable[..., Any]] = {}
         names = [*dict.fromkeys([DEFAULT_COLUMN_FAMILY, *data_column_families]), offsets_format.COLUMN_FAMILY]
         if exists(directory):
             found = column_families(directory)
@@ -120,23 +118,33 @@ class RocksDB:
         else:
             directory.mkdir(parents=True, exist_ok=True)
         access = AccessType.read_only(False) if read_only else AccessType.read_write()
+        config = directory / _ROCKSDICT_CONFIG
+        found_config = config.exists()
         try:
             self._db = Rdict(
                 str(directory),
-                options=options(),
-                column_families={name: options() for name in names},
+                options=options(store, config_setter, memory),
+                column_families={name: options(store, config_setter, memory) for name in names},
                 access_type=access,
             )
             for name in names:
                 self._families[name] = self._db.get_column_family(name)
                 self._handles[name] = self._db.get_column_family_handle(name)
+                self._getters[name] = self._families[name].get
         except Exception as error:  # see translate
             self.close()
             raise translate(error, directory) from error
+        finally:
+            if not found_config:
+                config.unlink(missing_ok=True)
         self._write_options = WriteOptions()
         self._write_options.disable_wal = True
 
     # -- reading --------------------------------------------------------------------------------------------------
+
+    def require_open(self) -> None:
+        """Raise InvalidStateError, naming the directory, if it is closed."""
+        self._open()
 
     def has(self, family: str) -> bool:
         """True if the column family exists."""
@@ -144,54 +152,91 @@ class RocksDB:
 
     def get(self, family: str, key: bytes) -> bytes | None:
         """Read one value; a bad checksum raises StoreCorruptedError."""
-        column_family = self._family(family)
-        if column_family is None:
-            return None
+        getter = self._getters.get(family)
+        if getter is None:
+            self._open()
+            return None  # a read-only database without this column family
         try:
-            value: bytes | None = column_family.get(key)
+            value: bytes | None = getter(key)
         except Exception as error:  # see translate
             raise translate(error, self.directory) from error
         return value
 
+    def get_many(self, family: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Read the values of many keys, in their order."""
+        getter = self._getters.get(family)
+        if getter is None:
+            self._open()
+            return [None] * len(keys)
+        try:
+            values: list[bytes | None] = getter(keys if isinstance(keys, list) else list(keys))
+        except Exception as error:  # see translate
+            raise translate(error, self.directory) from error
+        return values
+
     def scan(
-        self, family: str, start: bytes | None = None, stop: bytes | None = None, *, fill_cache: bool = True
-    ) -> Iterator[tuple[bytes, bytes]]:
-        """Rows with `start <= key < stop` in key order, as of the call.
+        self, family: str, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[Row]:
+        """Rows with `start <= key < stop` in key order, or in reverse, as of the call.
 
         A bad checksum raises StoreCorruptedError; going on after the database was closed, InvalidStateError.
         """
         column_family = self._family(family)
-        if column_family is None:
+        if column_family is None or (start is not None and stop is not None and start >= stop):
             return iter(())
         read_options = ReadOptions()
-        read_options.fill_cache(fill_cache)
+        # rocksdict's set_iterate_lower_bound sets the upper one, so the start is looked after here.
         if stop is not None:
             read_options.set_iterate_upper_bound(stop)
         try:
             cursor = _Cursor(column_family.iter(read_options), stop)
-            if start is None:
+            if reverse:
+                cursor.rows.seek_to_last()
+            elif start is None:
                 cursor.rows.seek_to_first()
             else:
                 cursor.rows.seek(start)
         except Exception as error:  # see translate
             raise translate(error, self.directory) from error
         self._cursors.add(cursor)
-        return self._walk(cursor)
+        return self._walk_back(cursor, start) if reverse else self._walk(cursor)
 
-    def _walk(self, cursor: _Cursor) -> Iterator[tuple[bytes, bytes]]:
+    def _walk(self, cursor: _Cursor) -> Iterator[Row]:
         # Only the cursor holds the iterator, not this frame: close() takes it away, and with it RocksDB's LOCK.
         try:
             while cursor.rows is not None and cursor.rows.valid():
                 row = cursor.rows.key(), cursor.rows.value()
                 cursor.rows.next()
                 yield row
-            if cursor.rows is None:
-                raise InvalidStateError(f"the store in {self.directory} was closed under this iterator; open it again")
-            cursor.rows.status()
+            self._end(cursor)
         except InvalidStateError:
             raise
         except Exception as error:  # see translate
             raise translate(error, self.directory) from error
+
+    def _walk_back(self, cursor: _Cursor, start: bytes | None) -> Iterator[Row]:
+        try:
+            while cursor.rows is not None and cursor.rows.valid():
+                row = cursor.rows.key(), cursor.rows.value()
+                if start is not None and row[0] < start:
+                    return
+                cursor.rows.prev()
+                yield row
+            self._end(cursor)
+        except InvalidStateError:
+            raise
+        except Exception as error:  # see translate
+            raise translate(error, self.directory) from error
+
+    def _end(self, cursor: _Cursor) -> None:
+        if cursor.rows is None:
+            raise InvalidStateError(f"the store in {self.directory} was closed under this iterator; open it again")
+        cursor.rows.status()
+
+    @property
+    def being_read(self) -> bool:
+        """True while an iterator is open."""
+        return len(self._cursors) > 0
 
     def committed_offset(self, topic_partition: TopicPartition) -> int | None:
         """Offset of the last changelog record in the store; None if none was ever committed (KIP-1035)."""
@@ -200,6 +245,12 @@ class RocksDB:
         if raw is None:
             return None
         return offsets_format.decode_offset(raw, f"{self.directory}: offset of {topic_partition}")
+
+    def offset_partitions(self) -> list[TopicPartition]:
+        """Changelog partitions that offsets were committed for."""
+        own = (offsets_format.STATUS_KEY, offsets_format.POSITION_KEY)
+        keys = (key for key, _ in self.scan(offsets_format.COLUMN_FAMILY) if key not in own)
+        return [offsets_format.decode_key(key, f"{self.directory}: offsets") for key in keys]
 
     def status(self) -> int | None:
         """`STATUS_OPEN` or `STATUS_CLOSED`; None in a store from before KIP-1035."""
@@ -216,36 +267,78 @@ class RocksDB:
 
     # -- writing --------------------------------------------------------------------------------------------------
 
+    def put(self, family: str, key: bytes, value: bytes | None) -> None:
+        """Write one row into the memtable at once; None deletes."""
+        self._writable()
+        column_family = self._families[family]
+        try:
+            if value is None:
+                column_family.delete(key, self._write_options)
+            else:
+                column_family.put(key, value, self._write_options)
+        except Exception as error:  # see translate
+            raise translate(error, self.directory) from error
+
+    def delete_range(self, family: str, start: bytes, stop: bytes) -> None:
+        """Delete the rows with `start <= key < stop` at once."""
+        self.write({}, ranges={family: [KeyRange(start, stop)]})
+
     def write(
         self,
-        changes: Mapping[str, Mapping[bytes, bytes | None]],
+        changes: Mapping[str, Changes],
         offsets: Mapping[TopicPartition, int] | None = None,
         position: Mapping[TopicPartition, int] | None = None,
         status: int | None = None,
+        ranges: Mapping[str, Sequence[KeyRange]] | None = None,
     ) -> None:
-        """Apply changes (None deletes), offsets, position and status in one atomic write.
+        """Apply range deletes, then changes (None deletes), offsets, position and status, in one atomic write.
 
         The write is in the memtables when the call returns; after a crash the database is at this or an earlier
         write, whole, because the column families are flushed atomically.
         """
-        database = self._open()
-        if self._read_only:
-            raise InvalidStateError(f"the store in {self.directory} was opened to be read; open it for writing")
+        database = self._writable()
         batch = WriteBatch(raw_mode=True)
+        for family, key_ranges in (ranges or {}).items():
+            for key_range in key_ranges:
+                if key_range.start < key_range.stop:  # RocksDB takes any other for an error of the whole database
+                    batch.delete_range(*key_range, self._handles[family])
         for family, rows in changes.items():
             handle = self._handles[family]
+            put = batch.put
             for key, value in rows.items():
                 if value is None:
                     batch.delete(key, handle)
                 else:
-                    batch.put(key, value, handle)
+                    put(key, value, handle)
+        self._add_offsets(batch, offsets or {}, position or {}, status)
+        try:
+            database.write(batch, self._write_options)
+        except Exception as error:  # see translate
+            raise translate(error, self.directory) from error
+
+    def _add_offsets(
+        self,
+        batch: WriteBatch,
+        offsets: Mapping[TopicPartition, int],
+        position: Mapping[TopicPartition, int],
+        status: int | None,
+    ) -> None:
         handle = self._handles[offsets_format.COLUMN_FAMILY]
-        for topic_partition, offset in (offsets or {}).items():
+        for topic_partition, offset in offsets.items():
             batch.put(offsets_format.offset_key(topic_partition), offsets_format.encode_int64(offset), handle)
         if position:
             batch.put(offsets_format.POSITION_KEY, position_format.encode(position), handle)
         if status is not None:
             batch.put(offsets_format.STATUS_KEY, offsets_format.encode_int64(status), handle)
+
+    def clear_offsets(self) -> None:
+        """Forget all offsets and the position; the status stays."""
+        database = self._writable()
+        handle = self._handles[offsets_format.COLUMN_FAMILY]
+        batch = WriteBatch(raw_mode=True)
+        for key, _ in self.scan(offsets_format.COLUMN_FAMILY):
+            if key != offsets_format.STATUS_KEY:
+                batch.delete(key, handle)
         try:
             database.write(batch, self._write_options)
         except Exception as error:  # see translate
@@ -263,7 +356,7 @@ class RocksDB:
         except Exception as error:  # see translate
             raise translate(error, self.directory) from error
 
-    def flush(self) -> None:
+    def sync(self) -> None:
         """Write the memtables of all column families to disk in one atomic step, and wait for it.
 
         rocksdict's own flush takes one column family at a time. Making a RocksDB checkpoint flushes all of them
@@ -290,17 +383,29 @@ class RocksDB:
         """Release the database and RocksDB's LOCK. Iterators and handles of column families must go first."""
         for cursor in self._cursors:
             cursor.rows = None
+        self._getters.clear()
         self._handles.clear()
-        for family in self._families.values():
-            family.close()
+        open_handles = [*self._families.values(), *([] if self._db is None else [self._db])]
         self._families.clear()
-        if self._db is not None:
-            self._db.close()
-            self._db = None
+        self._db = None
+        first: Exception | None = None
+        for handle in open_handles:  # closing one flushes it, which may fail; it is gone all the same
+            try:
+                handle.close()
+            except Exception as error:  # see translate
+                first = first or error
+        if first is not None:
+            raise translate(first, self.directory) from first
 
     def _open(self) -> Rdict:
         if self._db is None:
             raise InvalidStateError(f"the store in {self.directory} is closed")
+        return self._db
+
+    def _writable(self) -> Rdict:
+        if self._db is None or self._read_only:
+            self._open()
+            raise InvalidStateError(f"the store in {self.directory} was opened to be read; open it for writing")
         return self._db
 
     def _family(self, name: str) -> Rdict | None:
@@ -320,24 +425,3 @@ class _Cursor:
     def __init__(self, rows: Any, stop: bytes | None) -> None:
         self.rows = rows
         self._stop = stop
-
-
-def write_sst(rows: Iterable[tuple[bytes, bytes | None]], path: Path) -> None:
-    """Write rows, in key order, into an SST file for `RocksDB.ingest`; a None value becomes a delete.
-
-    Raises
-    ------
-    DiskSpaceError, StoreAccessError
-        If the file cannot be written.
-    """
-    try:
-        writer = SstFileWriter(options())
-        writer.open(str(path))
-        for key, value in rows:
-            if value is None:
-                del writer[key]
-            else:
-                writer[key] = value
-        writer.finish()
-    except Exception as error:  # see translate
-        raise translate(error, path) from error

@@ -13,6 +13,7 @@ _NO_ACCESS = (
     "Operation not permitted",
     "Read-only file system",
     "Too many open files",
+    "File too large",
     "Cannot allocate memory",
     "Stale file handle",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from statestore.changelog.reader import LogReader
-from statestore.stores.key_value import AnyKeyValueStore
+from statestore.stores.typed import AnyStore
 
 
 class Replayed(NamedTuple):
@@ -16,7 +16,7 @@ class Replayed(NamedTuple):
     last_offset: int | None
 
 
-def replay(store: AnyKeyValueStore, reader: LogReader, start: int, end: int) -> Replayed:
+def replay(store: AnyStore, reader: LogReader, start: int, end: int) -> Replayed:
     """Apply the records with `start <= offset < end`, committing the store after each batch.
 
     A null value deletes, a null key is skipped and counted (conformance R1).
@@ -25,11 +25,13 @@ def replay(store: AnyKeyValueStore, reader: LogReader, start: int, end: int) -> 
     last_offset: int | None = None
     for batch in reader.read(start, end):
         keys, values, timestamps, offsets = (column.to_pylist() for column in batch.columns)
-        for key, value, timestamp in zip(keys, values, timestamps, strict=True):
-            if key is None:
-                skipped += 1
-            else:
-                store.apply_changelog(key, value, timestamp)
+        if None in keys:
+            known = [row for row in zip(keys, values, timestamps, strict=True) if row[0] is not None]
+            skipped += len(keys) - len(known)
+            keys_known, values, timestamps = zip(*known, strict=True) if known else ((), (), ())
+            store.apply_changelog(keys_known, values, timestamps)
+        else:
+            store.apply_changelog(keys, values, timestamps)
         records += len(keys)
         last_offset = offsets[-1]
         store.commit({reader.partition: last_offset})

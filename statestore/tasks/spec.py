@@ -68,6 +68,7 @@ class TaskSpec(BaseModel):
     state_dir: Path
     kafka_timeout_s: float
     lock_wait_s: float = 10.0
+    recording_level: str = "INFO"
 
     @property
     def paths(self) -> TaskPaths:

@@ -17,6 +17,7 @@ from statestore.changelog.reader import LogReader, first_offset
 from statestore.changelog.standing import Standing, standing
 from statestore.changelog.topics import LogRange, Topics
 from statestore.changelog.writer import TransactionalWriter
+from statestore.durable import remove_durably
 from statestore.errors import (
     ChangelogReplacedError,
     InputOffsetError,
@@ -30,14 +31,15 @@ from statestore.errors import (
     of_os_error,
 )
 from statestore.model import StorePartition, TopicPartition, transactional_id
-from statestore.reports import Action, Failure, ProcessRow, Status
-from statestore.statedir.files import remove_durably
+from statestore.reports import Action, Failure, ProcessRow, Status, StoreFigures
+from statestore.statedir.context import forget_mode, remember_mode, store_context
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.lock import locked
 from statestore.statedir.record import read_record, write_record
-from statestore.statedir.seal import break_seal, check_seal, seal
+from statestore.statedir.seal import break_seal, check_seal, forget_digests, seal
 from statestore.statedir.swap import finish_swaps
-from statestore.stores.key_value import AnyKeyValueStore, ChangeLog, open_key_value_store
+from statestore.stores.open import build_store
+from statestore.stores.typed import AnyStore, ChangeLog
 from statestore.tasks.processor import ProcessorContext, Record, load_processor
 from statestore.tasks.replay import replay
 from statestore.tasks.spec import TaskSpec
@@ -90,13 +92,14 @@ class StreamTask:
         self._changelogs = {
             store.name: StorePartition(self._name, store.name, spec.task).changelog for store in spec.application.stores
         }
-        self._stores: dict[str, AnyKeyValueStore] = {}
+        self._stores: dict[str, AnyStore] = {}
         self._next_offset = 0
         self._last_record = -1
         self._pending = 0
         self._in_transaction = False
         self._last_commit = time.monotonic()
-        self._counts = dict.fromkeys(("records_in", "records_out", "changelog_records", "commits", "restored"), 0)
+        self._counts = dict.fromkeys(("records_in", "records_out", "changelog_records", "commits"), 0)
+        self._restored: dict[str, int] = {}
         self._uncommitted = dict.fromkeys(("records_in", "records_out", "changelog_records"), 0)
         self._reached_input = False
         self._resources = ExitStack()
@@ -130,20 +133,32 @@ class StreamTask:
     # -- opening and recovery -------------------------------------------------------------------------------------
 
     def _open_stores(self) -> None:
-        migrated = legacy_offsets(self._spec.paths)
-        for definition in self._spec.application.stores:
-            live = self._spec.paths.store(definition.name)
-            if live.exists():
-                check_seal(self._spec.paths, definition.name)
-            break_seal(self._spec.paths, definition.name)
-            store = open_key_value_store(definition, live)
+        paths, application = self._spec.paths, self._spec.application
+        migrated = legacy_offsets(paths)
+        context = store_context(
+            paths,
+            [definition.name for definition in application.stores],
+            # A commit comes first; only what a single record writes far beyond the bound spills.
+            uncommitted_max_bytes=4 * application.uncommitted_max_bytes,
+            recording_level=self._spec.recording_level,
+            opening=self._about_to_open,
+        )
+        for definition in application.stores:
+            if paths.store(definition.name).exists() and not check_seal(paths, definition.name):
+                forget_digests(paths, definition.name)  # somebody else may have built it anew
+            store = build_store(definition)
             self._stores[definition.name] = store
+            store.init(context)
             changelog = self._changelogs[definition.name]
             offset = migrated.get(changelog)
-            if offset is not None and next(store.range(), None) is not None:
+            if offset is not None and not store.is_empty:
                 store.commit({changelog: offset})
-                store.flush()
-        remove_durably(self._spec.paths.checkpoint)
+                store.sync()
+        remove_durably(paths.checkpoint)
+
+    def _about_to_open(self, name: str) -> None:
+        remember_mode(self._spec.paths, name, transactional=self._stores[name].transactional)
+        break_seal(self._spec.paths, name)
 
     def recover(self) -> None:
         """Fence earlier attempts, bring every store to the end of its changelog, and find the input position.
@@ -184,7 +199,7 @@ class StreamTask:
                 )
             time.sleep(_PAUSE_S)  # nothing announces that a transaction has ended
 
-    def _catch_up(self, name: str, store: AnyKeyValueStore, log: LogRange) -> None:
+    def _catch_up(self, name: str, store: AnyStore, log: LogRange) -> None:
         spec, changelog = self._spec, self._changelogs[name]
         topic_id = spec.changelogs[name].topic_id
         record = read_record(spec.paths, name)
@@ -193,7 +208,7 @@ class StreamTask:
         found = standing(
             committed,
             log,
-            empty=next(store.range(), None) is None,
+            empty=store.is_empty,
             topic_id=topic_id,
             recorded_topic_id=record.topic_id if record else None,
             caught_up_ms=record.whole_ms(committed) if record else None,
@@ -203,8 +218,8 @@ class StreamTask:
         start = log.start if committed is None else committed + 1
         if found.action is Action.TAIL:
             with LogReader(spec.bootstrap_servers, changelog, stall_timeout_s=spec.kafka_timeout_s) as reader:
-                self._counts["restored"] += replay(store, reader, start, log.last_stable).records
-            store.flush()
+                self._restored[name] = replay(store, reader, start, log.last_stable).records
+            store.sync()
         elif found.action is not Action.NONE and not (
             found.status is Status.LAGGING and committed is not None and self._nothing_left(changelog, start, log)
         ):
@@ -332,10 +347,10 @@ class StreamTask:
         first: StateStoreError | None = None
         for name, store in self._stores.items():
             changelog = self._changelogs[name]
-            if changelog not in delivered:
+            if changelog not in delivered and not store.staged_bytes:  # a lazy migration is staged, but not logged
                 continue
             try:
-                store.commit({changelog: delivered[changelog]}, position)
+                store.commit({changelog: delivered[changelog]} if changelog in delivered else {}, position)
             except StateStoreError as error:
                 first = first or error
         if first is not None:
@@ -358,7 +373,26 @@ class StreamTask:
     def row(self) -> ProcessRow:
         """What was done and committed so far."""
         lag = max(self._spec.input_end - self._next_offset + self._pending, 0) if self._reached_input else None
-        return ProcessRow(application=self._name, task=str(self._spec.task), lag=lag, **self._counts)
+        return ProcessRow(
+            application=self._name,
+            task=str(self._spec.task),
+            lag=lag,
+            restored=sum(self._restored.values()),
+            stores=tuple(self._figures(store) for store in self._stores.values()),
+            **self._counts,
+        )
+
+    def _figures(self, store: AnyStore) -> StoreFigures:
+        commits, restores = store.metrics.figures("commit"), store.metrics.figures("restore")
+        return StoreFigures(
+            store=store.name,
+            commits=commits.count,
+            commit_latency_avg_ms=round(commits.latency_avg / 1e6, 3),
+            commit_latency_max_ms=round(commits.latency_max / 1e6, 3),
+            restored=self._restored.get(store.name, 0),
+            restore_seconds=round(restores.count * restores.latency_avg / 1e9, 3),
+            expired=store.expired_records,
+        )
 
     def _close(self, *, clean: bool) -> None:
         committed = (
@@ -370,5 +404,6 @@ class StreamTask:
             for store in self._stores.values():
                 resources.callback(store.close, clean=clean)
         for name, offset in committed.items():
+            forget_mode(self._spec.paths, name)
             write_record(self._spec.paths, name, self._spec.changelogs[name].topic_id, offset)
             seal(self._spec.paths, name)

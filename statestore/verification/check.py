@@ -10,14 +10,23 @@ import time
 from statestore.changelog.reader import first_offset
 from statestore.changelog.standing import standing
 from statestore.changelog.topics import LogRange, Topics
-from statestore.errors import LockedError, StoreCorruptedError, UnknownFormatError, of_os_error
+from statestore.errors import (
+    LockedError,
+    StoreCorruptedError,
+    StoreUncleanError,
+    UnknownFormatError,
+    WrongStoreError,
+    of_os_error,
+)
 from statestore.reports import Action, Status, VerifyRow
+from statestore.statedir.context import store_context
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.lock import locked
 from statestore.statedir.record import read_record
 from statestore.statedir.seal import check_seal
 from statestore.statedir.swap import finish_swaps
-from statestore.stores.key_value import AnyKeyValueStore, open_key_value_store
+from statestore.stores.open import build_store
+from statestore.stores.typed import AnyStore
 from statestore.tasks.spec import StorePartitionSpec
 
 
@@ -63,14 +72,17 @@ def _check(spec: StorePartitionSpec) -> VerifyRow:
             return _row(spec, Status.EMPTY, Action.NONE, "nothing logged yet", log)
         return _row(spec, Status.MISSING, Action.FULL, f"{spec.live} does not exist", log)
     try:
-        check_seal(spec.paths, spec.store.name)
-        store = open_key_value_store(spec.store, spec.live, read_only=True)
+        check_seal(spec.paths, spec.store.name, contents=True)
+        store = build_store(spec.store)
+        store.init(store_context(spec.paths, [spec.store.name], read_only=True))
     except UnknownFormatError as error:
-        return _row(spec, Status.UNKNOWN_FORMAT, Action.BY_HAND, str(error))
-    except StoreCorruptedError as error:
+        return _row(spec, Status.DOWNGRADED, Action.FULL, f"{error}; its definition asks for {spec.store.format}")
+    except StoreUncleanError as error:
+        return _row(spec, Status.UNCLEAN, Action.FULL, str(error))
+    except (StoreCorruptedError, WrongStoreError) as error:
         return _row(spec, Status.CORRUPT, Action.FULL, str(error))
     try:
-        keys = sum(1 for _ in store.range())
+        keys = sum(1 for _ in store.all())
         return _check_offsets(spec, store, keys, topics.log_ranges([spec.partition])[spec.partition])
     except StoreCorruptedError as error:
         return _row(spec, Status.CORRUPT, Action.FULL, str(error))
@@ -78,7 +90,7 @@ def _check(spec: StorePartitionSpec) -> VerifyRow:
         store.close(clean=False)
 
 
-def _check_offsets(spec: StorePartitionSpec, store: AnyKeyValueStore, keys: int, log: LogRange) -> VerifyRow:
+def _check_offsets(spec: StorePartitionSpec, store: AnyStore, keys: int, log: LogRange) -> VerifyRow:
     assert spec.changelog is not None
     record = read_record(spec.paths, spec.store.name)
     committed = store.committed_offset(spec.partition)

@@ -109,7 +109,7 @@ def test_verify_of_a_damaged_store_is_red_and_triggers_one_restore(runner):
 
 
 def test_damage_that_no_restore_mends_triggers_nothing(runner):
-    row = store_row(VerifyRow, "0_0", status=Status.UNKNOWN_FORMAT, action=Action.BY_HAND)
+    row = store_row(VerifyRow, "0_0", status=Status.REPLACED, action=Action.BY_HAND)
     states = runner.run("verify", report=VerifyReport(**HEAD, rows=(row,)))
     assert runner.dag_run.state == "failed"
     assert states["trigger_restore"] == "skipped"

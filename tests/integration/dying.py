@@ -19,6 +19,7 @@ from statestore.recovery import runs as runs_module
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.statedir import swap as swap_module
 from statestore.statedir.lock import locked
+from statestore.tasks import stream_task as stream_task_module
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import StreamTask
 from tests.integration.broker import WAIT_S, settle
@@ -60,6 +61,8 @@ class DyingTask(StreamTask):
     point = ""
 
     def __init__(self, spec: TaskSpec) -> None:
+        if self.point == "offsets taken over, file still there":
+            stream_task_module.remove_durably = _die
         super().__init__(spec)
         writer: Any = self._writer
         first = next(iter(self._stores.values()))
@@ -86,7 +89,7 @@ class DyingTask(StreamTask):
 
             def on_disk(*arguments: Any) -> None:
                 commit_store(*arguments)
-                first.flush()
+                first.sync()
                 _die()
 
             first.commit = on_disk  # type: ignore[method-assign]

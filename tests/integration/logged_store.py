@@ -16,7 +16,7 @@ from statestore.config import Settings
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import ApplicationDefinition, StoreDefinition, StorePartition, TaskId
 from statestore.statedir.paths import TaskPaths, paths_of
-from statestore.stores.key_value import open_key_value_store
+from statestore.stores.open import open_key_value_store
 
 #: Key, value (None deletes) and timestamp of a record.
 Record = tuple[bytes | None, bytes | None, int]
@@ -83,7 +83,7 @@ class LoggedStore:
                 for message in messages:
                     offset = message.offset()
                     if message.key() is not None:
-                        store.apply_changelog(message.key(), message.value(), message.timestamp()[1])
+                        store.apply_changelog([message.key()], [message.value()], [message.timestamp()[1]])
         store.commit({} if offset is None else {changelog: offset})
         store.close()
 
@@ -98,7 +98,7 @@ class LoggedStore:
         store = open_key_value_store(self.definition, self.directory(partition))
         for key, value, timestamp in records:
             assert key is not None
-            store.apply_changelog(key, value, timestamp)
+            store.apply_changelog([key], [value], [timestamp])
         store.commit({} if committed is None else {self.part(partition).changelog: committed})
         store.close()
 

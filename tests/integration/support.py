@@ -21,7 +21,7 @@ from statestore.model import (
 )
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.reports import ProcessRow, RestoreRow, VerifyRow
-from statestore.stores.key_value import open_key_value_store
+from statestore.stores.open import open_key_value_store
 from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp
 from statestore.tasks.spec import ChangelogSpec, StorePartitionSpec, TaskSpec
 from statestore.tasks.stream_task import run_task

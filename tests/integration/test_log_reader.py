@@ -45,12 +45,14 @@ def test_r2_range_of_markers_only_is_done(bootstrap_servers: str, topic: str) ->
     assert _read(bootstrap_servers, topic, 1, 2) == []
 
 
+@pytest.mark.behaviour("R4")
 def test_r2_r4_trailing_aborted_records_are_passed_and_not_delivered(bootstrap_servers: str, topic: str) -> None:
     transaction(bootstrap_servers, topic, _rows(0, 1))
     transaction(bootstrap_servers, topic, _rows(2, 3), end="abort")
     assert _offsets(_read(bootstrap_servers, topic, 0, 6)) == [0, 1]
 
 
+@pytest.mark.behaviour("R4")
 def test_r4_aborted_records_in_the_middle_are_not_delivered(bootstrap_servers: str, topic: str) -> None:
     transaction(bootstrap_servers, topic, _rows(0))
     transaction(bootstrap_servers, topic, _rows(1, 2), end="abort")
@@ -61,6 +63,7 @@ def test_r4_aborted_records_in_the_middle_are_not_delivered(bootstrap_servers: s
     assert _offsets(everything) == [0, 2, 3, 5]
 
 
+@pytest.mark.behaviour("R4")
 def test_r4_open_transaction_is_not_delivered_and_ends_the_stable_log(bootstrap_servers: str, topic: str) -> None:
     produce(bootstrap_servers, topic, _rows(0, 1))
     hung = transaction(bootstrap_servers, topic, _rows(2), end="open")
@@ -74,6 +77,7 @@ def test_r4_open_transaction_is_not_delivered_and_ends_the_stable_log(bootstrap_
         hung.abort_transaction(10)
 
 
+@pytest.mark.behaviour("R3")
 def test_r3_end_0_is_done_at_once_even_without_a_broker() -> None:
     with LogReader(NO_BROKER, TopicPartition("any", 0)) as reader:
         assert list(reader.read(0, 0)) == []

@@ -16,7 +16,8 @@ from statestore.recovery.restore import restore
 from statestore.reports import Status
 from statestore.statedir.lock import locked
 from statestore.statedir.record import read_record
-from statestore.stores.key_value import open_key_value_store
+from statestore.stores.open import open_key_value_store
+from statestore.verification.check import verify
 from tests.integration import broker, dying, support
 from tests.integration.broker import NO_BROKER, T0, Row, consume, fold, transaction
 from tests.integration.support import STORE, Application
@@ -64,6 +65,7 @@ DAMAGES: dict[str, tuple[Status, Callable[[Application], object]]] = {
 }
 
 
+@pytest.mark.behaviour("F8", "R7")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_r9_full_restore_gives_the_contents_again(whole: Application, damage: str) -> None:
     status, inflict = DAMAGES[damage]
@@ -91,6 +93,7 @@ def test_truncated_log_is_restored_to_what_it_still_has(whole: Application) -> N
     assert whole.verify().status is Status.OK
 
 
+@pytest.mark.behaviour("R7")
 def test_r7_replaced_topic_is_restored_from_the_new_one_and_the_old_store_is_kept(whole: Application) -> None:
     before = whole.contents()
     broker.delete_topic(whole.servers, whole.changelog)
@@ -119,6 +122,7 @@ def _contents(application: Application, directory: Path) -> dict[bytes, ValueAnd
         opened.close(clean=False)
 
 
+@pytest.mark.behaviour("R9")
 @pytest.mark.parametrize("label", ["same", "other"])
 def test_r9_restoring_twice_gives_equal_contents(whole: Application, label: str) -> None:
     first = whole.restore(force=True, label="same")
@@ -156,6 +160,7 @@ def test_r1_records_without_a_key_are_skipped_and_counted_out(whole: Application
     assert whole.verify().status is Status.OK
 
 
+@pytest.mark.behaviour("R4")
 def test_r4_uncommitted_and_aborted_records_are_not_restored(whole: Application) -> None:
     contents = whole.contents()
     transaction(whole.servers, whole.changelog, [(b"x", b"1"), (b"key-05", None)], end="abort")
@@ -180,6 +185,7 @@ def test_plain_store_is_restored_without_timestamps(bootstrap_servers: str, tmp_
 # -- the tail -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("F8", "K5")
 @pytest.mark.parametrize("mode", ["auto", "tail"])
 def test_tail_catches_up_and_leaves_old_files_alone(whole: Application, mode: str) -> None:
     _lag(whole)
@@ -250,6 +256,7 @@ def test_whole_store_is_skipped(whole: Application) -> None:
     assert whole.live.stat().st_ino == inode
 
 
+@pytest.mark.behaviour("R3")
 def test_nothing_logged_is_skipped(application: Application) -> None:
     row = application.restore()
     assert (row.outcome, row.before) == ("skipped", Status.EMPTY)
@@ -275,14 +282,19 @@ def test_by_hand_only_is_refused_untouched(whole: Application, force: bool) -> N
     assert (whole.live.stat().st_ino, whole.contents()) == before
 
 
-def test_m2_unknown_format_is_refused_untouched(whole: Application) -> None:
-    spec = whole.restore_spec("full", force=True)
-    spec = spec._replace(store=spec.store.model_copy(update={"store": support.plain_store()}))
-    row = restore(spec)
-    assert (row.outcome, row.before) == ("failed", Status.UNKNOWN_FORMAT)
-    assert whole.verify().status is Status.OK
+def test_m2_newer_format_than_the_definitions_is_rebuilt_in_the_definitions(whole: Application) -> None:
+    spec = whole.restore_spec()
+    plain = spec.store.model_copy(update={"store": support.plain_store()})
+    rows = {key: value.value for key, value in whole.contents().items()}
+    row = restore(spec._replace(store=plain))
+    assert (row.outcome, row.before) == ("restored", Status.DOWNGRADED)
+    store = open_key_value_store(plain.store, whole.live, read_only=True)
+    assert dict(store.range()) == rows
+    store.close(clean=False)
+    assert verify(plain).status is Status.OK
 
 
+@pytest.mark.behaviour("R11")
 def test_r11_locked_store_is_waited_for_and_reported(whole: Application) -> None:
     with locked(whole.task_spec().paths, 1):
         row = restore(whole.restore_spec(force=True))
@@ -328,6 +340,7 @@ UNTOUCHED = [
 COMPLETED = ["between the renames", "after the renames", "swapped, not recorded"]
 
 
+@pytest.mark.behaviour("R8")
 @pytest.mark.parametrize("point", UNTOUCHED + COMPLETED)
 def test_r8_a_killed_restore_left_the_store_untouched_or_is_completed(whole: Application, point: str) -> None:
     contents = whole.contents()
@@ -347,6 +360,7 @@ def test_r8_a_killed_restore_left_the_store_untouched_or_is_completed(whole: App
     whole.assert_oracle()
 
 
+@pytest.mark.behaviour("R8")
 @pytest.mark.parametrize("point", ["third run written", "built, not swapped", "journal written", "between the renames"])
 def test_r8_a_rerun_with_the_same_label_completes_the_restore_of_a_damaged_store(
     whole: Application, point: str
@@ -362,6 +376,7 @@ def test_r8_a_rerun_with_the_same_label_completes_the_restore_of_a_damaged_store
     whole.assert_oracle()
 
 
+@pytest.mark.behaviour("R8")
 def test_r8_a_kill_in_the_tail_leaves_the_store_as_it_was(whole: Application) -> None:
     _lag(whole)
     before = {file.name: file.read_bytes() for file in whole.live.glob("*.sst")}, whole.contents()
@@ -372,6 +387,7 @@ def test_r8_a_kill_in_the_tail_leaves_the_store_as_it_was(whole: Application) ->
     whole.assert_oracle()
 
 
+@pytest.mark.behaviour("R8")
 def test_r8_processing_completes_a_swap_that_was_interrupted(whole: Application) -> None:
     flip_bit(whole.live)
     dying.restore_and_die(whole.restore_spec(), "between the renames")
@@ -379,6 +395,7 @@ def test_r8_processing_completes_a_swap_that_was_interrupted(whole: Application)
     whole.assert_oracle()
 
 
+@pytest.mark.behaviour("R7", "R8")
 def test_r7_r8_a_replaced_store_whose_swap_was_interrupted_is_whole_after_a_rerun(whole: Application) -> None:
     broker.delete_topic(whole.servers, whole.changelog)
     broker.create_topic(whole.servers, whole.changelog, 1, {"cleanup.policy": "compact"})

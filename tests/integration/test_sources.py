@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
 from statestore.model import StoreFormat
-from statestore.stores.key_value import open_key_value_store
+from statestore.stores.open import open_key_value_store
 
 LoggedStores = Callable[..., LoggedStore]
 

@@ -17,7 +17,7 @@ from statestore.model import StoreDefinition, TopicPartition
 from statestore.reports import Action, Status
 from statestore.statedir.lock import locked
 from statestore.statedir.record import StoreRecord, read_record
-from statestore.stores.key_value import open_key_value_store
+from statestore.stores.open import open_key_value_store
 from statestore.tasks.stream_task import StreamTask, run_task
 from tests.integration import broker, dying, support
 from tests.integration.broker import T0, Row, consume, group_offset
@@ -35,6 +35,7 @@ def application(bootstrap_servers: str, tmp_path: Path) -> Application:
 # -- clean runs ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("F8")
 def test_o1_o3_o4_counts_are_exact_over_several_runs(application: Application) -> None:
     first = application.process(INPUT)
     assert (first.records_in, first.records_out, first.changelog_records, first.commits) == (7, 7, 7, 1)
@@ -109,13 +110,14 @@ def test_odd_keys_are_kept_and_an_empty_value_is_not_a_delete(bootstrap_servers:
 
 # -- kill -9 at named points --------------------------------------------------------------------------------------
 
+W1, W2, W4 = (pytest.mark.behaviour(name) for name in ("W1", "W2", "W4"))
 POINTS = [
-    "before produce",  # W1
-    "during produce",
-    "offsets not sent",
-    "flushed, not committed",  # W2
+    pytest.param("before produce", marks=W1),
+    pytest.param("during produce", marks=W1),
+    pytest.param("offsets not sent", marks=W1),
+    pytest.param("flushed, not committed", marks=W2),
     "commit sent, answer unseen",  # W3
-    "Kafka committed, stores not",  # W4
+    pytest.param("Kafka committed, stores not", marks=W4),
     "stores committed",  # W5, W6: nothing of it has been flushed
     "in close",
     "stores closed",  # W7
@@ -136,6 +138,7 @@ def test_w1_to_w7_a_killed_run_is_completed_exactly_once(application: Applicatio
     application.assert_oracle()
 
 
+@pytest.mark.behaviour("W2")
 def test_w1_a_first_run_that_was_killed_leaves_nothing(application: Application) -> None:
     application.send(INPUT)
     dying.run_and_die(application.task_spec(), "flushed, not committed")
@@ -144,6 +147,7 @@ def test_w1_a_first_run_that_was_killed_leaves_nothing(application: Application)
     application.assert_oracle()
 
 
+@pytest.mark.behaviour("W4")
 def test_w4_second_commit_of_a_run_is_replayed_over_the_first(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path, uncommitted_max_bytes=1024)
     application.send([(b"key-%03d" % (number % 20), b"1") for number in range(60)])
@@ -152,6 +156,7 @@ def test_w4_second_commit_of_a_run_is_replayed_over_the_first(bootstrap_servers:
     application.assert_oracle()
 
 
+@pytest.mark.behaviour("K14")
 @pytest.mark.parametrize("point", ["between the stores", "one store on disk, the other not"])
 def test_r12_k14_stores_that_were_left_at_different_offsets_catch_up_each(
     bootstrap_servers: str, tmp_path: Path, point: str
@@ -236,6 +241,7 @@ def test_r14_a_zombie_reports_that_it_was_fenced(
     application.assert_oracle()
 
 
+@pytest.mark.behaviour("R11")
 def test_r11_a_task_that_runs_elsewhere_on_this_host_is_waited_for_and_reported(application: Application) -> None:
     spec = application.task_spec()
     with locked(spec.paths, 1):
@@ -349,6 +355,7 @@ def test_r6_an_older_copy_of_the_store_is_not_taken_for_whole(
     assert row.failure.kind in ("StoreStaleError", "StoreCorruptedError")
 
 
+@pytest.mark.behaviour("R7")
 def test_r7_a_store_ahead_of_its_changelog_is_refused_untouched(application: Application) -> None:
     application.process(INPUT)
     spec = application.store_spec()
@@ -403,6 +410,7 @@ def _to_legacy(application: Application) -> Path:
     return spec.paths.checkpoint
 
 
+@pytest.mark.behaviour("L1")
 def test_l1_offsets_of_a_checkpoint_file_are_taken_over_and_the_file_goes(application: Application) -> None:
     application.process(INPUT)
     checkpoint = _to_legacy(application)
@@ -413,6 +421,7 @@ def test_l1_offsets_of_a_checkpoint_file_are_taken_over_and_the_file_goes(applic
     application.assert_oracle()
 
 
+@pytest.mark.behaviour("L1")
 def test_l1_a_checkpoint_file_without_its_store_does_not_make_an_empty_store_whole(application: Application) -> None:
     application.process(INPUT)
     checkpoint = _to_legacy(application)
@@ -423,6 +432,35 @@ def test_l1_a_checkpoint_file_without_its_store_does_not_make_an_empty_store_who
     application.assert_oracle()
 
 
+@pytest.mark.behaviour("L1")
+def test_l1_a_migration_that_fails_keeps_the_file(application: Application) -> None:
+    application.process(INPUT)
+    checkpoint = _to_legacy(application)
+    text = checkpoint.read_text()
+    (application.live / "CURRENT").unlink()
+    row = application.run()
+    assert row.failure is not None
+    assert row.failure.kind == "StoreCorruptedError"
+    assert checkpoint.read_text() == text
+
+
+@pytest.mark.behaviour("L6")
+@pytest.mark.parametrize("point", ["offsets taken over, file still there", "before produce", "stores committed"])
+def test_l6_a_checkpoint_file_never_outlives_a_change_of_its_store(application: Application, point: str) -> None:
+    application.process(INPUT)
+    checkpoint = _to_legacy(application)
+    offset = checkpoint_file.read(checkpoint)[TopicPartition(application.changelog, 0)]
+    application.send([(b"a", b"1"), (b"b", None)], timestamp=T0 + 500)
+    dying.run_and_die(application.task_spec(), point)
+    if checkpoint.exists():  # then nothing of the store has changed since it was written
+        assert point == "offsets taken over, file still there"
+        assert application.committed() in (None, offset)
+    assert application.run().failure is None
+    assert not checkpoint.exists()
+    application.assert_oracle()
+
+
+@pytest.mark.behaviour("L5")
 def test_l5_a_torn_checkpoint_file_is_an_error_and_is_kept(application: Application) -> None:
     application.process(INPUT)
     checkpoint = _to_legacy(application)
@@ -461,6 +499,7 @@ def test_no_broker_is_a_failure_that_may_be_retried(application: Application) ->
     application.assert_oracle()
 
 
+@pytest.mark.behaviour("F8")
 def test_f8_a_value_with_an_unknown_timestamp_is_logged_with_the_time_of_its_record(
     bootstrap_servers: str, tmp_path: Path
 ) -> None:

@@ -11,10 +11,17 @@ from rocksdict import Options, Rdict
 
 from demo.damage import flip_bit, move_beyond
 from statestore.errors import KafkaUnavailableError
+from statestore.formats.offsets import STATUS_OPEN
+from statestore.model import StoreFormat, TopicPartition
+from statestore.recovery.restore import restore
 from statestore.reports import Action, Status
+from statestore.statedir.context import remember_mode
 from statestore.statedir.lock import locked
 from statestore.statedir.record import StoreRecord, read_record
-from statestore.stores.key_value import open_key_value_store
+from statestore.statedir.seal import break_seal
+from statestore.stores.accessor import DATA_COLUMN_FAMILIES
+from statestore.stores.open import open_key_value_store
+from statestore.stores.rocksdb import RocksDB
 from statestore.verification.check import verify
 from tests.integration import broker, dying, support
 from tests.integration.broker import NO_BROKER, Row, transaction
@@ -127,7 +134,7 @@ def test_rows_without_an_offset_are_not_ok_because_the_log_is_empty(
 ) -> None:
     spec = application.store_spec()
     store = open_key_value_store(spec.store, spec.live)
-    store.apply_changelog(b"a", b"1", 5)
+    store.apply_changelog([b"a"], [b"1"], [5])
     store.commit({})
     store.close()
     assert not application.verify().healthy
@@ -156,6 +163,7 @@ def test_an_empty_directory_is_not_a_store(whole: Application) -> None:
     assert row.status in (Status.MISSING, Status.CORRUPT)
 
 
+@pytest.mark.behaviour("R7")
 @pytest.mark.parametrize("beyond", [6, 1_000])
 def test_r7_ahead_at_or_beyond_the_high_watermark(whole: Application, beyond: int) -> None:
     move_beyond(whole.live, whole.store_spec().partition, beyond)
@@ -163,11 +171,13 @@ def test_r7_ahead_at_or_beyond_the_high_watermark(whole: Application, beyond: in
     assert (row.status, row.action, row.committed) == (Status.AHEAD, Action.FULL, beyond)
 
 
+@pytest.mark.behaviour("R7")
 def test_r7_last_offset_of_the_log_is_not_ahead(whole: Application) -> None:
     move_beyond(whole.live, whole.store_spec().partition, 5)
     assert whole.verify().status is Status.OK
 
 
+@pytest.mark.behaviour("R7")
 def test_r7_hung_transaction_does_not_make_a_store_ahead(whole: Application) -> None:
     hung = transaction(whole.servers, whole.changelog, [(b"hung", b"1")], end="open")
     try:
@@ -201,6 +211,7 @@ def _recreate(application: Application) -> None:
     broker.create_topic(application.servers, application.changelog, 1, {"cleanup.policy": "compact"})
 
 
+@pytest.mark.behaviour("R7")
 @pytest.mark.parametrize("longer", [False, True])
 def test_r7_replaced_where_the_topic_was_recreated(whole: Application, longer: bool) -> None:
     _recreate(whole)
@@ -210,6 +221,7 @@ def test_r7_replaced_where_the_topic_was_recreated(whole: Application, longer: b
     assert (row.status, row.action) == (Status.REPLACED, Action.FULL)
 
 
+@pytest.mark.behaviour("R7")
 def test_r7_replaced_and_by_hand_only_where_the_topic_is_gone(whole: Application) -> None:
     broker.delete_topic(whole.servers, whole.changelog)
     row = whole.verify()
@@ -242,11 +254,11 @@ def test_corrupt(whole: Application, damage: str) -> None:
     assert str(whole.live) in row.detail
 
 
-def test_m2_unknown_column_family_is_left_alone(whole: Application) -> None:
+def test_m2_newer_format_is_downgraded_and_left_alone(whole: Application) -> None:
     _add_column_family(whole.live)
     before = _snapshot(whole.live)
     row = whole.verify()
-    assert (row.status, row.action) == (Status.UNKNOWN_FORMAT, Action.BY_HAND)
+    assert (row.status, row.action) == (Status.DOWNGRADED, Action.FULL)
     assert "keyValueWithHeaders" in row.detail
     assert _snapshot(whole.live) == before
 
@@ -258,11 +270,44 @@ def _add_column_family(live: Path) -> None:
     database.close()
 
 
-def test_f4_timestamped_store_opened_as_plain_is_an_unknown_format(whole: Application) -> None:
+def test_m2_timestamped_store_whose_definition_says_plain_is_downgraded(whole: Application) -> None:
     row = verify(whole.store_spec().model_copy(update={"store": support.plain_store()}))
-    assert (row.status, row.action) == (Status.UNKNOWN_FORMAT, Action.BY_HAND)
+    assert (row.status, row.action) == (Status.DOWNGRADED, Action.FULL)
 
 
+def test_t13_store_left_open_without_transactions_is_unclean(whole: Application) -> None:
+    paths = whole.store_spec().paths
+    remember_mode(paths, STORE, transactional=False)
+    break_seal(paths, STORE)
+    database = RocksDB(whole.live, DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED])
+    database.write({}, status=STATUS_OPEN)
+    database.sync()
+    database.close()
+    before = _snapshot(whole.live)
+    row = whole.verify()
+    assert (row.status, row.action) == (Status.UNCLEAN, Action.FULL)
+    failure = whole.run().failure
+    assert failure is not None
+    assert failure.kind == "StoreUncleanError"
+    assert _snapshot(whole.live) == before
+    assert restore(whole.restore_spec()).outcome == "restored"
+    assert whole.run().failure is None
+
+
+def test_another_partitions_directory_is_corrupt_and_left_alone(whole: Application) -> None:
+    paths = whole.store_spec().paths
+    break_seal(paths, STORE)
+    database = RocksDB(whole.live, DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED])
+    database.write({}, {TopicPartition(whole.changelog, 7): 5})
+    database.close()
+    before = _snapshot(whole.live)
+    row = whole.verify()
+    assert (row.status, row.action) == (Status.CORRUPT, Action.FULL)
+    assert f"{whole.changelog}-7" in row.detail
+    assert _snapshot(whole.live) == before
+
+
+@pytest.mark.behaviour("R11")
 def test_r11_locked_while_another_process_has_the_task(whole: Application) -> None:
     held, let_go = dying.new_event(), dying.new_event()
     process = dying.start_process(dying.hold_lock, whole.task_spec(), held, let_go)
@@ -291,6 +336,7 @@ def test_unreachable_broker_is_an_error_and_never_a_status(whole: Application, l
         verify(spec.model_copy(update={"bootstrap_servers": NO_BROKER, "kafka_timeout_s": 1}))
 
 
+@pytest.mark.behaviour("R8")
 def test_r8_a_swap_that_was_interrupted_is_finished_before_verification(whole: Application) -> None:
     flip_bit(whole.live)
     dying.restore_and_die(whole.restore_spec(), "between the renames")

@@ -179,7 +179,8 @@ def test_odd_keys_and_values_arrive_as_they_are(bootstrap_servers: str, topic: s
     assert [(record.key, record.value) for record in consume(bootstrap_servers, topic)[0]] == [(key, value)]
 
 
-@pytest.mark.parametrize("timestamp", [0, 1, T0])
+@pytest.mark.behaviour("F8")
+@pytest.mark.parametrize("timestamp", [0, 1, pytest.param(T0, id="an hour ago")])
 def test_f8_a_record_has_the_timestamp_that_was_asked_for_or_is_refused(
     bootstrap_servers: str, topic: str, timestamp: int
 ) -> None:
@@ -195,6 +196,7 @@ def test_f8_a_record_has_the_timestamp_that_was_asked_for_or_is_refused(
     assert [record.timestamp for record in consume(bootstrap_servers, topic)[0]] == [timestamp]
 
 
+@pytest.mark.behaviour("F8")
 @pytest.mark.parametrize("timestamp", [-1, -5])
 def test_f8_a_negative_timestamp_is_refused(bootstrap_servers: str, topic: str, timestamp: int) -> None:
     writer = _writer(bootstrap_servers)

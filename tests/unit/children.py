@@ -22,14 +22,14 @@ from typing import Any
 
 import samples
 
+from statestore.durable import write_durably
 from statestore.errors import LockedError, StoreCorruptedError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.reports import VerifyReport, write_report
-from statestore.statedir.files import write_durably
 from statestore.statedir.lock import locked
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.swap import finish_swaps, swap
-from statestore.stores.key_value import open_key_value_store
+from statestore.stores.open import open_key_value_store
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _WAIT_S = 30
@@ -222,7 +222,7 @@ def commit_until_killed(connection: Connection, directory: Path, value_bytes: in
         while True:
             time.sleep(chance.random() * 0.004)
             before = committed
-            store.flush()
+            store.sync()
             connection.send(before)
 
     if flushing:

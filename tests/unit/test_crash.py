@@ -10,7 +10,7 @@ from children import change_of, child, commit_until_killed, open_until_killed, r
 from samples import CHANGELOG, INPUT, TIMESTAMPED, fold
 
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.stores.key_value import open_key_value_store
+from statestore.stores.open import open_key_value_store
 
 
 def killed_after(directory, seconds, value_bytes, *, flushing, least=0):
@@ -52,6 +52,7 @@ def assert_whole(directory, value_bytes):
         store.close(clean=False)
 
 
+@pytest.mark.behaviour("K14")
 def test_k14_t3_a_killed_store_is_at_a_flushed_commit_or_later_and_whole(tmp_path):
     chance = random.Random(14)
     before = -1
@@ -63,6 +64,7 @@ def test_k14_t3_a_killed_store_is_at_a_flushed_commit_or_later_and_whole(tmp_pat
         before = committed
 
 
+@pytest.mark.behaviour("K14")
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.2])
 def test_k14_t3_a_store_killed_while_rocksdb_flushes_by_itself_is_whole(tmp_path, seconds):
     # Memtables of 64 MiB fill up after 160 commits; of three, one at least is on disk.
@@ -70,6 +72,7 @@ def test_k14_t3_a_store_killed_while_rocksdb_flushes_by_itself_is_whole(tmp_path
     assert assert_whole(tmp_path / "s", 400_000) >= 100
 
 
+@pytest.mark.behaviour("K14", "T15")
 def test_k14_a_killed_store_that_was_never_flushed_is_empty_again_and_not_half_there(tmp_path):
     killed_after(tmp_path / "s", 0.05, 20, flushing=False)
     assert assert_whole(tmp_path / "s", 20) == -1

@@ -11,7 +11,7 @@ from samples import CHANGELOG, PLAIN, TIMESTAMPED
 
 from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.stores.key_value import open_key_value_store
+from statestore.stores.open import open_key_value_store
 
 ROWS = {b"key-%04d" % number: ValueAndTimestamp(random.Random(number).randbytes(40), number) for number in range(400)}
 FLIPS = 150
@@ -149,7 +149,7 @@ def test_a_table_cut_short_is_found(directory):
 
 def test_a_row_too_short_for_its_format_is_damage(tmp_path):
     store = open_key_value_store(TIMESTAMPED, tmp_path / "s")
-    store._rows.put("keyValueWithTimestamp", b"a", b"short")
+    store.inner.database._rows.put("keyValueWithTimestamp", b"a", b"short")
     store.commit({CHANGELOG: 0})
     for read_it in (lambda: store.get(b"a"), lambda: list(store.range())):
         with pytest.raises(StoreCorruptedError, match="another format, or damaged"):

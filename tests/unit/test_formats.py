@@ -120,6 +120,7 @@ def test_l1_a_checkpoint_file_without_entries_is_empty(tmp_path):
     assert checkpoint_file.read(tmp_path / ".checkpoint") == {}
 
 
+@pytest.mark.behaviour("L5")
 @pytest.mark.parametrize("length", range(len(WHOLE)))
 def test_l5_a_checkpoint_file_cut_anywhere_is_an_error_and_never_guessed(tmp_path, length):
     (tmp_path / ".checkpoint").write_text(WHOLE[:length])
@@ -127,6 +128,7 @@ def test_l5_a_checkpoint_file_cut_anywhere_is_an_error_and_never_guessed(tmp_pat
         checkpoint_file.read(tmp_path / ".checkpoint")
 
 
+@pytest.mark.behaviour("L5")
 @given(st.binary(max_size=40))
 @example(b"\xff\xfe")
 @example(b"0\n1\n\xc3 0 1\n")
@@ -137,6 +139,7 @@ def test_l5_any_bytes_are_a_checkpoint_file_or_an_error(tmp_path_factory, raw):
         assert isinstance(checkpoint_file.read(path), dict)
 
 
+@pytest.mark.behaviour("L5")
 @pytest.mark.parametrize(
     "text",
     [

@@ -16,7 +16,7 @@ from statestore.errors import LockedError
 from statestore.model import TaskId
 from statestore.statedir.lock import locked
 from statestore.statedir.paths import TaskPaths
-from statestore.stores.key_value import open_key_value_store
+from statestore.stores.open import open_key_value_store
 
 HOLD_LOCK = Path(__file__).parent / "resources" / "HoldLock.java"
 
@@ -37,6 +37,7 @@ def kafka_streams_lock(paths):
             watchdog.cancel()
 
 
+@pytest.mark.behaviour("R11")
 def test_r11_a_lock_held_by_another_process_is_waited_for_and_then_a_clear_error(paths):
     with child(hold_locks, paths) as (_, connection):
         assert received(connection) == "held"
@@ -47,6 +48,7 @@ def test_r11_a_lock_held_by_another_process_is_waited_for_and_then_a_clear_error
         assert 0.3 <= time.monotonic() - started < 5
 
 
+@pytest.mark.behaviour("R11")
 def test_r11_a_lock_given_back_meanwhile_is_had(paths):
     with child(hold_locks, paths) as (_, connection):
         assert received(connection) == "held"
@@ -57,6 +59,7 @@ def test_r11_a_lock_given_back_meanwhile_is_had(paths):
         timer.join()
 
 
+@pytest.mark.behaviour("R11")
 def test_r11_the_lock_of_a_killed_process_is_free(paths):
     with child(hold_locks, paths) as (process, connection):
         assert received(connection) == "held"
@@ -66,6 +69,7 @@ def test_r11_the_lock_of_a_killed_process_is_free(paths):
             pass
 
 
+@pytest.mark.behaviour("R11")
 def test_r11_lock_files_are_never_removed_nor_replaced(paths):
     with locked(paths):
         files = [paths.application_dir / ".lock", paths.own_dir / "lock"]
@@ -106,6 +110,7 @@ def test_a_lock_is_given_back_also_while_a_fork_of_its_holder_lives(paths):
         assert received(connection) == "released"
 
 
+@pytest.mark.behaviour("R11")
 def test_r11_kafka_streams_keeps_us_out(paths):
     with kafka_streams_lock(paths) as said:
         assert said == "held"
@@ -121,6 +126,7 @@ def test_nothing_of_ours_lies_in_kafka_streams_directory(paths):
         assert [file.name for file in paths.application_dir.iterdir()] == [".lock"]
 
 
+@pytest.mark.behaviour("R11")
 def test_a_store_open_in_another_process_is_locked_and_not_damaged(tmp_path):
     with child(hold_store, tmp_path / "s") as (process, connection):
         assert received(connection) == "open"

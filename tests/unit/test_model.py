@@ -185,3 +185,29 @@ def test_a_store_is_found_by_its_name_and_an_unknown_one_says_which_there_are():
     assert definition().store("s").name == "s"
     with pytest.raises(UnknownStoreError, match="application app has no store 't'; its stores are: s"):
         definition().store("t")
+
+
+def test_t1_a_store_without_an_engine_has_the_applications_default_dsl_store():
+    assert definition().store("s").engine == "txn_rocksDB"
+    named = definition(default_dsl_store="in_memory", stores=[{"name": "s", "engine": "txn_rocksDB"}])
+    assert named.store("s").engine == "txn_rocksDB"
+    with pytest.raises(ValueError, match="store s is a key-value store with engine in_memory"):  # until jobs know it
+        definition(default_dsl_store="in_memory")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"kind": "window"},
+        {"kind": "window", "retention_ms": 10},
+        {"kind": "window", "retention_ms": 10, "window_size_ms": 11},
+        {"kind": "session", "window_size_ms": 10},
+        {"kind": "session", "retention_ms": 10, "retain_duplicates": True},
+        {"retention_ms": 10},
+        {"retain_duplicates": True},
+        {"kind": "session", "retention_ms": -1},
+    ],
+)
+def test_t12_settings_of_another_kind_or_that_contradict_each_other_are_refused(settings):
+    with pytest.raises(ValueError, match=r"retention|retain"):
+        StoreDefinition(name="s", **settings)

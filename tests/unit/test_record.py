@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from statestore.statedir.files import write_durably
+from statestore.durable import write_durably
 from statestore.statedir.record import StoreRecord, read_record, write_record
 
 

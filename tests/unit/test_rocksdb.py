@@ -21,8 +21,11 @@ from statestore.formats import offsets as offsets_format
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import TopicPartition
 from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
-from statestore.stores.key_value import open_key_value_store
-from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB, column_families, options, translate, write_sst
+from statestore.stores.open import open_key_value_store
+from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB, column_families
+from statestore.stores.rocksdb_errors import translate
+from statestore.stores.rocksdb_options import options
+from statestore.stores.sst import write_sst
 
 FAMILIES = (TIMESTAMPED_COLUMN_FAMILY, DEFAULT_COLUMN_FAMILY)
 
@@ -84,7 +87,7 @@ def test_k6_an_offset_that_kafka_streams_wrote_as_unknown_is_read_as_unknown(dat
 def test_k9_a_clean_close_leaves_closed_and_an_open_store_is_marked_open(directory):
     assert status_of(directory) == offsets_format.STATUS_CLOSED
     store = open_key_value_store(TIMESTAMPED, directory)
-    store.flush()
+    store.sync()
     assert status_of(directory) == offsets_format.STATUS_OPEN
     store.close()
     assert status_of(directory) == offsets_format.STATUS_CLOSED
@@ -124,7 +127,7 @@ def test_k12_an_open_that_fails_on_damaged_rows_does_not_mark_the_store_closed_a
 
 def test_flush_puts_all_column_families_and_the_offsets_on_disk(database, tmp_path):
     database.write({TIMESTAMPED_COLUMN_FAMILY: {b"a": b"1"}, DEFAULT_COLUMN_FAMILY: {b"b": b"2"}}, {CHANGELOG: 7})
-    database.flush()
+    database.sync()
     reader = RocksDB(tmp_path / "db", FAMILIES, read_only=True)  # sees the disk, not the writer's memory
     assert reader.get(TIMESTAMPED_COLUMN_FAMILY, b"a") == b"1"
     assert reader.get(DEFAULT_COLUMN_FAMILY, b"b") == b"2"
@@ -133,9 +136,9 @@ def test_flush_puts_all_column_families_and_the_offsets_on_disk(database, tmp_pa
 
 
 def test_flush_puts_rows_committed_without_offsets_on_disk(database, tmp_path):
-    database.flush()
+    database.sync()
     database.write({TIMESTAMPED_COLUMN_FAMILY: {b"a": b"1"}})
-    database.flush()
+    database.sync()
     reader = RocksDB(tmp_path / "db", FAMILIES, read_only=True)
     assert reader.get(TIMESTAMPED_COLUMN_FAMILY, b"a") == b"1"
     reader.close()
@@ -251,7 +254,7 @@ def test_a_missing_sst_file_is_damage(directory):
         lambda database: database.scan(DEFAULT_COLUMN_FAMILY),
         lambda database: database.write({DEFAULT_COLUMN_FAMILY: {b"a": b"1"}}),
         lambda database: database.write({}),
-        lambda database: database.flush(),
+        lambda database: database.sync(),
         lambda database: database.status(),
         lambda database: database.committed_offset(CHANGELOG),
         lambda database: database.ingest(DEFAULT_COLUMN_FAMILY, ["x.sst"]),

@@ -65,6 +65,7 @@ def test_an_empty_value_is_a_value_and_not_a_delete(tmp_path):
     assert ingested(runs, tmp_path / "db", DEFAULT_COLUMN_FAMILY) == [(b"a", b"")]
 
 
+@pytest.mark.behaviour("R3")
 def test_r3_an_empty_log_gives_no_run(tmp_path):
     assert built([], [], tmp_path / "runs") == ([], 0, 0, 0, None)
 
@@ -87,6 +88,7 @@ def test_a_key_written_over_and_over_still_ends_its_run(tmp_path):
     assert 9 <= len(runs.files) <= 10
 
 
+@pytest.mark.behaviour("R9")
 @settings(max_examples=10)
 @given(log=LOGS, sizes=SIZES)
 def test_r9_the_runs_of_a_log_are_the_same_each_time(tmp_path_factory, log, sizes):

@@ -9,7 +9,7 @@ import pytest
 from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.statedir.seal import break_seal, check_seal, seal
-from statestore.stores.key_value import open_key_value_store
+from statestore.stores.open import open_key_value_store
 from tests.unit.samples import CHANGELOG, TIMESTAMPED
 
 
@@ -37,6 +37,29 @@ def test_an_untouched_store_matches_its_seal_also_after_it_was_read(paths, seale
     assert sum(1 for _ in store.range()) == 1_000
     store.close(clean=False)
     assert check_seal(paths, "s")
+
+
+def test_a_changed_bit_anywhere_in_an_sst_file_is_found_where_contents_are_asked_for(paths, sealed):
+    victim = min(sealed.glob("*.sst"))
+    whole = victim.read_bytes()
+    for at in range(0, len(whole), 101):
+        victim.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert check_seal(paths, "s")
+        with pytest.raises(StoreCorruptedError, match=victim.name):
+            check_seal(paths, "s", contents=True)
+    victim.write_bytes(whole)
+    assert check_seal(paths, "s", contents=True)
+
+
+def test_sealing_anew_does_not_bless_a_file_that_was_changed_in_between(paths, sealed):
+    victim = min(sealed.glob("*.sst"))
+    whole = victim.read_bytes()
+    break_seal(paths, "s")
+    with victim.open("r+b") as file:
+        file.write(bytes([whole[0] ^ 1]))
+    seal(paths, "s")
+    with pytest.raises(StoreCorruptedError, match=victim.name):
+        check_seal(paths, "s", contents=True)
 
 
 def test_every_truncation_of_the_manifest_is_found_though_rocksdb_may_open_it(paths, sealed):

@@ -32,12 +32,14 @@ def test_a_store_with_all_of_its_log_is_ok():
     assert judged(9, LogRange(0, 10, 10))[:2] == (Status.OK, Action.NONE)
 
 
+@pytest.mark.behaviour("K5")
 def test_k5_a_store_at_n_is_to_read_from_n_plus_one():
     status, action, detail = judged(4, LogRange(0, 10, 10))
     assert (status, action) == (Status.LAGGING, Action.TAIL)
     assert "offsets 5 to 9 are to be read" in detail
 
 
+@pytest.mark.behaviour("R3")
 def test_k2_r3_a_store_without_offset_and_rows_stands_well_with_an_empty_log():
     assert judged(None, LogRange(0, 0, 0), empty=True)[:2] == (Status.OK, Action.NONE)
     assert judged(None, LogRange(7, 7, 7), empty=True)[:2] == (Status.OK, Action.NONE)
@@ -52,19 +54,23 @@ def test_k10_rows_without_an_offset_are_never_replayed_over(log):
     assert judged(None, log, empty=False)[:2] == (Status.LAGGING, Action.FULL)
 
 
+@pytest.mark.behaviour("R7")
 @pytest.mark.parametrize("beyond", [0, 1, 1000])
 def test_r7_an_offset_at_or_beyond_the_high_watermark_is_ahead(beyond):
     assert judged(10 + beyond, LogRange(0, 10, 10))[:2] == (Status.AHEAD, Action.FULL)
 
 
+@pytest.mark.behaviour("R7")
 def test_r7_an_offset_within_an_open_transaction_is_not_ahead():
     assert judged(9, LogRange(0, 5, 10))[:2] == (Status.OK, Action.NONE)
 
 
+@pytest.mark.behaviour("R7")
 def test_r7_an_emptied_log_puts_the_store_ahead():
     assert judged(0, LogRange(0, 0, 0))[:2] == (Status.AHEAD, Action.FULL)
 
 
+@pytest.mark.behaviour("R7")
 @given(st.none() | st.integers(0, 40), LOGS, st.booleans())
 def test_r7_a_recreated_topic_is_replaced_whatever_the_offsets_say(committed, log, empty):
     assert judged(committed, log, empty=empty, recorded="other")[:2] == (Status.REPLACED, Action.FULL)

@@ -10,8 +10,8 @@ import pytest
 from children import exit_code, finish_swaps_dying, swap_dying, write_durably_dying
 from samples import contents
 
+from statestore.durable import remove_durably, remove_tree, write_durably
 from statestore.errors import StateStoreError
-from statestore.statedir.files import remove_durably, remove_tree, write_durably
 from statestore.statedir.swap import finish_swaps, swap
 
 OLD = {"CURRENT": b"MANIFEST-1\n", "000001.sst": b"old rows"}
@@ -59,6 +59,7 @@ def test_a_swap_without_a_live_store_has_no_quarantine(paths):
     assert state(paths) == (NEW, {}, {}, False)
 
 
+@pytest.mark.behaviour("R8")
 def test_r8_a_swap_killed_before_any_step_is_forgotten_or_completed_and_a_rerun_completes(paths):
     seen = set()
     for step in count(1):
@@ -85,6 +86,7 @@ def test_r8_a_swap_killed_before_any_step_is_forgotten_or_completed_and_a_rerun_
     assert seen == {tuple(sorted(files)) for files in (OLD, NEW, {})}, "some state between the steps was not reached"
 
 
+@pytest.mark.behaviour("R8")
 def test_r8_a_swap_without_a_live_store_killed_before_any_step_ends_with_the_new_one(paths):
     for step in count(1):
         remove_tree(paths.state_dir)
@@ -101,6 +103,7 @@ def test_r8_a_swap_without_a_live_store_killed_before_any_step_ends_with_the_new
     assert step > 3
 
 
+@pytest.mark.behaviour("R8")
 def test_r8_finishing_a_swap_may_itself_be_killed_before_any_step(paths):
     def begin(step):
         remove_tree(paths.state_dir)

@@ -1,0 +1,159 @@
+"""What is put around a user's own store that lacks a part of the interface.
+
+A persistent store that does not know timestamps gets a proxy (KIP-258): timestamps are taken off before a value is
+written, and -1, unknown, is put on when it is read. A persistent store that does not manage its offsets gets the legacy
+checkpoint file `<task directory>/.checkpoint_<store>` (KIP-1035).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from statestore.durable import remove_durably, write_durably
+from statestore.formats import checkpoint_file
+from statestore.formats.timestamped_value import TIMESTAMP_BYTES, UNKNOWN_TIMESTAMP, encode
+from statestore.model import TopicPartition
+from statestore.stores.api import Offsets, StateStore, StoreContext, Windowed
+from statestore.stores.table import Row
+
+_log = logging.getLogger(__name__)
+#: Under at-least-once a commit writes the file once so many records went by since it was last written.
+_CHECKPOINT_RECORDS = 10_000
+
+
+def _plain(value: bytes | None) -> bytes | None:
+    return None if value is None else value[TIMESTAMP_BYTES:]
+
+
+def _timestamped(value: bytes | None) -> bytes | None:
+    return None if value is None else encode(value, UNKNOWN_TIMESTAMP)
+
+
+class _Around:
+    """Everything that is not changed is the wrapped store's."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self.wrapped = wrapped
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.wrapped, name)
+
+
+class TimestampProxy(_Around):
+    """A plain store of any kind, used where values carry timestamps."""
+
+    def put(self, *key: Any) -> Any:
+        """Write without the timestamp; the value is the last argument, but before a window's start."""
+        at = 1 if hasattr(self.wrapped, "window_size_ms") else len(key) - 1
+        return self.wrapped.put(*key[:at], _plain(key[at]), *key[at + 1 :])
+
+    def get(self, key: bytes) -> bytes | None:
+        """Read with an unknown timestamp."""
+        return _timestamped(self.wrapped.get(key))
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Read many with unknown timestamps."""
+        return [_timestamped(value) for value in self.wrapped.get_many(keys)]
+
+    def delete(self, key: bytes) -> bytes | None:
+        """Delete; return the value before with an unknown timestamp."""
+        return _timestamped(self.wrapped.delete(key))
+
+    def scan(self, start: bytes | None, stop: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
+        """Rows with unknown timestamps."""
+        return ((k, encode(v, UNKNOWN_TIMESTAMP)) for k, v in self.wrapped.scan(start, stop, reverse=reverse))
+
+    def fetch(self, key: bytes, window_start: int) -> bytes | None:
+        """Read a window with an unknown timestamp."""
+        return _timestamped(self.wrapped.fetch(key, window_start))
+
+    def fetch_range(self, *bounds: Any, reverse: bool = False) -> Iterator[tuple[bytes, int, bytes]]:
+        """Windows with unknown timestamps."""
+        rows = self.wrapped.fetch_range(*bounds, reverse=reverse)
+        return ((key, start, encode(value, UNKNOWN_TIMESTAMP)) for key, start, value in rows)
+
+    def fetch_session(self, key: bytes, start: int, end: int) -> bytes | None:
+        """Read a session with an unknown timestamp."""
+        return _timestamped(self.wrapped.fetch_session(key, start, end))
+
+    def find_sessions(self, *bounds: Any, reverse: bool = False) -> Iterator[tuple[Windowed[bytes], bytes]]:
+        """Sessions with unknown timestamps."""
+        rows = self.wrapped.find_sessions(*bounds, reverse=reverse)
+        return ((session, encode(value, UNKNOWN_TIMESTAMP)) for session, value in rows)
+
+    def restore(self, rows: Any) -> int:
+        """Apply changelog rows without their timestamps."""
+        return int(self.wrapped.restore((key, _plain(value)) for key, value in rows))
+
+
+class LegacyCheckpoint(_Around):
+    """Keeps the offsets of a store that does not manage them.
+
+    The file is read when the store is opened, and under exactly once removed: it speaks only of a store that was closed
+    cleanly. It is written when the store is closed cleanly, and under at-least-once by a commit that comes 10,000
+    records or more after it was last written.
+    """
+
+    manages_offsets = False
+
+    def __init__(self, wrapped: StateStore) -> None:
+        super().__init__(wrapped)
+        self._offsets: dict[TopicPartition, int] = {}
+        self._written: dict[TopicPartition, int] = {}
+        self._context: StoreContext | None = None
+
+    def init(self, context: StoreContext) -> None:
+        """Read the file, and open the store."""
+        self._path = context.task_directory / f"{checkpoint_file.FILE_NAME}_{self.wrapped.name}"
+        found = checkpoint_file.read(self._path) if self._path.exists() else {}
+        own = context.changelog_of(self.wrapped.name)
+        self._offsets = {
+            partition: offset
+            for partition, offset in found.items()
+            if offset is not None and (own is None or partition in own)
+        }
+        self._written = dict(self._offsets)
+        if context.exactly_once and not context.read_only:
+            remove_durably(self._path)
+        self.wrapped.init(context)
+        self._context = context
+
+    def commit(self, offsets: Offsets, position: Offsets | None = None) -> None:
+        """Commit the store, and remember the offsets."""
+        self.wrapped.commit(offsets, position)
+        self._offsets.update(offsets)
+        assert self._context is not None, "the wrapped store refuses a commit before init"
+        if not self._context.exactly_once and self._records_since_written() >= _CHECKPOINT_RECORDS:
+            self._write()
+
+    def committed_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Offset remembered for a changelog partition."""
+        return self._offsets.get(topic_partition)
+
+    def clear_offsets(self) -> None:
+        """Forget the offsets, durably: the file would bring them back."""
+        self._offsets, self._written = {}, {}
+        remove_durably(self._path)
+
+    def close(self, *, clean: bool = True) -> None:
+        """Close the store, then write the file; after a failure no offset is vouched for."""
+        context, self._context = self._context, None
+        self.wrapped.close(clean=clean)
+        if clean and context is not None and not context.read_only:
+            self._write()
+
+    def _records_since_written(self) -> int:
+        return sum(offset - self._written.get(partition, -1) for partition, offset in self._offsets.items())
+
+    def _write(self) -> None:
+        try:
+            if self._offsets:
+                write_durably(self._path, checkpoint_file.write(self._offsets))
+            else:
+                remove_durably(self._path)
+        except OSError as error:  # conformance L4: the store is whole; without the file it is only replayed from before
+            _log.warning("checkpoint file %s was not written: %s", self._path, error)
+            return
+        self._written = dict(self._offsets)

@@ -1,0 +1,268 @@
+"""What a state store is: the interface of KIP-844, KIP-1035 and KIP-258, for our stores and for those of users.
+
+Stores below this interface hold bytes; types and change logging are put around them (`typed.py`). A user's own store
+derives from one of the protocols here and is handed over by a supplier (`suppliers.py`); the methods that the KIPs
+define with a default have it here.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+from statestore.formats import session_key, window_key
+from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP, encode
+from statestore.model import StorePartition, TaskId, TopicPartition, check_name
+from statestore.stores.rocksdb_options import ConfigSetter
+from statestore.stores.table import Row
+
+K = TypeVar("K")
+UNCOMMITTED_MAX_BYTES = 64 * 1024 * 1024
+Offsets = Mapping[TopicPartition, int]
+
+
+class Windowed(NamedTuple, Generic[K]):
+    """A key with a window (`end` exclusive) or a session (`end` inclusive); times in ms."""
+
+    key: K
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class StoreContext:
+    """Where a store lives and under which guarantees.
+
+    Attributes
+    ----------
+    application, task
+        Whose store it is.
+    task_directory
+        Kafka Streams' directory of the task; only store files go there.
+    own_directory
+        Ours for the task, on the same file system.
+    changelogs
+        Changelog partitions of stores that do not have the default one; an empty tuple: the store is not logged. None:
+        unknown, so that a store may hold offsets of any.
+    exactly_once
+        `processing.guarantee`; False is at least once.
+    last_transactional
+        By store: whether its last use was transactional, if that is known (conformance K17).
+    directories
+        Directories of stores that are not in the task's directory, such as one that is being restored.
+    opening
+        Called with a store's name once it is known that the store may be opened, before anything of it is changed.
+    read_only
+        Open stores for reading, without a trace.
+    recording_level
+        `metrics.recording.level`: store metrics are recorded from DEBUG on.
+    """
+
+    application: str
+    task: TaskId
+    task_directory: Path
+    own_directory: Path
+    changelogs: Mapping[str, tuple[TopicPartition, ...]] | None = field(default_factory=dict)
+    exactly_once: bool = True
+    last_transactional: Mapping[str, bool] = field(default_factory=dict)
+    directories: Mapping[str, Path] = field(default_factory=dict)
+    uncommitted_max_bytes: int = UNCOMMITTED_MAX_BYTES
+    config_setter: ConfigSetter | None = None
+    opening: Callable[[str], None] | None = None
+    read_only: bool = False
+    recording_level: str = "INFO"
+
+    def about_to_open(self, store: str) -> None:
+        """Tell whoever wants to know that a store is opened for writing."""
+        if self.opening is not None and not self.read_only:
+            self.opening(store)
+
+    def changelog_of(self, store: str) -> tuple[TopicPartition, ...] | None:
+        """Changelog partitions of a store; None if they are not known."""
+        if self.changelogs is None:
+            return None
+        default = (StorePartition(self.application, store, self.task).changelog,)
+        return self.changelogs.get(store, default)
+
+    def directory_of(self, store: str, *, segmented: bool) -> Path:
+        """Directory of a store's database, or of its segments."""
+        if store in self.directories:
+            return self.directories[store]
+        return self.task_directory / check_name(store) if segmented else self.task_directory / "rocksdb" / store
+
+
+class StateStore(Protocol):
+    """A state store as its task sees it."""
+
+    name: str
+    #: Whether writes become part of the store only by `commit` (KIP-844).
+    transactional: bool = False
+    #: Whether contents survive the process.
+    persistent: bool = False
+    #: Whether the store keeps the offsets given to `commit` (KIP-1035).
+    manages_offsets: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """True between `init` and `close`."""
+
+    def init(self, context: StoreContext) -> None:
+        """Open the store."""
+
+    def close(self, *, clean: bool = True) -> None:
+        """Close the store, discarding what was not committed; not clean after a failure."""
+
+    def commit(self, offsets: Offsets, position: Offsets | None = None) -> None:
+        """Commit everything written, with the changelog offsets of the last records written (KIP-1035).
+
+        A persistent store that does not manage offsets must have its rows on disk when this returns, and when `close`
+        does: its checkpoint file vouches for them.
+
+        Parameters
+        ----------
+        offsets
+            Changelog partition -> offset of the last record applied. Partitions not named keep theirs, so an empty
+            commit changes no offset.
+        position
+            Input partition -> offset of the last record processed; merged into the store's position.
+        """
+        if self.transactional:
+            raise NotImplementedError(f"transactional store {self.name} must implement commit")
+        self.flush()
+
+    def recover(self, changelog_offset: int | None) -> bool:
+        """Bring the store to a committed state after a crash; return whether it is usable (KIP-844)."""
+        if self.transactional:
+            raise NotImplementedError(f"transactional store {self.name} must implement recover")
+        return False
+
+    def restore(self, rows: Iterable[tuple[bytes, bytes | None]]) -> int:
+        """Apply changelog rows (store keys, values in the store's layout); return how many had expired."""
+        raise NotImplementedError(f"store {self.name} must implement restore")
+
+    def rollback(self) -> None:
+        """Discard what was written since the last commit, if the store is transactional."""
+
+    def committed_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Offset last committed for a changelog partition; None if none was, or if offsets are not managed."""
+        return None
+
+    def clear_offsets(self) -> None:
+        """Forget committed offsets and position."""
+
+    def flush(self) -> None:
+        """Deprecated by KIP-1035: does nothing. A commit is what makes writes durable, in RocksDB's time."""
+
+    def position(self) -> dict[TopicPartition, int]:
+        """Input offsets up to which the store was written and committed; empty if unknown."""
+        return {}
+
+
+def flush_is_deprecated(store: str) -> None:
+    """Warn a caller of `flush`."""
+    warnings.warn(
+        f"store {store}: flush does nothing and is deprecated (KIP-1035); a commit of the task is what you want",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+
+
+class KeyValueBytesStore(StateStore, Protocol):
+    """A key-value store of bytes. Values of a timestamped store are in the timestamped layout."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Read a value."""
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Write a value; None deletes."""
+
+    def delete(self, key: bytes) -> bytes | None:
+        """Delete a key; return its value before."""
+        found = self.get(key)
+        self.put(key, None)
+        return found
+
+    def scan(self, start: bytes | None, stop: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
+        """Rows with `start <= key < stop` in key order, or in reverse."""
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Read many values, in the order of their keys."""
+        return [self.get(key) for key in keys]
+
+    def restore(self, rows: Iterable[tuple[bytes, bytes | None]]) -> int:
+        """Apply changelog rows (values in the store's layout); return how many had expired."""
+        for key, value in rows:
+            self.put(key, value)
+        return 0
+
+
+class WindowBytesStore(StateStore, Protocol):
+    """A window store of bytes: rows by key and window start (ms)."""
+
+    window_size_ms: int
+    retention_ms: int
+    retain_duplicates: bool
+    #: Number of the duplicate put last, in a store that retains duplicates.
+    sequence: int = 0
+
+    def put(self, key: bytes, value: bytes | None, window_start: int) -> bool:
+        """Write a window's value, None deletes; return False if it was dropped because it had expired."""
+
+    def fetch(self, key: bytes, window_start: int) -> bytes | None:
+        """Read one window's value."""
+
+    def fetch_range(
+        self, key_from: bytes | None, key_to: bytes | None, time_from: int, time_to: int, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, int, bytes]]:
+        """(key, window start, value) for keys and window starts in the ranges, both ends inclusive; None is open."""
+
+    def restore(self, rows: Iterable[tuple[bytes, bytes | None]]) -> int:
+        """Apply changelog rows, keyed as in formats/window_key.py; return how many had expired."""
+        expired = 0
+        for row_key, value in rows:
+            key, start, _ = window_key.decode(row_key)
+            expired += not self.put(key, value, start)
+        return expired
+
+
+class SessionBytesStore(StateStore, Protocol):
+    """A session store of bytes: rows by key, session start and session end (ms)."""
+
+    retention_ms: int
+
+    def put(self, key: bytes, start: int, end: int, value: bytes | None) -> bool:
+        """Write a session's value, None deletes; return False if it was dropped because it had expired."""
+
+    def fetch_session(self, key: bytes, start: int, end: int) -> bytes | None:
+        """Read one session's value."""
+
+    def find_sessions(
+        self,
+        key_from: bytes | None,
+        key_to: bytes | None,
+        earliest_end: int,
+        latest_start: int,
+        *,
+        reverse: bool = False,
+    ) -> Iterator[tuple[Windowed[bytes], bytes]]:
+        """Sessions of a range of keys that end at `earliest_end` or later and start at `latest_start` or earlier."""
+
+    def restore(self, rows: Iterable[tuple[bytes, bytes | None]]) -> int:
+        """Apply changelog rows, keyed as in formats/session_key.py; return how many had expired."""
+        expired = 0
+        for row_key, value in rows:
+            key, start, end = session_key.decode(row_key)
+            expired += not self.put(key, start, end, value)
+        return expired
+
+
+@runtime_checkable
+class TimestampedBytesStore(Protocol):
+    """Mark of a user's store that keeps values in the timestamped layout, so that it needs no proxy (KIP-258)."""
+
+    def convert_to_timestamped_format(self, plain: bytes) -> bytes:
+        """Turn a plain value into one with an unknown timestamp."""
+        return encode(plain, UNKNOWN_TIMESTAMP)

@@ -1,0 +1,220 @@
+"""One table in one format, with or without a transaction: a key-value store, or one segment of a windowed store.
+
+    Database -> accessor (format) -> Transaction | Direct -> RocksDB | MemoryTable
+
+Opening decides whether the directory may be used at all, and does so before anything in it is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from statestore.errors import InvalidStateError, StoreUncleanError, WrongStoreError
+from statestore.formats import offsets as offsets_format
+from statestore.model import StoreFormat, TopicPartition
+from statestore.stores.accessor import DATA_COLUMN_FAMILIES, Direct, Rows, accessor
+from statestore.stores.memory import MemoryTable
+from statestore.stores.rocksdb import RocksDB, exists
+from statestore.stores.rocksdb_options import ConfigSetter
+from statestore.stores.table import Table
+from statestore.stores.transaction import Transaction
+
+
+@dataclass(frozen=True)
+class DatabaseSpec:
+    """How the databases of one store are opened.
+
+    Attributes
+    ----------
+    store
+        Name of the store, for errors.
+    transactional
+        Whether writes are staged until they are committed.
+    trusted_open
+        Whether a database that was left open may be used as it is: under at-least-once, or if its last use was
+        transactional.
+    changelogs
+        Changelog partitions whose offsets may be found in it; None: not checked.
+    uncommitted_max_bytes
+        Memory for what is staged, before it spills to disk.
+    """
+
+    store: str
+    format: StoreFormat
+    transactional: bool
+    trusted_open: bool
+    changelogs: frozenset[TopicPartition] | None
+    uncommitted_max_bytes: int
+    config_setter: ConfigSetter | None
+
+
+class Database:
+    """Rows in one format, and what was committed with them.
+
+    Reads and writes are the accessor's: `get`, `get_only`, `get_many`, `put`, `delete_range` and `scan`.
+    """
+
+    def __init__(self, spec: DatabaseSpec, table: Table, rows: Rows, *, read_only: bool = False) -> None:
+        self._store = spec.store
+        self._read_only = read_only
+        self._changelogs = spec.changelogs or ()
+        self._table = table
+        self._rows = rows
+        self.committed = accessor(spec.format, Direct(table), migrate=False)
+        found = accessor(spec.format, rows, migrate=not read_only)
+        self.upgrade_pending = found.upgrade_pending
+        self.get = found.get
+        self.get_only = found.get_only
+        self.get_many = found.get_many
+        self.put = found.put
+        self.delete_range = found.delete_range
+        self.scan = found.scan
+
+    @property
+    def staged_bytes(self) -> int:
+        """Memory held by uncommitted rows."""
+        return self._rows.staged_bytes
+
+    def commit(self, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int]) -> None:
+        """Make what was written part of the table, with its offsets, in one atomic write (KIP-1035)."""
+        self.require_open()
+        self._rows.commit(offsets, merged(self._table.position(), position) if position else {})
+
+    def rollback(self) -> None:
+        """Forget what was not committed."""
+        self._rows.rollback()
+
+    def committed_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Offset of the last changelog record in the table; None if none was ever committed."""
+        return self._table.committed_offset(topic_partition)
+
+    def offset_partitions(self) -> list[TopicPartition]:
+        """Changelog partitions that offsets were committed for."""
+        return self._table.offset_partitions()
+
+    def position(self) -> dict[TopicPartition, int]:
+        """Input offsets committed."""
+        return self._table.position()
+
+    def clear_offsets(self) -> None:
+        """Forget offsets and position; the status stays."""
+        self.require_open()
+        self._table.clear_offsets()
+
+    def sync(self) -> None:
+        """Wait until all that was committed is on disk."""
+        self._table.sync()
+
+    def require_open(self) -> None:
+        """Raise InvalidStateError, naming the store, if it is closed."""
+        if self._table.closed:
+            raise InvalidStateError(f"store {self._store} is closed; open it again")
+
+    @property
+    def being_read(self) -> bool:
+        """True while an iterator is open."""
+        return self._rows.being_read
+
+    @property
+    def closed(self) -> bool:
+        """True after close."""
+        return self._table.closed
+
+    def close(self, *, clean: bool) -> None:
+        """Close it. A clean close after writing marks it so and waits until all that was committed is on disk."""
+        try:
+            self._rows.close()
+            if clean and not self._read_only and not self._table.closed:
+                # Kafka Streams takes a store of its task without any offset for a corrupted task.
+                unknown = [partition for partition in self._changelogs if self.committed_offset(partition) is None]
+                offsets = dict.fromkeys(unknown, offsets_format.UNKNOWN_OFFSET)
+                self._table.write({}, offsets, status=offsets_format.STATUS_CLOSED)
+                self._table.sync()
+        finally:
+            self._table.close()
+
+
+def open_in_memory(spec: DatabaseSpec) -> Database:
+    """Open an empty table in memory. One family is enough: nothing old can be in it."""
+    families = DATA_COLUMN_FAMILIES[spec.format][:1]
+    table = MemoryTable(f"store {spec.store}", families)
+    return Database(spec, table, Transaction(table, families, None, 0) if spec.transactional else Direct(table))
+
+
+def open_on_disk(
+    spec: DatabaseSpec, directory: Path, spill_directory: Path | None, *, read_only: bool = False
+) -> Database:
+    """Open a database of RocksDB, or make one. `check_on_disk` says first whether it may be opened.
+
+    Parameters
+    ----------
+    spill_directory
+        Where a transaction that outgrows its memory goes on; None: it stays in memory.
+
+    Raises
+    ------
+    UnknownFormatError
+        If it has column families that the format does not.
+    StoreCorruptedError
+        If RocksDB cannot open it.
+    """
+    families = DATA_COLUMN_FAMILIES[spec.format]
+    table = RocksDB(directory, families, read_only=read_only, store=spec.store, config_setter=spec.config_setter)
+    try:
+        if read_only:
+            return Database(spec, table, Direct(table), read_only=True)
+        table.write({}, status=offsets_format.STATUS_OPEN)
+        table.sync()  # the mark is for the next opening, after a crash of this one
+        rows: Rows = Direct(table)
+        if spec.transactional:
+            rows = Transaction(table, families, spill_directory, spec.uncommitted_max_bytes)
+        return Database(spec, table, rows)
+    except BaseException:
+        table.close()
+        raise
+
+
+def check_on_disk(spec: DatabaseSpec, directory: Path) -> None:
+    """Refuse what must not be opened; opening for writing would already change it.
+
+    Raises
+    ------
+    UnknownFormatError
+        If it has column families that the format does not.
+    WrongStoreError
+        If it holds offsets of another store or partition.
+    StoreUncleanError
+        If it was left open and may hold uncommitted rows.
+    StoreCorruptedError
+        If RocksDB cannot open it.
+    """
+    if not exists(directory):
+        return
+    table = RocksDB(directory, DATA_COLUMN_FAMILIES[spec.format], read_only=True, store=spec.store)
+    try:
+        if spec.changelogs is not None:
+            expected = {str(partition) for partition in spec.changelogs}
+            foreign = [str(found) for found in table.offset_partitions() if str(found) not in expected]
+            if foreign:
+                raise WrongStoreError(
+                    f"{directory} holds offsets of {', '.join(sorted(foreign)[:3])}, expected "
+                    f"{', '.join(sorted(expected)) or 'none'} for store {spec.store}: it is another store's or "
+                    "partition's directory, and was left alone; restore the store from its changelog"
+                )
+        if not spec.trusted_open and table.status() == offsets_format.STATUS_OPEN:
+            raise StoreUncleanError(
+                f"store {spec.store} in {directory} was left open by use without transactions, so under exactly once "
+                "it may hold rows that were never committed; restore it from its changelog"
+            )
+    finally:
+        table.close()
+
+
+def merged(position: Mapping[TopicPartition, int], other: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Merge two positions: the larger offset of each input partition."""
+    result = dict(position)
+    for partition, offset in other.items():
+        result[partition] = max(offset, result.get(partition, offset))
+    return result

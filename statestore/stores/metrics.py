@@ -1,0 +1,114 @@
+"""Metrics of one store: KIP-1035's commit metrics and Kafka Streams' restore metrics.
+
+They are counted here for the job's report, and from recording level DEBUG on offered to OpenTelemetry as observable
+gauges with Kafka Streams' names and tags. Without an exporter nobody observes them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from weakref import WeakSet
+
+from opentelemetry import metrics
+from opentelemetry.metrics import CallbackOptions, Observation
+
+GROUP = "stream-state-metrics"
+_OPERATIONS = ("commit", "flush", "restore")
+#: Kafka's name of each figure, its unit and what it says.
+_FIGURES = (
+    ("rate", "1/s", "The average number of calls to {} per second"),
+    ("latency-avg", "ns", "The average latency of calls to {}"),
+    ("latency-max", "ns", "The maximum latency of calls to {}"),
+)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was measured of one operation: calls, calls per second since the store was opened, latencies in ns."""
+
+    count: int
+    rate: float
+    latency_avg: float
+    latency_max: int
+
+
+class StoreMetrics:
+    """Counts and times the operations of one store.
+
+    Parameters
+    ----------
+    scope
+        Kafka Streams' scope of the store's kind and engine, such as `rocksdb-window`.
+    """
+
+    def __init__(self, store: str, scope: str) -> None:
+        self._store = store
+        self._scope = scope
+        self.tags: dict[str, str] = {}
+        self._opened = time.monotonic()
+        self._counts = dict.fromkeys(_OPERATIONS, 0)
+        self._totals = dict.fromkeys(_OPERATIONS, 0)
+        self._maxima = dict.fromkeys(_OPERATIONS, 0)
+
+    def open(self, task: str, *, published: bool) -> None:
+        """Begin with an open store; `published` offers its figures to OpenTelemetry."""
+        self._opened = time.monotonic()
+        for figures in (self._counts, self._totals, self._maxima):
+            figures.update(dict.fromkeys(_OPERATIONS, 0))
+        self.tags = {
+            "type": GROUP,
+            "thread-id": f"{os.getpid()}-{threading.current_thread().name}",
+            "task-id": task,
+            f"{self._scope}-state-id": self._store,
+        }
+        if published:
+            _register(self)
+
+    def record(self, operation: str, latency_ns: int) -> None:
+        """Count one call."""
+        self._counts[operation] += 1
+        self._totals[operation] += latency_ns
+        self._maxima[operation] = max(self._maxima[operation], latency_ns)
+
+    def figures(self, operation: str) -> Figures:
+        """What was measured so far."""
+        count = self._counts[operation]
+        seconds = max(time.monotonic() - self._opened, 1e-9)
+        return Figures(
+            count, count / seconds, self._totals[operation] / count if count else 0.0, self._maxima[operation]
+        )
+
+    def close(self) -> None:
+        """Take the store's metrics away."""
+        _live.discard(self)
+
+
+_live: WeakSet[StoreMetrics] = WeakSet()
+_registered = threading.Event()
+
+
+def _register(store: StoreMetrics) -> None:
+    _live.add(store)
+    if _registered.is_set():
+        return
+    _registered.set()
+    meter = metrics.get_meter("statestore")
+    for operation in _OPERATIONS:
+        for figure, unit, description in _FIGURES:
+
+            def observe(
+                _: CallbackOptions, operation: str = operation, name: str = figure.replace("-", "_")
+            ) -> Iterable[Observation]:
+                return [
+                    Observation(getattr(store.figures(operation), name), store.tags)
+                    for store in list(_live)
+                    if store.figures(operation).count
+                ]
+
+            meter.create_observable_gauge(
+                f"{operation}-{figure}", callbacks=[observe], unit=unit, description=description.format(operation)
+            )

@@ -1,0 +1,227 @@
+"""Reading stores with types: what a store's owner uses, and what others get to see.
+
+A read-only store shows everything its owner wrote (read uncommitted, KIP-844's default) or only what was committed. One
+of a timestamped store can show plain values (KIP-258).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from typing import Any, Generic, Protocol, TypeVar
+
+from statestore.formats.key_bounds import after_prefix
+from statestore.formats.window_key import MAX_TIME
+from statestore.stores.api import Windowed
+from statestore.stores.table import Row
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class IsolationLevel(StrEnum):
+    """What a read-only store shows."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+class KeyValueReader(Protocol):
+    """Where a read-only key-value store reads."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Read a value."""
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Read many values."""
+
+    def scan(self, start: bytes | None, stop: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
+        """Rows with `start <= key < stop`."""
+
+
+class WindowReader(Protocol):
+    """Where a read-only window store reads."""
+
+    window_size_ms: int
+
+    def fetch(self, key: bytes, window_start: int) -> bytes | None:
+        """Read one window's value."""
+
+    def fetch_range(
+        self, key_from: bytes | None, key_to: bytes | None, time_from: int, time_to: int, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, int, bytes]]:
+        """Windows of a range of keys and times."""
+
+
+class SessionReader(Protocol):
+    """Where a read-only session store reads."""
+
+    def fetch_session(self, key: bytes, start: int, end: int) -> bytes | None:
+        """Read one session's value."""
+
+    def find_sessions(
+        self,
+        key_from: bytes | None,
+        key_to: bytes | None,
+        earliest_end: int,
+        latest_start: int,
+        *,
+        reverse: bool = False,
+    ) -> Iterator[tuple[Windowed[bytes], bytes]]:
+        """Sessions of a range of keys with `end >= earliest_end` and `start <= latest_start`."""
+
+
+class _ReadOnly(Generic[K, V]):
+    """Where a store reads, and how it turns bytes into types."""
+
+    def __init__(
+        self, reader: Any, key: Callable[[K], bytes], key_of: Callable[[bytes], K], decode: Callable[[bytes], V]
+    ) -> None:
+        self._reader = reader
+        self.key_bytes = key
+        self.key_of = key_of
+        self.decode = decode
+
+
+class ReadOnlyKeyValueStore(_ReadOnly[K, V]):
+    """A key-value store that can only be read."""
+
+    _reader: KeyValueReader
+
+    def get(self, key: K) -> V | None:
+        """Read the value of a key; its owner sees his uncommitted changes, too."""
+        stored = self._reader.get(self.key_bytes(key))
+        return None if stored is None else self.decode(stored)
+
+    def get_many(self, keys: Sequence[K]) -> list[V | None]:
+        """Read the values of many keys, in their order: faster than one by one."""
+        decode = self.decode
+        found = self._reader.get_many([self.key_bytes(key) for key in keys])
+        return [None if stored is None else decode(stored) for stored in found]
+
+    def range(self, start: K | None = None, stop: K | None = None) -> Iterator[tuple[K, V]]:
+        """Rows with `start <= key <= stop` in the order of the keys' bytes, both ends inclusive; None is an open end.
+
+        The rows are those at the call; later writes do not show.
+        """
+        return self._typed(self._reader.scan(*self._bounds(start, stop)))
+
+    def reverse_range(self, start: K | None = None, stop: K | None = None) -> Iterator[tuple[K, V]]:
+        """Like `range`, from the largest key to the smallest."""
+        return self._typed(self._reader.scan(*self._bounds(start, stop), reverse=True))
+
+    def all(self) -> Iterator[tuple[K, V]]:
+        """All rows in key order."""
+        return self.range()
+
+    def reverse_all(self) -> Iterator[tuple[K, V]]:
+        """All rows in reverse key order."""
+        return self.reverse_range()
+
+    def prefix_scan(self, prefix: bytes) -> Iterator[tuple[K, V]]:
+        """Rows whose key's bytes start with the prefix, in key order."""
+        if not isinstance(prefix, bytes):
+            raise TypeError(f"a prefix is bytes, found {type(prefix).__name__}: encode it first")
+        return self._typed(self._reader.scan(prefix, after_prefix(prefix)))
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there are no rows."""
+        return next(self._reader.scan(None, None), None) is None
+
+    def _bounds(self, start: K | None, stop: K | None) -> tuple[bytes | None, bytes | None]:
+        return None if start is None else self.key_bytes(start), None if stop is None else self.key_bytes(stop) + b"\0"
+
+    def _typed(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[K, V]]:
+        key_of, decode = self.key_of, self.decode
+        return ((key_of(key), decode(stored)) for key, stored in rows)
+
+
+class ReadOnlyWindowStore(_ReadOnly[K, V]):
+    """A window store that can only be read. Ranges come segment by segment, in each by key bytes, then time."""
+
+    _reader: WindowReader
+
+    def fetch(self, key: K, window_start: int) -> V | None:
+        """Read the value of one window."""
+        stored = self._reader.fetch(self.key_bytes(key), window_start)
+        return None if stored is None else self.decode(stored)
+
+    def fetch_between(self, key: K, time_from: int, time_to: int, *, backward: bool = False) -> Iterator[tuple[int, V]]:
+        """(window start, value) of a key's windows with `time_from <= window start <= time_to`, in order of time."""
+        raw = self.key_bytes(key)
+        rows = self._reader.fetch_range(raw, raw, time_from, time_to, reverse=backward)
+        decode = self.decode
+        return ((start, decode(stored)) for _, start, stored in rows)
+
+    def fetch_range(
+        self, key_from: K | None, key_to: K | None, time_from: int, time_to: int, *, backward: bool = False
+    ) -> Iterator[tuple[Windowed[K], V]]:
+        """Windows with `key_from <= key <= key_to` and `time_from <= window start <= time_to`; None is an open end."""
+        first, last = (None if key is None else self.key_bytes(key) for key in (key_from, key_to))
+        rows = self._reader.fetch_range(first, last, time_from, time_to, reverse=backward)
+        key_of, decode, size = self.key_of, self.decode, self._reader.window_size_ms
+        return (
+            (Windowed(key_of(key), start, min(start + size, MAX_TIME)), decode(stored)) for key, start, stored in rows
+        )
+
+    def fetch_all(self, time_from: int, time_to: int, *, backward: bool = False) -> Iterator[tuple[Windowed[K], V]]:
+        """Windows of all keys with `time_from <= window start <= time_to`."""
+        return self.fetch_range(None, None, time_from, time_to, backward=backward)
+
+    def all(self, *, backward: bool = False) -> Iterator[tuple[Windowed[K], V]]:
+        """All windows."""
+        return self.fetch_range(None, None, 0, MAX_TIME, backward=backward)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there are no rows that retention still shows."""
+        return next(self._reader.fetch_range(None, None, 0, MAX_TIME), None) is None
+
+
+class ReadOnlySessionStore(_ReadOnly[K, V]):
+    """A session store that can only be read. Ranges come segment by segment, in each by key bytes, end, start."""
+
+    _reader: SessionReader
+
+    def fetch_session(self, key: K, start: int, end: int) -> V | None:
+        """Read the value of one session."""
+        stored = self._reader.fetch_session(self.key_bytes(key), start, end)
+        return None if stored is None else self.decode(stored)
+
+    def find_sessions(
+        self, key: K, earliest_end: int, latest_start: int, *, backward: bool = False
+    ) -> Iterator[tuple[Windowed[K], V]]:
+        """Sessions of a key with `end >= earliest_end` and `start <= latest_start`: those that overlap the time."""
+        raw = self.key_bytes(key)  # where None is an error, and no open end
+        return self._typed(self._reader.find_sessions(raw, raw, earliest_end, latest_start, reverse=backward))
+
+    def find_sessions_range(
+        self, key_from: K | None, key_to: K | None, earliest_end: int, latest_start: int, *, backward: bool = False
+    ) -> Iterator[tuple[Windowed[K], V]]:
+        """Like `find_sessions`, for `key_from <= key <= key_to`; None is an open end."""
+        first, last = (None if key is None else self.key_bytes(key) for key in (key_from, key_to))
+        return self._typed(self._reader.find_sessions(first, last, earliest_end, latest_start, reverse=backward))
+
+    def _typed(self, rows: Iterator[tuple[Windowed[bytes], bytes]]) -> Iterator[tuple[Windowed[K], V]]:
+        key_of, decode = self.key_of, self.decode
+        return ((Windowed(key_of(found.key), found.start, found.end), decode(stored)) for found, stored in rows)
+
+    def fetch(self, key: K, *, backward: bool = False) -> Iterator[tuple[Windowed[K], V]]:
+        """All sessions of a key."""
+        return self.find_sessions(key, 0, MAX_TIME, backward=backward)
+
+    def fetch_range(
+        self, key_from: K | None, key_to: K | None, *, backward: bool = False
+    ) -> Iterator[tuple[Windowed[K], V]]:
+        """All sessions of a range of keys; None is an open end."""
+        return self.find_sessions_range(key_from, key_to, 0, MAX_TIME, backward=backward)
+
+    def all(self, *, backward: bool = False) -> Iterator[tuple[Windowed[K], V]]:
+        """All sessions."""
+        return self.fetch_range(None, None, backward=backward)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there are no rows that retention still shows."""
+        return next(self._reader.find_sessions(None, None, 0, MAX_TIME), None) is None

@@ -1,0 +1,82 @@
+"""How RocksDB is set up: Kafka Streams' own defaults, with what correctness needs on top.
+
+A user may change the options of a store (Kafka Streams: `RocksDBConfigSetter`), but not those that the offsets in the
+store rely on: the column families are flushed together, and stored bytes are never unpickled.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from rocksdict import BlockBasedOptions, Cache, DBCompactionStyle, DBCompressionType, Options
+
+_MIB = 1 << 20
+_LOG_FILE_BYTES = _MIB
+_BLOCK_BYTES = 4096
+_BLOOM_BITS_PER_KEY = 10
+
+
+class Memory(NamedTuple):
+    """Memory of one database: each of its memtables, how many there may be, and its block cache (bytes)."""
+
+    write_buffer_bytes: int = 16 * _MIB
+    write_buffers: int = 3
+    cache_bytes: int = 50 * _MIB
+
+
+#: Called with a store's name and its options before it is opened; the options are rocksdict's.
+ConfigSetter = Callable[[str, Any], None]
+
+
+def options(store: str = "", config_setter: ConfigSetter | None = None, memory: Memory | None = None) -> Options:
+    """Options of a database and of each of its column families; made anew for each opening.
+
+    Shared options would share the block cache, and a cached block hides damage on disk.
+    """
+    memory = memory or Memory()
+    result = Options(raw_mode=True)
+    result.set_write_buffer_size(memory.write_buffer_bytes)
+    result.set_max_write_buffer_number(memory.write_buffers)
+    result.set_compression_type(DBCompressionType.none())
+    result.set_compaction_style(DBCompactionStyle.universal())
+    result.set_optimize_filters_for_hits(True)
+    result.set_max_log_file_size(_LOG_FILE_BYTES)
+    result.set_keep_log_file_num(2)
+    table = BlockBasedOptions()
+    table.set_block_cache(Cache(memory.cache_bytes))
+    table.set_block_size(_BLOCK_BYTES)
+    table.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
+    result.set_block_based_table_factory(table)
+    if config_setter is not None:
+        config_setter(store, _Guarded(store, result))
+    result.create_if_missing(True)
+    result.create_missing_column_families(True)
+    result.set_atomic_flush(True)
+    result.set_paranoid_checks(True)
+    return result
+
+
+class _Guarded:
+    """Options as a user may set them: a setting that would break the store is overruled with a warning."""
+
+    _OVERRULED = ("set_atomic_flush", "set_paranoid_checks", "create_if_missing", "create_missing_column_families")
+
+    def __init__(self, store: str, wrapped: Options) -> None:
+        self._store = store
+        self._wrapped = wrapped
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._OVERRULED:
+            return getattr(self._wrapped, name)
+
+        def overrule(enabled: bool) -> None:
+            if not enabled:
+                warnings.warn(
+                    f"store {self._store}: {name}(False) is overruled; offsets and rows must reach the disk together "
+                    "and be checked when they are read",
+                    stacklevel=2,
+                )
+
+        return overrule

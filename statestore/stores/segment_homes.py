@@ -1,0 +1,186 @@
+"""Where the segments of a windowed store are kept: as directories of RocksDB, or in memory."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from statestore.durable import remove_durably, rename_durably, write_durably
+from statestore.errors import StoreCorruptedError, UnknownFormatError, WrongStoreError
+from statestore.formats import checkpoint_file
+from statestore.model import TopicPartition
+from statestore.stores.database import Database, DatabaseSpec, check_on_disk, open_in_memory, open_on_disk
+
+
+class Kept(NamedTuple):
+    """Offsets and position, which without any segment have no other place."""
+
+    offsets: Mapping[TopicPartition, int] = {}
+    position: Mapping[TopicPartition, int] = {}
+
+
+class SegmentHome(Protocol):
+    """Where segments are kept."""
+
+    def existing(self) -> list[int]:
+        """Starts (ms) of the segments that are there."""
+
+    def open(self, start: int) -> Database:
+        """Open a segment, or make it."""
+
+    def drop(self, start: int) -> None:
+        """Remove a closed segment."""
+
+    def load(self) -> Kept:
+        """What was kept for the time when there is no segment."""
+
+    def save(self, kept: Kept) -> None:
+        """Keep offsets and position while there is no segment."""
+
+    def leave_empty(self, kept: Kept) -> None:
+        """Leave a store without segments so that it can be told from a lost one."""
+
+
+class DiskHome:
+    """Segments as directories of RocksDB.
+
+    Parameters
+    ----------
+    own_directory
+        Ours for the store, on the same file system: for segments on their way out, for the secondary databases of large
+        transactions, and for offsets while there is no segment. Nothing but segments may lie beside segments.
+    interval_ms
+        Length of a segment; kept in our directory, since segments of another length would hide rows.
+    opening
+        Called when all segments are found fit to be opened, before the first is.
+    """
+
+    def __init__(
+        self,
+        spec: DatabaseSpec,
+        directory: Path,
+        own_directory: Path,
+        interval_ms: int,
+        *,
+        opening: Callable[[], None],
+        read_only: bool,
+    ) -> None:
+        self._spec = spec
+        self._directory = directory
+        self._own = own_directory
+        self._interval_ms = interval_ms
+        self._opening = opening
+        self._read_only = read_only
+        if not read_only:
+            for left in (self._expired(), *self._own.glob("spill-*")):  # by a crash
+                shutil.rmtree(left, ignore_errors=True)
+
+    def existing(self) -> list[int]:
+        """Starts (ms) of the segments that are there."""
+        prefix = f"{self._spec.store}."
+        starts = []
+        for path in self._directory.iterdir() if self._directory.exists() else ():
+            text = path.name.removeprefix(prefix)
+            if not path.name.startswith(prefix) or not text.isdigit():
+                raise UnknownFormatError(
+                    f"{path} is no segment of store {self._spec.store}, expected {prefix}<start in ms>: the directory "
+                    "is another store's, or older than Kafka Streams 2.3; it was left alone"
+                )
+            starts.append(int(text))
+        starts.sort()
+        for start in starts:  # all before the first is opened, which would already change it
+            check_on_disk(self._spec, self._directory / f"{prefix}{start}")
+        self._check_interval(starts)
+        if not self._read_only:
+            self._opening()
+            write_durably(self._own / "interval", str(self._interval_ms))
+        return starts
+
+    def _check_interval(self, starts: list[int]) -> None:
+        path = self._own / "interval"
+        known = path.read_text(encoding="utf-8") if path.exists() else None
+        odd = [start for start in starts if start % self._interval_ms]
+        if starts and (odd or known not in (None, str(self._interval_ms))):
+            raise WrongStoreError(
+                f"{self._directory} has segments of {known or 'another length'} ms, the retention of store "
+                f"{self._spec.store} makes it {self._interval_ms}: the retention was changed; give it the old one, or "
+                "restore the store from its changelog"
+            )
+
+    def open(self, start: int) -> Database:
+        """Open a segment, or make it."""
+        directory = self._directory / f"{self._spec.store}.{start}"
+        return open_on_disk(self._spec, directory, self._own / f"spill-{start}", read_only=self._read_only)
+
+    def drop(self, start: int) -> None:
+        """Remove a closed segment: first from its place, at once; a crash while its files go leaves no half of it."""
+        gone = self._expired() / str(start)
+        rename_durably(self._directory / f"{self._spec.store}.{start}", gone)
+        shutil.rmtree(gone)
+        shutil.rmtree(self._own / f"spill-{start}", ignore_errors=True)
+
+    def load(self) -> Kept:
+        """What was kept for the time when there is no segment; nothing, if somebody has removed the store."""
+        if not self._directory.exists():
+            return Kept()
+        try:
+            return Kept(self._read("offsets"), self._read("position"))
+        except StoreCorruptedError:
+            return Kept()  # without offsets the store is rebuilt
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        path = self._own / name
+        found = checkpoint_file.read(path) if path.exists() else {}
+        return {partition: offset for partition, offset in found.items() if offset is not None}
+
+    def save(self, kept: Kept) -> None:
+        """Keep offsets and position while there is no segment; none: nothing is known."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        for name, entries in kept._asdict().items():
+            if entries:
+                write_durably(self._own / name, checkpoint_file.write(entries))
+            else:
+                remove_durably(self._own / name)
+
+    def leave_empty(self, kept: Kept) -> None:
+        """Leave an empty segment with the offsets.
+
+        Kafka Streams has no other place for them, and takes a store without any offset for a corrupted task.
+        """
+        if not self._read_only and self._spec.changelogs:
+            placeholder = self.open(0)
+            placeholder.commit(*kept)
+            placeholder.close(clean=True)
+
+    def _expired(self) -> Path:
+        return self._own / "expired"
+
+
+class MemoryHome:
+    """Segments in memory."""
+
+    def __init__(self, spec: DatabaseSpec) -> None:
+        self._spec = spec
+
+    def existing(self) -> list[int]:
+        """None: memory starts empty."""
+        return []
+
+    def open(self, start: int) -> Database:
+        """Make a segment."""
+        return open_in_memory(self._spec)
+
+    def drop(self, start: int) -> None:
+        """Nothing is left of a closed one."""
+
+    def load(self) -> Kept:
+        """Nothing: in-memory stores do not manage offsets."""
+        return Kept()
+
+    def save(self, kept: Kept) -> None:
+        """Nothing is kept."""
+
+    def leave_empty(self, kept: Kept) -> None:
+        """Nothing to leave."""

@@ -1,0 +1,173 @@
+"""What our window and session stores share: segments, and everything of a state store that only concerns them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from statestore.errors import InvalidStateError
+from statestore.model import StoreFormat, TopicPartition, check_name
+from statestore.stores.api import Offsets, StateStore, StoreContext, flush_is_deprecated
+from statestore.stores.key_value import database_spec
+from statestore.stores.legacy_position import migrate_position
+from statestore.stores.segment_homes import DiskHome, MemoryHome, SegmentHome
+from statestore.stores.segments import Segments, segment_interval_ms
+
+_LIVE_SEGMENTS = 4
+
+
+class SegmentedBytes(StateStore):
+    """A store whose rows lie in segments by time, on disk or in memory, transactional or not."""
+
+    def __init__(
+        self, name: str, store_format: StoreFormat, retention_ms: int, *, persistent: bool, transactional: bool
+    ) -> None:
+        self.name = check_name(name)
+        self.format = store_format
+        self.retention_ms = retention_ms
+        self.persistent = self.manages_offsets = persistent
+        self.transactional = transactional
+        self._segments: Segments | None = None
+
+    @staticmethod
+    def row_timestamp(row_key: bytes) -> int:
+        """Timestamp (ms) that decides on the segment of a row."""
+        raise NotImplementedError
+
+    @property
+    def is_open(self) -> bool:
+        """True between `init` and `close`."""
+        return self._segments is not None and not self._segments.closed
+
+    def init(self, context: StoreContext) -> None:
+        """Open every segment.
+
+        Raises
+        ------
+        RebuildError
+            If a segment cannot be used as it is; one unclean segment makes the store unclean.
+        UnknownFormatError
+            If something lies there that is no segment of this store; it is left alone.
+        """
+        spec = database_spec(context, self.name, self.format, self.transactional)
+        # Retention spans three segments, and a new one may come before the oldest goes: each has its part of the bound.
+        spec = replace(spec, uncommitted_max_bytes=spec.uncommitted_max_bytes // _LIVE_SEGMENTS)
+        home: SegmentHome = MemoryHome(spec)
+        if self.persistent:
+            directory = context.directory_of(self.name, segmented=True)
+            own = context.own_directory / "segments" / self.name
+            home = DiskHome(
+                spec,
+                directory,
+                own,
+                segment_interval_ms(self.retention_ms),
+                opening=lambda: context.about_to_open(self.name),
+                read_only=context.read_only,
+            )
+        self._segments = Segments(home, self.retention_ms)
+        if self.persistent and not context.read_only:
+            try:
+                migrate_position(context.task_directory, self.name, self._segments.databases)
+            except BaseException:
+                self._segments.close(clean=False)
+                raise
+
+    def put_row(self, row_key: bytes, timestamp: int, value: bytes | None) -> bool:
+        """Write a row into the segment of its timestamp; return False if that has expired."""
+        size = len(row_key) + (0 if value is None else len(value))
+        segment = self.segments.for_write(timestamp, size)
+        if segment is None:
+            return False
+        segment.put(row_key, value)
+        return True
+
+    def get_row(self, row_key: bytes, timestamp: int, *, committed: bool) -> bytes | None:
+        """Read a row, or the committed one; one older than the retention is not shown."""
+        segments = self.segments
+        segment = segments.for_read(timestamp)
+        if segment is None or timestamp < segments.oldest_visible(committed=committed):
+            return None
+        return segment.committed.get(row_key) if committed else segment.get(row_key)
+
+    def restore(self, rows: Iterable[tuple[bytes, bytes | None]]) -> int:
+        """Apply changelog rows in the store's layout; return how many had expired.
+
+        Stream time first reaches the largest timestamp of them all, so that rows that the batch itself makes expire are
+        not written (conformance S3).
+        """
+        batch = [(row_key, self.row_timestamp(row_key), value) for row_key, value in rows]
+        if batch:
+            self.segments.advance(max(timestamp for _, timestamp, _ in batch))
+        return sum(not self.put_row(*row) for row in batch)
+
+    @property
+    def stream_time(self) -> int:
+        """Largest timestamp (ms) written since the store was opened; -1 before the first."""
+        return self.segments.stream_time
+
+    def advance_stream_time(self, timestamp: int) -> None:
+        """Let stream time reach a timestamp known from elsewhere, such as the application's; a rollback keeps it."""
+        self.segments.advance(timestamp, committed=True)
+
+    @property
+    def staged_bytes(self) -> int:
+        """Memory held by uncommitted rows."""
+        return self.segments.staged_bytes
+
+    @property
+    def upgrade_pending(self) -> bool:
+        """True if a segment had rows in an older format when it was opened."""
+        return any(segment.upgrade_pending for segment in self.segments.databases)
+
+    def commit(self, offsets: Offsets, position: Offsets | None = None) -> None:
+        """Commit every segment with the same offsets; expired segments go."""
+        self.segments.commit(offsets, position or {})
+
+    def recover(self, changelog_offset: int | None) -> bool:
+        """Discard what was not committed; the changelog's tail does the rest. Without transactions nothing can be."""
+        self.rollback()
+        return self.transactional
+
+    def rollback(self) -> None:
+        """Discard what was written since the last commit, and the stream time that it brought."""
+        segments = self.segments
+        if self.transactional:
+            segments.rollback()
+
+    def committed_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Smallest offset that every segment has."""
+        return self.segments.committed_offset(topic_partition)
+
+    def clear_offsets(self) -> None:
+        """Forget committed offsets and position; the status stays."""
+        self.segments.clear_offsets()
+
+    def flush(self) -> None:
+        """Deprecated: does nothing."""
+        flush_is_deprecated(self.name)
+
+    def sync(self) -> None:
+        """Wait until all that was committed is on disk."""
+        self.segments.sync()
+
+    def position(self) -> dict[TopicPartition, int]:
+        """Input offsets committed."""
+        return self.segments.position()
+
+    def close(self, *, clean: bool = True) -> None:
+        """Close every segment; iterators that are still open end with an error."""
+        if self._segments is not None and not self._segments.closed:
+            self._segments.close(clean=clean)
+
+    @property
+    def segments(self) -> Segments:
+        """The open segments.
+
+        Raises
+        ------
+        InvalidStateError
+            If the store is closed, or was never opened.
+        """
+        if self._segments is None or self._segments.closed:
+            raise InvalidStateError(f"store {self.name} is closed; call init to open it")
+        return self._segments

@@ -1,0 +1,68 @@
+"""Between the types of a program and the bytes of a store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from struct import Struct
+from struct import error as StructError
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+_INT64 = Struct(">q")
+
+
+@dataclass(frozen=True)
+class Serde(Generic[T]):
+    """A pair of functions; `name` stands in errors. Make your own for other types."""
+
+    name: str
+    serialize: Callable[[T], bytes]
+    deserialize: Callable[[bytes], T]
+
+
+def _bytes(value: bytes) -> bytes:
+    if value.__class__ is not bytes:
+        raise TypeError(f"expected bytes, found {type(value).__name__}: encode it first, or give the store a serde")
+    return value
+
+
+def _as_is(raw: bytes) -> bytes:
+    return raw
+
+
+def _utf8(value: str) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError(f"expected str, found {type(value).__name__}")
+    return value.encode()
+
+
+def _int64(value: int) -> bytes:
+    if not isinstance(value, int):
+        raise TypeError(f"expected int, found {type(value).__name__}")
+    try:
+        return _INT64.pack(value)
+    except StructError as error:
+        raise ValueError(f"{value} does not fit into 64 bits") from error
+
+
+def _from_int64(raw: bytes) -> int:
+    if len(raw) != _INT64.size:
+        raise ValueError(f"expected {_INT64.size} bytes of an int64, found {len(raw)}")
+    value: int = _INT64.unpack(raw)[0]
+    return value
+
+
+def _json(value: Any) -> bytes:
+    if value is None:
+        raise TypeError("expected a JSON value, found None, which means a delete")
+    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
+
+
+BYTES: Serde[bytes] = Serde("bytes", _bytes, _as_is)
+UTF8: Serde[str] = Serde("utf8", _utf8, bytes.decode)
+#: Big-endian, as Kafka's LongSerializer.
+INT64: Serde[int] = Serde("int64", _int64, _from_int64)
+#: Compact, keys in order, so that equal values have equal bytes.
+JSON: Serde[Any] = Serde("json", _json, json.loads)

@@ -1,0 +1,253 @@
+"""Suppliers: which store of bytes a builder puts under a typed store. Named as in KIP-844.
+
+A supplier of your own is any object with a `name` and a `get()` that returns a new store (`api.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
+
+from statestore.model import StoreFormat, check_name
+from statestore.stores.api import KeyValueBytesStore, SessionBytesStore, WindowBytesStore
+from statestore.stores.key_value import KeyValueBytes
+from statestore.stores.session import SessionBytes
+from statestore.stores.window import WindowBytes
+
+S_co = TypeVar("S_co", covariant=True)
+
+
+class StoreSupplier(Protocol[S_co]):
+    """Makes stores of bytes of one name."""
+
+    @property
+    def name(self) -> str:
+        """Name of the store."""
+
+    def get(self) -> S_co:
+        """Return a new store, not yet open."""
+
+
+@dataclass(frozen=True)
+class BuiltIn(Generic[S_co]):
+    """A supplier of one of our stores."""
+
+    name: str
+    make: Callable[[], S_co]
+
+    def get(self) -> S_co:
+        """Return a new store, not yet open."""
+        return self.make()
+
+
+class DslStore(StrEnum):
+    """Kafka Streams' `default.dsl.store`, with KIP-844's value: the engine where a definition names none."""
+
+    ROCKS_DB = "rocksDB"
+    IN_MEMORY = "in_memory"
+    TXN_ROCKS_DB = "txn_rocksDB"
+
+    @property
+    def persistent(self) -> bool:
+        """Whether the stores are on disk."""
+        return self is not DslStore.IN_MEMORY
+
+    @property
+    def transactional(self) -> bool:
+        """Whether writes become part of a store only by a commit."""
+        return self is DslStore.TXN_ROCKS_DB
+
+
+def persistent_key_value_store(name: str, *, transactional: bool = False) -> BuiltIn[KeyValueBytes]:
+    """A plain key-value store in RocksDB."""
+    return key_value_supplier(name, StoreFormat.PLAIN, True, transactional)
+
+
+def persistent_timestamped_key_value_store(name: str, *, transactional: bool = False) -> BuiltIn[KeyValueBytes]:
+    """A timestamped key-value store in RocksDB (KIP-258)."""
+    return key_value_supplier(name, StoreFormat.TIMESTAMPED, True, transactional)
+
+
+def in_memory_key_value_store(name: str, *, transactional: bool = False) -> BuiltIn[KeyValueBytes]:
+    """A key-value store in memory, for plain and for timestamped values."""
+    return key_value_supplier(name, StoreFormat.PLAIN, False, transactional)
+
+
+def persistent_window_store(
+    name: str,
+    retention_period: timedelta,
+    window_size: timedelta,
+    retain_duplicates: bool = False,
+    *,
+    transactional: bool = False,
+) -> BuiltIn[WindowBytes]:
+    """A plain window store in RocksDB.
+
+    Parameters
+    ----------
+    retention_period
+        How long windows are kept: at least from a window's start through its end and grace period.
+    retain_duplicates
+        Whether a put adds a value instead of replacing the one before; None is ignored then.
+
+    Raises
+    ------
+    ValueError
+        If a duration is negative, or the retention is shorter than a window.
+    """
+    return window_supplier(
+        name,
+        StoreFormat.PLAIN,
+        milliseconds(retention_period, "retention_period"),
+        milliseconds(window_size, "window_size"),
+        retain_duplicates,
+        True,
+        transactional,
+    )
+
+
+def persistent_timestamped_window_store(
+    name: str,
+    retention_period: timedelta,
+    window_size: timedelta,
+    retain_duplicates: bool = False,
+    *,
+    transactional: bool = False,
+) -> BuiltIn[WindowBytes]:
+    """A timestamped window store in RocksDB; see `persistent_window_store`."""
+    kind = StoreFormat.TIMESTAMPED
+    return window_supplier(
+        name,
+        kind,
+        milliseconds(retention_period, "retention_period"),
+        milliseconds(window_size, "window_size"),
+        retain_duplicates,
+        True,
+        transactional,
+    )
+
+
+def in_memory_window_store(
+    name: str,
+    retention_period: timedelta,
+    window_size: timedelta,
+    retain_duplicates: bool = False,
+    *,
+    transactional: bool = False,
+) -> BuiltIn[WindowBytes]:
+    """A window store in memory; see `persistent_window_store`."""
+    return window_supplier(
+        name,
+        StoreFormat.PLAIN,
+        milliseconds(retention_period, "retention_period"),
+        milliseconds(window_size, "window_size"),
+        retain_duplicates,
+        False,
+        transactional,
+    )
+
+
+def persistent_session_store(
+    name: str, retention_period: timedelta, *, transactional: bool = False
+) -> BuiltIn[SessionBytes]:
+    """A plain session store in RocksDB.
+
+    Parameters
+    ----------
+    retention_period
+        How long sessions are kept: at least the inactivity gap and the grace period.
+
+    Raises
+    ------
+    ValueError
+        If it is negative.
+    """
+    return session_supplier(
+        name, StoreFormat.PLAIN, milliseconds(retention_period, "retention_period"), True, transactional
+    )
+
+
+def persistent_timestamped_session_store(
+    name: str, retention_period: timedelta, *, transactional: bool = False
+) -> BuiltIn[SessionBytes]:
+    """A timestamped session store in RocksDB (KIP-258; Kafka Streams has none); see `persistent_session_store`."""
+    return session_supplier(
+        name, StoreFormat.TIMESTAMPED, milliseconds(retention_period, "retention_period"), True, transactional
+    )
+
+
+def in_memory_session_store(
+    name: str, retention_period: timedelta, *, transactional: bool = False
+) -> BuiltIn[SessionBytes]:
+    """A session store in memory; see `persistent_session_store`."""
+    return session_supplier(
+        name, StoreFormat.PLAIN, milliseconds(retention_period, "retention_period"), False, transactional
+    )
+
+
+def key_value_supplier(name: str, kind: StoreFormat, persistent: bool, transactional: bool) -> BuiltIn[KeyValueBytes]:
+    check_name(name)
+    return BuiltIn(name, lambda: KeyValueBytes(name, kind, persistent=persistent, transactional=transactional))
+
+
+def window_supplier(
+    name: str,
+    kind: StoreFormat,
+    retention_ms: int,
+    window_size_ms: int,
+    retain_duplicates: bool,
+    persistent: bool,
+    transactional: bool,
+) -> BuiltIn[WindowBytes]:
+    check_name(name)
+    if retention_ms < window_size_ms:
+        raise ValueError(
+            f"window store {name}: its retention_period of {retention_ms} ms is shorter than its window_size of "
+            f"{window_size_ms} ms; expected at least as long"
+        )
+    return BuiltIn(
+        name,
+        lambda: WindowBytes(
+            name,
+            kind,
+            retention_ms,
+            window_size_ms,
+            retain_duplicates=retain_duplicates,
+            persistent=persistent,
+            transactional=transactional,
+        ),
+    )
+
+
+def session_supplier(
+    name: str, kind: StoreFormat, retention_ms: int, persistent: bool, transactional: bool
+) -> BuiltIn[SessionBytes]:
+    check_name(name)
+    return BuiltIn(
+        name, lambda: SessionBytes(name, kind, retention_ms, persistent=persistent, transactional=transactional)
+    )
+
+
+def milliseconds(duration: timedelta, what: str) -> int:
+    """Return a duration in ms.
+
+    Raises
+    ------
+    ValueError
+        If it is no duration, or negative.
+    """
+    if not isinstance(duration, timedelta):
+        raise ValueError(f"{what} is a datetime.timedelta, found {duration!r}")
+    result = duration // timedelta(milliseconds=1)
+    if result < 0:
+        raise ValueError(f"{what} cannot be negative, found {duration}")
+    return result
+
+
+#: Suppliers of any of our stores, and of users' stores.
+KeyValueSupplier = StoreSupplier[KeyValueBytesStore]
+WindowSupplier = StoreSupplier[WindowBytesStore]
+SessionSupplier = StoreSupplier[SessionBytesStore]

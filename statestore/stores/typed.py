@@ -1,0 +1,276 @@
+"""Stores as an application uses them: types outside, bytes inside, every change logged, every commit measured.
+
+The inner store may be ours or a user's; what is added here is the same for both. Made by the builders (`builders.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+from statestore.formats import session_key, window_key
+from statestore.model import StoreFormat, TopicPartition
+from statestore.stores.api import (
+    KeyValueBytesStore,
+    Offsets,
+    SessionBytesStore,
+    StateStore,
+    StoreContext,
+    WindowBytesStore,
+    Windowed,
+)
+from statestore.stores.codec import codec, logged_value, stored_value
+from statestore.stores.metrics import StoreMetrics
+from statestore.stores.readers import ReadOnlyKeyValueStore, ReadOnlySessionStore, ReadOnlyWindowStore
+from statestore.stores.serdes import Serde
+
+K = TypeVar("K")
+V = TypeVar("V")
+Inner = TypeVar("Inner", bound=StateStore)
+
+#: Called for each change with store key, plain value (None deletes) and the value's timestamp (ms; None: the record's).
+ChangeLog = Callable[[bytes, bytes | None, int | None], None]
+_LAST_TIME = window_key.MAX_TIME
+
+
+class TypedStore(StateStore, Generic[K, V, Inner]):
+    """What the three kinds share: everything but their rows.
+
+    Attributes
+    ----------
+    inner
+        The store of bytes.
+    metrics
+        Figures of commits and restores.
+    expired_records
+        Changes dropped because their window or session had expired.
+    """
+
+    scope = ""
+
+    def __init__(self, inner: Inner, store_format: StoreFormat, key_serde: Serde[K], value_serde: Serde[Any]) -> None:
+        self.inner: Inner = inner
+        self._reader: Any = inner
+        self.name = inner.name
+        self.transactional = inner.transactional
+        self.persistent = inner.persistent
+        self.manages_offsets = inner.manages_offsets
+        self.format = store_format
+        self.expired_records = 0
+        self.metrics = StoreMetrics(self.name, f"{'rocksdb' if self.persistent else 'in-memory'}{self.scope}")
+        self.key_bytes = key_serde.serialize
+        self.key_of = key_serde.deserialize
+        values = codec(store_format, value_serde)
+        self._encode: Callable[[V], bytes] = values.encode
+        self.decode: Callable[[bytes], V] = values.decode
+        self._log: ChangeLog | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """True between `init` and `close`."""
+        return self.inner.is_open
+
+    def init(self, context: StoreContext) -> None:
+        """Open the store; see the errors of the inner store."""
+        self.inner.init(context)
+        self.metrics.open(str(context.task), published=context.recording_level in ("DEBUG", "TRACE"))
+
+    def log_changes_to(self, log: ChangeLog) -> None:
+        """Have every later change reported."""
+        self._log = log
+
+    def _logged(self, row_key: bytes, stored: bytes | None) -> None:
+        if self._log is not None:
+            self._log(row_key, *logged_value(self.format, stored))
+
+    def apply_changelog(self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]) -> int:
+        """Apply changelog records: store keys, plain values, record timestamps (ms). They are not logged again.
+
+        Returns
+        -------
+        int
+            How many were skipped because they had expired.
+        """
+        started = time.perf_counter_ns()
+        rows = (
+            (key, None if value is None else stored_value(self.format, value, timestamp))
+            for key, value, timestamp in zip(keys, values, timestamps, strict=True)
+        )
+        expired = self.inner.restore(rows)
+        self.metrics.record("restore", time.perf_counter_ns() - started)
+        return expired
+
+    def restore(self, rows: Iterable[tuple[bytes, bytes | None]]) -> int:
+        """Apply rows in the store's layout; see `apply_changelog` for records of the changelog."""
+        return self.inner.restore(rows)
+
+    def commit(self, offsets: Offsets, position: Offsets | None = None) -> None:
+        """Commit everything written, with its changelog offsets; see `StateStore.commit`.
+
+        Raises
+        ------
+        InvalidStateError
+            If the store is closed.
+        """
+        started = time.perf_counter_ns()
+        try:
+            self.inner.commit(offsets, position)
+        finally:
+            self.metrics.record("commit", time.perf_counter_ns() - started)
+
+    def recover(self, changelog_offset: int | None) -> bool:
+        """Bring the store to a committed state after a crash; return whether it is usable."""
+        return self.inner.recover(changelog_offset)
+
+    def rollback(self) -> None:
+        """Discard what was written since the last commit, if the store is transactional."""
+        self.inner.rollback()
+
+    def committed_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Offset last committed for a changelog partition."""
+        return self.inner.committed_offset(topic_partition)
+
+    def clear_offsets(self) -> None:
+        """Forget committed offsets and position."""
+        self.inner.clear_offsets()
+
+    def flush(self) -> None:
+        """Deprecated by KIP-1035: does nothing."""
+        self.inner.flush()
+
+    def sync(self) -> None:
+        """Wait until all that was committed is on disk, as far as the inner store knows how."""
+        sync = getattr(self.inner, "sync", None)
+        if sync is not None:
+            sync()
+
+    def position(self) -> dict[TopicPartition, int]:
+        """Input offsets committed."""
+        return self.inner.position()
+
+    @property
+    def staged_bytes(self) -> int:
+        """Memory held by uncommitted rows, as far as the inner store tells."""
+        return int(getattr(self.inner, "staged_bytes", 0))
+
+    def close(self, *, clean: bool = True) -> None:
+        """Close the store; what was not committed is discarded."""
+        self.metrics.close()
+        self.inner.close(clean=clean)
+
+
+class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[K, V]):
+    """A key-value store. In a timestamped one a value is a `ValueAndTimestamp`."""
+
+    def put(self, key: K, value: V | None) -> None:
+        """Write a value and log the change; None deletes."""
+        raw = self.key_bytes(key)
+        stored = None if value is None else self._encode(value)
+        self.inner.put(raw, stored)
+        if self._log is not None:
+            self._log(raw, *logged_value(self.format, stored))
+
+    def put_if_absent(self, key: K, value: V | None) -> V | None:
+        """Write the value if the key has none; return the value found before."""
+        found = self.get(key)
+        if found is None and value is not None:
+            self.put(key, value)
+        return found
+
+    def put_all(self, rows: Iterable[tuple[K, V | None]]) -> None:
+        """Write many values; a key or value that cannot be written is found before any is."""
+        encoded = [(self.key_bytes(key), None if value is None else self._encode(value)) for key, value in rows]
+        for raw, stored in encoded:
+            self.inner.put(raw, stored)
+            self._logged(raw, stored)
+
+    def delete(self, key: K) -> V | None:
+        """Delete a key; return the value found before."""
+        raw = self.key_bytes(key)
+        stored = self.inner.delete(raw)
+        self._logged(raw, None)
+        return None if stored is None else self.decode(stored)
+
+    def delete_range(self, start: K | None = None, stop: K | None = None) -> None:
+        """Delete the rows with `start <= key <= stop`; None is an open end. Each delete is logged.
+
+        Iterators that are open already still see the rows.
+        """
+        first, after = self._bounds(start, stop)
+        if after is None:
+            last = next(self.inner.scan(first, None, reverse=True), None)
+            after = b"" if last is None else last[0] + b"\0"
+        whole = getattr(self.inner, "delete_range", None)
+        if whole is None or self._log is not None:
+            keys = [key for key, _ in self.inner.scan(first, after)]
+            for key in keys:
+                self._logged(key, None)
+                if whole is None:
+                    self.inner.put(key, None)
+        if whole is not None:
+            whole(first or b"", after)
+
+
+class WindowStore(TypedStore[K, V, WindowBytesStore], ReadOnlyWindowStore[K, V]):
+    """A window store: values by key and window start (ms). In a timestamped one a value is a `ValueAndTimestamp`.
+
+    Ranges come segment by segment, in each by key bytes, then time.
+    """
+
+    scope = "-window"
+
+    def put(self, key: K, value: V | None, window_start: int) -> None:
+        """Write a window's value and log the change; None deletes, and is ignored where duplicates are retained.
+
+        A window that has expired is dropped, counted, and not logged.
+        """
+        _check_time(window_start, "window start")
+        raw = self.key_bytes(key)
+        if value is None and self.inner.retain_duplicates:
+            return
+        stored = None if value is None else self._encode(value)
+        if not self.inner.put(raw, stored, window_start):
+            self.expired_records += 1
+            return
+        sequence = self.inner.sequence if self.inner.retain_duplicates else 0
+        self._logged(window_key.encode(raw, window_start, sequence), stored)
+
+
+class SessionStore(TypedStore[K, V, SessionBytesStore], ReadOnlySessionStore[K, V]):
+    """A session store: values by key, session start and session end (ms, both inclusive).
+
+    In a timestamped one a value is a `ValueAndTimestamp`. Ranges come segment by segment, in each by key bytes, end,
+    start.
+    """
+
+    scope = "-session"
+
+    def put(self, session: Windowed[K], value: V | None) -> None:
+        """Write a session's value and log the change; None deletes. An expired one is dropped, counted, not logged."""
+        raw = self._checked(session)
+        stored = None if value is None else self._encode(value)
+        if not self.inner.put(raw, session.start, session.end, stored):
+            self.expired_records += 1
+            return
+        self._logged(session_key.encode(raw, session.start, session.end), stored)
+
+    def remove(self, session: Windowed[K]) -> None:
+        """Delete a session, in store and changelog: also what a merge into another one asks for."""
+        self.put(session, None)
+
+    def _checked(self, session: Windowed[K]) -> bytes:
+        _check_time(session.start, "session start")
+        _check_time(session.end, "session end")
+        if session.end < session.start:
+            raise ValueError(f"a session ends at its start or later, found start {session.start}, end {session.end}")
+        return self.key_bytes(session.key)
+
+
+def _check_time(timestamp: int, what: str) -> None:
+    if not 0 <= timestamp <= _LAST_TIME:
+        raise ValueError(f"{what} is in ms since 1970, from 0 to {_LAST_TIME}, found {timestamp}")
+
+
+#: A store of any kind, with any types.
+AnyStore = KeyValueStore[Any, Any] | WindowStore[Any, Any] | SessionStore[Any, Any]

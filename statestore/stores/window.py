@@ -1,0 +1,105 @@
+"""Our window store of bytes: rows by key and window start, in segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from statestore.formats import window_key
+from statestore.model import StoreFormat
+from statestore.stores.api import WindowBytesStore
+from statestore.stores.segmented import SegmentedBytes
+
+
+class WindowBytes(SegmentedBytes, WindowBytesStore):
+    """A window store in one format.
+
+    Results come segment by segment, in each by key bytes and then by time, as from Kafka Streams' RocksDB store. Rows
+    older than the retention are not shown, also while their segment is still there.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store_format: StoreFormat,
+        retention_ms: int,
+        window_size_ms: int,
+        *,
+        retain_duplicates: bool,
+        persistent: bool,
+        transactional: bool,
+    ) -> None:
+        super().__init__(name, store_format, retention_ms, persistent=persistent, transactional=transactional)
+        self.window_size_ms = window_size_ms
+        self.retain_duplicates = retain_duplicates
+        self.sequence = 0
+
+    @staticmethod
+    def row_timestamp(row_key: bytes) -> int:
+        """Window start of a row (ms)."""
+        return window_key.decode(row_key)[1]
+
+    def put(self, key: bytes, value: bytes | None, window_start: int) -> bool:
+        """Write a window's value, None deletes; with retained duplicates each value is added and None is ignored."""
+        if self.retain_duplicates:
+            if value is None:
+                return True
+            self.sequence = self._unused_sequence(key, window_start)
+        return self.put_row(window_key.encode(key, window_start, self.sequence), window_start, value)
+
+    def _unused_sequence(self, key: bytes, window_start: int) -> int:
+        # Numbers start anew with each opening; Kafka Streams would write over the duplicates of the run before.
+        segment = self.segments.for_read(window_start)
+        number = self.sequence
+        while True:
+            number = (number + 1) & window_key.MAX_SEQUENCE
+            if segment is None or segment.get_only(window_key.encode(key, window_start, number)) is None:
+                return number
+
+    def fetch(self, key: bytes, window_start: int, *, committed: bool = False) -> bytes | None:
+        """Read one window's value; of retained duplicates, the one with the largest number."""
+        if self.retain_duplicates:
+            found = self.fetch_range(key, key, window_start, window_start, reverse=True, committed=committed)
+            return next((value for _, _, value in found), None)
+        return self.get_row(window_key.encode(key, window_start), window_start, committed=committed)
+
+    def fetch_range(
+        self,
+        key_from: bytes | None,
+        key_to: bytes | None,
+        time_from: int,
+        time_to: int,
+        *,
+        reverse: bool = False,
+        committed: bool = False,
+    ) -> Iterator[tuple[bytes, int, bytes]]:
+        """(key, window start, value) for keys and window starts in the ranges, both ends inclusive; None is open."""
+        segments = self.segments
+        time_from = max(time_from, segments.oldest_visible(committed=committed), 0)
+        if key_from is not None and key_from == key_to:
+            latest = min(max(time_to, 0), window_key.MAX_TIME)
+            bounds: tuple[bytes | None, bytes | None] = window_key.key_bounds(key_from, time_from, latest)
+        else:
+            bounds = window_key.range_bounds(key_from, key_to)
+        scans = [
+            (segment.committed if committed else segment).scan(*bounds, reverse=reverse)
+            for segment in segments.between(time_from, time_to, reverse=reverse)
+        ]
+        return _windows(scans, key_from, key_to, time_from, time_to)
+
+
+def _windows(
+    scans: list[Iterator[tuple[bytes, bytes]]],
+    key_from: bytes | None,
+    key_to: bytes | None,
+    time_from: int,
+    time_to: int,
+) -> Iterator[tuple[bytes, int, bytes]]:
+    for scan in scans:
+        for row_key, value in scan:
+            key, start, _ = window_key.decode(row_key)
+            if (
+                time_from <= start <= time_to
+                and (key_from is None or key >= key_from)
+                and (key_to is None or key <= key_to)
+            ):
+                yield key, start, value

@@ -1,0 +1,181 @@
+"""Processes that work on a store until SIGKILL ends them: real crashes.
+
+They come from a fork server, which has the library imported and no database open, so each takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+from compositions import CHANGELOG, INPUT, Composition
+from store_under_test import Home, StoreUnderTest
+
+from statestore.errors import StoreAccessError
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_WAIT_S = 30
+#: Calls into the operating system that change files, and into RocksDB that change a database, as CPython names them.
+_CHANGES = {"rename", "replace", "unlink", "remove", "rmdir", "mkdir", "fsync"}
+
+
+def run(script: Callable[..., Any], *arguments: Any) -> int:
+    """Run the script until it is done or kills itself; then kill its process, which still holds what it returned.
+
+    Returns the exit code; negative is the signal.
+    """
+    _CONTEXT.set_forkserver_preload(["pytest", "killed"])
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.pop("PYTHONPATH")
+        os.environ.update({} if before is None else {"PYTHONPATH": before})
+    ours, theirs = _CONTEXT.Pipe()
+    process = _CONTEXT.Process(target=_run, args=(theirs, script, arguments), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        assert ours.poll(_WAIT_S), "the child process said nothing"
+        try:
+            failure = ours.recv()
+        except EOFError:
+            failure = None  # it is dead already
+        process.kill()
+        process.join(_WAIT_S)
+        assert failure is None, failure
+        assert process.exitcode is not None
+        return process.exitcode
+    finally:
+        process.kill()
+        process.join(_WAIT_S)
+        ours.close()
+
+
+def _run(connection: Connection, script: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    kept = None
+    try:
+        kept = script(*arguments)  # a store that nobody holds would be closed, and flushed
+    except BaseException as error:
+        connection.send(f"{type(error).__name__}: {error}")
+    else:
+        connection.send(None)
+    time.sleep(_WAIT_S)  # to be killed
+    del kept
+
+
+def die_before(names: Iterable[str], number: int, last: Callable[[], None] = lambda: None) -> None:
+    """Have this process killed right before its `number`-th call of a C function of one of these names.
+
+    `last` is called before.
+    """
+    calls = 0
+    names = frozenset(names)
+
+    def hook(_: Any, event: str, called: Any) -> None:
+        nonlocal calls
+        if event == "c_call" and called.__name__ in names:
+            calls += 1
+            if calls == number:
+                last()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(hook)
+
+
+# -- scripts: what a process does before it is killed ------------------------------------------------------------------
+
+
+def commit_twice_and_stage(composition: Composition, home: Home) -> StoreUnderTest:
+    """Commit offset 2 durably, commit offset 5, write more, and stay."""
+    store = StoreUnderTest(composition, home)
+    store.fill([1, 2, 7], "first")
+    store.store.commit({CHANGELOG: 2}, {INPUT: 20})
+    store.store.sync()
+    store.fill([2, 3, 8], "second")
+    store.store.commit({CHANGELOG: 5}, {INPUT: 50})
+    store.put(1, None)
+    store.fill([4, 7, 9], "staged")
+    return store
+
+
+def leave_open(composition: Composition, home: Home, exactly_once: bool) -> StoreUnderTest:
+    """Write, and leave the store open."""
+    store = StoreUnderTest(composition, home, exactly_once=exactly_once)
+    store.fill([1, 7], "text")
+    store.store.commit({CHANGELOG: 1})
+    store.store.sync()
+    return store
+
+
+def open_only(composition: Composition, home: Home) -> StoreUnderTest:
+    """Open the store."""
+    return StoreUnderTest(composition, home)
+
+
+def commit_dying(composition: Composition, home: Home, bound_bytes: int, number: int) -> None:
+    """Die before the `number`-th write of a commit, all before it on disk."""
+    store = StoreUnderTest(composition, home, uncommitted_max_bytes=bound_bytes)
+    store.fill(range(12), SPILLED_TEXT)
+    die_before({"write"}, number, store.store.sync)
+    store.store.commit({CHANGELOG: 12}, {INPUT: 12})
+    sys.setprofile(None)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def expire_dying(composition: Composition, home: Home, number: int) -> None:
+    """Die before the `number`-th change of files of a commit that drops an expired segment."""
+    store = StoreUnderTest(composition, home)
+    store.put(EXPIRING_SLOT, "now")
+    die_before(_CHANGES, number)
+    store.store.commit({CHANGELOG: 9})
+    sys.setprofile(None)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def close_on_a_full_disk(composition: Composition, home: Home) -> None:
+    """Have every file of RocksDB refused as too large, so that closing fails; then open the store again."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    store = StoreUnderTest(composition, home, config_setter=small_memtables)
+    store.put(1, "text")
+    store.store.commit({CHANGELOG: 0})
+    store.store.sync()
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, hard))
+    with pytest.raises(StoreAccessError):
+        commit_until_refused(store)
+    with pytest.raises(StoreAccessError):
+        store.close()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    store.open(exactly_once=False)
+    assert store.get(1) is not None
+    store.close()
+
+
+#: Memory of a transaction so small that a few rows of this text spill.
+SPILL_BYTES = 64 * 1024
+SPILLED_TEXT = "spilled " * 2_500
+#: A slot whose window makes the segment of the slots 0 to 5 expire.
+EXPIRING_SLOT = 20
+
+
+def commit_until_refused(store: StoreUnderTest) -> None:
+    """Write more than the memtables hold."""
+    for _ in range(1_000):
+        store.put(1, SPILLED_TEXT)
+        store.store.commit({CHANGELOG: 1})
+
+
+def small_memtables(_: str, options: Any) -> None:
+    """Have RocksDB write to disk after few rows, as it does by itself after many."""
+    options.set_write_buffer_size(64 * 1024)

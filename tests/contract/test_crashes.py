@@ -1,0 +1,123 @@
+"""What is left of a store whose process is killed by SIGKILL."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from compositions import CHANGELOG, INPUT, Composition, compositions
+from killed import (
+    EXPIRING_SLOT,
+    SPILL_BYTES,
+    SPILLED_TEXT,
+    close_on_a_full_disk,
+    commit_dying,
+    commit_twice_and_stage,
+    expire_dying,
+    run,
+)
+from store_under_test import Home, StoreUnderTest
+
+from statestore.model import StoreFormat
+
+FIRST = {1: "first", 2: "first", 7: "first"}
+SECOND = {1: "first", 2: "second", 3: "second", 7: "first", 8: "second"}
+durable = compositions(persistent=True, transactional=True)
+#: A store that a crash left open is used as it is if the task knows that its last use was transactional.
+KNOWN = {"last_transactional": {"s": True}}
+
+
+@durable
+@pytest.mark.behaviour("T3", "T4")
+def test_a_killed_store_is_whole_at_a_commit_and_the_changelog_brings_it_to_the_last(composition, home):
+    assert run(commit_twice_and_stage, composition, home) == -signal.SIGKILL
+    store = StoreUnderTest(composition, home, **KNOWN)
+    committed = store.store.committed_offset(CHANGELOG)
+    assert (committed, store.store.position(), store.rows()) in [(2, {INPUT: 20}, FIRST), (5, {INPUT: 50}, SECOND)]
+    log = [(1, "first"), (2, "first"), (7, "first"), (2, "second"), (3, "second"), (8, "second")]
+    assert store.store.recover(5)
+    store.replay(log[committed + 1 :])
+    store.store.commit({CHANGELOG: 5}, {INPUT: 50})
+    assert (store.rows(), store.store.position()) == (SECOND, {INPUT: 50})
+    store.close()
+
+
+@durable
+@pytest.mark.behaviour("T3")
+def test_a_commit_that_is_killed_between_its_writes_left_no_offset_ahead_of_its_rows(composition, home):
+    store = StoreUnderTest(composition, home)
+    store.fill([0, 11], "before")
+    store.store.commit({CHANGELOG: 1})
+    store.close()
+    for number in range(1, 100):
+        if run(commit_dying, composition, home, 64 << 20, number) == -signal.SIGTERM:
+            break
+        store = StoreUnderTest(composition, home, **KNOWN)
+        assert store.store.committed_offset(CHANGELOG) == 1
+        store.close()
+    assert number == (2 if composition.kind == "key-value" else 3), "one write for each database"
+
+
+@durable
+@pytest.mark.behaviour("T9")
+def test_a_spilled_commit_that_is_killed_between_its_chunks_is_replayed_over_them(composition, home):
+    store = StoreUnderTest(composition, home)
+    store.fill([0, 11], "before")
+    store.store.commit({CHANGELOG: 1}, {INPUT: 1})
+    store.close()
+    chunks_seen = 0
+    for number in range(2, 100, 3):
+        died = run(commit_dying, composition, home, SPILL_BYTES, number)
+        if died == -signal.SIGTERM:
+            break
+        assert spilled(home)
+        store = StoreUnderTest(composition, home, **KNOWN)
+        assert not spilled(home)
+        assert store.store.committed_offset(CHANGELOG) == 1
+        rows = store.rows()
+        chunks_seen += SPILLED_TEXT in rows.values()
+        assert set(rows.values()) <= {"before", SPILLED_TEXT}
+        store.replay([(slot, SPILLED_TEXT) for slot in range(12)])
+        assert store.rows() == dict.fromkeys(range(12), SPILLED_TEXT)
+        store.close()
+    else:
+        raise AssertionError("the commit never came to its end")
+    assert chunks_seen > 0
+
+
+@pytest.mark.parametrize(("kind", "transactional"), [("window", True), ("session", False)])
+@pytest.mark.behaviour("S5")
+def test_a_crash_while_an_expired_segment_is_removed_leaves_a_usable_store(kind, transactional, tmp_path):
+    composition = Composition(kind, StoreFormat.TIMESTAMPED, persistent=True, transactional=transactional)
+    for number in range(1, 100, 2):
+        home = Home(tmp_path / str(number), {"exactly_once": False})
+        store = StoreUnderTest(composition, home)
+        store.fill(range(6), "old")
+        store.store.commit({CHANGELOG: 5})
+        store.close()
+        if run(expire_dying, composition, home, number) == -signal.SIGTERM:
+            break
+        store.open()
+        assert store.store.committed_offset(CHANGELOG) == (9 if EXPIRING_SLOT in store.rows() else 5)
+        old = {slot for slot in store.rows() if slot != EXPIRING_SLOT}
+        assert old in (set(range(6)), set()), "a segment is there as a whole, or gone"
+        store.replay([(EXPIRING_SLOT, "now")])
+        store.store.commit({CHANGELOG: 9})
+        store.reopen()
+        assert store.rows() == {EXPIRING_SLOT: "now"}
+        assert len(store.directories) == 1
+        assert not list(home.own_directory.rglob("*.sst"))
+        store.close()
+    assert number > 10
+
+
+@pytest.mark.behaviour("K13")
+@pytest.mark.parametrize("kind", ["key-value", "session"])
+def test_where_closing_fails_to_write_the_status_the_database_is_freed_all_the_same(kind, home):
+    composition = Composition(kind, StoreFormat.TIMESTAMPED, persistent=True, transactional=True)
+    assert run(close_on_a_full_disk, composition, home) == -signal.SIGKILL
+
+
+def spilled(home):
+    """Files of secondary RocksDBs."""
+    return [path for path in home.own_directory.rglob("*.sst") if "spill" in str(path)]

@@ -1,0 +1,156 @@
+"""Stores of users' own: what they lack is put around them, and what contradicts itself is refused."""
+
+from __future__ import annotations
+
+import pytest
+from compositions import CHANGELOG, Composition, compositions
+from custom import MINE, MyKeyValue, MyTimestamped, Supplier
+from store_under_test import Home, StoreUnderTest
+
+from statestore.errors import DefinitionError, InvalidStateError
+from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.model import StoreFormat
+from statestore.stores.readers import IsolationLevel
+
+TIMESTAMPED = StoreFormat.TIMESTAMPED
+#: One for each kind and format; engine and transactions are the custom store's own matter.
+kinds = compositions(persistent=True, transactional=False)
+plain_key_value = Composition("key-value", StoreFormat.PLAIN, True, False)
+
+
+class MyTransactional(MyKeyValue):
+    transactional = True
+
+
+class WithCommit(MyTransactional):
+    def commit(self, offsets, position=None):
+        pass
+
+
+class WithBoth(WithCommit):
+    def recover(self, changelog_offset):
+        return True
+
+
+@kinds
+@pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "in memory"])
+def test_a_custom_store_does_what_ours_do(composition, home, persistent):
+    supplier = Supplier(MINE[composition.kind], persistent=persistent)
+    store = Custom(composition, home, supplier, timestamps=not persistent)
+    logged = []
+    store.store.log_changes_to(lambda key, value, _: logged.append((key, value)))
+    store.fill([1, 2, 7], "text")
+    store.put(2, None)
+    assert store.rows() == {1: "text", 7: "text"}
+    assert list(store.scan(backward=True)) == [(7, "text"), (1, "text")]
+    assert (store.get(1), store.get(2)) == ("text", None)
+    assert logged == [(store.row_key(slot), b"text") for slot in (1, 2, 7)] + [(store.row_key(2), None)]
+    store.replay([(8, "from the changelog"), (7, None)])
+    assert store.rows() == {1: "text", 8: "from the changelog"}
+    assert store.rows(store.reader(IsolationLevel.READ_COMMITTED)) == store.rows()
+    store.store.commit({CHANGELOG: 5})
+    store.close()
+
+
+class Custom(StoreUnderTest):
+    """A store whose timestamps are lost where a proxy takes them off."""
+
+    def __init__(self, composition, home, supplier, *, timestamps):
+        self.timestamps = timestamps
+        super().__init__(composition, home, supplier=supplier)
+
+    def text(self, value):
+        if value is None or not self.composition.timestamped or self.timestamps:
+            return super().text(value)
+        assert value.timestamp == -1
+        return value.value
+
+
+@compositions(persistent=True, transactional=False, format=TIMESTAMPED)
+@pytest.mark.behaviour("F7")
+def test_a_persistent_plain_store_gets_a_proxy_that_takes_timestamps_off_and_puts_minus_one_on(composition, home):
+    supplier = Supplier(MINE[composition.kind])
+    store = Custom(composition, home, supplier, timestamps=False)
+    logged = []
+    store.store.log_changes_to(lambda *change: logged.append(change))
+    store.fill([1, 7], "text")
+    assert set(supplier.made.rows.values()) == {b"text"}, "without the timestamp"
+    assert store.rows() == {1: "text", 7: "text"}  # with timestamp -1, see `Custom`
+    assert store.get(1) == "text"
+    assert logged == [(store.row_key(slot), b"text", 1_004) for slot in (1, 7)], "the changelog gets the real one"
+    store.replay([(8, "restored")])
+    assert b"restored" in supplier.made.rows.values()
+    store.close()
+    again = Supplier(MINE[composition.kind])
+    store = Custom(composition, home, again, timestamps=False)
+    assert store.rows() == {1: "text", 7: "text", 8: "restored"}
+    store.close()
+
+
+@compositions(persistent=True, transactional=False, format=TIMESTAMPED)
+@pytest.mark.behaviour("F7")
+def test_a_custom_store_in_memory_gets_no_proxy(composition, home):
+    supplier = Supplier(MINE[composition.kind], persistent=False)
+    store = StoreUnderTest(composition, home, supplier=supplier)
+    store.put(1, "text")
+    assert store.get(1) == "text"  # with its timestamp
+    assert list(supplier.made.rows.values()) == [(1_004).to_bytes(8, "big") + b"text"]
+    store.close()
+
+
+@pytest.mark.behaviour("F7")
+def test_a_custom_store_that_says_it_knows_timestamps_gets_no_proxy(home):
+    supplier = Supplier(MyTimestamped)
+    store = StoreUnderTest(Composition("key-value", TIMESTAMPED, True, False), home, supplier=supplier)
+    store.put(1, "text")
+    assert store.get(1) == "text"
+    assert list(supplier.made.rows.values()) == [(1_004).to_bytes(8, "big") + b"text"]
+    assert supplier.made.convert_to_timestamped_format(b"plain") == b"\xff" * 8 + b"plain"
+    store.close()
+
+
+@pytest.mark.behaviour("F7")
+def test_our_own_plain_store_under_a_timestamped_builder_gets_the_proxy_too(home):
+    plain = Composition("key-value", StoreFormat.PLAIN, True, True)
+    supplier = plain.supplier()
+    store = Custom(Composition("key-value", TIMESTAMPED, True, True), home, supplier, timestamps=False)
+    store.fill([1, 2], "text")
+    store.store.commit({CHANGELOG: 1})
+    assert store.rows() == {1: "text", 2: "text"}
+    assert store.store.get_many(["k02", "k03"]) == [ValueAndTimestamp("text", -1), None]
+    assert store.store.delete("k01") == ValueAndTimestamp("text", -1)
+    store.store.rollback()
+    store.close()
+    read_as_plain = StoreUnderTest(plain, home)
+    assert read_as_plain.rows() == {1: "text", 2: "text"}
+    read_as_plain.close()
+
+
+@pytest.mark.behaviour("T12")
+@pytest.mark.parametrize(("make", "lacks"), [(MyTransactional, "commit"), (WithCommit, "recover")])
+def test_a_store_that_says_transactional_but_lacks_a_method_is_refused(make, lacks):
+    with pytest.raises(DefinitionError, match=f"{make.__name__}.* transactional, but has no {lacks} of its own"):
+        plain_key_value.build(Supplier(make))
+    assert plain_key_value.build(Supplier(WithBoth)).transactional
+
+
+def test_the_rows_of_a_custom_transactional_store_cannot_be_read_as_committed(home):
+    store = StoreUnderTest(plain_key_value, home, supplier=Supplier(WithBoth))
+    with pytest.raises(InvalidStateError, match="store s is not one of ours"):
+        store.reader(IsolationLevel.READ_COMMITTED)
+    assert store.rows(store.reader(IsolationLevel.READ_UNCOMMITTED)) == {}
+    store.close()
+
+
+def test_a_custom_store_without_transactions_that_only_has_flush_is_flushed_by_a_commit(home):
+    class Flushing(MyKeyValue):
+        flushed = 0
+
+        def flush(self):
+            self.flushed += 1
+
+    store = StoreUnderTest(plain_key_value, Home(home.root), supplier=Supplier(Flushing))
+    store.store.commit({CHANGELOG: 1})
+    assert store.supplier.made.flushed == 1
+    assert store.store.recover(1) is False
+    store.close()

@@ -1,0 +1,88 @@
+"""KIP-258 over every kind: timestamped rows, plain rows that are still there, and who may read which."""
+
+from __future__ import annotations
+
+import pytest
+from compositions import CHANGELOG, STORE, compositions
+from store_under_test import contents
+from store_under_test import time_of as start_of
+from upgraded import FAMILIES
+
+from statestore.errors import UnknownFormatError
+from statestore.model import StoreFormat
+from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
+from statestore.stores.readers import IsolationLevel
+from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB, column_families
+
+TIMESTAMPED = StoreFormat.TIMESTAMPED
+timestamped = compositions(format=TIMESTAMPED)
+
+
+@compositions(persistent=True)
+@pytest.mark.behaviour("F1", "S1")
+def test_rows_on_disk_are_kafka_streams_rows(store):
+    for slot in (1, 7):
+        store.put(slot, "text")
+    store.store.commit({CHANGELOG: 5})
+    store.close()
+    key, start = b"k01", start_of(1)
+    row_key = {
+        "key-value": key,
+        "window": key + start.to_bytes(8, "big") + bytes(4),
+        "session": key + (start + 1).to_bytes(8, "big") + start.to_bytes(8, "big"),
+    }[store.composition.kind]
+    stored = (1_004).to_bytes(8, "big") + b"text" if store.composition.timestamped else b"text"
+    names = {"key-value": ["rocksdb/s"]}.get(store.composition.kind, ["s/s.0", "s/s.10800000"])
+    assert [str(path.relative_to(store.home.task_directory)) for path in store.directories] == names
+    expected = {"default", "offsets"} | ({TIMESTAMPED_COLUMN_FAMILY} if store.composition.timestamped else set())
+    database = RocksDB(store.directories[0], expected - {"offsets"}, read_only=True)
+    family = TIMESTAMPED_COLUMN_FAMILY if store.composition.timestamped else DEFAULT_COLUMN_FAMILY
+    rows, offsets = dict(database.scan(family)), dict(database.scan("offsets"))
+    database.close()
+    assert set(column_families(store.directories[0])) == expected
+    assert rows[row_key] == stored
+    assert offsets == {b"app-s-changelog-0": bytes(7) + b"\x05", b"status": bytes(8)}
+
+
+@timestamped
+@pytest.mark.behaviour("F1", "F9")
+def test_a_value_keeps_its_timestamp_and_none_stays_none(store):
+    store.put(1, "text")
+    assert store.get(1) == "text"  # with the timestamp that `value` gave it
+    assert store.get(2) is None
+    store.put(1, None)
+    assert store.get(1) is None
+    store.replay([(7, "from the changelog"), (8, "gone"), (8, None)])
+    assert store.rows() == {7: "from the changelog"}
+
+
+@timestamped
+@pytest.mark.behaviour("F5")
+def test_a_timestamped_store_queried_as_plain_gives_values_alone(store):
+    store.fill([1, 7], "text")
+    store.store.commit({CHANGELOG: 1})
+    for isolation in IsolationLevel:
+        plain = store.reader(isolation, timestamps=False)
+        values = [value for _, value in plain.all()]
+        assert values == ["text", "text"]
+        fetched = {
+            "key-value": lambda plain=plain: plain.get("k01"),
+            "window": lambda plain=plain: plain.fetch("k01", start_of(1)),
+            "session": lambda plain=plain: plain.fetch_session(*store.key(1)),
+        }[store.composition.kind]()
+        assert fetched == "text"
+
+
+@compositions(persistent=True)
+@pytest.mark.behaviour("F4")
+@pytest.mark.parametrize("database", [0, -1], ids=["first", "last"])
+def test_a_store_with_a_column_family_of_a_later_version_is_refused_and_left_alone(store, database):
+    store.fill([1, 7], "text")
+    store.store.commit({CHANGELOG: 1})
+    store.close()
+    later = "keyValueWithTimestampAndHeaders"
+    RocksDB(store.directories[database], [*FAMILIES, later]).close()
+    before = contents(store.home.root)
+    with pytest.raises(UnknownFormatError, match=rf"{STORE}.*{later}.*left alone"):
+        store.open()
+    assert contents(store.home.root) == before

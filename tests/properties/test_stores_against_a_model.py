@@ -1,0 +1,58 @@
+"""Every composition of a store, driven at random, behaves as a plain dict with commit, rollback, crash and expiry.
+
+20,000 steps, the same ones in each run. `STATESTORE_PROPERTY_STEPS=1000000 pytest --timeout=0 tests/properties` drives
+longer, and differently each time.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from driven_store import ALL, Composition
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+from key_value_machine import KeyValueMachine
+from session_machine import SessionMachine
+from store_machine import EXECUTED, HAPPENED, StoreMachine
+from window_machine import WindowMachine
+
+_STEPS = int(os.environ.get("STATESTORE_PROPERTY_STEPS", "20000"))
+_SOAKING = "STATESTORE_PROPERTY_STEPS" in os.environ
+_STEPS_OF_AN_EXAMPLE = 50
+#: Some examples end early, when Hypothesis runs out of its choices for one.
+_SPARE = 1.15
+_MACHINES: dict[str, type[StoreMachine]] = {
+    "key_value": KeyValueMachine,
+    "window": WindowMachine,
+    "session": SessionMachine,
+}
+_REACHED = {
+    "key_value": {"migration", "iterator finished later", "spilled commit", "clean reopening", "crash"}
+    | {"crash within a commit", "rebuilding", "task directory removed"},
+}
+_REACHED["window"] = _REACHED["session"] = _REACHED["key_value"] | {"segments dropped", "expired on write"}
+
+
+@pytest.mark.parametrize("composition", ALL, ids=str)
+def test_a_store_behaves_as_its_model(composition: Composition) -> None:
+    machine = type("Machine", (_MACHINES[composition.kind],), {"composition": composition})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=round(_STEPS * _SPARE / len(ALL) / _STEPS_OF_AN_EXAMPLE),
+            stateful_step_count=_STEPS_OF_AN_EXAMPLE,
+            derandomize=not _SOAKING,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_so_many_steps_were_driven_and_everything_happened_in_them() -> None:
+    if len(EXECUTED) < len(ALL):
+        pytest.skip("only some compositions were driven")
+    assert EXECUTED.total() >= _STEPS
+    for kind, events in _REACHED.items():
+        assert events <= {what for of_kind, what in HAPPENED if of_kind == kind}

@@ -1,0 +1,288 @@
+"""The real Kafka Streams 4.3.1, under a test's hand: it writes stores, and reads back what it or we have written.
+
+Owns its jars (pinned in `kafka_streams_jars.sha256`), the compiling of the driver in `java/`, and the runs of it. A run
+is one JVM that starts on a state directory, does its work, and ends; all applications process exactly once, log their
+stores, do not cache, and have one sub-topology, so that partition `p` of the input is task `0_p`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+from uuid import uuid4
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from demo.kafka_jars import KAFKA_VERSION, JarSet, fetch_jars
+from demo.processes import Processes, ServiceError, wait_until
+from statestore.changelog.client import client_config
+from statestore.changelog.topics import Topics
+from statestore.model import StoreFormat, TopicPartition
+
+_HERE = Path(__file__).parent
+_RUN_S = 90
+_EXIT_S = 45  # above the run's own deadline, which names what it waited for: closing takes up to 30 s
+
+KAFKA_STREAMS_JARS = JarSet(
+    title=f"Kafka Streams {KAFKA_VERSION} and a Java compiler",
+    directory=f"kafka-streams-{KAFKA_VERSION}",
+    coordinates=(
+        f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}",
+        "org.slf4j:slf4j-simple:1.7.36",
+        "org.eclipse.jdt:ecj:3.41.0",  # a Java runtime has no compiler, and no more than a runtime is asked for
+    ),
+    checksums=_HERE / "kafka_streams_jars.sha256",
+    megabytes=99,
+)
+
+#: Tests choose their timestamps, so Kafka must not delete or compact what looks old (see integration/conftest.py).
+KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
+
+
+@dataclass(frozen=True)
+class Store:
+    """A store as Kafka Streams is to open it; its segments span half of `retention_ms`, at least a minute."""
+
+    name: str
+    kind: Literal["kv", "window", "session"] = "kv"
+    format: StoreFormat = StoreFormat.PLAIN
+    retention_ms: int = 3_600_000
+    window_ms: int = 60_000
+    duplicates: bool = False
+
+    def __str__(self) -> str:
+        parts = self.name, self.kind, self.format.value, self.retention_ms, self.window_ms, self.duplicates
+        return ":".join(str(part) for part in parts)
+
+
+class Command(NamedTuple):
+    """One input record, and what it makes Kafka Streams do to a store.
+
+    Attributes
+    ----------
+    value
+        None deletes.
+    timestamp
+        The record's, in ms: the time that a plain store's change is logged with.
+    value_timestamp
+        The value's, in ms, for a timestamped store; the record's if None.
+    start, end
+        Of a window (start only) or of a session, in ms; both inclusive.
+    op
+        `get` reads and drops the answer, for the migration that it causes; `put_if_absent` is for key-value stores.
+    """
+
+    store: str
+    key: bytes
+    value: bytes | None = None
+    timestamp: int = 0
+    value_timestamp: int | None = None
+    start: int | None = None
+    end: int | None = None
+    op: Literal["put", "put_if_absent", "delete", "get"] = "put"
+    partition: int = 0
+
+
+class StorePartition(NamedTuple):
+    """One store of one task."""
+
+    store: str
+    partition: int = 0
+
+
+class Row(NamedTuple):
+    """An entry as an interactive query returned it; the times that a store of its kind does not have are None."""
+
+    key: bytes
+    value: bytes
+    timestamp: int | None = None
+    start: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a run reported, by store partition.
+
+    Attributes
+    ----------
+    restored
+        Number of changelog records that Kafka Streams had to restore.
+    rows
+        Every entry, in the order of the query.
+    positions
+        Input offsets up to which the store says that it was written.
+    """
+
+    restored: Mapping[StorePartition, int]
+    rows: Mapping[StorePartition, list[Row]]
+    positions: Mapping[StorePartition, dict[TopicPartition, int]]
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The compiled driver, and all that is needed to run it."""
+
+    processes: Processes
+    java: str
+    classpath: str
+    directory: Path
+
+    def run(self, arguments: Sequence[str]) -> None:
+        """Run it to its end, which must be a good one; its output is in a log of its own."""
+        name = f"kafka-streams-{uuid4().hex[:8]}"
+        options = [
+            # Short runs: compiling well takes longer than running. RocksDB unpacks its library into the directory.
+            *("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Djava.io.tmpdir={self.directory}"),
+            *("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"),
+            "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.streams.processor=info",
+        ]
+        argv = [self.java, *options, "-cp", self.classpath, "Driver", *arguments, "--timeout-s", str(_RUN_S)]
+        _run(self.processes, name, argv, self.directory / f"{name}.log", _RUN_S + _EXIT_S)
+
+
+def build_driver(processes: Processes, java: str, directory: Path) -> Driver:
+    """Fetch the jars where needed, and compile the driver into `directory`."""
+    jars = fetch_jars(processes, java, directory / "ivy.log", jar_set=KAFKA_STREAMS_JARS)
+    classes = directory / "classes"
+    (compiler,) = jars.glob("ecj-*.jar")
+    classpath = ":".join(str(jar) for jar in sorted(jars.glob("*.jar")))
+    argv = [
+        *(java, "-XX:TieredStopAtLevel=1", "-jar", str(compiler), "-source", "17", "-target", "17", "-proc:none"),
+        *("-cp", classpath, "-d", str(classes), str(_HERE / "java")),
+    ]
+    _run(processes, "ecj", argv, directory / "ecj.log", 120)
+    return Driver(processes, java, f"{classes}:{classpath}", directory)
+
+
+class KafkaStreams:
+    """One application: an input topic, a consumer group, changelogs, and as many state directories as a test wants.
+
+    Parameters
+    ----------
+    partitions
+        Of the input, and so of every store.
+    changelog_config
+        Topic settings of changelogs that Kafka Streams creates, over its own.
+    """
+
+    def __init__(
+        self, driver: Driver, bootstrap_servers: str, partitions: int = 1, changelog_config: Mapping[str, str] = KEPT
+    ) -> None:
+        self._driver = driver
+        self.bootstrap_servers = bootstrap_servers
+        self.application_id = f"streams-{uuid4().hex[:8]}"
+        self.input_topic = f"{self.application_id}-input"
+        self.partitions = partitions
+        self._changelog_config = changelog_config
+        topics = Topics(bootstrap_servers)
+        topics.create(self.input_topic, partitions, KEPT)
+        wait_until(lambda: topics.describe([self.input_topic]), 30, f"topic {self.input_topic} to be there")
+
+    def write(
+        self,
+        state_dir: Path,
+        stores: Sequence[Store],
+        commands: Iterable[Command],
+        *,
+        crash: bool = False,
+        config: Mapping[str, str] | None = None,
+    ) -> Contents:
+        """Do the commands in order, commit, and close; return what was restored at the start (and no rows).
+
+        Parameters
+        ----------
+        crash
+            Halt the JVM after the commit instead of closing anything.
+        config
+            Further settings of Kafka Streams.
+
+        Raises
+        ------
+        ServiceError
+            If the run fails; the message ends with the last lines of its log.
+        """
+        _produce(self.bootstrap_servers, self.input_topic, commands)
+        return self._run("crash" if crash else "write", state_dir, stores, config)
+
+    def read(self, state_dir: Path, stores: Sequence[Store], *, config: Mapping[str, str] | None = None) -> Contents:
+        """Start on the state directory, query everything, and close; the input must have been processed.
+
+        Raises
+        ------
+        ServiceError
+            If the run fails; the message ends with the last lines of its log.
+        """
+        return self._run("read", state_dir, stores, config)
+
+    def _run(
+        self, command: str, state_dir: Path, stores: Sequence[Store], config: Mapping[str, str] | None
+    ) -> Contents:
+        output = self._driver.directory / f"{uuid4().hex}.jsonl"
+        arguments = [
+            *(command, "--bootstrap-servers", self.bootstrap_servers, "--application", self.application_id),
+            *("--input", self.input_topic, "--state-dir", str(state_dir), "--output", str(output)),
+            *(part for store in stores for part in ("--store", str(store))),
+            *(part for item in (config or {}).items() for part in ("--config", "=".join(item))),
+            *(part for item in self._changelog_config.items() for part in ("--changelog-config", "=".join(item))),
+        ]
+        self._driver.run(arguments)
+        return _parse(output.read_text(encoding="utf-8").splitlines())
+
+
+def _run(processes: Processes, name: str, argv: Sequence[str], log_path: Path, deadline_s: float) -> None:
+    service = processes.start(name, argv, os.environ, log_path)
+    try:
+        # Any other exit code is an error that shows the end of the log.
+        wait_until(lambda: service.poll() == 0, deadline_s, f"{name} to do its work", service)
+    finally:
+        processes.stop_service(service)
+
+
+def _produce(bootstrap_servers: str, topic: str, commands: Iterable[Command]) -> None:
+    producer = Producer(client_config(bootstrap_servers, **{"enable.idempotence": True}))
+    errors: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            errors.append(error)
+
+    for command in commands:
+        fields: dict[str, Any] = command._asdict()
+        partition, timestamp = fields.pop("partition"), fields.pop("timestamp")
+        for name in ("key", "value"):
+            fields[name] = None if fields[name] is None else fields[name].hex()
+        producer.produce(
+            topic, value=json.dumps(fields).encode(), partition=partition, timestamp=timestamp, on_delivery=delivered
+        )
+        producer.poll(0)
+    left = producer.flush(30)
+    if errors or left:
+        raise ServiceError(f"the input could not be written: {errors[:3]}, {left} records left after 30 s")
+
+
+def _parse(lines: Iterable[str]) -> Contents:
+    restored: dict[StorePartition, int] = {}
+    rows: dict[StorePartition, list[Row]] = {}
+    positions: dict[StorePartition, dict[TopicPartition, int]] = {}
+    for line in lines:
+        fields = json.loads(line)
+        part = StorePartition(fields["store"], fields["partition"])
+        match fields["type"]:
+            case "restored":
+                restored[part] = fields["records"]
+            case "position":
+                rows[part] = []
+                positions[part] = {
+                    TopicPartition(topic, int(partition)): offset
+                    for topic, offsets in fields["offsets"].items()
+                    for partition, offset in offsets.items()
+                }
+            case "row":
+                key, value = bytes.fromhex(fields["key"]), bytes.fromhex(fields["value"])
+                rows[part].append(Row(key, value, fields["timestamp"], fields["start"], fields["end"]))
+    return Contents(restored, rows, positions)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, Literal, NamedTuple
+from functools import cached_property
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -74,6 +75,13 @@ class StoreFormat(StrEnum):
     TIMESTAMPED = "timestamped"
 
 
+#: An attribute of a module on the Python path, as `package.module:attribute`.
+Reference = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+#: Values of Kafka Streams' `processing.guarantee`.
+Guarantee = Literal["exactly_once_v2", "at_least_once"]
+#: How a key or value of a store is turned into bytes; a reference names a `Serde` of the user's own.
+SerdeName = Literal["bytes", "utf8", "int64", "json"] | Reference
+
 #: Values of Kafka Streams' `default.dsl.store`; `txn_rocksDB` is RocksDB with transactions (KIP-844).
 Engine = Literal["rocksDB", "in_memory", "txn_rocksDB"]
 
@@ -91,6 +99,8 @@ class StoreDefinition(_Definition):
         Length of a window, in a window store.
     retain_duplicates
         Whether a window store adds a value at each put instead of replacing the one before.
+    key_serde, value_serde
+        Types that a processor sees; an aggregation chooses those of its own store.
     """
 
     name: Name
@@ -100,7 +110,17 @@ class StoreDefinition(_Definition):
     retention_ms: int | None = Field(default=None, ge=0, lt=1 << 63)
     window_size_ms: int | None = Field(default=None, ge=0, lt=1 << 63)
     retain_duplicates: bool = False
+    key_serde: SerdeName = "bytes"
+    value_serde: SerdeName = "bytes"
     expectations: Name | None = Field(default=None, description="suite in expectations/suites, without .json")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sessions_are_plain(cls, data: Any) -> Any:
+        """Kafka Streams has no timestamped session stores, so plain is their default."""
+        if isinstance(data, dict) and data.get("kind") == "session":
+            return {"format": StoreFormat.PLAIN, **data}
+        return data
 
     @model_validator(mode="after")
     def _settings_fit_the_kind(self) -> StoreDefinition:
@@ -124,32 +144,181 @@ class StoreDefinition(_Definition):
         return self
 
 
+class Windows(_Definition):
+    """Windows of a fixed length, aligned to the epoch: tumbling, or hopping where they advance by less than a length.
+
+    Attributes
+    ----------
+    size_ms
+        Length of a window.
+    advance_ms
+        How far a window starts after the one before; the length if not said.
+    grace_ms
+        For how long after its end a window takes late records.
+    """
+
+    size_ms: int = Field(gt=0, lt=1 << 62)
+    advance_ms: int | None = Field(default=None, gt=0)
+    grace_ms: int = Field(default=0, ge=0, lt=1 << 62)
+
+    @model_validator(mode="after")
+    def _windows_leave_no_gap(self) -> Windows:
+        if self.advance_ms is not None and self.advance_ms > self.size_ms:
+            raise ValueError(f"advance_ms of {self.advance_ms} is longer than size_ms of {self.size_ms}")
+        return self
+
+    @property
+    def step_ms(self) -> int:
+        """How far a window starts after the one before."""
+        return self.advance_ms or self.size_ms
+
+
+class Sessions(_Definition):
+    """Sessions of activity: records of a key that are at most the gap apart.
+
+    Attributes
+    ----------
+    gap_ms
+        Inactivity that ends a session.
+    grace_ms
+        For how long after its end and the gap a session takes late records.
+    """
+
+    gap_ms: int = Field(ge=0, lt=1 << 62)
+    grace_ms: int = Field(default=0, ge=0, lt=1 << 62)
+
+
+class AggregationDefinition(_Definition):
+    """A ready-made aggregation: what is kept in a store for each key, or each window or session of a key.
+
+    Attributes
+    ----------
+    store
+        Where the results are kept; made with the kind's defaults if the definition does not list it.
+    aggregate
+        `count`, or an aggregate made with `statestore.tasks.aggregates`.
+    group_by
+        A function of the record that gives the key to group by, if that is not the record's own. Records then go
+        through an internal repartition topic into a subtopology of their own.
+    partitions
+        Partitions of the repartition topic; as many as the input's if not said.
+    windows, sessions
+        What a key's records are divided into; neither: nothing, one result a key.
+    output_topic
+        Where changed results are sent with each commit; nowhere if not said.
+    """
+
+    store: Name
+    aggregate: Literal["count"] | Reference = "count"
+    group_by: Reference | None = None
+    partitions: int | None = Field(default=None, ge=1, le=10_000)
+    windows: Windows | None = None
+    sessions: Sessions | None = None
+    output_topic: Name | None = None
+
+    @model_validator(mode="after")
+    def _settings_fit_together(self) -> AggregationDefinition:
+        if self.windows is not None and self.sessions is not None:
+            raise ValueError(f"aggregation into {self.store} has windows and sessions; expected one of them at most")
+        if self.partitions is not None and self.group_by is None:
+            raise ValueError(
+                f"aggregation into {self.store} has partitions but no group_by: only a repartition topic has its own"
+            )
+        return self
+
+    @property
+    def kept_ms(self) -> int:
+        """How long the store must keep a window or session at least."""
+        if self.windows is not None:
+            return self.windows.size_ms + self.windows.grace_ms
+        return self.sessions.gap_ms + self.sessions.grace_ms if self.sessions is not None else 0
+
+    def default_store(self) -> dict[str, Any]:
+        """Return the definition of the store that this needs, as far as it is not a matter of taste."""
+        if self.windows is not None:
+            return {"kind": "window", "retention_ms": self.kept_ms, "window_size_ms": self.windows.size_ms}
+        return {"kind": "session", "retention_ms": self.kept_ms} if self.sessions is not None else {"kind": "key-value"}
+
+
+class Subtopology(_Definition):
+    """What the tasks of one index do: the part of an application that reads one topic.
+
+    Attributes
+    ----------
+    index
+        The first number of its tasks' ids. 0 reads the application's input, the others a repartition topic each.
+    processor
+        The application's own processor.
+    aggregations
+        What is aggregated from the topic's records as they are keyed.
+    regrouped
+        Aggregations whose records are sent on, with another key, to their repartition topics.
+    """
+
+    index: int
+    input_topic: str
+    processor: str | None = None
+    aggregations: tuple[AggregationDefinition, ...] = ()
+    regrouped: tuple[AggregationDefinition, ...] = ()
+    stores: tuple[StoreDefinition, ...] = ()
+
+
 class ApplicationDefinition(_Definition):
-    """A stream application: its topics, its processor and its stores.
+    """A stream application: its topics, what it does with records, and its stores.
 
     `name` is Kafka Streams' `application.id`: consumer group, prefix of changelog topics and of `transactional.id`.
+
+    Attributes
+    ----------
+    processor
+        A function `process(record, context)`, or a class with such a method.
+    aggregations
+        Ready-made aggregations of the input, beside the processor or instead of it.
+    processing_guarantee
+        `at_least_once` commits without Kafka transactions: faster, and after a crash records are processed again.
+    dead_letter_topic
+        Where records go that the application's code fails on, with the reason in their headers. Without one the task
+        stops at such a record.
     """
 
     schema_version: Literal[1] = 1
     name: Name
     input_topic: Name
     output_topics: tuple[Name, ...] = ()
-    processor: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", description="module:attribute")
+    processor: Reference | None = Field(default=None, description="module:attribute")
+    aggregations: tuple[AggregationDefinition, ...] = ()
+    processing_guarantee: Guarantee = "exactly_once_v2"
+    dead_letter_topic: Name | None = None
     default_dsl_store: Engine = Field(default="txn_rocksDB", description="engine of stores that name none")
-    stores: tuple[StoreDefinition, ...] = Field(min_length=1)
+    stores: tuple[StoreDefinition, ...] = ()
     commit_interval_ms: int = Field(default=1_000, ge=10, le=600_000)
     uncommitted_max_bytes: int = Field(
         default=64 * 1024 * 1024, ge=1024, description="staged bytes per task at which a commit is made early"
     )
 
     @model_validator(mode="after")
-    def _stores_have_an_engine(self) -> ApplicationDefinition:
-        engine = self.default_dsl_store
+    def _stores_are_complete(self) -> ApplicationDefinition:
+        listed = [store.name for store in self.stores]
+        made = tuple(
+            StoreDefinition(name=aggregation.store, **aggregation.default_store())
+            for aggregation in self.aggregations
+            if aggregation.store not in listed
+        )
         stores = tuple(
-            store if "engine" in store.model_fields_set else store.model_copy(update={"engine": engine})
-            for store in self.stores
+            store
+            if "engine" in store.model_fields_set
+            else store.model_copy(update={"engine": self.default_dsl_store})
+            for store in (*self.stores, *made)
         )
         object.__setattr__(self, "stores", stores)  # a frozen model's own validator may still complete it
+        return self
+
+    @model_validator(mode="after")
+    def _does_something(self) -> ApplicationDefinition:
+        if self.processor is None and not self.aggregations:
+            raise ValueError("expected a processor, aggregations or both, found neither")
+        if not self.stores:
+            raise ValueError("expected at least one store, found none")
         return self
 
     @model_validator(mode="after")
@@ -157,20 +326,68 @@ class ApplicationDefinition(_Definition):
         names = [store.name for store in self.stores]
         if len(set(names)) != len(names):
             raise ValueError(f"store names must be distinct, found {names}")
+        sent_to = {*self.output_topics, *(item.output_topic for item in self.aggregations)} | {self.dead_letter_topic}
         taken = {self.input_topic, *(changelog_topic(self.name, name) for name in names)}
-        if mixed := sorted(taken.intersection(self.output_topics)):
-            raise ValueError(f"{mixed} cannot be output topics: they are the application's input or changelogs")
+        taken |= {repartition_topic(self.name, item.store) for item in self.aggregations}
+        if mixed := sorted(taken.intersection(sent_to)):
+            raise ValueError(
+                f"{mixed} cannot be output topics: they are the application's input, changelogs or repartition topics"
+            )
         return self
 
     @model_validator(mode="after")
-    def _stores_are_what_the_jobs_know(self) -> ApplicationDefinition:
-        for store in self.stores:
-            if store.kind != "key-value" or store.engine != "txn_rocksDB":
+    def _aggregations_fit_their_stores(self) -> ApplicationDefinition:
+        names = [aggregation.store for aggregation in self.aggregations]
+        if len(set(names)) != len(names):
+            raise ValueError(f"each aggregation has a store of its own, found {names}")
+        for aggregation in self.aggregations:
+            store, needed = self.store(aggregation.store), aggregation.default_store()
+            if store.kind != needed["kind"] or store.window_size_ms != needed.get("window_size_ms"):
                 raise ValueError(
-                    f"store {store.name} is a {store.kind} store with engine {store.engine}: the library has such "
-                    "stores, the jobs do not yet; expected kind key-value and engine txn_rocksDB"
+                    f"aggregation into {store.name} needs a {needed['kind']} store with window_size_ms "
+                    f"{needed.get('window_size_ms')}; found a {store.kind} store with {store.window_size_ms}"
+                )
+            if (store.retention_ms or 0) < aggregation.kept_ms or store.retain_duplicates:
+                raise ValueError(
+                    f"aggregation into {store.name} needs a retention_ms of at least {aggregation.kept_ms} and no "
+                    f"retain_duplicates; found {store.retention_ms} and {store.retain_duplicates}"
                 )
         return self
+
+    @cached_property
+    def subtopologies(self) -> tuple[Subtopology, ...]:
+        """Parts of the application, by index: 0 reads the input, each regrouped aggregation follows with its own."""
+        regrouped = tuple(item for item in self.aggregations if item.group_by is not None)
+        elsewhere = {item.store for item in regrouped}
+        first = Subtopology(
+            index=0,
+            input_topic=self.input_topic,
+            processor=self.processor,
+            aggregations=tuple(item for item in self.aggregations if item.group_by is None),
+            regrouped=regrouped,
+            stores=tuple(store for store in self.stores if store.name not in elsewhere),
+        )
+        others = (
+            Subtopology(
+                index=index,
+                input_topic=repartition_topic(self.name, item.store),
+                aggregations=(item,),
+                stores=(self.store(item.store),),
+            )
+            for index, item in enumerate(regrouped, start=1)
+        )
+        return (first, *others)
+
+    def subtopology_of(self, store: str) -> Subtopology:
+        """Return the subtopology that a store belongs to.
+
+        Raises
+        ------
+        UnknownStoreError
+            If the application has no such store.
+        """
+        self.store(store)
+        return next(part for part in self.subtopologies if store in {found.name for found in part.stores})
 
     def store(self, name: str) -> StoreDefinition:
         """Return the store called `name`.
@@ -206,6 +423,11 @@ class StorePartition(NamedTuple):
 def changelog_topic(application: str, store: str) -> str:
     """Name of a store's changelog topic: `<application.id>-<store>-changelog`."""
     return f"{application}-{store}-changelog"
+
+
+def repartition_topic(application: str, store: str) -> str:
+    """Name of the topic through which a regrouped aggregation's records go: `<application.id>-<store>-repartition`."""
+    return f"{application}-{store}-repartition"
 
 
 def transactional_id(application: str, task: TaskId) -> str:

@@ -82,10 +82,6 @@ class ChangelogReplacedError(RebuildError):
     """The changelog topic was deleted and created again under the same name."""
 
 
-class StoreStaleError(RebuildError):
-    """The store is so far behind that its changelog may have lost deletes that it has not seen."""
-
-
 # -- fix the input ------------------------------------------------------------------------------------------------
 
 

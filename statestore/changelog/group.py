@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
@@ -11,8 +12,15 @@ from statestore.changelog.client import client_config, until_answered
 from statestore.model import TopicPartition
 
 
+class GroupOffset(NamedTuple):
+    """A group's committed offset, next to read, with the metadata that was committed with it."""
+
+    next_offset: int
+    metadata: str = ""
+
+
 class ConsumerGroup:
-    """Reads a group's committed offsets and names the group to a transactional producer.
+    """Reads a group's committed offsets, commits them, and names the group to a transactional producer.
 
     It never joins the group: partitions are assigned by the job, and exclusion is the producer's fencing.
     """
@@ -38,20 +46,37 @@ class ConsumerGroup:
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
-    def next_offset(self, partition: TopicPartition) -> int | None:
-        """Return the group's committed offset, next to read; None if there is none."""
+    def committed(self, partition: TopicPartition) -> GroupOffset | None:
+        """Return what the group committed for a partition; None if nothing."""
 
-        def ask(timeout_s: float) -> int:
+        def ask(timeout_s: float) -> GroupOffset:
             (answer,) = self._consumer.committed([KafkaTopicPartition(*partition)], timeout=timeout_s)
             if answer.error is not None:
                 raise KafkaException(answer.error)
-            offset: int = answer.offset
-            return offset
+            return GroupOffset(answer.offset, answer.metadata or "")
 
         doing = f"reading the committed offset of group {self.group} for {partition}"
-        offset = until_answered(ask, doing, self._timeout_s)
-        return offset if offset >= 0 else None
+        found = until_answered(ask, doing, self._timeout_s)
+        return found if found.next_offset >= 0 else None
+
+    def commit(self, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        """Commit offsets outside of any transaction."""
+
+        def ask(_: float) -> None:
+            for answer in self._consumer.commit(offsets=kafka_offsets(offsets), asynchronous=False):
+                if answer.error is not None:
+                    raise KafkaException(answer.error)
+
+        until_answered(ask, f"committing input offsets of {self.group}", self._timeout_s)
 
     def metadata(self) -> Any:
         """Group metadata for `TransactionalWriter.send_offsets`."""
         return self._consumer.consumer_group_metadata()
+
+
+def kafka_offsets(offsets: Mapping[TopicPartition, GroupOffset]) -> list[KafkaTopicPartition]:
+    """Return the offsets in confluent-kafka's form."""
+    return [
+        KafkaTopicPartition(*partition, found.next_offset, metadata=found.metadata)
+        for partition, found in offsets.items()
+    ]

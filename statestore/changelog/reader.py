@@ -6,7 +6,7 @@ Restore, verification, validation, processing and the Spark source all read thro
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import pyarrow as pa
@@ -100,15 +100,7 @@ class LogReader:
             If nothing came for `stall_timeout_s`.
         """
         for messages in self.read_messages(start, end):
-            yield pa.record_batch(
-                [
-                    pa.array([message.key() for message in messages], pa.binary()),
-                    pa.array([message.value() for message in messages], pa.binary()),
-                    pa.array([message.timestamp()[1] for message in messages], pa.int64()),
-                    pa.array([message.offset() for message in messages], pa.int64()),
-                ],
-                schema=SCHEMA,
-            )
+            yield to_batch(messages)
 
     def read_messages(self, start: int, end: int) -> Iterator[list[Message]]:
         """Yield the same records as lists of messages, for callers that go record by record."""
@@ -161,6 +153,19 @@ class LogReader:
     def close(self) -> None:
         """Leave Kafka."""
         self._consumer.close()
+
+
+def to_batch(messages: Sequence[Message]) -> pa.RecordBatch:
+    """Return messages as a batch with `SCHEMA`."""
+    return pa.record_batch(
+        [
+            pa.array([message.key() for message in messages], pa.binary()),
+            pa.array([message.value() for message in messages], pa.binary()),
+            pa.array([message.timestamp()[1] for message in messages], pa.int64()),
+            pa.array([message.offset() for message in messages], pa.int64()),
+        ],
+        schema=SCHEMA,
+    )
 
 
 def first_offset(

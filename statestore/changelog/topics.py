@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
@@ -11,11 +11,28 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from statestore.changelog.client import client_config, until_answered
-from statestore.errors import KafkaUnavailableError, TopicMismatchError
-from statestore.model import TopicPartition
+from statestore.errors import InputError, KafkaUnavailableError, StateStoreError, TopicMismatchError
+from statestore.model import StoreDefinition, TopicPartition
 
 #: Kafka Streams' settings of a key-value store's changelog topic.
 CHANGELOG_CONFIG = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
+#: Kafka Streams' settings of a repartition topic: records stay until they are processed.
+REPARTITION_CONFIG = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "segment.bytes": "52428800",
+    "message.timestamp.type": "CreateTime",
+}
+#: Kafka Streams' `windowstore.changelog.additional.retention.ms`: event time may lag behind the brokers' clock.
+_MORE_RETENTION_MS = 24 * 60 * 60 * 1000
+
+
+def changelog_config(store: StoreDefinition) -> dict[str, str]:
+    """Return Kafka Streams' settings of a store's changelog topic."""
+    if store.retention_ms is None:
+        return CHANGELOG_CONFIG
+    retention_ms = str(store.retention_ms + _MORE_RETENTION_MS)
+    return {**CHANGELOG_CONFIG, "cleanup.policy": "compact,delete", "retention.ms": retention_ms}
 
 
 _PAUSE_S = 0.1
@@ -90,8 +107,8 @@ class Topics:
             raise TopicMismatchError(f"topic {name} does not exist on {self._servers}; create it, or correct its name")
         return topic
 
-    def ensure_changelog(self, name: str, partitions: int) -> Topic:
-        """Return the changelog topic, made with Kafka Streams' settings if it was not there.
+    def ensure(self, name: str, partitions: int, config: dict[str, str]) -> Topic:
+        """Return an internal topic, made with these settings if it was not there.
 
         Raises
         ------
@@ -100,12 +117,13 @@ class Topics:
         """
         topic = self.describe([name]).get(name)
         if topic is None:
-            self.create(name, partitions, CHANGELOG_CONFIG)
+            self.create(name, partitions, config)
             topic = self._appeared(name)
         if topic.partitions != partitions:
             raise TopicMismatchError(
-                f"changelog topic {name} has {topic.partitions} partitions, its input has {partitions}: "
-                "the number of partitions of an application with state cannot change; reset it under a new name"
+                f"internal topic {name} has {topic.partitions} partitions, expected {partitions} as the topic that its "
+                "tasks read: the number of partitions of an application with state cannot change; reset it under a new "
+                "name"
             )
         return topic
 
@@ -142,15 +160,76 @@ class Topics:
         high = self._list_offsets(asked, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
         return {partition: LogRange(starts[partition], stable[partition], high[partition]) for partition in asked}
 
+    def wait_until_stable(self, names: Iterable[str]) -> None:
+        """Wait until no transaction is open in topics: a commit is answered before its markers are in the log.
+
+        A transaction that hangs longer than one request may take is left behind.
+        """
+        partitions = [
+            TopicPartition(name, number)
+            for name, topic in self.describe(names).items()
+            for number in range(topic.partitions)
+        ]
+        deadline = time.monotonic() + self._timeout_s
+        while any(log.last_stable < log.high_watermark for log in self.log_ranges(partitions).values()):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(_PAUSE_S)
+
+    def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return the effective settings of topics."""
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in dict.fromkeys(names)]
+
+        def ask(timeout_s: float) -> dict[str, dict[str, str]]:
+            futures = self._admin.describe_configs(resources, request_timeout=timeout_s)
+            return {
+                resource.name: {key: entry.value for key, entry in future.result().items()}
+                for resource, future in futures.items()
+            }
+
+        doing = f"reading settings of the topics {', '.join(resource.name for resource in resources)}"
+        return until_answered(ask, doing, self._timeout_s) if resources else {}
+
     def topic_config(self, name: str) -> dict[str, str]:
         """Return the topic's effective settings."""
-        resource = ConfigResource(ResourceType.TOPIC, name)
-        entries = until_answered(
-            lambda timeout_s: self._admin.describe_configs([resource], request_timeout=timeout_s)[resource].result(),
-            f"reading settings of topic {name}",
-            self._timeout_s,
-        )
-        return {key: entry.value for key, entry in entries.items()}
+        return self.topic_configs([name])[name]
+
+    def require_no_members(self, group: str) -> None:
+        """Make sure that nobody consumes as this group, such as a running Kafka Streams application of that name.
+
+        Raises
+        ------
+        InputError
+            If somebody does.
+        """
+
+        def ask(timeout_s: float) -> list[str]:
+            found = self._admin.describe_consumer_groups([group], request_timeout=timeout_s)[group].result()
+            return sorted(f"{member.client_id} on {member.host}" for member in found.members)
+
+        try:
+            members = until_answered(ask, f"asking who consumes as {group}", self._timeout_s)
+        except StateStoreError as error:
+            cause = error.__cause__
+            if isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return
+            raise
+        if members:
+            raise InputError(
+                f"consumer group {group} has active members: {', '.join(members)}. Stop them first: two systems cannot "
+                "process the same input as one application"
+            )
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        """Move the start of logs up to an offset each."""
+        asked = [KafkaTopicPartition(*partition, offset) for partition, offset in before.items()]
+
+        def ask(timeout_s: float) -> None:
+            for future in self._admin.delete_records(asked, request_timeout=timeout_s).values():
+                future.result()
+
+        if asked:
+            until_answered(ask, f"deleting processed records of {', '.join(map(str, before))}", self._timeout_s)
 
     def _list_offsets(
         self, partitions: list[TopicPartition], spec: Any, isolation: IsolationLevel

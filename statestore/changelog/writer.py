@@ -1,19 +1,21 @@
-"""The transactional producer of a task: changelog records, outputs and input offsets, all or nothing.
+"""Producers of a task: changelog records, outputs and input offsets.
 
-Errors tell what is known of the transaction. Before the commit is sent everything can be aborted. When the answer to
-a commit does not come, the outcome is unknown: it is never guessed, the next `init_transactions` settles it.
+The transactional one commits all of them or nothing. Errors tell what is known of the transaction. Before the commit is
+sent everything can be aborted. When the answer to a commit does not come, the outcome is unknown: it is never guessed,
+the next `init_transactions` settles it. The other one is for processing at least once.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from statestore import kill_switch
 from statestore.changelog.client import client_config, translate, until_answered
+from statestore.changelog.group import ConsumerGroup, GroupOffset, kafka_offsets
 from statestore.errors import (
     CommitOutcomeUnknownError,
     FencedError,
@@ -23,11 +25,164 @@ from statestore.errors import (
 )
 from statestore.model import TopicPartition
 
+Headers = Sequence[tuple[str, bytes | None]]
 #: Records that an abort has thrown away: their deliveries may be told only in the next transaction.
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+#: librdkafka's own default; a topic that takes less needs smaller batches, because the limit is one of batches.
+_BATCH_BYTES = 1_000_000
+#: The broker judges the size of a record; librdkafka would do so before it, knowing only its own limit.
+_NO_LIMIT = 1_000_000_000
 
 
-class TransactionalWriter:
+class RecordWriter:
+    """What both producers share: producing with delivery reports.
+
+    Parameters
+    ----------
+    name
+        Who writes, for errors.
+    timeout_s
+        Deadline of each call that waits for Kafka.
+    max_batch_bytes
+        The smallest `max.message.bytes` of the topics written to: brokers refuse larger batches.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, name: str, timeout_s: float, max_batch_bytes: int | None, **config: Any
+    ) -> None:
+        self._name = name
+        self._timeout_s = timeout_s
+        self._max_batch_bytes = max_batch_bytes
+        self._delivered: dict[TopicPartition, int] = {}
+        self._failed: Exception | None = None
+        self._producer = Producer(
+            client_config(
+                bootstrap_servers,
+                **{
+                    "partitioner": "murmur2_random",  # Kafka's own; librdkafka's default would place keys elsewhere
+                    "linger.ms": 20,
+                    "queue.buffering.max.messages": 500_000,
+                    "compression.type": "lz4",
+                    "message.max.bytes": _NO_LIMIT,
+                    "batch.size": min(max_batch_bytes or _BATCH_BYTES, _BATCH_BYTES),
+                    **config,
+                },
+            )
+        )
+
+    def produce(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        partition: int | None = None,
+        headers: Headers | None = None,
+    ) -> None:
+        """Write a record; without a partition Kafka's partitioner chooses by the key.
+
+        Parameters
+        ----------
+        timestamp
+            Record timestamp, ms, above 0: librdkafka takes 0 for now.
+        """
+        if timestamp <= 0:
+            raise InputError(f"{topic}: a record's timestamp is in ms since 1970 and above 0, found {timestamp}")
+        kill_switch.reached("before produce")
+        more: dict[str, Any] = {} if partition is None else {"partition": partition}
+        if headers:
+            more["headers"] = list(headers)
+
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                self._producer.produce(
+                    topic, value=value, key=key, timestamp=timestamp, on_delivery=self._on_delivery, **more
+                )
+            except BufferError as error:  # the queue is full: let deliveries drain it
+                if time.monotonic() > deadline:
+                    raise KafkaUnavailableError(f"{topic}: no record was taken for {self._timeout_s:g} s") from error
+                self._serve(lambda: self._producer.poll(0.1))
+            except KafkaException as error:
+                doing = f"producing to {topic}"
+                if error.args[0].fatal() or error.args[0].code() == KafkaError._FATAL:
+                    raise self._after_fatal(doing) from error
+                raise translate(error, doing) from error
+            else:
+                kill_switch.reached("during produce")
+                return
+
+    def produce_many(
+        self,
+        topic: str,
+        partition: int,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+    ) -> None:
+        """Write many records to one partition, in their order; see `produce`."""
+        if len(timestamps) and min(timestamps) <= 0:
+            raise InputError(f"{topic}: a record's timestamp is in ms since 1970 and above 0, found {min(timestamps)}")
+        kill_switch.reached("before produce")
+        produce, delivered = self._producer.produce, self._on_delivery
+        for key, value, timestamp in zip(keys, values, timestamps, strict=True):
+            try:
+                produce(topic, value, key, partition, timestamp=timestamp, on_delivery=delivered)
+            except (BufferError, KafkaException):  # the queue is full; the other way waits, and names what fails
+                self.produce(topic, key, value, timestamp, partition)
+        kill_switch.reached("during produce")
+
+    def poll(self) -> None:
+        """Serve deliveries; call now and then while producing."""
+        self._serve(lambda: self._producer.poll(0))
+
+    def flush(self) -> dict[TopicPartition, int]:
+        """Wait until every record is acknowledged; return each partition's last offset since `begin`."""
+        left = self._serve(lambda: self._producer.flush(self._timeout_s))
+        if left:
+            raise KafkaUnavailableError(
+                f"{left} records of {self._name} were not acknowledged in {self._timeout_s:g} s"
+            )
+        return dict(self._delivered)
+
+    def _serve(self, call: Callable[[], int]) -> int:
+        doing = f"producing as {self._name}"
+        try:
+            left = call()
+        except KafkaException as error:
+            raise translate(error, doing) from error
+        except SystemError as error:
+            # A fatal error, such as having been fenced, leaves confluent-kafka's flush without an exception to raise.
+            raise self._after_fatal(doing) from error
+        if self._failed is not None:
+            raise self._failed
+        return left
+
+    def _after_fatal(self, doing: str) -> StateStoreError:
+        return StateStoreError(f"{doing}: the producer failed; run again")
+
+    def _on_delivery(self, error: Any, message: Message) -> None:
+        if error is not None:
+            if self._failed is None and error.code() not in _PURGED:
+                self._failed = self._undelivered(error, message)
+            return
+        partition = TopicPartition(message.topic(), message.partition())
+        if message.offset() > self._delivered.get(partition, -1):
+            self._delivered[partition] = message.offset()
+
+    def _undelivered(self, error: Any, message: Message) -> StateStoreError:
+        topic, key, value = message.topic(), message.key(), message.value()
+        if error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+            return translate(error, f"producing to {topic}")
+        size = len(key or b"") + len(value or b"")
+        return InputError(
+            f"a record of {size} bytes with key {key!r:.120} is larger than topic {topic} takes: its max.message.bytes "
+            f"is {self._max_batch_bytes or 'not known'}; nothing of its transaction was committed. Raise the topic's "
+            "max.message.bytes, or make the record smaller"
+        )
+
+
+class TransactionalWriter(RecordWriter):
     """A producer with one open transaction at a time.
 
     Parameters
@@ -48,25 +203,16 @@ class TransactionalWriter:
         transactional_id: str,
         timeout_s: float = 30.0,
         transaction_timeout_ms: int = 60_000,
+        max_batch_bytes: int | None = None,
     ) -> None:
-        self._id = transactional_id
-        self._timeout_s = timeout_s
-        self._delivered: dict[TopicPartition, int] = {}
-        self._failed: Exception | None = None
-        self._open = False
-        self._producer = Producer(
-            client_config(
-                bootstrap_servers,
-                **{
-                    "transactional.id": transactional_id,
-                    "transaction.timeout.ms": transaction_timeout_ms,
-                    "partitioner": "murmur2_random",  # Kafka's own; librdkafka's default would place keys elsewhere
-                    "linger.ms": 20,
-                    "queue.buffering.max.messages": 500_000,
-                    "compression.type": "lz4",
-                },
-            )
+        super().__init__(
+            bootstrap_servers,
+            transactional_id,
+            timeout_s,
+            max_batch_bytes,
+            **{"transactional.id": transactional_id, "transaction.timeout.ms": transaction_timeout_ms},
         )
+        self._open = False
 
     def init(self) -> None:
         """Fence earlier producers of this id and settle their open transactions.
@@ -76,7 +222,7 @@ class TransactionalWriter:
         KafkaUnavailableError
             If Kafka does not answer in time.
         """
-        until_answered(self._producer.init_transactions, f"starting transactions as {self._id}", self._timeout_s)
+        until_answered(self._producer.init_transactions, f"starting transactions as {self._name}", self._timeout_s)
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -85,74 +231,11 @@ class TransactionalWriter:
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
-            raise translate(error, f"beginning a transaction of {self._id}") from error
+            raise translate(error, f"beginning a transaction of {self._name}") from error
         self._open = True
 
-    def produce(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int,
-        partition: int | None = None,
-        headers: list[tuple[str, bytes]] | None = None,
-    ) -> None:
-        """Add a record to the transaction; without a partition Kafka's partitioner chooses by the key.
-
-        Parameters
-        ----------
-        timestamp
-            Record timestamp, ms, above 0: librdkafka takes 0 for now.
-        """
-        if timestamp <= 0:
-            raise InputError(f"{topic}: a record's timestamp is in ms since 1970 and above 0, found {timestamp}")
-        more: dict[str, Any] = {} if partition is None else {"partition": partition}
-        if headers:
-            more["headers"] = headers
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            try:
-                self._producer.produce(
-                    topic, value=value, key=key, timestamp=timestamp, on_delivery=self._on_delivery, **more
-                )
-            except BufferError as error:  # the queue is full: let deliveries drain it
-                if time.monotonic() > deadline:
-                    raise KafkaUnavailableError(f"{topic}: no record was taken for {self._timeout_s:g} s") from error
-                self._serve(lambda: self._producer.poll(0.1))
-            except KafkaException as error:
-                doing = f"producing to {topic}"
-                if error.args[0].fatal() or error.args[0].code() == KafkaError._FATAL:
-                    raise self._abort_reason(doing) from error
-                raise translate(error, doing) from error
-            else:
-                return
-
-    def poll(self) -> None:
-        """Serve deliveries; call now and then while producing."""
-        self._serve(lambda: self._producer.poll(0))
-
-    def flush(self) -> dict[TopicPartition, int]:
-        """Wait until every record is acknowledged; return each partition's last offset in this transaction."""
-        left = self._serve(lambda: self._producer.flush(self._timeout_s))
-        if left:
-            raise KafkaUnavailableError(f"{left} records of {self._id} were not acknowledged in {self._timeout_s:g} s")
-        return dict(self._delivered)
-
-    def _serve(self, call: Callable[[], int]) -> int:
-        doing = f"producing as {self._id}"
-        try:
-            left = call()
-        except KafkaException as error:
-            raise translate(error, doing) from error
-        except SystemError as error:
-            # A fatal error, such as having been fenced, leaves confluent-kafka's flush without an exception to raise.
-            # The abort that must follow anyway tells which it was.
-            raise self._abort_reason(doing) from error
-        if self._failed is not None:
-            raise self._failed
-        return left
-
-    def _abort_reason(self, doing: str) -> StateStoreError:
+    def _after_fatal(self, doing: str) -> StateStoreError:
+        """Abort, which must follow anyway: it tells what the fatal error was."""
         self._open = False
         try:
             self._producer.abort_transaction(self._timeout_s)
@@ -160,18 +243,13 @@ class TransactionalWriter:
             return translate(error, doing)
         return StateStoreError(f"{doing}: the producer failed and its transaction was aborted; run again")
 
-    def send_offsets(self, group: str, next_offsets: Mapping[TopicPartition, int], metadata: Any) -> None:
-        """Add the group's next input offsets to the transaction.
-
-        Parameters
-        ----------
-        metadata
-            The consumer's group metadata.
-        """
-        offsets = [KafkaTopicPartition(*partition, offset) for partition, offset in next_offsets.items()]
+    def send_offsets(self, group: ConsumerGroup, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        """Add the group's next input offsets to the transaction."""
         until_answered(
-            lambda timeout_s: self._producer.send_offsets_to_transaction(offsets, metadata, timeout_s),
-            f"committing input offsets of {group}",
+            lambda timeout_s: self._producer.send_offsets_to_transaction(
+                kafka_offsets(offsets), group.metadata(), timeout_s
+            ),
+            f"committing input offsets of {group.group}",
             self._timeout_s,
         )
 
@@ -185,7 +263,8 @@ class TransactionalWriter:
         CommitOutcomeUnknownError
             If no answer came in time.
         """
-        doing = f"committing a transaction of {self._id}"
+        doing = f"committing a transaction of {self._name}"
+        kill_switch.soon("commit sent, answer unseen")
         deadline = time.monotonic() + self._timeout_s
         while True:
             left = deadline - time.monotonic()
@@ -219,11 +298,39 @@ class TransactionalWriter:
             # Fenced, or Kafka is gone: the transaction ends by the successor's init or by its timeout.
             return
 
-    def _on_delivery(self, error: Any, message: Message) -> None:
-        if error is not None:
-            if self._failed is None and error.code() not in _PURGED:
-                self._failed = translate(error, f"producing to {message.topic()}")
-            return
-        partition = TopicPartition(message.topic(), message.partition())
-        if message.offset() > self._delivered.get(partition, -1):
-            self._delivered[partition] = message.offset()
+
+class AtLeastOnceWriter(RecordWriter):
+    """A producer without transactions: what is acknowledged stays, input offsets are committed after it."""
+
+    def __init__(
+        self, bootstrap_servers: str, name: str, timeout_s: float = 30.0, max_batch_bytes: int | None = None
+    ) -> None:
+        super().__init__(bootstrap_servers, name, timeout_s, max_batch_bytes, **{"enable.idempotence": True})
+        self._pending: tuple[ConsumerGroup, Mapping[TopicPartition, GroupOffset]] | None = None
+
+    def init(self) -> None:
+        """Do nothing: there is no earlier producer to fence."""
+
+    def begin(self) -> None:
+        """Begin to count what is delivered."""
+        self._delivered = {}
+        self._failed = None
+
+    def send_offsets(self, group: ConsumerGroup, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        """Remember the group's next input offsets for `commit`."""
+        self._pending = group, offsets
+
+    def commit(self) -> None:
+        """Commit the input offsets; all records must have been flushed."""
+        if self._pending is not None:
+            group, offsets = self._pending
+            self._pending = None
+            group.commit(offsets)
+
+    def abort(self) -> None:
+        """Throw away what was not sent yet; what was sent stays."""
+        self._producer.purge()
+
+
+#: Either producer, as a task sees it.
+Writer = TransactionalWriter | AtLeastOnceWriter

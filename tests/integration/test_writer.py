@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
 
-from statestore.changelog.group import ConsumerGroup
+from statestore.changelog.group import ConsumerGroup, GroupOffset
 from statestore.changelog.writer import TransactionalWriter
 from statestore.errors import FencedError, InputError, KafkaUnavailableError
 from statestore.model import TopicPartition
@@ -37,15 +38,15 @@ def test_committed_records_and_offsets_become_visible_together(bootstrap_servers
     source = TopicPartition(topic, 0)
     writer = _writer(bootstrap_servers)
     with ConsumerGroup(bootstrap_servers, group, 10) as consumer:
-        assert consumer.next_offset(source) is None
+        assert consumer.committed(source) is None
         writer.begin()
         writer.produce(topic, b"k", b"v", T0, 0)
         writer.produce(topic, b"k", None, T0 + 1, 0)
         assert writer.flush() == {source: 1}
-        writer.send_offsets(group, {source: 17}, consumer.metadata())
+        writer.send_offsets(consumer, {source: GroupOffset(17, "metadata")})
         assert consume(bootstrap_servers, topic)[0] == []
         writer.commit()
-        assert consumer.next_offset(source) == 17
+        assert consumer.committed(source) == (17, "metadata")
     assert _values(bootstrap_servers, topic) == [b"v", None]
 
 
@@ -102,7 +103,7 @@ def test_r14_a_successor_fences_the_writer_wherever_it_is(bootstrap_servers: str
             first.flush()
         with ConsumerGroup(bootstrap_servers, group, 10) as consumer:
             if moment == "send_offsets":
-                first.send_offsets(group, {TopicPartition(topic, 0): 5}, consumer.metadata())
+                first.send_offsets(consumer, {TopicPartition(topic, 0): GroupOffset(5)})
         first.commit()
 
     with pytest.raises(FencedError):
@@ -205,12 +206,23 @@ def test_f8_a_negative_timestamp_is_refused(bootstrap_servers: str, topic: str, 
         writer.produce(topic, b"k", b"v", timestamp, 0)
 
 
-def test_a_record_that_is_too_large_is_bad_input(bootstrap_servers: str, topic: str) -> None:
-    writer = _writer(bootstrap_servers)
+def test_a_record_that_is_too_large_is_bad_input_and_named(bootstrap_servers: str, topic: str) -> None:
+    broker.set_topic_config(bootstrap_servers, topic, max_message_bytes="10000")
+    writer = TransactionalWriter(bootstrap_servers, broker.unique("writer"), 10, max_batch_bytes=10_000)
+    writer.init()
     writer.begin()
-    with pytest.raises(InputError, match="large"):
-        writer.produce(topic, b"k", b"v" * 2_000_000, T0, 0)
+    for number in range(1_000):  # together they are larger than one batch may be
+        writer.produce(topic, b"%d" % number, os.urandom(100), T0, 0)
+    writer.flush()
+    writer.commit()
+    writer.begin()
+    writer.produce(topic, b"the key", os.urandom(20_000), T0, 0)
+    with pytest.raises(InputError, match=r"record of 20007 bytes with key b'the key' .* max.message.bytes is 10000"):
+        writer.flush()
     writer.abort()
+    broker.settle(bootstrap_servers, topic)
+    assert len(broker.consume(bootstrap_servers, topic)[0]) == 1_000
+
 
 
 def test_no_broker_is_an_error_within_the_timeout() -> None:

@@ -1,0 +1,139 @@
+"""Whose transaction holds back the last stable offset of a partition, and what ends it.
+
+confluent-kafka has none of the requests for it (KIP-664), so they go through kafka-python. This is asked only when a
+task has failed already: whatever goes wrong in here costs the answer, never the error that is to be reported.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from threading import Thread
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statestore.changelog.client import client_config
+from statestore.model import TopicPartition
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+
+#: kafka-python's names of the settings that all clients share. One that is missing here is an error, not left out:
+#: without it, another cluster or nobody might answer.
+_SETTINGS = {"bootstrap.servers": "bootstrap_servers", "client.id": "client_id"}
+_LIBRDKAFKA_ONLY = {"log_level", "socket.keepalive.enable"}
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that is open in a partition.
+
+    Attributes
+    ----------
+    producer_id, producer_epoch
+        Its producer, as the partition's leader knows it.
+    transactional_id
+        Of that producer; None if no coordinator shows it to us.
+    timeout_ms
+        Age at which its coordinator aborts it; None if no coordinator is known that would: then it may hang.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    transactional_id: str | None = None
+    timeout_ms: int | None = None
+
+    def __str__(self) -> str:
+        name = "" if self.transactional_id is None else f", transactional id {self.transactional_id}"
+        return f"producer id {self.producer_id}, epoch {self.producer_epoch}{name}"
+
+
+def advice(bootstrap_servers: str, partition: TopicPartition, start: int, timeout_s: float) -> str:
+    """Say whose transaction is open from offset `start` on, and what to do about it; see `find_open_transaction`."""
+    found = find_open_transaction(bootstrap_servers, partition, start, timeout_s)
+    if found is None:
+        return "its producer could not be found; wait for its timeout, or look for it with kafka-transactions.sh"
+    if found.timeout_ms is not None:
+        return (
+            f"it is of {found}; end that producer, or wait: Kafka aborts it at an age of {found.timeout_ms / 1000:g} s"
+        )
+    return (
+        f"it is of {found}; no coordinator was found that will end it. If that producer is gone and its timeout has "
+        f"passed, abort it: kafka-transactions.sh --bootstrap-server {bootstrap_servers} abort "
+        f"--topic {partition.topic} --partition {partition.partition} --start-offset {start}"
+    )
+
+
+def find_open_transaction(
+    bootstrap_servers: str, partition: TopicPartition, start: int, timeout_s: float
+) -> OpenTransaction | None:
+    """Return the transaction that is open from an offset on, or None if that cannot be found out. Never raises.
+
+    Parameters
+    ----------
+    bootstrap_servers
+        Kafka brokers.
+    partition
+        Where it is open.
+    start
+        Its first offset; for the one that holds back a log's last stable offset, that offset.
+    timeout_s
+        Deadline of all requests together.
+    """
+    found: list[OpenTransaction] = []
+
+    def ask() -> None:
+        with suppress(Exception):  # a thread would print it
+            _ask(bootstrap_servers, partition, start, timeout_s, found)
+
+    # kafka-python's deadlines hold for each request alone.
+    asking = Thread(target=ask, name="find-open-transaction", daemon=True)
+    asking.start()
+    asking.join(timeout_s)
+    return found[-1] if found else None
+
+
+def _ask(servers: str, partition: TopicPartition, start: int, timeout_s: float, found: list[OpenTransaction]) -> None:
+    """Append what is known of the transaction, and append it again when more is known."""
+    import kafka  # takes half a second, and tasks that go well do without it
+
+    asked = kafka.TopicPartition(*partition)
+    admin = _admin_client(servers, timeout_s)
+    try:
+        producers = admin.describe_producers([asked])[asked].active_producers
+        holder = next((each for each in producers if each.current_transaction_start_offset == start), None)
+        if holder is None:  # it has ended meanwhile
+            return
+        found.append(OpenTransaction(holder.producer_id, holder.producer_epoch))
+        listed = admin.list_transactions(producer_id_filters=[holder.producer_id])
+        transactional_id = next((each.transactional_id for shown in listed.values() for each in shown), None)
+        if transactional_id is None:
+            return
+        found.append(found[-1]._replace(transactional_id=transactional_id))
+        coordinated = admin.describe_transactions([transactional_id])[transactional_id]
+        # The same producer may be in a later transaction by now, elsewhere.
+        if coordinated.producer_id == holder.producer_id and asked in coordinated.topic_partitions:
+            found.append(found[-1]._replace(timeout_ms=coordinated.transaction_timeout_ms))
+    finally:
+        admin.close()
+
+
+def _admin_client(servers: str, timeout_s: float) -> KafkaAdminClient:
+    from kafka import KafkaAdminClient
+    from kafka.net.compat import KafkaNetClient
+
+    clients: list[KafkaNetClient] = []
+
+    def connect(**settings: Any) -> KafkaNetClient:
+        clients.append(KafkaNetClient(**settings))
+        return clients[0]
+
+    settings = {
+        _SETTINGS[name]: value for name, value in client_config(servers).items() if name not in _LIBRDKAFKA_ONLY
+    }
+    timeout_ms = int(timeout_s * 1000)
+    try:
+        return KafkaAdminClient(
+            **settings, kafka_client=connect, bootstrap_timeout_ms=timeout_ms, request_timeout_ms=timeout_ms
+        )
+    except BaseException:
+        for client in clients:  # else its thread would outlive it
+            client.close()
+        raise

@@ -27,6 +27,8 @@ class Summary(BaseModel):
     validated: bool = False
     equal_to_recomputation: bool = False
     aircraft: int = 0
+    sessions: int = 0
+    departure_hours: int = 0
     seconds: dict[str, float] = {}
     airflow: str = ""
     data_docs: str = ""
@@ -56,10 +58,11 @@ class Summary(BaseModel):
 
 def process_table(report: ProcessReport) -> Table:
     """Tasks of a process run."""
-    table = Table("task", "records in", "records out", "commits", "records/s", title="processed, exactly once")
+    columns = ("task", "records in", "records out", "changes", "commits", "records/s")
+    table = Table(*columns, title="processed, exactly once")
     for row in report.rows:
-        rate = row.records_in / row.seconds if row.seconds else 0
-        table.add_row(row.label, f"{row.records_in:,}", f"{row.records_out:,}", f"{row.commits}", f"{rate:,.0f}")
+        counts = (row.records_in, row.records_out, row.changelog_records, row.commits)
+        table.add_row(row.label, *(f"{count:,}" for count in counts), f"{row.records_per_s:,.0f}")
     return table
 
 
@@ -100,6 +103,8 @@ def summary_table(summary: Summary, root: Path) -> Table:
     for name, value in {
         "records processed": f"{summary.records_in:,}",
         "aircraft": f"{summary.aircraft:,}",
+        "working sessions": f"{summary.sessions:,}",
+        "airports and hours with departures": f"{summary.departure_hours:,}",
         "store partitions": summary.stores,
         "damaged / found / restored": f"{summary.damaged} / {summary.found} / {summary.restored}",
         "validated": summary.validated,

@@ -3,52 +3,106 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
-from statestore.changelog.topics import Topic, Topics
+from statestore.changelog.topics import REPARTITION_CONFIG, Topic, Topics, changelog_config
 from statestore.config import Settings
 from statestore.errors import InputError
-from statestore.model import ApplicationDefinition, TaskId, TopicPartition, changelog_topic
-from statestore.tasks.processor import load_processor
+from statestore.model import ApplicationDefinition, TaskId, TopicPartition, changelog_topic, repartition_topic
+from statestore.stores.serdes import load_serde
+from statestore.tasks.aggregates import load_aggregate
+from statestore.tasks.processor import load_key, load_processor
 from statestore.tasks.spec import ChangelogSpec, StorePartitionSpec, TaskSpec
 
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
-def task_specs(settings: Settings, topics: Topics, application: ApplicationDefinition) -> list[TaskSpec]:
-    """One spec per input partition, with the input's end of now; missing changelog topics are made.
+def prepare(topics: Topics, application: ApplicationDefinition) -> None:
+    """Check what an application needs, and make the internal topics that are missing.
 
     Raises
     ------
     TopicMismatchError
-        If the input or an output topic is missing, or a changelog has other partitions than the input.
+        If the input or an output topic is missing, or an internal topic has another number of partitions.
     DefinitionError
-        If the processor cannot be imported.
+        If the application's code cannot be imported.
+    InputError
+        If somebody else consumes as this application.
     """
-    load_processor(application.processor)
-    for name in application.output_topics:
+    _import_code(application)
+    for name in _written(application):
         topics.require(name)
+    topics.require_no_members(application.name)
     partitions = topics.require(application.input_topic).partitions
-    changelogs = {
-        store.name: _changelog_spec(
-            topics, topics.ensure_changelog(changelog_topic(application.name, store.name), partitions)
-        )
-        for store in application.stores
-    }
-    inputs = [TopicPartition(application.input_topic, partition) for partition in range(partitions)]
+    for part in application.subtopologies:
+        for item in part.regrouped:
+            name = repartition_topic(application.name, item.store)
+            topics.ensure(name, item.partitions or partitions, REPARTITION_CONFIG)
+    for part in application.subtopologies:
+        partitions = topics.require(part.input_topic).partitions
+        for store in part.stores:
+            topics.ensure(changelog_topic(application.name, store.name), partitions, changelog_config(store))
+
+
+def task_specs(
+    settings: Settings,
+    topics: Topics,
+    application: ApplicationDefinition,
+    subtopology: int = 0,
+    progress: Path | None = None,
+) -> list[TaskSpec]:
+    """One spec per input partition of a subtopology, with the input's end of now. The application is prepared.
+
+    Parameters
+    ----------
+    progress
+        Directory in which the tasks say how far they are.
+    """
+    part = application.subtopologies[subtopology]
+    names = {store.name: changelog_topic(application.name, store.name) for store in part.stores}
+    found = topics.describe([part.input_topic, *names.values()])
+    repartitions = [repartition_topic(application.name, item.store) for item in part.regrouped]
+    configs = topics.topic_configs([*names.values(), *repartitions, *_written(application)])
+    changelogs = {store: _changelog_spec(found[name], configs[name]) for store, name in names.items()}
+    inputs = [TopicPartition(part.input_topic, number) for number in range(found[part.input_topic].partitions)]
     ranges = topics.log_ranges(inputs)
+    limits = [int(config["max.message.bytes"]) for config in configs.values() if "max.message.bytes" in config]
     return [
         TaskSpec(
             application=application,
-            task=TaskId(0, partition.partition),
+            task=TaskId(subtopology, partition.partition),
             input_end=ranges[partition].last_stable,
             changelogs=changelogs,
             bootstrap_servers=settings.bootstrap_servers,
             state_dir=settings.state_dir.absolute(),
             kafka_timeout_s=settings.kafka_timeout_s,
             recording_level=settings.metrics_recording_level,
+            max_batch_bytes=min(limits, default=None),
+            progress=None
+            if progress is None
+            else progress / f"{application.name}-{subtopology}_{partition.partition}.json",
         )
         for partition in inputs
     ]
+
+
+def _import_code(application: ApplicationDefinition) -> None:
+    if application.processor is not None:
+        load_processor(application.processor)
+    for item in application.aggregations:
+        load_aggregate(item.aggregate)
+        if item.group_by is not None:
+            load_key(item.group_by)
+    for store in application.stores:
+        load_serde(store.key_serde)
+        load_serde(store.value_serde)
+
+
+def _written(application: ApplicationDefinition) -> list[str]:
+    """Topics that the application writes to and does not own."""
+    aggregated = [item.output_topic for item in application.aggregations]
+    named = [*application.output_topics, *aggregated, application.dead_letter_topic]
+    return list(dict.fromkeys(name for name in named if name is not None))
 
 
 def store_partition_specs(
@@ -70,25 +124,30 @@ def store_partition_specs(
     most = 0
     for application in applications:
         names = [changelog_topic(application.name, store.name) for store in application.stores]
-        found = topics.describe([application.input_topic, *names])
+        inputs = [part.input_topic for part in application.subtopologies]
+        found = topics.describe([*inputs, *names])
         if application.input_topic not in found:
             topics.require(application.input_topic)
-        count = found[application.input_topic].partitions
-        most = max(most, count)
+        configs = topics.topic_configs(name for name in names if name in found)
         for store in application.stores:
-            if wanted_stores and store.name not in wanted_stores:
+            if store.engine == "in_memory" or (wanted_stores and store.name not in wanted_stores):
                 continue
+            part = application.subtopology_of(store.name)
+            # Without its repartition topic a subtopology has never run.
+            count = found[part.input_topic].partitions if part.input_topic in found else 0
+            most = max(most, count)
             topic = found.get(changelog_topic(application.name, store.name))
-            changelog = _changelog_spec(topics, topic) if topic else None
+            changelog = _changelog_spec(topic, configs[topic.name]) if topic else None
             specs += [
                 StorePartitionSpec(
                     application=application.name,
-                    task=TaskId(0, partition),
+                    task=TaskId(part.index, partition),
                     store=store,
                     changelog=changelog,
                     bootstrap_servers=settings.bootstrap_servers,
                     state_dir=settings.state_dir.absolute(),
                     kafka_timeout_s=settings.kafka_timeout_s,
+                    exactly_once=application.processing_guarantee == "exactly_once_v2",
                 )
                 for partition in range(count)
                 if not wanted_partitions or partition in wanted_partitions
@@ -99,8 +158,7 @@ def store_partition_specs(
     return specs
 
 
-def _changelog_spec(topics: Topics, topic: Topic) -> ChangelogSpec:
-    config = topics.topic_config(topic.name)
+def _changelog_spec(topic: Topic, config: dict[str, str]) -> ChangelogSpec:
     return ChangelogSpec(
         topic=topic.name,
         topic_id=topic.topic_id,

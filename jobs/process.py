@@ -1,17 +1,28 @@
-"""Process what has arrived, exactly once: one Spark task per task of each application, up to the input's end of now."""
+"""Process what has arrived, exactly once: one Spark task per task of each application, up to the input's end of now.
+
+Tasks of subtopology 0 run first, then those that read the repartition topics which these have filled.
+"""
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from jobs.entry import Definitions, main, now_ms, spark_session
 from jobs.parallel import run_each
-from jobs.planning import task_specs
+from jobs.planning import prepare, task_specs
+from jobs.progress import shown
+from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
-from statestore.errors import RetryError
+from statestore.durable import remove_tree
+from statestore.errors import RetryError, StateStoreError
 from statestore.metastore.definitions import select
+from statestore.model import ApplicationDefinition, TopicPartition
 from statestore.reports import ProcessReport, ProcessRow
+from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import run_task
 
 
@@ -31,11 +42,22 @@ def run(arguments: Namespace, settings: Settings, definitions: Definitions) -> P
     started = now_ms()
     applications = select(definitions, arguments.application, [])
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
-    specs = [spec for application in applications for spec in task_specs(settings, topics, application)]
-    rows = run_each(spark_session("process"), specs, run_task, ProcessRow)
+    for application in applications:
+        prepare(topics, application)
+    spark = spark_session("process")
+    progress = settings.reports_dir.absolute() / "process" / f".progress-{arguments.report.stem}"
+    rows: list[ProcessRow] = []
+    try:
+        for stage in _stages(settings, topics, applications, progress):
+            with shown(progress, [f"{spec.application.name}/{spec.task}" for spec in stage]):
+                rows += run_each(spark, stage, run_task, ProcessRow)
+    finally:
+        remove_tree(progress)
     for row in rows:
         if row.failure is not None and row.failure.retriable:
             raise RetryError(f"{row.label}: {row.failure.kind}: {row.failure.message}")
+    for application in applications:
+        _forget_processed(settings, topics, application)
     return ProcessReport(
         run_id=arguments.report.stem,
         applications=tuple(application.name for application in applications),
@@ -43,6 +65,39 @@ def run(arguments: Namespace, settings: Settings, definitions: Definitions) -> P
         finished_ms=now_ms(),
         rows=tuple(rows),
     )
+
+
+def _stages(
+    settings: Settings, topics: Topics, applications: Sequence[ApplicationDefinition], progress: Path
+) -> Iterator[list[TaskSpec]]:
+    """Specs of subtopology 0; when its tasks have ended, specs of the others, with all that it sent on."""
+    yield [spec for application in applications for spec in task_specs(settings, topics, application, 0, progress)]
+    others = [(application, part) for application in applications for part in application.subtopologies[1:]]
+    if others:
+        topics.wait_until_stable([part.input_topic for _, part in others])
+        yield [
+            spec
+            for application, part in others
+            for spec in task_specs(settings, topics, application, part.index, progress)
+        ]
+
+
+def _forget_processed(settings: Settings, topics: Topics, application: ApplicationDefinition) -> None:
+    """Delete from repartition topics what has been processed: nothing else ever does."""
+    names = [part.input_topic for part in application.subtopologies[1:]]
+    partitions = [
+        TopicPartition(name, number)
+        for name, topic in topics.describe(names).items()
+        for number in range(topic.partitions)
+    ]
+    if not partitions:
+        return
+    try:
+        with ConsumerGroup(settings.bootstrap_servers, application.name, settings.kafka_timeout_s) as group:
+            found = {partition: group.committed(partition) for partition in partitions}
+        topics.delete_records({partition: offset.next_offset for partition, offset in found.items() if offset})
+    except StateStoreError as error:  # the next run deletes them; this one has done its work
+        print(f"process: processed records of repartition topics are still there: {error}", file=sys.stderr)
 
 
 if __name__ == "__main__":

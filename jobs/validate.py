@@ -81,7 +81,8 @@ def _chosen(
         if not arguments.application:
             raise InputError("name the application to validate, or a report of a restore")
         applications = select(definitions, [arguments.application], arguments.store)
-        return store_partition_specs(settings, topics, applications, arguments.store), {}
+        specs = store_partition_specs(settings, topics, applications, arguments.store)
+        return _key_value(specs, asked_for=bool(arguments.store)), {}
     if arguments.application or arguments.store:
         raise InputError("a report of a restore says what to validate: name no application and no store with it")
     report = read_report(arguments.restore_report, RestoreReport)
@@ -101,6 +102,14 @@ def _chosen(
         if row.quarantine
     }
     return [spec for label, spec in found.items() if label in restored], quarantine
+
+
+def _key_value(specs: list[StorePartitionSpec], *, asked_for: bool) -> list[StorePartitionSpec]:
+    """Leave out stores that cannot be read as DataFrames yet; it is an error to have asked for one."""
+    others = sorted({spec.store.name for spec in specs if spec.store.kind != "key-value"})
+    if others and asked_for:
+        raise InputError(f"only key-value stores can be validated, and {', '.join(others)} is none")
+    return [spec for spec in specs if spec.store.kind == "key-value"]
 
 
 def _quarantined(spec: StorePartitionSpec, directory: Path) -> Path:

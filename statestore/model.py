@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -305,9 +304,7 @@ class ApplicationDefinition(_Definition):
             if aggregation.store not in listed
         )
         stores = tuple(
-            store
-            if "engine" in store.model_fields_set
-            else store.model_copy(update={"engine": self.default_dsl_store})
+            store if "engine" in store.model_fields_set else store.model_copy(update={"engine": self.default_dsl_store})
             for store in (*self.stores, *made)
         )
         object.__setattr__(self, "stores", stores)  # a frozen model's own validator may still complete it
@@ -354,7 +351,7 @@ class ApplicationDefinition(_Definition):
                 )
         return self
 
-    @cached_property
+    @property
     def subtopologies(self) -> tuple[Subtopology, ...]:
         """Parts of the application, by index: 0 reads the input, each regrouped aggregation follows with its own."""
         regrouped = tuple(item for item in self.aggregations if item.group_by is not None)

@@ -87,6 +87,7 @@ class StoreFigures(_Row):
     commit_latency_max_ms: float
     restored: int = Field(default=0, description="changelog records replayed")
     restore_seconds: float = 0.0
+    rebuilt: str | None = Field(default=None, description="why the store was rebuilt; None: it was not")
     expired: int = Field(default=0, description="changes dropped because their window or session had expired")
 
 
@@ -98,9 +99,14 @@ class ProcessRow(_Row):
     records_in: int = 0
     records_out: int = 0
     changelog_records: int = 0
+    late_records: int = Field(default=0, description="came after their window or session had closed")
+    dropped_records: int = Field(default=0, description="had no key or value to group by")
+    poison_records: int = Field(default=0, description="sent to the dead-letter topic")
     commits: int = 0
     restored: int = 0
     lag: int | None = Field(default=None, description="input records left below the end offset; None if unknown")
+    recover_seconds: float = 0.0
+    process_seconds: float = 0.0
     seconds: float = 0.0
     stores: tuple[StoreFigures, ...] = ()
     failure: Failure | None = None
@@ -109,6 +115,11 @@ class ProcessRow(_Row):
     def label(self) -> str:
         """How the row is called in the Airflow UI: `flight-delays/0_3`."""
         return f"{self.application}/{self.task}"
+
+    @property
+    def records_per_s(self) -> float:
+        """Records processed in a second of processing."""
+        return self.records_in / self.process_seconds if self.process_seconds else 0.0
 
     @property
     def healthy(self) -> bool:

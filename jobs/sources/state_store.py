@@ -60,6 +60,8 @@ class StateStoreDataSource(DataSource):
 
     Notes
     -----
+    Reads key-value stores on disk.
+
     Columns: `partition` int, `key` binary, `value` binary, `timestamp` long (ms; null in a plain store, -1 where the
     store does not know it). Each Spark task holds the lock of the store's task while it reads.
 
@@ -144,15 +146,26 @@ class StateStoreReader(DataSourceReader):
                 yield _batch(partition.partition, keys, values, timestamps)
 
     def _task_partitions(self) -> list[int]:
+        prefix = f"{self._subtopology}_"
         application_dir = self._state_dir / self._application
-        names = [path.name for path in application_dir.glob("0_*") if path.is_dir()]
-        found = sorted(int(name[2:]) for name in names if re.fullmatch(r"0_\d+", name))
+        names = [path.name for path in application_dir.glob(f"{prefix}*") if path.is_dir()]
+        found = sorted(int(name[len(prefix) :]) for name in names if re.fullmatch(prefix + r"\d+", name))
         if not found:
-            raise UnknownStoreError(f"no task directory 0_* in {application_dir}: correct state_dir or application")
+            raise UnknownStoreError(
+                f"no task directory {prefix}* in {application_dir}: correct state_dir or application"
+            )
         return found
 
+    @property
+    def _subtopology(self) -> int:
+        """Which tasks have the store, as their directories tell; 0 if none has it."""
+        found = (self._state_dir / self._application).glob(f"*_*/rocksdb/{self._store}")
+        names = sorted(path.parent.parent.name for path in found)
+        return next((TaskId.parse(name).subtopology for name in names if re.fullmatch(r"\d+_\d+", name)), 0)
+
     def _paths(self, partition: int) -> TaskPaths:
-        return paths_of(self._state_dir, StorePartition(self._application, self._store, TaskId(0, partition)))
+        task = TaskId(self._subtopology, partition)
+        return paths_of(self._state_dir, StorePartition(self._application, self._store, task))
 
 
 @contextmanager

@@ -83,6 +83,11 @@ def restore(spec: RestoreSpec) -> RestoreRow:
 
 
 def _restore(spec: RestoreSpec, row: RestoreRow, found: VerifyRow) -> RestoreRow:
+    if spec.store.store.kind != "key-value" and (spec.force or found.action is not Action.NONE):
+        raise InputError(
+            f"{row.label} is a {spec.store.store.kind} store, expected a key-value store: run process, whose task "
+            "replays or rebuilds it from its changelog"
+        )
     mode = choose_mode(spec.mode, spec.force, found)
     if mode is None:
         return row.model_copy(update={"outcome": "skipped", "keys": found.keys or 0, "committed": found.committed})

@@ -25,8 +25,9 @@ def store_context(
     recording_level: str = "INFO",
     opening: Callable[[str], None] | None = None,
     read_only: bool = False,
+    exactly_once: bool = True,
 ) -> StoreContext:
-    """Return the context that a task's stores are opened in, under exactly once."""
+    """Return the context that a task's stores are opened in."""
     last = {name: mode for name in stores if (mode := _last_mode(paths.mode(name))) is not None}
     return StoreContext(
         application=paths.application,
@@ -35,6 +36,7 @@ def store_context(
         own_directory=paths.own_dir,
         last_transactional=last,
         read_only=read_only,
+        exactly_once=exactly_once,
         uncommitted_max_bytes=uncommitted_max_bytes,
         recording_level=recording_level,
         opening=opening,

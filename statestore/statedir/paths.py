@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore.formats import checkpoint_file
-from statestore.model import StorePartition, TaskId
+from statestore.model import StoreDefinition, StorePartition, TaskId
 
 OWN_DIRECTORY = ".statestore"
 
@@ -48,6 +48,18 @@ class TaskPaths(NamedTuple):
         """Directory of a key-value store's database."""
         return self.task_dir / "rocksdb" / name
 
+    def live(self, store: StoreDefinition) -> Path:
+        """Directory of a store of any kind on disk: a key-value store's database, or all segments of another."""
+        return self.store(store.name) if store.kind == "key-value" else self.task_dir / store.name
+
+    def segments(self, name: str) -> Path:
+        """What we keep of a window or session store's segments."""
+        return self.own_dir / "segments" / name
+
+    def set_aside(self, name: str) -> Path:
+        """Where a damaged store waits while its task rebuilds it."""
+        return self.own_dir / "rebuilding" / name
+
     def staging(self, store: str) -> Path:
         """Where a replacement of the store is built."""
         return self.own_dir / "staging" / store
@@ -76,6 +88,11 @@ class TaskPaths(NamedTuple):
         """Names of the stores that there is a record of."""
         found = self.own_dir.glob("store-*.json")
         return sorted(path.name.removeprefix("store-").removesuffix(".json") for path in found)
+
+    @property
+    def shape(self) -> Path:
+        """What the task's definition was when its stores were built."""
+        return self.own_dir / "shape.json"
 
     def mode(self, store: str) -> Path:
         """How the store was last used: with transactions or without."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+from statestore import kill_switch
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP, encode
 from statestore.model import StoreFormat, TopicPartition
 from statestore.stores.merge import Change, live, overlay
@@ -177,6 +178,7 @@ class DualColumnFamily:
     def put(self, key: bytes, value: bytes | None) -> None:
         """Write a row, and remove its plain predecessor; None deletes both."""
         self._rows.put(self._new, key, value)
+        kill_switch.reached("row migrated, the plain one still there")
         self._rows.put(self._old, key, None)
 
     def delete_range(self, start: bytes, stop: bytes) -> None:

@@ -18,7 +18,7 @@ from statestore.stores.accessor import DATA_COLUMN_FAMILIES, Direct, Rows, acces
 from statestore.stores.memory import MemoryTable
 from statestore.stores.rocksdb import RocksDB, exists
 from statestore.stores.rocksdb_options import ConfigSetter
-from statestore.stores.table import Table
+from statestore.stores.table import Changes, Table
 from statestore.stores.transaction import Transaction
 
 
@@ -53,7 +53,8 @@ class DatabaseSpec:
 class Database:
     """Rows in one format, and what was committed with them.
 
-    Reads and writes are the accessor's: `get`, `get_only`, `get_many`, `put`, `delete_range` and `scan`.
+    Reads and writes are the accessor's: `get`, `get_only`, `get_many`, `put`, `delete_range` and `scan`;
+    `put_many` is one write.
     """
 
     def __init__(self, spec: DatabaseSpec, table: Table, rows: Rows, *, read_only: bool = False) -> None:
@@ -62,6 +63,7 @@ class Database:
         self._changelogs = spec.changelogs or ()
         self._table = table
         self._rows = rows
+        self._family = DATA_COLUMN_FAMILIES[spec.format][0]
         self.committed = accessor(spec.format, Direct(table), migrate=False)
         found = accessor(spec.format, rows, migrate=not read_only)
         self.upgrade_pending = found.upgrade_pending
@@ -71,6 +73,16 @@ class Database:
         self.put = found.put
         self.delete_range = found.delete_range
         self.scan = found.scan
+
+    def put_many(self, changes: Changes) -> None:
+        """Write many rows in the format's layout; None deletes."""
+        if self.upgrade_pending:
+            for key, value in changes.items():
+                self.put(key, value)
+        elif isinstance(self._rows, Transaction):
+            self._rows.put_many(self._family, changes)
+        else:
+            self._table.write({self._family: changes})
 
     @property
     def staged_bytes(self) -> int:

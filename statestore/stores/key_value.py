@@ -106,6 +106,19 @@ class KeyValueBytes(KeyValueBytesStore):
             put(key, value)
         return 0
 
+    def get_rows(self, row_keys: Sequence[bytes]) -> list[bytes | None]:
+        """Read many rows by their keys in the changelog, which are the store's."""
+        return self.database.get_many(row_keys)
+
+    def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None]) -> list[int]:
+        """Write many rows, None deletes; return the indexes of those that had expired: none can have."""
+        self.database.put_many(dict(zip(row_keys, values, strict=True)))
+        return []
+
+    def stored_row(self, row_key: bytes) -> bytes | None:
+        """Read a row as it is stored; nothing is migrated."""
+        return self.database.get_only(row_key)
+
     def committed(self) -> CommittedKeyValue:
         """Where to read without what is not committed."""
         return CommittedKeyValue(self)

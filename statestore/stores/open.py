@@ -9,7 +9,7 @@ from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreDefinition, StoreFormat, TaskId
 from statestore.stores import builders, suppliers
 from statestore.stores.api import StoreContext
-from statestore.stores.serdes import BYTES
+from statestore.stores.serdes import BYTES, Serde
 from statestore.stores.suppliers import BuiltIn, DslStore
 from statestore.stores.typed import AnyStore, KeyValueStore
 
@@ -30,8 +30,10 @@ def supplier_of(definition: StoreDefinition) -> BuiltIn[Any]:
     return suppliers.window_supplier(name, kind, retention_ms, size_ms, duplicates, persistent, transactional)
 
 
-def build_store(definition: StoreDefinition) -> AnyStore:
-    """Return the store of bytes that a definition describes, not yet open."""
+def build_store(
+    definition: StoreDefinition, key_serde: Serde[Any] = BYTES, value_serde: Serde[Any] = BYTES
+) -> AnyStore:
+    """Return the store that a definition describes, not yet open; of bytes unless serdes are given."""
     build = {
         ("key-value", StoreFormat.PLAIN): builders.key_value_store_builder,
         ("key-value", StoreFormat.TIMESTAMPED): builders.timestamped_key_value_store_builder,
@@ -40,7 +42,7 @@ def build_store(definition: StoreDefinition) -> AnyStore:
         ("session", StoreFormat.PLAIN): builders.session_store_builder,
         ("session", StoreFormat.TIMESTAMPED): builders.timestamped_session_store_builder,
     }[definition.kind, definition.format]
-    store: AnyStore = build(supplier_of(definition), BYTES, BYTES).build()  # type: ignore[operator]
+    store: AnyStore = build(supplier_of(definition), key_serde, value_serde).build()  # type: ignore[operator]
     return store
 
 

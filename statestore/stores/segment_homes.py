@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from statestore import kill_switch
 from statestore.durable import remove_durably, rename_durably, write_durably
 from statestore.errors import StoreCorruptedError, UnknownFormatError, WrongStoreError
 from statestore.formats import checkpoint_file
@@ -118,6 +119,7 @@ class DiskHome:
         """Remove a closed segment: first from its place, at once; a crash while its files go leaves no half of it."""
         gone = self._expired() / str(start)
         rename_durably(self._directory / f"{self._spec.store}.{start}", gone)
+        kill_switch.reached("expired segment moved")
         shutil.rmtree(gone)
         shutil.rmtree(self._own / f"spill-{start}", ignore_errors=True)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from statestore.errors import InvalidStateError
 from statestore.model import StoreFormat, TopicPartition, check_name
@@ -89,6 +90,51 @@ class SegmentedBytes(StateStore):
             return None
         return segment.committed.get(row_key) if committed else segment.get(row_key)
 
+    def get_rows(self, row_keys: Sequence[bytes]) -> list[bytes | None]:
+        """Read many rows by their keys in the changelog; those older than the retention are not shown."""
+        segments = self.segments
+        oldest = segments.oldest_visible()
+        found: list[bytes | None] = [None] * len(row_keys)
+        by_segment: dict[int, list[int]] = {}
+        for index, row_key in enumerate(row_keys):
+            timestamp = self.row_timestamp(row_key)
+            if timestamp >= oldest:
+                by_segment.setdefault(timestamp - timestamp % segments.interval_ms, []).append(index)
+        for start, indexes in by_segment.items():
+            segment = segments.for_read(start)
+            if segment is not None:
+                values = segment.get_many([row_keys[index] for index in indexes])
+                for index, value in zip(indexes, values, strict=True):
+                    found[index] = value
+        return found
+
+    def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None]) -> list[int]:
+        """Write many rows in their order, None deletes; return the indexes of those that had expired.
+
+        Rows that follow each other into one segment are written at once: they expire together or not at all.
+        """
+        expired: list[int] = []
+        interval_ms = self.segments.interval_ms
+        timestamps = [self.row_timestamp(row_key) for row_key in row_keys]
+        first = 0
+        for _, run in groupby(timestamps, lambda timestamp: timestamp // interval_ms):
+            times = list(run)
+            rows = range(first, first + len(times))
+            first += len(times)
+            changes = {row_keys[index]: values[index] for index in rows}
+            size = sum(len(key) + len(value or b"") for key, value in changes.items())
+            segment = self.segments.for_write(max(times), size)
+            if segment is None:
+                expired += rows
+            else:
+                segment.put_many(changes)
+        return expired
+
+    def stored_row(self, row_key: bytes) -> bytes | None:
+        """Read a row as it is stored, also one older than the retention; nothing is migrated."""
+        segment = self.segments.for_read(self.row_timestamp(row_key))
+        return None if segment is None else segment.get_only(row_key)
+
     def restore(self, rows: Iterable[tuple[bytes, bytes | None]]) -> int:
         """Apply changelog rows in the store's layout; return how many had expired.
 
@@ -104,6 +150,10 @@ class SegmentedBytes(StateStore):
     def stream_time(self) -> int:
         """Largest timestamp (ms) written since the store was opened; -1 before the first."""
         return self.segments.stream_time
+
+    def set_back_stream_time(self, timestamp: int) -> None:
+        """Have stream time be what it was before writes that are undone."""
+        self.segments.stream_time = timestamp
 
     def advance_stream_time(self, timestamp: int) -> None:
         """Let stream time reach a timestamp known from elsewhere, such as the application's; a rollback keeps it."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from statestore import kill_switch
 from statestore.model import TopicPartition
 from statestore.stores.database import Database, merged
 from statestore.stores.segment_homes import Kept, SegmentHome
@@ -109,6 +110,7 @@ class Segments:
         """Commit every segment with the same offsets, then drop those that have expired."""
         for segment in self._segments.values():
             segment.commit(offsets, position)
+            kill_switch.reached("segment committed")
         self._committed_stream_time = self.stream_time
         if self._unanchored or self._written_bytes >= _SYNC_BYTES:
             self.sync()
@@ -126,7 +128,9 @@ class Segments:
             self._keep(self._common_offsets(), self.position())
         for start in expired:
             self._segments.pop(start).close(clean=False)
+            kill_switch.reached("expired segment closed")
             self._home.drop(start)
+            kill_switch.reached("expired segment gone")
 
     def _keep(self, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int]) -> None:
         self._home.save(Kept(offsets, position))

@@ -9,6 +9,9 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any, Generic, TypeVar
 
+from statestore.errors import DefinitionError
+from statestore.reference import load
+
 T = TypeVar("T")
 _INT64 = Struct(">q")
 
@@ -66,3 +69,22 @@ UTF8: Serde[str] = Serde("utf8", _utf8, bytes.decode)
 INT64: Serde[int] = Serde("int64", _int64, _from_int64)
 #: Compact, keys in order, so that equal values have equal bytes.
 JSON: Serde[Any] = Serde("json", _json, json.loads)
+
+
+_BY_NAME: dict[str, Serde[Any]] = {serde.name: serde for serde in (BYTES, UTF8, INT64, JSON)}
+
+
+def load_serde(name: str) -> Serde[Any]:
+    """Return the serde of a definition: one of ours by its name, or the user's as `module:attribute`.
+
+    Raises
+    ------
+    DefinitionError
+        If there is no such serde.
+    """
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    found = load(name, "serde", "a statestore.stores.serdes.Serde")
+    if not isinstance(found, Serde):
+        raise DefinitionError(f"serde {name} is a {type(found).__name__}, expected a statestore.stores.serdes.Serde")
+    return found

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from weakref import WeakSet
 
+from statestore import kill_switch
 from statestore.model import TopicPartition
 from statestore.stores.key_ranges import KeyRanges
 from statestore.stores.merge import Change, live, overlay
 from statestore.stores.sorted_rows import ROW_OVERHEAD_BYTES, SortedRows
 from statestore.stores.spill import Spill
-from statestore.stores.table import Row, Table
+from statestore.stores.table import Changes, Row, Table
 
 
 class Transaction:
@@ -125,6 +126,23 @@ class Transaction:
         if self._spill_at is not None and self.staged_bytes > self._spill_at:
             self._spill_staged()
 
+    def put_many(self, family: str, changes: Changes) -> None:
+        """Stage many rows; None deletes."""
+        staged = self._staged[family]
+        if staged.rows or self._spill_at is None:
+            for key, value in changes.items():
+                self.put(family, key, value)
+            return
+        put = staged.put
+        for key, value in changes.items():
+            put(key, value)
+            size = 0 if value is None else len(value)
+            self.staged_bytes += size + len(key) + ROW_OVERHEAD_BYTES
+            if self.staged_bytes > self._spill_at:
+                self._spill_staged()
+                staged = self._staged[family]
+                put = staged.put
+
     def delete_range(self, family: str, start: bytes, stop: bytes) -> None:
         """Stage the delete of all rows with `start <= key < stop`; a later put of such a key wins."""
         staged = self._staged[family]
@@ -156,6 +174,7 @@ class Transaction:
             self.table.write({}, ranges=ranges)
             for family, chunk in self._spill.chunks():
                 self.table.write({family: chunk})
+                kill_switch.reached("chunk of a spilled commit written")
             ranges = {}
         changes = {family: staged.rows for family, staged in self._staged.items() if staged.rows}
         self.table.write(changes, offsets, position, ranges=ranges)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from statestore.formats import session_key, window_key
+from statestore.formats.timestamped_value import pack_timestamp
 from statestore.model import StoreFormat, TopicPartition
 from statestore.stores.api import (
     KeyValueBytesStore,
@@ -27,11 +29,23 @@ from statestore.stores.serdes import Serde
 
 K = TypeVar("K")
 V = TypeVar("V")
+T = TypeVar("T")
 Inner = TypeVar("Inner", bound=StateStore)
 
 #: Called for each change with store key, plain value (None deletes) and the value's timestamp (ms; None: the record's).
 ChangeLog = Callable[[bytes, bytes | None, int | None], None]
+#: Called for many changes at once: store keys, plain values (None deletes) and timestamps (ms), of equal length.
+ChangeLogMany = Callable[[Sequence[bytes], Sequence[bytes | None], Sequence[int]], None]
 _LAST_TIME = window_key.MAX_TIME
+
+
+@dataclass
+class _Undo:
+    """What one record's writes replaced: row keys with their stored values, and what the store had counted."""
+
+    rows: list[tuple[bytes, bytes | None]]
+    expired_records: int
+    stream_time: int | None
 
 
 class TypedStore(StateStore, Generic[K, V, Inner]):
@@ -65,6 +79,8 @@ class TypedStore(StateStore, Generic[K, V, Inner]):
         self._encode: Callable[[V], bytes] = values.encode
         self.decode: Callable[[bytes], V] = values.decode
         self._log: ChangeLog | None = None
+        self._log_many: ChangeLogMany | None = None
+        self._undo: _Undo | None = None
 
     @property
     def is_open(self) -> bool:
@@ -76,13 +92,105 @@ class TypedStore(StateStore, Generic[K, V, Inner]):
         self.inner.init(context)
         self.metrics.open(str(context.task), published=context.recording_level in ("DEBUG", "TRACE"))
 
-    def log_changes_to(self, log: ChangeLog) -> None:
-        """Have every later change reported."""
+    def log_changes_to(self, log: ChangeLog, log_many: ChangeLogMany | None = None) -> None:
+        """Have every later change reported; those of `put_rows` all at once, if there is a function for that."""
         self._log = log
+        self._log_many = log_many
 
     def _logged(self, row_key: bytes, stored: bytes | None) -> None:
         if self._log is not None:
             self._log(row_key, *logged_value(self.format, stored))
+
+    # -- many rows at once ----------------------------------------------------------------------------------------
+
+    def get_rows(self, row_keys: Sequence[bytes]) -> list[bytes | None]:
+        """Read rows by their keys in the changelog, in their order; values are in the store's layout."""
+        whole = getattr(type(self.inner), "get_rows", None)
+        if whole is not None:
+            found: list[bytes | None] = whole(self.inner, row_keys)
+            return found
+        return [self._read_row(row_key) for row_key in row_keys]
+
+    def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]) -> None:
+        """Write many rows and log them at once; a row that has expired is dropped, counted and not logged.
+
+        Rows of a windowed store are given by ascending time: what expires by them then depends on nothing else.
+
+        Parameters
+        ----------
+        row_keys
+            Keys as in the changelog, each once.
+        values
+            Plain values, serialized; None deletes.
+        timestamps
+            Those of the values in a timestamped store, and of the changelog records in any (ms).
+        """
+        if self._undo is not None:
+            for row_key in row_keys:
+                self._remember(row_key)
+        stored: Sequence[bytes | None] = values
+        if self.format is StoreFormat.TIMESTAMPED:
+            stored = [
+                None if value is None else pack_timestamp(timestamp) + value
+                for value, timestamp in zip(values, timestamps, strict=True)
+            ]
+        expired = self._write_rows(row_keys, stored)
+        if expired:
+            self.expired_records += len(expired)
+            row_keys, values = _without(expired, row_keys), _without(expired, values)
+            timestamps = _without(expired, timestamps)
+        if self._log_many is not None:
+            self._log_many(row_keys, values, timestamps)
+        elif self._log is not None:
+            for change in zip(row_keys, values, timestamps, strict=True):
+                self._log(*change)
+
+    def _write_rows(self, row_keys: Sequence[bytes], stored: Sequence[bytes | None]) -> Sequence[int]:
+        """Write rows in the store's layout; return the indexes of those that had expired."""
+        # Asked of the class: what is put around a user's store hands on every other attribute, and must see these rows.
+        whole = getattr(type(self.inner), "put_rows", None)
+        if whole is not None:
+            expired: Sequence[int] = whole(self.inner, row_keys, stored)
+            return expired
+        return [index for index, row in enumerate(zip(row_keys, stored, strict=True)) if not self._write_row(*row)]
+
+    def _read_row(self, row_key: bytes) -> bytes | None:
+        raise NotImplementedError
+
+    def _write_row(self, row_key: bytes, stored: bytes | None) -> bool:
+        raise NotImplementedError
+
+    # -- undoing one record ---------------------------------------------------------------------------------------
+
+    def begin_record(self) -> None:
+        """Remember from now on what every write replaces, until `undo_record` or `end_record`."""
+        self._undo = _Undo([], self.expired_records, getattr(self.inner, "stream_time", None))
+
+    def undo_record(self) -> None:
+        """Put back everything that was written since `begin_record`; nothing of it is logged."""
+        undo, self._undo = self._undo, None
+        if undo is None:
+            return
+        for row in reversed(undo.rows):
+            self._set_stream_time(undo.stream_time)  # else what the record made expire would not be put back
+            self.inner.restore([row])
+        self._set_stream_time(undo.stream_time)
+        self.expired_records = undo.expired_records
+
+    def end_record(self) -> None:
+        """Keep what was written since `begin_record`."""
+        self._undo = None
+
+    def _set_stream_time(self, timestamp: int | None) -> None:
+        set_back = getattr(self.inner, "set_back_stream_time", None)
+        if set_back is not None and timestamp is not None:
+            set_back(timestamp)
+
+    def _remember(self, row_key: bytes) -> None:
+        assert self._undo is not None
+        peek = getattr(type(self.inner), "stored_row", None)
+        before = self._read_row(row_key) if peek is None else peek(self.inner, row_key)
+        self._undo.rows.append((row_key, before))
 
     def apply_changelog(self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]) -> int:
         """Apply changelog records: store keys, plain values, record timestamps (ms). They are not logged again.
@@ -167,6 +275,8 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
         """Write a value and log the change; None deletes."""
         raw = self.key_bytes(key)
         stored = None if value is None else self._encode(value)
+        if self._undo is not None:
+            self._remember(raw)
         self.inner.put(raw, stored)
         if self._log is not None:
             self._log(raw, *logged_value(self.format, stored))
@@ -182,12 +292,16 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
         """Write many values; a key or value that cannot be written is found before any is."""
         encoded = [(self.key_bytes(key), None if value is None else self._encode(value)) for key, value in rows]
         for raw, stored in encoded:
+            if self._undo is not None:
+                self._remember(raw)
             self.inner.put(raw, stored)
             self._logged(raw, stored)
 
     def delete(self, key: K) -> V | None:
         """Delete a key; return the value found before."""
         raw = self.key_bytes(key)
+        if self._undo is not None:
+            self._remember(raw)
         stored = self.inner.delete(raw)
         self._logged(raw, None)
         return None if stored is None else self.decode(stored)
@@ -202,14 +316,23 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
             last = next(self.inner.scan(first, None, reverse=True), None)
             after = b"" if last is None else last[0] + b"\0"
         whole = getattr(self.inner, "delete_range", None)
-        if whole is None or self._log is not None:
-            keys = [key for key, _ in self.inner.scan(first, after)]
-            for key in keys:
+        if whole is None or self._log is not None or self._undo is not None:
+            rows = list(self.inner.scan(first, after))
+            if self._undo is not None:
+                self._undo.rows += rows
+            for key, _ in rows:
                 self._logged(key, None)
                 if whole is None:
                     self.inner.put(key, None)
         if whole is not None:
             whole(first or b"", after)
+
+    def _read_row(self, row_key: bytes) -> bytes | None:
+        return self.inner.get(row_key)
+
+    def _write_row(self, row_key: bytes, stored: bytes | None) -> bool:
+        self.inner.put(row_key, stored)
+        return True
 
 
 class WindowStore(TypedStore[K, V, WindowBytesStore], ReadOnlyWindowStore[K, V]):
@@ -230,11 +353,24 @@ class WindowStore(TypedStore[K, V, WindowBytesStore], ReadOnlyWindowStore[K, V])
         if value is None and self.inner.retain_duplicates:
             return
         stored = None if value is None else self._encode(value)
+        duplicates = self.inner.retain_duplicates
+        if self._undo is not None and not duplicates:
+            self._remember(window_key.encode(raw, window_start))
         if not self.inner.put(raw, stored, window_start):
             self.expired_records += 1
             return
-        sequence = self.inner.sequence if self.inner.retain_duplicates else 0
-        self._logged(window_key.encode(raw, window_start, sequence), stored)
+        row_key = window_key.encode(raw, window_start, self.inner.sequence if duplicates else 0)
+        if self._undo is not None and duplicates:
+            self._undo.rows.append((row_key, None))
+        self._logged(row_key, stored)
+
+    def _read_row(self, row_key: bytes) -> bytes | None:
+        key, start, _ = window_key.decode(row_key)
+        return self.inner.fetch(key, start)
+
+    def _write_row(self, row_key: bytes, stored: bytes | None) -> bool:
+        key, start, _ = window_key.decode(row_key)
+        return self.inner.put(key, stored, start)
 
 
 class SessionStore(TypedStore[K, V, SessionBytesStore], ReadOnlySessionStore[K, V]):
@@ -250,14 +386,23 @@ class SessionStore(TypedStore[K, V, SessionBytesStore], ReadOnlySessionStore[K, 
         """Write a session's value and log the change; None deletes. An expired one is dropped, counted, not logged."""
         raw = self._checked(session)
         stored = None if value is None else self._encode(value)
+        row_key = session_key.encode(raw, session.start, session.end)
+        if self._undo is not None:
+            self._remember(row_key)
         if not self.inner.put(raw, session.start, session.end, stored):
             self.expired_records += 1
             return
-        self._logged(session_key.encode(raw, session.start, session.end), stored)
+        self._logged(row_key, stored)
 
     def remove(self, session: Windowed[K]) -> None:
         """Delete a session, in store and changelog: also what a merge into another one asks for."""
         self.put(session, None)
+
+    def _read_row(self, row_key: bytes) -> bytes | None:
+        return self.inner.fetch_session(*session_key.decode(row_key))
+
+    def _write_row(self, row_key: bytes, stored: bytes | None) -> bool:
+        return self.inner.put(*session_key.decode(row_key), stored)
 
     def _checked(self, session: Windowed[K]) -> bytes:
         _check_time(session.start, "session start")
@@ -265,6 +410,11 @@ class SessionStore(TypedStore[K, V, SessionBytesStore], ReadOnlySessionStore[K, 
         if session.end < session.start:
             raise ValueError(f"a session ends at its start or later, found start {session.start}, end {session.end}")
         return self.key_bytes(session.key)
+
+
+def _without(indexes: Sequence[int], column: Sequence[T]) -> list[T]:
+    left_out = set(indexes)
+    return [entry for index, entry in enumerate(column) if index not in left_out]
 
 
 def _check_time(timestamp: int, what: str) -> None:

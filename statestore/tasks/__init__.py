@@ -1,6 +1,21 @@
-"""Tasks: the Processor API that applications are written with, and the life of a task around it."""
+"""Tasks: the Processor API and the aggregations that applications are written with, and the life of a task."""
 
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.stores.serdes import BYTES, INT64, JSON, UTF8, Serde
+from statestore.tasks.aggregates import aggregate, count, reduce_by, sum_of
 from statestore.tasks.processor import ProcessorContext, Record
 
-__all__ = ["ProcessorContext", "Record", "ValueAndTimestamp"]
+__all__ = [
+    "BYTES",
+    "INT64",
+    "JSON",
+    "UTF8",
+    "ProcessorContext",
+    "Record",
+    "Serde",
+    "ValueAndTimestamp",
+    "aggregate",
+    "count",
+    "reduce_by",
+    "sum_of",
+]

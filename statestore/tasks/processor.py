@@ -1,15 +1,19 @@
 """The Processor API: what an application's own code sees.
 
-A processor is a function `process(record, context)`, or a class with such a method, of which each task makes one.
+A processor is a function `process(record, context)`, or a class with such a method, of which each task makes one. The
+class may also have `init(context)`, called before the first record, and `close()`.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from statestore.errors import DefinitionError, InputError, UnknownStoreError
+from statestore.reference import load
+from statestore.tasks.punctuation import Punctuate, Schedules
+
+Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Record(NamedTuple):
@@ -24,8 +28,13 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-class _Forward(Protocol):
-    def __call__(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int) -> None: ...
+class Forward(Protocol):
+    """Sends a record on."""
+
+    def __call__(
+        self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()
+    ) -> None:
+        """Send a record to a topic; the key chooses the partition."""
 
 
 class ProcessorContext:
@@ -37,17 +46,23 @@ class ProcessorContext:
         Name of the application.
     task
         Task id, such as `0_3`.
+    timestamp
+        That of the record being processed, or stream time in a punctuation (ms).
+    stream_time
+        Largest timestamp (ms) of all records of the task so far, in earlier runs, too; -1 before the first.
     """
 
     def __init__(
-        self, application: str, task: str, stores: Mapping[str, Any], outputs: tuple[str, ...], forward: _Forward
+        self, application: str, task: str, stores: Mapping[str, Any], outputs: tuple[str, ...], forward: Forward
     ) -> None:
         self.application = application
         self.task = task
         self._stores = stores
         self._outputs = outputs
         self._forward = forward
+        self.schedules = Schedules()
         self.timestamp = -1
+        self.stream_time = -1
 
     def state_store(self, name: str) -> Any:
         """Return one of the application's stores.
@@ -55,17 +70,32 @@ class ProcessorContext:
         Raises
         ------
         UnknownStoreError
-            If the definition has no such store.
+            If this part of the application has no such store.
         """
         try:
             return self._stores[name]
         except KeyError:
             raise UnknownStoreError(
-                f"application {self.application} has no store {name!r}; its stores are: {', '.join(self._stores)}"
+                f"task {self.task} of application {self.application} has no store {name!r}; its stores are: "
+                f"{', '.join(self._stores) or 'none'}"
             ) from None
 
+    def schedule(self, interval_ms: int, punctuate: Punctuate) -> None:
+        """Have `punctuate(stream_time)` called whenever stream time passes a multiple of the interval (ms).
+
+        Calls come after the record that moved stream time, one for all multiples that it passed. They depend on the
+        records alone: not on when a run ended, nor on the clock. Schedule in a processor's `init`.
+        """
+        self.schedules.add(interval_ms, punctuate, self.stream_time)
+
     def forward(
-        self, key: bytes | None, value: bytes | None, *, topic: str | None = None, timestamp: int | None = None
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        topic: str | None = None,
+        timestamp: int | None = None,
+        headers: Headers = (),
     ) -> None:
         """Send a record to an output topic, in the same transaction as everything else of this input record.
 
@@ -75,11 +105,15 @@ class ProcessorContext:
             One of the definition's output topics; may be left out if there is only one.
         timestamp
             Record timestamp in ms; that of the input record if left out.
+        headers
+            Names and values of record headers.
 
         Raises
         ------
         InputError
             If the topic is not an output topic of the definition.
+        ValueError
+            If the timestamp is not above 0.
         """
         if topic is None and len(self._outputs) == 1:
             topic = self._outputs[0]
@@ -88,29 +122,97 @@ class ProcessorContext:
                 f"application {self.application} cannot forward to {topic!r}; its output topics are: "
                 f"{', '.join(self._outputs) or 'none'}"
             )
-        self._forward(topic, key, value, self.timestamp if timestamp is None else timestamp)
+        at = self.timestamp if timestamp is None else timestamp
+        if at <= 0:
+            raise ValueError(f"a record's timestamp is in ms since 1970 and above 0, found {at}")
+        self._forward(topic, key, value, at, headers)
 
 
-Process = Callable[[Record, ProcessorContext], None]
+class Processor(Protocol):
+    """What a task calls."""
+
+    def init(self, context: ProcessorContext) -> None:
+        """Prepare; schedule punctuations."""
+
+    def process(self, record: Record, context: ProcessorContext) -> None:
+        """Process a record."""
+
+    def close(self) -> None:
+        """Let go of what was taken in `init`."""
 
 
-def load_processor(reference: str) -> Process:
-    """Import `module:attribute` and return the function that processes a record.
+def load_processor(reference: str) -> Processor:
+    """Import `module:attribute` and make a processor of it.
 
     Raises
     ------
     DefinitionError
         If it cannot be imported or called.
     """
-    module_name, _, attribute = reference.partition(":")
+    expected = "a function or a class with a method `process`"
+    found = load(reference, "processor", expected)
+    if not callable(found):
+        raise DefinitionError(f"processor {reference} is a {type(found).__name__}, expected {expected}")
+    if not isinstance(found, type):
+        return _Wrapped(found)
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
-        process = found().process if isinstance(found, type) else found
-    except Exception as error:  # importing runs the application's own code, which may raise anything
+        made = found()
+    except Exception as error:  # the application's own code may raise anything
         raise DefinitionError(
-            f"processor {reference} cannot be used: {type(error).__name__}: {error}; expected module:attribute, a "
-            "function or a class with a method `process`, with the module on the Python path of the Spark workers"
+            f"processor {reference} cannot be made: {type(error).__name__}: {error}; its class takes no arguments"
         ) from error
-    if not callable(process):
-        raise DefinitionError(f"processor {reference} is a {type(found).__name__}, expected a function or a class")
-    return process  # type: ignore[no-any-return]  # what was imported is known only now
+    if not callable(getattr(made, "process", None)):
+        raise DefinitionError(f"processor {reference} is a class without a method `process`, expected {expected}")
+    return _Wrapped(made.process, getattr(made, "init", None), getattr(made, "close", None))
+
+
+class _Wrapped:
+    def __init__(
+        self,
+        process: Callable[[Record, ProcessorContext], None],
+        init: Callable[[ProcessorContext], None] | None = None,
+        close: Callable[[], None] | None = None,
+    ) -> None:
+        self.process = process
+        self._init = init
+        self._close = close
+
+    def init(self, context: ProcessorContext) -> None:
+        if self._init is not None:
+            self._init(context)
+
+    def close(self) -> None:
+        if self._close is not None:
+            self._close()
+
+
+#: What `group_by` names: the key by which a record is grouped; None leaves it out.
+KeyOf = Callable[[Record], bytes | None]
+
+
+def load_key(reference: str) -> KeyOf:
+    """Import the function that a regrouped aggregation's `group_by` names.
+
+    Raises
+    ------
+    DefinitionError
+        If it cannot be imported or called.
+    """
+    expected = "a function of the record that returns the new key as bytes"
+    found = load(reference, "group_by", expected)
+    if not callable(found):
+        raise DefinitionError(f"group_by {reference} is a {type(found).__name__}, expected {expected}")
+    return found  # type: ignore[no-any-return]  # what was imported is known only now
+
+
+def to_record(message: Any) -> Record:
+    """Turn a Kafka message into a record."""
+    return Record(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        message.timestamp()[1],
+        tuple(message.headers() or ()),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from statestore import kill_switch
 from statestore.changelog.reader import LogReader
 from statestore.stores.typed import AnyStore
 
@@ -34,5 +35,7 @@ def replay(store: AnyStore, reader: LogReader, start: int, end: int) -> Replayed
             store.apply_changelog(keys, values, timestamps)
         records += len(keys)
         last_offset = offsets[-1]
+        kill_switch.reached("replayed, not committed")
         store.commit({reader.partition: last_offset})
+        kill_switch.reached("replayed")
     return Replayed(records - skipped, skipped, last_offset)

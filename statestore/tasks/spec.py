@@ -6,7 +6,14 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from statestore.model import ApplicationDefinition, StoreDefinition, StorePartition, TaskId, TopicPartition
+from statestore.model import (
+    ApplicationDefinition,
+    StoreDefinition,
+    StorePartition,
+    Subtopology,
+    TaskId,
+    TopicPartition,
+)
 from statestore.statedir.paths import TaskPaths
 
 
@@ -33,6 +40,7 @@ class StorePartitionSpec(BaseModel):
     state_dir: Path
     kafka_timeout_s: float
     lock_wait_s: float = 10.0
+    exactly_once: bool = True
 
     @property
     def store_partition(self) -> StorePartition:
@@ -52,11 +60,23 @@ class StorePartitionSpec(BaseModel):
     @property
     def live(self) -> Path:
         """Directory of the live store."""
-        return self.paths.store(self.store.name)
+        return self.paths.live(self.store)
 
 
 class TaskSpec(BaseModel):
-    """One task of a process run."""
+    """One task of a process run.
+
+    Attributes
+    ----------
+    input_end
+        Offset before which the run ends.
+    changelogs
+        Changelog topic of each of the task's stores.
+    max_batch_bytes
+        The smallest `max.message.bytes` of the topics that the task writes to; None if not known.
+    progress
+        File in which the task says how far it is; None: nowhere.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -69,6 +89,18 @@ class TaskSpec(BaseModel):
     kafka_timeout_s: float
     lock_wait_s: float = 10.0
     recording_level: str = "INFO"
+    max_batch_bytes: int | None = None
+    progress: Path | None = None
+
+    @property
+    def subtopology(self) -> Subtopology:
+        """What the task does."""
+        return self.application.subtopologies[self.task.subtopology]
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether the task commits with Kafka transactions."""
+        return self.application.processing_guarantee == "exactly_once_v2"
 
     @property
     def paths(self) -> TaskPaths:
@@ -78,4 +110,8 @@ class TaskSpec(BaseModel):
     @property
     def input(self) -> TopicPartition:
         """The task's input partition."""
-        return TopicPartition(self.application.input_topic, self.task.partition)
+        return TopicPartition(self.subtopology.input_topic, self.task.partition)
+
+    def changelog(self, store: str) -> TopicPartition:
+        """Changelog partition of one of the task's stores."""
+        return StorePartition(self.application.name, store, self.task).changelog

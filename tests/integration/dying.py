@@ -19,7 +19,7 @@ from statestore.recovery import runs as runs_module
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.statedir import swap as swap_module
 from statestore.statedir.lock import locked
-from statestore.tasks import stream_task as stream_task_module
+from statestore.tasks import task_stores as task_stores_module
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import StreamTask
 from tests.integration.broker import WAIT_S, settle
@@ -62,10 +62,10 @@ class DyingTask(StreamTask):
 
     def __init__(self, spec: TaskSpec) -> None:
         if self.point == "offsets taken over, file still there":
-            stream_task_module.remove_durably = _die
+            task_stores_module.remove_durably = _die
         super().__init__(spec)
         writer: Any = self._writer
-        first = next(iter(self._stores.values()))
+        first = next(iter(self._stores.by_name.values()))
         this: Any = self
         if self.point == "before produce":
             writer.produce = _die
@@ -94,7 +94,7 @@ class DyingTask(StreamTask):
 
             first.commit = on_disk  # type: ignore[method-assign]
         elif self.point == "stores committed":
-            this._commit_stores = _then_die(self._commit_stores)
+            this._stores.commit = _then_die(self._stores.commit)
         elif self.point == "in close":
             this._close = _die
         elif self.point == "stores closed":

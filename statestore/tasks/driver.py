@@ -1,0 +1,296 @@
+"""A task without a broker, for tests of applications: the code of real tasks between logs that are lists.
+
+Stores, their recovery, the topology and the metadata of a commit are those of a task. Lists stand for what Kafka does
+for it: they keep records, show under exactly once only what was committed, and choose partitions by the same hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
+
+from statestore.changelog.partitioner import partition_of
+from statestore.changelog.reader import LogReader, to_batch
+from statestore.changelog.topics import LogRange
+from statestore.errors import InputError, InvalidStateError
+from statestore.formats import commit_metadata
+from statestore.formats.commit_metadata import CommitMetadata
+from statestore.model import ApplicationDefinition, TaskId, TopicPartition, changelog_topic
+from statestore.stores.typed import AnyStore
+from statestore.tasks.processor import Headers
+from statestore.tasks.replay import replay
+from statestore.tasks.spec import ChangelogSpec, TaskSpec
+from statestore.tasks.task_stores import TaskStores
+from statestore.tasks.topology import Counts, Topology
+
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+class LoggedRecord(NamedTuple):
+    """A record of a topic; the timestamp is in ms since the epoch."""
+
+    key: Any
+    value: Any
+    timestamp: int
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class Logs:
+    """The topics of an application.
+
+    Parameters
+    ----------
+    partitions
+        Partitions of the input topic. Topics that others own have one.
+    """
+
+    def __init__(self, application: ApplicationDefinition, partitions: int) -> None:
+        aggregated = [item.output_topic for item in application.aggregations]
+        outside = [*application.output_topics, *aggregated, application.dead_letter_topic]
+        self._partitions = {topic: 1 for topic in outside if topic is not None}
+        for part in application.subtopologies:
+            own = part.aggregations[0].partitions if part.index else None
+            self._partitions[part.input_topic] = own or partitions
+            for store in part.stores:
+                self._partitions[changelog_topic(application.name, store.name)] = own or partitions
+        self._logs: dict[TopicPartition, list[LoggedRecord]] = {
+            TopicPartition(topic, number): [] for topic, count in self._partitions.items() for number in range(count)
+        }
+
+    def partitions(self, topic: str) -> list[TopicPartition]:
+        """Partitions of a topic.
+
+        Raises
+        ------
+        InputError
+            If the application has no such topic.
+        """
+        if topic not in self._partitions:
+            known = ", ".join(sorted(self._partitions))
+            raise InputError(f"there is no topic {topic!r}; the application's are: {known}")
+        return [TopicPartition(topic, number) for number in range(self._partitions[topic])]
+
+    def append(self, topic: str, record: LoggedRecord, partition: int | None = None) -> tuple[TopicPartition, int]:
+        """Append a record; without a partition the key chooses one. Return where it is, with its offset."""
+        if partition is None:
+            partition = 0 if record.key is None else partition_of(record.key, self._partitions[topic])
+        where = TopicPartition(topic, partition)
+        log = self._logs[where]
+        log.append(record)
+        return where, len(log) - 1
+
+    def read(self, partition: TopicPartition, start: int = 0) -> list[LoggedRecord]:
+        """Return the records of a partition from an offset on."""
+        return self._logs[partition][start:]
+
+    def messages(self, partition: TopicPartition, start: int) -> list[Message]:
+        """Return the same records as a consumer gets them."""
+        topic, number = partition
+        return [
+            Message(
+                topic=topic,
+                partition=number,
+                offset=offset,
+                key=record.key,
+                value=record.value,
+                headers=list(record.headers),
+                timestamp=(TIMESTAMP_CREATE_TIME, record.timestamp),
+            )
+            for offset, record in enumerate(self.read(partition, start), start)
+        ]
+
+    def range_of(self, partition: TopicPartition) -> LogRange:
+        """Return the offsets of a partition."""
+        end = len(self._logs[partition])
+        return LogRange(0, end, end)
+
+
+class DriverTask:
+    """One task with its stores open.
+
+    Attributes
+    ----------
+    counts
+        What was committed by this task, in all its runs.
+    """
+
+    def __init__(self, application: ApplicationDefinition, task: TaskId, state_dir: Path, logs: Logs) -> None:
+        names = [store.name for store in application.subtopologies[task.subtopology].stores]
+        self._spec = TaskSpec(
+            application=application,
+            task=task,
+            input_end=0,
+            changelogs={
+                name: ChangelogSpec(
+                    topic=changelog_topic(application.name, name), topic_id="driver", delete_retention_ms=_DAY_MS
+                )
+                for name in names
+            },
+            bootstrap_servers="",
+            state_dir=state_dir,
+            kafka_timeout_s=0,
+        )
+        self._input = self._spec.input
+        self._logs = logs
+        self._committed_offset = 0
+        self._committed_metadata = ""
+        self._committed = self._before = Counts()
+        self.running = False
+        self._open()
+
+    def _open(self) -> None:
+        spec, changelogs = self._spec, [self._spec.changelog(name) for name in self._spec.changelogs]
+        self._stores = _Stores(spec, self._logs)
+        try:
+            self._stores.recover({changelog: self._logs.range_of(changelog) for changelog in changelogs})
+            metadata = commit_metadata.decode(self._committed_metadata)
+            self._stores.advance_stream_times(metadata.times)
+            self._output = _Output(spec, self._logs)
+            self._topology = Topology(spec.application, spec.task, self._stores.by_name, self._output)
+            self._topology.start(metadata.partition_time)
+        except BaseException:
+            self._stores.close(clean=False)
+            raise
+        self._next_offset = self._committed_offset
+        self.running = True
+
+    @property
+    def counts(self) -> Counts:
+        """What was committed."""
+        return added(self._before, self._committed)
+
+    @property
+    def stores(self) -> dict[str, AnyStore]:
+        """The task's stores."""
+        self._check_running()
+        return self._stores.by_name
+
+    @property
+    def stream_time(self) -> int:
+        """Largest timestamp (ms) of all records; -1 before the first."""
+        return self._topology.stream_time
+
+    def process(self) -> None:
+        """Process what is left of the input."""
+        self._check_running()
+        try:
+            while messages := self._logs.messages(self._input, self._next_offset):
+                self._next_offset += self._topology.process(messages, lambda: False)
+        except BaseException:
+            self._stop(clean=False)
+            raise
+
+    def commit(self) -> None:
+        """Commit what was processed, in the order of a task: the logs, then the stores."""
+        self._check_running()
+        try:
+            self._topology.flush()
+            metadata = CommitMetadata(self.stream_time, self._stores.stream_times)
+            delivered = self._output.commit()
+            self._committed_offset, self._committed_metadata = self._next_offset, commit_metadata.encode(metadata)
+            self._committed = self._topology.counts
+            self._stores.commit(delivered, {self._input: self._next_offset - 1} if self._next_offset else {})
+        except BaseException:
+            self._stop(clean=False)
+            raise
+
+    def close(self, *, crash: bool) -> None:
+        """End the run; what was not committed is gone."""
+        if self.running:
+            if not crash:
+                self._topology.close()
+            self._stop(clean=not crash)
+
+    def reopen(self) -> None:
+        """Begin another run where the last commit was."""
+        self._before, self._committed = self.counts, Counts()
+        self._open()
+
+    def _stop(self, *, clean: bool) -> None:
+        self.running = False
+        self._stores.close(clean=clean)
+
+    def _check_running(self) -> None:
+        if not self.running:
+            raise InvalidStateError(
+                f"task {self._spec.task} of {self._spec.application.name} has failed or was closed; restart the driver "
+                "to go on from its last commit"
+            )
+
+
+class _Output:
+    """A topology's records on their way into the logs: with the commit, or at once under at least once."""
+
+    def __init__(self, spec: TaskSpec, logs: Logs) -> None:
+        self._logs = logs
+        self._at_once = not spec.exactly_once
+        self._changelogs = {name: spec.changelog(name) for name in spec.changelogs}
+        self._pending: list[tuple[str, int | None, LoggedRecord]] = []
+        self._delivered: dict[TopicPartition, int] = {}
+
+    def send(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
+        self._add(topic, None, LoggedRecord(key, value, timestamp, tuple(headers)))
+
+    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int) -> None:
+        self._add(*self._changelogs[store], LoggedRecord(key, value, timestamp))
+
+    def log_many(
+        self, store: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
+    ) -> None:
+        for row in zip(keys, values, timestamps, strict=True):
+            self._add(*self._changelogs[store], LoggedRecord(*row))
+
+    def _add(self, topic: str, partition: int | None, record: LoggedRecord) -> None:
+        if record.timestamp <= 0:  # as a producer does
+            raise InputError(f"{topic}: a record's timestamp is in ms since 1970 and above 0, found {record.timestamp}")
+        self._pending.append((topic, partition, record))
+        if self._at_once:
+            self._deliver()
+
+    def _deliver(self) -> None:
+        for topic, partition, record in self._pending:
+            where, offset = self._logs.append(topic, record, partition)
+            self._delivered[where] = offset
+        self._pending = []
+
+    def commit(self) -> dict[TopicPartition, int]:
+        """Make everything visible; return the last offset of each partition since the last commit."""
+        self._deliver()
+        delivered, self._delivered = self._delivered, {}
+        return delivered
+
+
+class _Stores(TaskStores):
+    """A task's stores, restored from the logs."""
+
+    def __init__(self, spec: TaskSpec, logs: Logs) -> None:
+        self._logs = logs
+        super().__init__(spec)
+
+    def _replay(self, name: str, start: int, log: LogRange) -> None:
+        reader = _Reader(self._spec.changelog(name), self._logs)
+        found = replay(self.by_name[name], cast(LogReader, reader), start, log.last_stable)
+        self.restored[name] = found.records
+
+    def _nothing_left(self, name: str, start: int, log: LogRange) -> bool:
+        return start >= log.last_stable
+
+
+class _Reader(NamedTuple):
+    """What a replay asks of a `LogReader`."""
+
+    partition: TopicPartition
+    logs: Logs
+
+    def read(self, start: int, end: int) -> Iterator[Any]:
+        messages = self.logs.messages(self.partition, start)[: end - start]
+        if messages:
+            yield to_batch(messages)
+
+
+def added(one: Counts, other: Counts) -> Counts:
+    """Return the sums of two counts."""
+    return Counts(*(sum(pair) for pair in zip(vars(one).values(), vars(other).values(), strict=True)))

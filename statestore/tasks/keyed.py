@@ -1,0 +1,130 @@
+"""Aggregations with one result a key, or a key and window, folded key by key with the user's functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import itemgetter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.formats import window_key
+from statestore.model import Windows
+from statestore.stores.sorted_rows import ROW_OVERHEAD_BYTES
+from statestore.tasks.aggregates import Aggregate
+from statestore.tasks.folding import Folder, Input, Poison, Result, stored_result
+from statestore.tasks.grouping import Records, groups, joined, place, usable
+from statestore.tasks.results import Results
+
+#: Start of a window (0 without windows), row key and result.
+Change = tuple[int, bytes, Result]
+
+
+class RowAggregation:
+    """What aggregations by key and by window have in common: taking records in."""
+
+    def __init__(self, windows: Windows | None, aggregate: Aggregate, results: Results, poison: Poison) -> None:
+        self.late_records = 0
+        self.dropped_records = 0
+        self._late = self._dropped = 0
+        self._windows = windows
+        self._aggregate = aggregate
+        self._results = results
+        self._poison = poison
+        self._folder = Folder(aggregate, results.store.name)
+        self._pending: list[Records] = []
+
+    @property
+    def pending_bytes(self) -> int:
+        """Memory that the next flush takes, about."""
+        return sum(part.nbytes + ROW_OVERHEAD_BYTES * int(part.windows.sum()) for part in self._pending)
+
+    def add(self, batch: pa.RecordBatch, stream_time: int) -> None:
+        """Take records in."""
+        if not batch.num_rows:
+            return
+        found, dropped = usable(batch, stream_time)
+        records = found if self._windows is None else place(found, self._windows)
+        self._dropped += dropped
+        self._late += len(found) - len(records)
+        if len(records):
+            self._take(records)
+
+    def flush(self) -> None:
+        """Fold what was taken in into the store."""
+        self._fold()
+        self.late_records += self._late
+        self.dropped_records += self._dropped
+        self.discard()
+
+    def discard(self) -> None:
+        """Forget what was taken in since the last flush."""
+        self._pending = []
+        self._late = self._dropped = 0
+
+    def _take(self, records: Records) -> None:
+        self._pending.append(records)
+
+    def _fold(self) -> None:
+        raise NotImplementedError
+
+    def _fold_keys(self, records: Records, fold: Callable[..., dict[int, Result]]) -> list[Change]:
+        """Fold key by key; tell poison in the order of offsets."""
+        step = 1 if self._windows is None else self._windows.step_ms
+        columns = (records.starts.tolist(), records.windows.tolist())
+        rows = [range(start, start + step * count, step) for start, count in zip(*columns, strict=True)]
+        inputs = [
+            Input(*parts)
+            for parts in zip(
+                records.offsets.tolist(), records.timestamps.tolist(), records.values.to_pylist(), rows, strict=True
+            )
+        ]
+        of_keys = [
+            (key, [inputs[index] for index in indexes]) for key, indexes in zip(*groups(records.keys), strict=True)
+        ]
+        row_keys = [
+            (key, row, self._row_key(key, row))
+            for key, found in of_keys
+            for row in dict.fromkeys(row for record in found for row in record.rows)
+        ]
+        stored = self._results.store.get_rows([row_key for _, _, row_key in row_keys])
+        before: dict[bytes, dict[int, Result]] = {key: {} for key, _ in of_keys}
+        for (key, row, _), value in zip(row_keys, stored, strict=True):
+            before[key][row] = stored_result(value, self._results.format)
+        poison: list[tuple[int, Exception]] = []
+        changes = [
+            (row, self._row_key(key, row), result)
+            for key, found in of_keys
+            for row, result in fold(key, found, before[key], lambda *what: poison.append(what)).items()
+        ]
+        for offset, error in sorted(poison, key=itemgetter(0)):
+            self._poison(offset, error)
+        return changes
+
+    def _row_key(self, key: bytes, row: int) -> bytes:
+        return key if self._windows is None else window_key.encode(key, row)
+
+    def _write(self, changes: list[Change]) -> None:
+        # By ascending start: what expires in the store must not depend on the order of keys.
+        changes.sort(key=itemgetter(0))
+        results = [result for _, _, result in changes]
+        self._results.write(
+            [row_key for _, row_key, _ in changes],
+            [result.value for result in results],
+            [result.timestamp for result in results],
+            [result.last for result in results],
+        )
+
+
+class FoldedRows(RowAggregation):
+    """Folds with any functions: `reduce_by` and `aggregate`."""
+
+    def _fold(self) -> None:
+        if self._pending:
+            self._write(self._fold_keys(joined(self._pending), self._folder.fold))
+
+
+def with_keys(records: Records, keys: list[bytes]) -> Records:
+    """Return the records that have one of these keys."""
+    return records.filter(np.asarray(pc.is_in(records.keys, value_set=pa.array(keys, pa.binary()))))

@@ -1,0 +1,309 @@
+"""One subtopology at work in a task: its processor, its aggregations, and what goes on to repartition topics.
+
+It knows stores and an output, and nothing of Kafka: a task puts a producer behind the output, a test driver puts lists.
+Records that the application's code fails on leave nothing behind: what they had written is undone, and they go to the
+dead-letter topic, or end the task where there is none.
+"""
+
+from __future__ import annotations
+
+import traceback
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from statestore.changelog.reader import to_batch
+from statestore.errors import ProcessingError, StateStoreError
+from statestore.model import ApplicationDefinition, TaskId, repartition_topic
+from statestore.stores.typed import AnyStore
+from statestore.tasks.aggregates import load_aggregate
+from statestore.tasks.aggregation import Aggregation, aggregation
+from statestore.tasks.dead_letters import error_headers
+from statestore.tasks.processor import Headers, ProcessorContext, Record, load_key, load_processor, to_record
+
+#: So many records are aggregated at once, and a commit that has become due waits for them.
+_BATCH = 10_000
+
+
+class Output(Protocol):
+    """Where a topology's records go."""
+
+    def send(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
+        """Send a record to a topic; the key chooses the partition."""
+
+    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int) -> None:
+        """Log a change of a store."""
+
+    def log_many(
+        self, store: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
+    ) -> None:
+        """Log many changes of a store, in their order."""
+
+
+@dataclass
+class Counts:
+    """What a topology did.
+
+    Attributes
+    ----------
+    late
+        Records that came after their window or session had closed.
+    dropped
+        Records without what they are grouped by: a key or a value.
+    poison
+        Records sent to the dead-letter topic.
+    """
+
+    records_in: int = 0
+    records_out: int = 0
+    changelog_records: int = 0
+    late: int = 0
+    dropped: int = 0
+    poison: int = 0
+
+
+class Topology:
+    """A subtopology with a task's stores.
+
+    Parameters
+    ----------
+    stores
+        The task's stores, open.
+    output
+        Where records and changes go.
+
+    Attributes
+    ----------
+    stream_time
+        Largest timestamp (ms) of all records so far; -1 before the first.
+    """
+
+    def __init__(
+        self, application: ApplicationDefinition, task: TaskId, stores: Mapping[str, AnyStore], output: Output
+    ) -> None:
+        self._application = application
+        self._task = task
+        self._stores = stores
+        self._output = output
+        self._dead_letters = application.dead_letter_topic
+        self._counts = Counts()
+        self._dropped = 0
+        self.stream_time = -1
+        part = application.subtopologies[task.subtopology]
+        self._processor = None if part.processor is None else load_processor(part.processor)
+        self._regrouped = [
+            (repartition_topic(application.name, item.store), load_key(item.group_by or "")) for item in part.regrouped
+        ]
+        self.context = ProcessorContext(application.name, str(task), stores, application.output_topics, self._send)
+        self._aggregations: list[Aggregation] = [
+            aggregation(
+                item,
+                load_aggregate(item.aggregate),
+                stores[item.store],
+                self._forwarding(item.output_topic),
+                self._poison_at,
+            )
+            for item in part.aggregations
+        ]
+        for store in stores.values():
+            store.log_changes_to(*self._logging(store.name))
+        #: Messages that are aggregated with the next flush: one of them may turn out to be poison.
+        self._held: list[Any] = []
+        #: What a record wrote and sent, until it is known that it is no poison.
+        self._effects: list[Callable[[], None]] | None = None
+
+    def start(self, stream_time: int) -> None:
+        """Prepare the processor; stream time (ms) is what earlier runs have reached."""
+        self.stream_time = self.context.stream_time = stream_time
+        if self._processor is not None:
+            processor = self._processor
+            self._guarded(lambda: processor.init(self.context), "its init")
+
+    def close(self) -> None:
+        """Let the processor go."""
+        if self._processor is not None:
+            self._guarded(self._processor.close, "its close")
+
+    @property
+    def counts(self) -> Counts:
+        """What was done so far."""
+        late = sum(item.late_records for item in self._aggregations)
+        dropped = self._dropped + sum(item.dropped_records for item in self._aggregations)
+        return replace(self._counts, late=late, dropped=dropped)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Memory held by records that are to be aggregated."""
+        return sum(item.pending_bytes for item in self._aggregations)
+
+    # -- processing -----------------------------------------------------------------------------------------------
+
+    def process(self, messages: Sequence[Any], commit_is_due: Callable[[], bool]) -> int:
+        """Process records in their order, until there is none left or a commit is due; return how many were taken."""
+        messages = messages[:_BATCH]
+        timestamps = [message.timestamp()[1] for message in messages]
+        if min(timestamps) <= 0:
+            first = next(index for index, timestamp in enumerate(timestamps) if timestamp <= 0)
+            if first == 0:
+                self._poison(to_record(messages[0]), _bad_timestamp(timestamps[0]))
+                self._counts.records_in += 1
+                return 1
+            messages, timestamps = messages[:first], timestamps[:first]
+        before = self.stream_time
+        if self._processor is not None or self._regrouped:
+            taken = self._process_each(messages, commit_is_due)
+            messages = messages[:taken]
+        else:
+            taken = len(messages)
+            self.stream_time = max(self.stream_time, *timestamps)
+        if self._aggregations:
+            if self._dead_letters is not None:
+                self._held += messages
+            batch = to_batch(messages)
+            for item in self._aggregations:
+                item.add(batch, before)
+        self._counts.records_in += taken
+        return taken
+
+    def flush(self) -> None:
+        """Bring what is aggregated into the stores; call it before each commit."""
+        for item in self._aggregations:
+            item.flush()
+        self._held = []
+
+    def _process_each(self, messages: Sequence[Any], commit_is_due: Callable[[], bool]) -> int:
+        for taken, message in enumerate(messages, start=1):
+            self._process_one(to_record(message))
+            if commit_is_due():
+                return taken
+        return len(messages)
+
+    def _process_one(self, record: Record) -> None:
+        context = self.context
+        context.timestamp = record.timestamp
+        moved = record.timestamp > self.stream_time
+        if moved:
+            self.stream_time = context.stream_time = record.timestamp
+        if self._dead_letters is None:
+            try:
+                self._run(record)
+            except StateStoreError:
+                raise
+            except Exception as error:  # the application's own code may raise anything
+                self._poison(record, error)
+        else:
+            self._run_undoably(record)
+        if moved and context.schedules:
+            context.timestamp = self.stream_time
+            self._guarded(lambda: context.schedules.advance(self.stream_time), "its punctuation")
+
+    def _run(self, record: Record) -> None:
+        if self._processor is not None:
+            self._processor.process(record, self.context)
+        for topic, key_of in self._regrouped:
+            key = key_of(record)
+            if key is None:
+                continue
+            if record.value is None:
+                self._dropped += 1
+                continue
+            if not isinstance(key, bytes):
+                raise TypeError(f"group_by returns bytes or None, found {type(key).__name__}")
+            self._send(topic, key, record.value, record.timestamp, record.headers)
+
+    def _run_undoably(self, record: Record) -> None:
+        dropped, self._effects = self._dropped, []
+        for store in self._stores.values():
+            store.begin_record()
+        try:
+            self._run(record)
+        except StateStoreError:
+            raise
+        except Exception as error:  # the application's own code may raise anything
+            for store in self._stores.values():
+                store.undo_record()
+            self._dropped, self._effects = dropped, None
+            self._poison(record, error)
+            return
+        for store in self._stores.values():
+            store.end_record()
+        effects, self._effects = self._effects, None
+        for effect in effects:
+            effect()
+
+    def _guarded(self, call: Callable[[], None], what: str) -> None:
+        try:
+            call()
+        except StateStoreError:
+            raise
+        except Exception as error:  # the application's own code may raise anything
+            raise ProcessingError(
+                f"{self._application.name} task {self._task}: the processor failed in {what}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    # -- poison ---------------------------------------------------------------------------------------------------
+
+    def _poison_at(self, offset: int, error: Exception) -> None:
+        """Take a record out that an aggregation failed on."""
+        if self._dead_letters is None:
+            part = self._application.subtopologies[self._task.subtopology]
+            raise self._processing_error(f"{part.input_topic}-{self._task.partition}@{offset}", error) from error
+        index = bisect_left(self._held, offset, key=lambda message: message.offset())
+        self._poison(to_record(self._held[index]), error)
+
+    def _poison(self, record: Record, error: Exception) -> None:
+        if self._dead_letters is None:
+            raise self._processing_error(f"{record.topic}-{record.partition}@{record.offset}", error) from error
+        self._counts.poison += 1
+        timestamp = record.timestamp if record.timestamp > 0 else max(self.stream_time, 1)
+        headers = error_headers(record, error)
+        self._output.send(self._dead_letters, record.key, record.value, timestamp, headers)
+
+    def _processing_error(self, where: str, error: Exception) -> ProcessingError:
+        at = traceback.extract_tb(error.__traceback__)[-1:]
+        line = f" ({at[0].filename}:{at[0].lineno})" if at else ""
+        return ProcessingError(
+            f"{self._application.name} task {self._task}, record {where}: {type(error).__name__}: {error}{line}; mend "
+            "the application's code, name a dead_letter_topic in its definition, or move the group's offset past it"
+        )
+
+    # -- output ---------------------------------------------------------------------------------------------------
+
+    def _send(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
+        if self._effects is not None:
+            self._effects.append(lambda: self._send(topic, key, value, timestamp, headers))
+            return
+        self._output.send(topic, key, value, timestamp, headers)
+        self._counts.records_out += 1
+
+    def _forwarding(self, topic: str | None) -> Any:
+        if topic is None:
+            return None
+
+        def forward(keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]) -> None:
+            for key, value, timestamp in zip(keys, values, timestamps, strict=True):
+                self._send(topic, key, value, timestamp)
+
+        return forward
+
+    def _logging(self, store: str) -> tuple[Any, Any]:
+        def log(key: bytes, value: bytes | None, timestamp: int | None) -> None:
+            at = self.context.timestamp if timestamp is None else timestamp
+            if self._effects is not None:
+                self._effects.append(lambda: log(key, value, at))
+                return
+            self._output.log(store, key, value, at)
+            self._counts.changelog_records += 1
+
+        def log_many(keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]) -> None:
+            self._output.log_many(store, keys, values, timestamps)
+            self._counts.changelog_records += len(keys)
+
+        return log, log_many
+
+
+def _bad_timestamp(timestamp: int) -> ValueError:
+    # librdkafka would log 0 as the time of now, and a restored store would differ.
+    return ValueError(f"its timestamp is {timestamp}, expected milliseconds since 1970 above 0")

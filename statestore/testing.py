@@ -1,0 +1,267 @@
+"""Tests of applications without a broker: what Kafka Streams' TopologyTestDriver is for its topologies.
+
+    with TopologyTestDriver(Path("orders.yaml"), key_serde=UTF8, value_serde=JSON) as driver:
+        driver.pipe("anna", {"cents": 5}, timestamp=1_000)
+        assert driver.read("totals") == [("anna", {"cents": 5}, 1_000, ())]
+
+Processors, aggregations and stores are run by the code that runs them in a task (`tasks/driver.py`).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import reduce
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import ValidationError
+
+from statestore.errors import DefinitionError, InputError
+from statestore.metastore.definitions import load_definitions
+from statestore.model import ApplicationDefinition, Engine, TaskId, TopicPartition
+from statestore.stores.serdes import BYTES, Serde
+from statestore.stores.typed import AnyStore
+from statestore.tasks.driver import DriverTask, LoggedRecord, Logs, added
+from statestore.tasks.processor import Headers
+from statestore.tasks.topology import Counts
+
+__all__ = ["Counts", "LoggedRecord", "TopologyTestDriver"]
+
+
+class TopologyTestDriver:
+    """An application with its stores in a temporary directory and its topics in memory. Use it as a context manager.
+
+    Parameters
+    ----------
+    definition
+        The application, as an object, a mapping, or the path of a YAML file.
+    key_serde, value_serde
+        For keys and values given to `pipe` and got from `read`.
+    commit_every
+        Commit after so many records piped; None: only when `commit` is called.
+    partitions
+        Of the input topic.
+    engine
+        That of every store, such as `in_memory`, instead of the definition's.
+
+    Raises
+    ------
+    DefinitionError
+        If the definition is wrong, or the code that it names cannot be imported.
+    """
+
+    def __init__(
+        self,
+        definition: ApplicationDefinition | Mapping[str, Any] | Path | str,
+        *,
+        key_serde: Serde[Any] = BYTES,
+        value_serde: Serde[Any] = BYTES,
+        commit_every: int | None = 1,
+        partitions: int = 1,
+        engine: Engine | None = None,
+    ) -> None:
+        if partitions < 1 or (commit_every is not None and commit_every < 1):
+            raise InputError(
+                f"partitions and commit_every are at least 1, found {partitions} and {commit_every}; commit_every=None "
+                "leaves commits to you"
+            )
+        self.application = _application(definition, engine)
+        self._parts = self.application.subtopologies
+        self._serdes = key_serde, value_serde
+        self._commit_every = commit_every
+        self._piped = 0
+        self._logs = Logs(self.application, partitions)
+        self._seen: dict[TopicPartition, int] = {}
+        self._tasks: dict[TaskId, DriverTask] = {}
+        self._resources = ExitStack()
+        directory = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="statestore-driver-"))
+        self._state_dir = Path(directory)
+        try:
+            for part in self._parts:
+                self._task(TaskId(part.index, 0))
+        except BaseException:
+            self.close(crash=True)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        self.close(crash=error_type is not None)
+
+    def close(self, *, crash: bool = False) -> None:
+        """Close the processors, unless it is after a crash, and remove everything."""
+        with self._resources as resources:
+            for task in self._tasks.values():
+                resources.callback(task.close, crash=crash)
+
+    # -- in and out -----------------------------------------------------------------------------------------------
+
+    def pipe(
+        self,
+        key: Any,
+        value: Any,
+        *,
+        timestamp: int,
+        headers: Headers = (),
+        topic: str | None = None,
+        partition: int = 0,
+    ) -> None:
+        """Have a record processed.
+
+        Parameters
+        ----------
+        timestamp
+            Of the record, ms since the epoch.
+        topic
+            The application's input topic if left out, or one of its repartition topics.
+
+        Raises
+        ------
+        ProcessingError
+            If the application's code failed on it and there is no dead-letter topic. Nothing goes on until a restart.
+        InputError
+            If the application does not read the topic, or the topic has no such partition.
+        """
+        key_serde, value_serde = self._serdes
+        task = TaskId(self._reads(topic), partition)
+        name = self._parts[task.subtopology].input_topic
+        self._check_partition(name, partition)
+        record = LoggedRecord(
+            None if key is None else key_serde.serialize(key),
+            None if value is None else value_serde.serialize(value),
+            timestamp,
+            tuple(headers),
+        )
+        self._logs.append(name, record, partition)
+        self._task(task).process()
+        self._piped += 1
+        if self._commit_every is not None and self._piped % self._commit_every == 0:
+            self.commit()
+
+    def read(
+        self, topic: str, *, key_serde: Serde[Any] | None = None, value_serde: Serde[Any] | None = None
+    ) -> list[LoggedRecord]:
+        """Return the records that came to a topic since it was last read, changelogs and dead letters, too.
+
+        Under exactly once they come with a commit.
+
+        Parameters
+        ----------
+        key_serde, value_serde
+            Instead of the driver's own, for this topic.
+
+        Raises
+        ------
+        InputError
+            If the application has no such topic.
+        """
+        key_of, value_of = key_serde or self._serdes[0], value_serde or self._serdes[1]
+        found = []
+        for partition in self._logs.partitions(topic):
+            records = self._logs.read(partition, self._seen.get(partition, 0))
+            self._seen[partition] = self._seen.get(partition, 0) + len(records)
+            found += [
+                record._replace(
+                    key=None if record.key is None else key_of.deserialize(record.key),
+                    value=None if record.value is None else value_of.deserialize(record.value),
+                )
+                for record in records
+            ]
+        return found
+
+    # -- the tasks ------------------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Commit as tasks do: aggregations reach their stores, records their topics and those who read them."""
+        for part in self._parts:
+            for name in self._logs.partitions(part.input_topic):
+                task = TaskId(part.index, name.partition)
+                if task in self._tasks or self._logs.read(name):
+                    self._task(task).process()
+                    self._task(task).commit()
+
+    def restart(self, *, crash: bool = False) -> None:
+        """End the run and begin the next one on the same stores and topics, as a job for each micro-batch does.
+
+        Processors are made anew, stream time goes on. After a failure the next run begins at the last commit.
+
+        Parameters
+        ----------
+        crash
+            Do not commit before: the next run processes again what came since the last commit.
+        """
+        crash = crash or any(not task.running for task in self._tasks.values())
+        if not crash:
+            self.commit()
+        for task in self._tasks.values():
+            task.close(crash=crash)
+            task.reopen()
+
+    def store(self, name: str, *, partition: int = 0) -> AnyStore:
+        """Return a store, with the types of its definition. What was written since the last commit is in it.
+
+        Raises
+        ------
+        UnknownStoreError
+            If the application has no such store.
+        """
+        part = self.application.subtopology_of(name)
+        self._check_partition(part.input_topic, partition)
+        return self._task(TaskId(part.index, partition)).stores[name]
+
+    def stream_time(self, *, topic: str | None = None, partition: int = 0) -> int:
+        """Largest timestamp (ms) of the records from a partition of the input, or of a repartition topic; -1: none."""
+        task = TaskId(self._reads(topic), partition)
+        self._check_partition(self._parts[task.subtopology].input_topic, partition)
+        return self._task(task).stream_time
+
+    @property
+    def counts(self) -> Counts:
+        """What was done and committed by all tasks; what goes through a repartition topic comes in twice."""
+        return reduce(added, (task.counts for task in self._tasks.values()), Counts())
+
+    def _task(self, task: TaskId) -> DriverTask:
+        if task not in self._tasks:
+            self._tasks[task] = DriverTask(self.application, task, self._state_dir, self._logs)
+        return self._tasks[task]
+
+    def _reads(self, topic: str | None) -> int:
+        inputs = [part.input_topic for part in self._parts]
+        if topic is None:
+            return 0
+        if topic not in inputs:
+            raise InputError(f"{self.application.name} does not read topic {topic!r}; it reads: {', '.join(inputs)}")
+        return inputs.index(topic)
+
+    def _check_partition(self, topic: str, partition: int) -> None:
+        count = len(self._logs.partitions(topic))
+        if not 0 <= partition < count:
+            raise InputError(
+                f"{topic} has partitions 0 to {count - 1}, found {partition}; make the driver with more partitions"
+            )
+
+
+def _application(
+    definition: ApplicationDefinition | Mapping[str, Any] | Path | str, engine: Engine | None
+) -> ApplicationDefinition:
+    if isinstance(definition, str | Path):
+        found = load_definitions(Path(definition))
+        if len(found) != 1:
+            raise DefinitionError(
+                f"{definition} defines {', '.join(found) or 'nothing'}; expected one application, in one file"
+            )
+        (definition,) = found.values()
+    if isinstance(definition, Mapping):
+        try:
+            definition = ApplicationDefinition.model_validate(definition)
+        except ValidationError as error:
+            raise DefinitionError(f"this does not define an application: {error}") from error
+    if engine is None:
+        return definition
+    stores = tuple(store.model_copy(update={"engine": engine}) for store in definition.stores)
+    # Not a copy: it would carry on with what was derived from the former stores.
+    fields = {name: getattr(definition, name) for name in ApplicationDefinition.model_fields}
+    return ApplicationDefinition(**{**fields, "stores": stores})

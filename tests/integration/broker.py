@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 
 from statestore.changelog.topics import Topics
 from statestore.model import (
@@ -67,6 +67,13 @@ def delete_topic(servers: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
     admin.delete_topics([name])[name].result(WAIT_S)
     wait_for(lambda: name not in admin.list_topics(timeout=WAIT_S).topics, f"the end of topic {name}")
+
+
+def add_partitions(servers: str, topic: str, total: int) -> None:
+    """Give a topic more partitions, and wait until the broker shows them."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_partitions([NewPartitions(topic, total)])[topic].result(WAIT_S)
+    wait_for(lambda: len(admin.list_topics(topic, timeout=WAIT_S).topics[topic].partitions) == total, "the partitions")
 
 
 def delete_records(servers: str, topic: str, before: int, partition: int = 0) -> None:

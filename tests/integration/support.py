@@ -22,7 +22,7 @@ from statestore.model import (
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.reports import ProcessRow, RestoreRow, VerifyRow
 from statestore.stores.open import open_key_value_store
-from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp
+from statestore.tasks import BYTES, ProcessorContext, Record, ValueAndTimestamp, aggregate
 from statestore.tasks.spec import ChangelogSpec, StorePartitionSpec, TaskSpec
 from statestore.tasks.stream_task import run_task
 from statestore.verification.check import verify
@@ -74,6 +74,39 @@ def block(record: Record, context: ProcessorContext) -> None:
     threading.Event().wait(120)
 
 
+def count_plain(record: Record, context: ProcessorContext) -> None:
+    """Count in a plain store."""
+    store = context.state_store(STORE)
+    if record.value is None:
+        store.delete(record.key)
+        return
+    found = store.get(record.key)
+    store.put(record.key, b"%d" % (1 if found is None else int(found) + 1))
+
+
+def count_then_fail(record: Record, context: ProcessorContext) -> None:
+    """Count, and fail on poison only when everything is written."""
+    count(record, context)
+    if record.value == b"poison":
+        raise ValueError("this value cannot be counted")
+
+
+def echo(record: Record, context: ProcessorContext) -> None:
+    """Keep the record and send it on."""
+    context.state_store(STORE).put(record.key, ValueAndTimestamp(record.value or b"", record.timestamp))
+    context.forward(record.key, record.value)
+
+
+number_of = aggregate(
+    lambda: 0, lambda key, value, number: number + 1, merger=lambda key, one, other: one + other, value=BYTES
+)
+
+
+def value_of(record: Record) -> bytes | None:
+    """Group by value."""
+    return record.value
+
+
 # -- the application ----------------------------------------------------------------------------------------------
 
 
@@ -102,6 +135,7 @@ class Application:
         self.servers = servers
         self.state_dir = directory / "state"
         self.name = unique("app")
+        self.partitions = partitions
         self.input = create_topic(servers, f"{self.name}-in", partitions)
         self.output = create_topic(servers, f"{self.name}-out", partitions)
         self.definition = ApplicationDefinition(
@@ -132,6 +166,17 @@ class Application:
         self.definition = self.definition.model_copy(update=changes)
         return self
 
+    def extend(self, **changes: Any) -> Application:
+        """Change the definition from here on, with all that follows from it, such as the stores of aggregations."""
+        content = {**self.definition.model_dump(), **changes}
+        self.definition = ApplicationDefinition.model_validate(content)
+        names = [changelog_topic(self.name, store.name) for store in self.definition.subtopologies[0].stores]
+        there = self._topics.describe(names)
+        for name in names:
+            if name not in there:
+                create_topic(self.servers, name, self.partitions, CHANGELOG_CONFIG)
+        return self
+
     def send(self, rows: Iterable[Row], partition: int = 0, timestamp: int = T0) -> None:
         """Produce input."""
         produce(self.servers, self.input, rows, partition, timestamp)
@@ -151,7 +196,9 @@ class Application:
             application=self.definition,
             task=TaskId(0, partition),
             input_end=self._topics.log_ranges([where])[where].last_stable,
-            changelogs={store.name: self.changelog_spec(store.name) for store in self.definition.stores},
+            changelogs={
+                store.name: self.changelog_spec(store.name) for store in self.definition.subtopologies[0].stores
+            },
             bootstrap_servers=self.servers,
             state_dir=self.state_dir,
             kafka_timeout_s=10,

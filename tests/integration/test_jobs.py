@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 SUBMIT = Path(sys.executable).parent / "spark-submit"
 # A job of seconds is over before the JVM's best compiler pays.
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-MASTER = ("--master", "local[2]", "--conf", "spark.ui.enabled=false", "--driver-java-options", JVM)
+QUICKLY = ("--conf", "spark.ui.enabled=false", "--driver-java-options", JVM)
 
 
 class Installation:
@@ -35,8 +35,7 @@ class Installation:
         self.definitions = directory / "definitions"
         self.definitions.mkdir()
         self.environment = {
-            **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
+            **self.base_environment(),
             "STATESTORE_BOOTSTRAP_SERVERS": servers,
             "STATESTORE_STATE_DIR": str(directory / "state"),
             "STATESTORE_REPORTS_DIR": str(directory / "reports"),
@@ -44,6 +43,11 @@ class Installation:
             "STATESTORE_DATA_DOCS_DIR": str(directory / "docs"),
             "STATESTORE_KAFKA_TIMEOUT_S": "10",
         }
+
+    @staticmethod
+    def base_environment() -> dict[str, str]:
+        """Environment of everything of Spark."""
+        return {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
     def define(self, application: Application) -> None:
         """Write the application's definition; JSON is YAML."""
@@ -54,10 +58,19 @@ class Installation:
         """Where a job's report goes."""
         return self.directory / "reports" / job / "run-1.json"
 
-    def start(self, job: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    def start(self, job: str, *arguments: str, master: str = "local[2]", **environment: str) -> subprocess.Popen[str]:
         """Submit a job."""
         return subprocess.Popen(
-            [SUBMIT, *MASTER, ROOT / "jobs" / f"{job}.py", "--report", self.report(job), *arguments],
+            [
+                SUBMIT,
+                "--master",
+                master,
+                *QUICKLY,
+                ROOT / "jobs" / f"{job}.py",
+                "--report",
+                self.report(job),
+                *arguments,
+            ],
             env={**self.environment, **environment},
             cwd=self.directory,
             stdout=subprocess.PIPE,
@@ -65,9 +78,9 @@ class Installation:
             text=True,
         )
 
-    def submit(self, job: str, *arguments: str) -> None:
+    def submit(self, job: str, *arguments: str, **how: str) -> None:
         """Submit a job that must succeed."""
-        process = self.start(job, *arguments)
+        process = self.start(job, *arguments, **how)
         log, _ = process.communicate(timeout=120)
         assert process.returncode == 0, log[-3_000:]
 

@@ -224,7 +224,6 @@ def test_a_record_that_is_too_large_is_bad_input_and_named(bootstrap_servers: st
     assert len(broker.consume(bootstrap_servers, topic)[0]) == 1_000
 
 
-
 def test_no_broker_is_an_error_within_the_timeout() -> None:
     writer = TransactionalWriter(NO_BROKER, "any", 1)
     started = time.monotonic()

@@ -1,0 +1,275 @@
+"""The test driver gives what tasks give: the same records in every topic, the same rows, the same counts."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import Producer
+
+from jobs.planning import prepare, task_specs
+from statestore.changelog.reader import LogReader
+from statestore.changelog.topics import Topics
+from statestore.config import Settings
+from statestore.model import ApplicationDefinition, TaskId, TopicPartition
+from statestore.statedir.context import store_context
+from statestore.statedir.paths import TaskPaths
+from statestore.stores.api import Windowed
+from statestore.stores.open import build_store
+from statestore.stores.serdes import load_serde
+from statestore.tasks import INT64, JSON, ProcessorContext, Record, ValueAndTimestamp, aggregate, sum_of
+from statestore.tasks.driver import LoggedRecord
+from statestore.tasks.stream_task import run_task
+from statestore.testing import Counts, TopologyTestDriver
+from tests.integration.broker import T0, WAIT_S, create_topic, settle, unique
+
+PARTITIONS = 2
+#: Nothing may be compacted away before it is compared.
+KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
+MODULE = "tests.integration.test_driver_equals_task"
+WAYS = [("exactly_once_v2", "txn_rocksDB"), ("exactly_once_v2", "in_memory"), ("at_least_once", "rocksDB")]
+
+
+# -- the applications ---------------------------------------------------------------------------------------------
+
+
+class Everything:
+    """Uses all of the Processor API: stores of each kind, headers, punctuation, deletes, and poison."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+        context.schedule(
+            50, lambda now: context.forward(b"tick", INT64.serialize(now), topic=context.application + "-out")
+        )
+
+    def process(self, record: Record, context: ProcessorContext) -> None:
+        assert record.key is not None
+        name, order = record.key.decode(), json.loads(record.value or b"{}")
+        totals, days, visits = (context.state_store(store) for store in ("totals", "days", "visits"))
+        found = totals.get(name)
+        total = (found.value if found else 0) + order.get("cents", 0)
+        totals.put(name, ValueAndTimestamp(total, record.timestamp))
+        days.put(name, ValueAndTimestamp(total, record.timestamp), record.timestamp // 100 * 100)
+        visits.put(Windowed(name, record.timestamp, record.timestamp + 5), record.value or b"")
+        if order.get("city") == "Kiel":
+            totals.delete(name)
+            visits.remove(Windowed(name, record.timestamp, record.timestamp + 5))
+        context.forward(record.key, b"%d" % total, topic=context.application + "-out", headers=record.headers)
+        if order.get("city") == "Trier":
+            raise LookupError("no shop in Trier")
+
+
+def city(record: Record) -> bytes | None:
+    found: str = json.loads(record.value or b"{}")["city"]
+    return found.encode()
+
+
+def _longest(key: bytes, order: dict[str, Any], so_far: dict[str, Any]) -> dict[str, Any]:
+    return {"names": sorted({*so_far["names"], order["city"]}), "cents": so_far["cents"] + order["cents"]}
+
+
+def _merge(key: bytes, one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    return {"names": sorted({*one["names"], *other["names"]}), "cents": one["cents"] + other["cents"]}
+
+
+spent = sum_of(lambda order: order["cents"])
+visit = aggregate(lambda: {"names": [], "cents": 0}, _longest, merger=_merge, value=JSON)
+
+
+def processing(name: str) -> dict[str, Any]:
+    retention_ms = 120_000
+    return {
+        "processor": f"{MODULE}:Everything",
+        "stores": [
+            {"name": "totals", "key_serde": "utf8", "value_serde": "int64"},
+            {
+                "name": "days",
+                "kind": "window",
+                "window_size_ms": 100,
+                "retention_ms": retention_ms,
+                "key_serde": "utf8",
+                "value_serde": "int64",
+            },
+            {"name": "visits", "kind": "session", "retention_ms": retention_ms, "key_serde": "utf8"},
+        ],
+    }
+
+
+def aggregating(name: str) -> dict[str, Any]:
+    return {
+        "aggregations": [
+            {"store": "spent", "aggregate": f"{MODULE}:spent", "output_topic": f"{name}-out"},
+            {
+                "store": "by-city",
+                "group_by": f"{MODULE}:city",
+                "partitions": 3,
+                "windows": {"size_ms": 100, "advance_ms": 50, "grace_ms": 100},
+            },
+            {"store": "visits", "aggregate": f"{MODULE}:visit", "sessions": {"gap_ms": 20, "grace_ms": 100}},
+        ]
+    }
+
+
+# -- both sides ---------------------------------------------------------------------------------------------------
+
+
+class Piped(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: tuple[tuple[str, bytes | None], ...]
+    partition: int
+
+
+def batches() -> list[list[Piped]]:
+    """Orders of three runs: out of order, some without key, value or sense."""
+    chosen = random.Random(5)
+    found = []
+    for number in range(240):
+        order = {"cents": chosen.randrange(100), "city": chosen.choice(["Bonn", "Bonn", "Köln", "Kiel", "Trier"])}
+        value = chosen.choice([json.dumps(order).encode()] * 8 + [b"{", b'{"city": "Bonn"}'])
+        found.append(
+            Piped(
+                chosen.choice([b"anna", b"otto", b"ida"]),
+                value,
+                T0 + number * 5 - chosen.choice([0, 0, 0, 7, 60, 400]),
+                chosen.choice([(), (("trace", b"%d" % number), ("empty", None))]),
+                chosen.randrange(PARTITIONS),
+            )
+        )
+    return [found[:100], found[100:101], found[101:]]
+
+
+class Tasks:
+    """The application on a broker, its tasks run one after the other as a job would."""
+
+    def __init__(self, servers: str, directory: Path, definition: ApplicationDefinition) -> None:
+        self._definition = definition
+        self._settings = Settings(
+            bootstrap_servers=servers,
+            state_dir=directory / "state",
+            reports_dir=directory,
+            definitions=directory,
+            data_docs_dir=directory,
+            kafka_timeout_s=10,
+        )
+        self._topics = Topics(servers, 10)
+        create_topic(servers, definition.input_topic, PARTITIONS)
+        for topic in (*definition.output_topics, definition.dead_letter_topic):
+            assert topic is not None
+            create_topic(servers, topic)
+        for part in definition.subtopologies:
+            for store in part.stores:
+                count = 3 if part.index else PARTITIONS
+                create_topic(servers, f"{definition.name}-{store.name}-changelog", count, KEPT)
+        prepare(self._topics, definition)
+        self.counts = Counts()
+
+    def run(self, batch: list[Piped]) -> None:
+        servers, totals = self._settings.bootstrap_servers, asdict(self.counts)
+        producer = Producer({"bootstrap.servers": servers})
+        for key, value, timestamp, headers, partition in batch:
+            producer.produce(
+                self._definition.input_topic, value, key, partition, timestamp=timestamp, headers=list(headers)
+            )
+        assert producer.flush(WAIT_S) == 0
+        for part in self._definition.subtopologies:
+            settle(servers, part.input_topic)
+            for spec in task_specs(self._settings, self._topics, self._definition, part.index):
+                row = run_task(spec)
+                assert row.failure is None, row.failure
+                for name, found in zip(
+                    totals,
+                    (
+                        row.records_in,
+                        row.records_out,
+                        row.changelog_records,
+                        row.late_records,
+                        row.dropped_records,
+                        row.poison_records,
+                    ),
+                    strict=True,
+                ):
+                    totals[name] += found
+        self.counts = Counts(**totals)
+
+    def read(self, topic: str) -> list[LoggedRecord]:
+        servers = self._settings.bootstrap_servers
+        settle(servers, topic)
+        partitions = [TopicPartition(topic, n) for n in range(self._topics.require(topic).partitions)]
+        ranges = self._topics.log_ranges(partitions)
+        found = []
+        for partition in partitions:
+            with LogReader(servers, partition) as reader:
+                found += [
+                    LoggedRecord(message.key(), message.value(), message.timestamp()[1], tuple(message.headers() or ()))
+                    for messages in reader.read_messages(0, ranges[partition].last_stable)
+                    for message in messages
+                ]
+        return found
+
+    @contextmanager
+    def store(self, name: str, partition: int) -> Iterator[Any]:
+        definition = self._definition.store(name)
+        task = TaskId(self._definition.subtopology_of(name).index, partition)
+        opened = build_store(definition, load_serde(definition.key_serde), load_serde(definition.value_serde))
+        paths = TaskPaths(self._settings.state_dir, self._definition.name, task)
+        opened.init(store_context(paths, [name], read_only=True))
+        try:
+            yield opened
+        finally:
+            opened.close(clean=False)
+
+
+@pytest.mark.parametrize(("guarantee", "engine"), WAYS)
+@pytest.mark.parametrize("kind", [processing, aggregating])
+def test_tasks_and_driver_give_the_same(
+    bootstrap_servers: str, tmp_path: Path, kind: Any, guarantee: str, engine: str
+) -> None:
+    name = unique("app")
+    definition = ApplicationDefinition.model_validate(
+        {
+            "name": name,
+            "input_topic": f"{name}-in",
+            "output_topics": [f"{name}-out"],
+            "dead_letter_topic": f"{name}-dead",
+            "processing_guarantee": guarantee,
+            "default_dsl_store": engine,
+            "commit_interval_ms": 600_000,
+            **kind(name),
+        }
+    )
+    tasks = Tasks(bootstrap_servers, tmp_path, definition)
+    with TopologyTestDriver(definition, commit_every=None, partitions=PARTITIONS) as driver:
+        for batch in batches():
+            tasks.run(batch)
+            for key, value, timestamp, headers, partition in batch:
+                driver.pipe(key, value, timestamp=timestamp, headers=headers, partition=partition)
+            driver.restart()
+        read = {
+            topic: driver.read(topic)
+            for topic in (
+                f"{name}-out",
+                f"{name}-dead",
+                *(f"{name}-{store.name}-changelog" for store in definition.stores),
+                *(part.input_topic for part in definition.subtopologies),
+            )
+        }
+        assert all(read.values())
+        for topic, expected in read.items():
+            assert tasks.read(topic) == expected, topic
+        assert tasks.counts == driver.counts
+        assert min(asdict(driver.counts).values(), default=0) >= 0
+        assert driver.counts.poison > 0
+        if engine == "in_memory":
+            return
+        for store in definition.stores:
+            for partition in range(3 if definition.subtopology_of(store.name).index else PARTITIONS):
+                with tasks.store(store.name, partition) as opened:
+                    assert list(opened.all()) == list(driver.store(store.name, partition=partition).all()), store.name

@@ -1,0 +1,242 @@
+"""What a definition asks for beyond counting with a processor, on a real broker: guarantees, windows, dead letters."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+
+from jobs.planning import prepare
+from statestore.changelog.topics import Topics
+from statestore.errors import InputError, TopicMismatchError
+from statestore.formats import commit_metadata
+from statestore.model import AggregationDefinition, Sessions, StoreDefinition, StoreFormat, Windows
+from statestore.reports import ProcessRow, Status
+from statestore.statedir.context import store_context
+from statestore.stores.open import build_store
+from tests.integration import broker
+from tests.integration.broker import T0, WAIT_S, Row, consume, group_offset, wait_for
+from tests.integration.support import STORE, Application
+
+INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b", None), (b"a", b"3"), (b"c", b"2")]
+MINUTE = 60_000
+START = T0 - T0 % (60 * MINUTE)
+ENGINES = ("txn_rocksDB", "rocksDB", "in_memory")
+
+
+def contents(application: Application, store: str) -> list[tuple[Any, Any]]:
+    """Rows of a store of any kind of task 0_0."""
+    spec = application.task_spec()
+    opened = build_store(application.definition.store(store))
+    opened.init(store_context(spec.paths, [store], read_only=True, exactly_once=spec.exactly_once))
+    try:
+        return list(opened.all())
+    finally:
+        opened.close(clean=False)
+
+
+# -- guarantees and engines ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("store_format", list(StoreFormat))
+@pytest.mark.parametrize("engine", ["txn_rocksDB", "rocksDB"])
+def test_at_least_once_commits_offsets_without_transactions(
+    bootstrap_servers: str, tmp_path: Path, engine: Any, store_format: StoreFormat
+) -> None:
+    processor = "count" if store_format is StoreFormat.TIMESTAMPED else "count_plain"
+    application = Application(
+        bootstrap_servers,
+        tmp_path,
+        processor=processor,
+        stores=(StoreDefinition(name=STORE, engine=engine, format=store_format),),
+        processing_guarantee="at_least_once",
+    )
+    for rows in (INPUT, [(b"d", b"1"), (b"a", b"9")]):
+        assert application.process(rows).records_in == len(rows)
+        assert application.verify(exactly_once=False).status is Status.OK
+    assert group_offset(bootstrap_servers, application.name, application.input) == 9
+    log, end = consume(bootstrap_servers, application.changelog)
+    assert (len(log), end) == (9, 9), "no transaction leaves a marker"
+    totals = {key: getattr(value, "value", value) for key, value in application.contents().items()}
+    assert totals == {b"a": b"4", b"c": b"2", b"d": b"1"}
+    assert application.committed() == 8
+
+
+def test_at_least_once_reads_what_a_hung_transaction_hides(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(bootstrap_servers, tmp_path, processing_guarantee="at_least_once")
+    application.process(INPUT)
+    hung = broker.transaction(bootstrap_servers, application.changelog, [(b"z", b"7")], end="open")
+    assert application.run().failure is None
+    assert application.verify(exactly_once=False).status is Status.OK
+    hung.abort_transaction(10)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_f9_a_store_in_memory_is_replayed_by_every_run(bootstrap_servers: str, tmp_path: Path, guarantee: Any) -> None:
+    application = Application(
+        bootstrap_servers,
+        tmp_path,
+        stores=(StoreDefinition(name=STORE, engine="in_memory"),),
+        processing_guarantee=guarantee,
+    )
+    assert application.process(INPUT).restored == 0
+    row = application.process([(b"a", b"4")])
+    assert (row.restored, row.records_out) == (7, 1)
+    assert [record.value for record in consume(bootstrap_servers, application.output)[0]][-1] == b"4"
+
+
+# -- windows, sessions, stream time -------------------------------------------------------------------------------
+
+#: Minutes of records of one key, out of order; some are late however the input is cut.
+_MINUTES = [0, 1, 7, 3, 12, 2, 30, 25, 11, 31, 90, 31, 80, 95, 94, 0]
+
+
+def _windowed(servers: str, directory: Path, engine: Any) -> Application:
+    return Application(servers, directory, default_dsl_store=engine).extend(
+        processor=None,
+        stores=(),
+        aggregations=(
+            AggregationDefinition(store="tumbling", windows=Windows(size_ms=10 * MINUTE, grace_ms=5 * MINUTE)),
+            AggregationDefinition(
+                store="hopping", windows=Windows(size_ms=10 * MINUTE, advance_ms=5 * MINUTE, grace_ms=0)
+            ),
+            AggregationDefinition(
+                store="sessions",
+                aggregate="tests.integration.support:number_of",
+                sessions=Sessions(gap_ms=5 * MINUTE, grace_ms=5 * MINUTE),
+            ),
+        ),
+    )
+
+
+def _send_minutes(application: Application, minutes: list[int]) -> None:
+    for minute in minutes:
+        application.send([(b"k", b"1")], timestamp=START + minute * MINUTE)
+
+
+def _without_timing(row: ProcessRow) -> tuple[int, int]:
+    return row.records_in, row.late_records
+
+
+@pytest.mark.behaviour("R18")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_r18_windows_do_not_depend_on_where_a_batch_ended(bootstrap_servers: str, tmp_path: Path, engine: Any) -> None:
+    whole = _windowed(bootstrap_servers, tmp_path / "whole", engine)
+    _send_minutes(whole, _MINUTES)
+    at_once = whole.run()
+    assert at_once.failure is None, at_once.failure
+    assert at_once.late_records > 0
+
+    cut = _windowed(bootstrap_servers, tmp_path / "cut", engine)
+    counts = [0, 0]
+    for first in range(0, len(_MINUTES), 3):
+        _send_minutes(cut, _MINUTES[first : first + 3])
+        row = cut.run()
+        assert row.failure is None, row.failure
+        counts = [sum(pair) for pair in zip(counts, _without_timing(row), strict=True)]
+    assert tuple(counts) == _without_timing(at_once)
+    for name in ("tumbling", "hopping", "sessions"):
+        if engine != "in_memory":
+            assert contents(cut, name) == contents(whole, name), name
+        logs = [broker.fold(consume(bootstrap_servers, f"{app.name}-{name}-changelog")[0]) for app in (cut, whole)]
+        assert logs[0] == logs[1], name
+
+
+def test_stream_time_is_committed_as_kafka_streams_does(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = _windowed(bootstrap_servers, tmp_path, "txn_rocksDB")
+    _send_minutes(application, [5, 3])
+    assert application.run().failure is None
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": application.name})
+    try:
+        (found,) = consumer.committed([broker.KafkaTopicPartition(application.input, 0)], timeout=WAIT_S)
+    finally:
+        consumer.close()
+    metadata = commit_metadata.decode(found.metadata)
+    assert metadata.partition_time == START + 5 * MINUTE
+    assert metadata.times == {"tumbling": START, "hopping": START + 5 * MINUTE, "sessions": START + 5 * MINUTE}
+
+
+# -- dead letters -------------------------------------------------------------------------------------------------
+
+
+def test_a_poison_record_goes_to_the_dead_letter_topic_and_leaves_nothing_else(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    letters = broker.create_topic(bootstrap_servers, broker.unique("letters"))
+    application = Application(bootstrap_servers, tmp_path, processor="count_then_fail", dead_letter_topic=letters)
+    row = application.process([(b"a", b"1"), (b"a", b"poison"), (b"b", b"poison"), (b"a", b"2")])
+    assert (row.records_in, row.poison_records, row.records_out, row.changelog_records) == (4, 2, 2, 2)
+    assert {key: value.value for key, value in application.contents().items()} == {b"a": b"2"}
+    assert [(record.key, record.value) for record in consume(bootstrap_servers, letters)[0]] == [
+        (b"a", b"poison"),
+        (b"b", b"poison"),
+    ]
+    assert len(consume(bootstrap_servers, application.changelog)[0]) == 2
+    assert len(consume(bootstrap_servers, application.output)[0]) == 2
+
+
+# -- bad input ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("R10")
+def test_r10_another_number_of_partitions_is_refused_with_what_to_do(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(bootstrap_servers, tmp_path)
+    broker.add_partitions(bootstrap_servers, application.input, 3)
+    with pytest.raises(TopicMismatchError, match=r"has 1 partitions, expected 3 .* new name"):
+        prepare(Topics(bootstrap_servers, 10), application.definition)
+
+
+def test_a_missing_output_topic_is_refused(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(bootstrap_servers, tmp_path).extend(dead_letter_topic="nowhere")
+    with pytest.raises(TopicMismatchError, match="topic nowhere does not exist"):
+        prepare(Topics(bootstrap_servers, 10), application.definition)
+
+
+def test_r17_an_application_with_active_members_elsewhere_is_refused(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(bootstrap_servers, tmp_path)
+    topics = Topics(bootstrap_servers, 10)
+    prepare(topics, application.definition)
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": application.name, "client.id": "other"})
+    consumer.subscribe([application.input])
+    try:
+        wait_for(lambda: consumer.poll(0.1) or consumer.assignment(), "the other consumer's assignment")
+        with pytest.raises(InputError, match="active members: other on"):
+            prepare(topics, application.definition)
+    finally:
+        consumer.close()
+    prepare(topics, application.definition)
+
+
+def test_a_changed_definition_is_refused_before_anything_is_touched(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = _windowed(bootstrap_servers, tmp_path, "txn_rocksDB")
+    _send_minutes(application, [0])
+    assert application.run().failure is None
+    before = contents(application, "tumbling")
+    changed = application.definition.aggregations[1].model_copy(update={"store": "tumbling"})
+    application.extend(aggregations=(changed,))
+    _send_minutes(application, [1])
+    row = application.run()
+    assert row.failure is not None
+    assert row.failure.kind == "DefinitionError"
+    assert "tumbling.windows 600000 ms every 600000 ms -> 600000 ms every 300000 ms" in row.failure.message
+    with contextlib.suppress(InputError):
+        assert contents(application, "tumbling") == before
+
+
+def test_a_record_larger_than_a_topic_takes_fails_before_its_transaction_commits(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    application = Application(bootstrap_servers, tmp_path, processor="echo")
+    broker.set_topic_config(bootstrap_servers, application.output, max_message_bytes="10000")
+    application.send([(b"small", b"1"), (b"large", os.urandom(20_480))])
+    row = application.run(max_batch_bytes=10_000)
+    assert row.failure is not None
+    assert row.failure.kind == "InputError"
+    assert "record of 20485 bytes with key b'large'" in row.failure.message
+    assert "max.message.bytes is 10000" in row.failure.message
+    assert consume(bootstrap_servers, application.output)[0] == []
+    assert application.contents() == {}

@@ -29,6 +29,11 @@ from statestore.tasks.stream_task import run_task
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare this job's arguments."""
     parser.add_argument("--application", action="append", default=[], help="may be repeated; none means all")
+    parser.add_argument(
+        "--resume-from-position",
+        action="store_true",
+        help="go on from the stores' position where the consumer group's input offsets are gone",
+    )
 
 
 def run(arguments: Namespace, settings: Settings, definitions: Definitions) -> ProcessReport:
@@ -48,7 +53,10 @@ def run(arguments: Namespace, settings: Settings, definitions: Definitions) -> P
     progress = settings.reports_dir.absolute() / "process" / f".progress-{arguments.report.stem}"
     rows: list[ProcessRow] = []
     try:
-        for stage in _stages(settings, topics, applications, progress):
+        for planned in _stages(settings, topics, applications, progress):
+            stage = [
+                spec.model_copy(update={"resume_from_position": arguments.resume_from_position}) for spec in planned
+            ]
             with shown(progress, [f"{spec.application.name}/{spec.task}" for spec in stage]):
                 rows += run_each(spark, stage, run_task, ProcessRow)
     finally:

@@ -74,6 +74,8 @@ class TaskSpec(BaseModel):
         Changelog topic of each of the task's stores.
     max_batch_bytes
         The smallest `max.message.bytes` of the topics that the task writes to; None if not known.
+    resume_from_position
+        Where the group has no input offset although there is state: go on from the stores' position.
     progress
         File in which the task says how far it is; None: nowhere.
     """
@@ -90,6 +92,7 @@ class TaskSpec(BaseModel):
     lock_wait_s: float = 10.0
     recording_level: str = "INFO"
     max_batch_bytes: int | None = None
+    resume_from_position: bool = False
     progress: Path | None = None
 
     @property

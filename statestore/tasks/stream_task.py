@@ -205,14 +205,7 @@ class StreamTask:
     def _find_input_position(self, log: LogRange) -> CommitMetadata:
         found = self._group.committed(self._input)
         if found is None:
-            holding = self._stores.holding()
-            if holding:
-                raise InputOffsetError(
-                    f"group {self._name} has no committed offset for {self._input}, but {', '.join(holding)} holds "
-                    "state: the offset has expired or was deleted; set it to where processing is to go on "
-                    "(kafka-consumer-groups --reset-offsets), or reset the application"
-                )
-            found = GroupOffset(log.start)
+            found = GroupOffset(self._offset_without_group(log))
         offset = found.next_offset
         if not log.start <= offset <= log.high_watermark:
             raise InputOffsetError(
@@ -223,6 +216,28 @@ class StreamTask:
         self._next_offset = offset
         self._reached_input = True
         return commit_metadata.decode(found.metadata)
+
+    def _offset_without_group(self, log: LogRange) -> int:
+        """Where to begin where the group has committed nothing: at the log's start, unless there is state."""
+        holding = self._stores.holding()
+        if not holding:
+            return log.start
+        missing = f"group {self._name} has no committed offset for {self._input}, but {', '.join(holding)} holds state"
+        if not self._spec.resume_from_position:
+            raise InputOffsetError(
+                f"{missing}: the offset has expired or was deleted; set it to where processing is to go on "
+                "(kafka-consumer-groups --reset-offsets), have it go on from the stores' position (process "
+                "--resume-from-position), or reset the application"
+            )
+        positions = [self._stores.by_name[name].position().get(self._input) for name in holding]
+        known = [position for position in positions if position is not None]
+        if len(known) < len(positions):
+            raise InputOffsetError(
+                f"{missing}, whose position is not known: it was rebuilt from its changelog; set the group's offset to "
+                "where processing is to go on (kafka-consumer-groups --reset-offsets)"
+            )
+        self._pending += 1  # the offset found is committed, also if nothing follows it
+        return min(known) + 1
 
     # -- processing -----------------------------------------------------------------------------------------------
 

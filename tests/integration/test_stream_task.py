@@ -260,6 +260,7 @@ def _forget_group(application: Application) -> None:
     admin.delete_consumer_groups([application.name])[application.name].result(10)
 
 
+@pytest.mark.behaviour("R17")
 def test_r17_group_offset_missing_with_state_stops_and_changes_nothing(application: Application) -> None:
     application.process(INPUT)
     contents, log = application.contents(), consume(application.servers, application.changelog)
@@ -279,6 +280,27 @@ def test_r17_group_offset_missing_with_the_state_lost_on_disk_stops_too(applicat
     row = application.run()
     assert row.failure is not None
     assert row.failure.kind == "InputOffsetError"
+
+
+@pytest.mark.behaviour("R17")
+def test_r17_processing_goes_on_from_the_stores_position_when_told_to(application: Application) -> None:
+    application.process(INPUT)
+    _forget_group(application)
+    assert application.run().failure is not None
+    row = application.run(resume_from_position=True)
+    assert (row.failure, row.records_in) == (None, 0)
+    application.process(LATER)
+    application.assert_oracle()
+
+
+def test_r17_a_store_without_a_position_cannot_be_gone_on_from(application: Application) -> None:
+    application.process(INPUT)
+    _forget_group(application)
+    shutil.rmtree(application.state_dir)  # a replay brings back rows and offset, no position
+    row = application.run(resume_from_position=True)
+    assert row.failure is not None
+    assert row.failure.kind == "InputOffsetError"
+    assert "position is not known" in row.failure.message
 
 
 def test_r17_input_that_no_longer_has_the_group_offset_stops(application: Application) -> None:
@@ -319,7 +341,6 @@ def test_r6_a_whole_store_without_our_record_goes_on(application: Application) -
     application.assert_oracle()
 
 
-@pytest.mark.behaviour("R6")
 def test_r6_a_stale_store_is_rebuilt_and_not_replayed_over(application: Application) -> None:
     application.process(INPUT[:3])
     application.send(INPUT[3:])

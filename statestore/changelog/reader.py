@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Self
 
+import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
@@ -130,24 +131,24 @@ class LogReader:
 
     def _sort_out(self, arrived: list[Message], start: int, end: int) -> tuple[list[Message], bool]:
         """Split records below `end` from events; True if the range is done."""
-        messages: list[Message] = []
+        messages = [message for message in arrived if message.error() is None]
         finished = False
-        for message in arrived:
-            error: Any = message.error()
-            if error is None:
-                if message.offset() < end:
-                    messages.append(message)
-                    finished = message.offset() == end - 1
+        if len(messages) < len(arrived):
+            for error, offset in ((found.error(), found.offset()) for found in arrived):
+                if error is None:
+                    continue
+                if error.code() == KafkaError._PARTITION_EOF:
+                    finished = finished or offset >= end
+                elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                    raise StoreBehindLogStartError(
+                        f"{self.partition} no longer has offset {start}, which was to be read next: {error.str()}"
+                    )
                 else:
-                    return messages, True
-            elif error.code() == KafkaError._PARTITION_EOF:
-                finished = finished or message.offset() >= end
-            elif error.code() == KafkaError._AUTO_OFFSET_RESET or error.code() == KafkaError.OFFSET_OUT_OF_RANGE:
-                raise StoreBehindLogStartError(
-                    f"{self.partition} no longer has offset {start}, which was to be read next: {error.str()}"
-                )
-            else:
-                raise translate(error, f"reading {self.partition}")
+                    raise translate(error, f"reading {self.partition}")
+        if messages and messages[-1].offset() >= end - 1:
+            finished = True
+            while messages and messages[-1].offset() >= end:
+                messages.pop()
         return messages, finished
 
     def close(self) -> None:
@@ -159,13 +160,33 @@ def to_batch(messages: Sequence[Message]) -> pa.RecordBatch:
     """Return messages as a batch with `SCHEMA`."""
     return pa.record_batch(
         [
-            pa.array([message.key() for message in messages], pa.binary()),
-            pa.array([message.value() for message in messages], pa.binary()),
-            pa.array([message.timestamp()[1] for message in messages], pa.int64()),
-            pa.array([message.offset() for message in messages], pa.int64()),
+            _binary([message.key() for message in messages]),
+            _binary([message.value() for message in messages]),
+            _int64([message.timestamp()[1] for message in messages]),
+            _int64([message.offset() for message in messages]),
         ],
         schema=SCHEMA,
     )
+
+
+def _binary(values: list[bytes | None]) -> pa.Array:
+    # From buffers: twice as fast as from a list, for which pyarrow also imports pandas.
+    lengths = np.fromiter((-1 if value is None else len(value) for value in values), np.int64, len(values))
+    valid = lengths >= 0
+    offsets = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(np.where(valid, lengths, 0), out=offsets[1:])
+    if offsets[-1] > np.iinfo(np.int32).max:
+        return pa.array(values, pa.binary())
+    whole = bool(valid.all())
+    data = b"".join(values if whole else (value or b"" for value in values))  # type: ignore[arg-type]
+    bitmap = None if whole else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(
+        pa.binary(), len(values), [bitmap, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
+    )
+
+
+def _int64(values: list[int]) -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.array(values, np.int64))])
 
 
 def first_offset(

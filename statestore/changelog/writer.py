@@ -124,10 +124,13 @@ class RecordWriter:
         if len(timestamps) and min(timestamps) <= 0:
             raise InputError(f"{topic}: a record's timestamp is in ms since 1970 and above 0, found {min(timestamps)}")
         kill_switch.reached("before produce")
-        produce, delivered = self._producer.produce, self._on_delivery
-        for key, value, timestamp in zip(keys, values, timestamps, strict=True):
+        produce, last = self._producer.produce, len(keys) - 1
+        told = self._on_failure  # records of a partition arrive in their order: the last one tells the offset
+        for index, (key, value, timestamp) in enumerate(zip(keys, values, timestamps, strict=True)):
+            if index == last:
+                told = self._on_delivery
             try:
-                produce(topic, value, key, partition, timestamp=timestamp, on_delivery=delivered)
+                produce(topic, value, key, partition, timestamp=timestamp, on_delivery=told)
             except (BufferError, KafkaException):  # the queue is full; the other way waits, and names what fails
                 self.produce(topic, key, value, timestamp, partition)
         kill_switch.reached("during produce")
@@ -161,10 +164,13 @@ class RecordWriter:
     def _after_fatal(self, doing: str) -> StateStoreError:
         return StateStoreError(f"{doing}: the producer failed; run again")
 
+    def _on_failure(self, error: Any, message: Message) -> None:
+        if error is not None and self._failed is None and error.code() not in _PURGED:
+            self._failed = self._undelivered(error, message)
+
     def _on_delivery(self, error: Any, message: Message) -> None:
         if error is not None:
-            if self._failed is None and error.code() not in _PURGED:
-                self._failed = self._undelivered(error, message)
+            self._on_failure(error, message)
             return
         partition = TopicPartition(message.topic(), message.partition())
         if message.offset() > self._delivered.get(partition, -1):

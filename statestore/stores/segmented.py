@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
+from struct import unpack
 
 from statestore.errors import InvalidStateError
 from statestore.model import StoreFormat, TopicPartition, check_name
@@ -29,6 +30,9 @@ class SegmentedBytes(StateStore):
         self.persistent = self.manages_offsets = persistent
         self.transactional = transactional
         self._segments: Segments | None = None
+
+    #: Bytes of a row key behind the user's key.
+    row_suffix_bytes: int
 
     @staticmethod
     def row_timestamp(row_key: bytes) -> int:
@@ -96,8 +100,7 @@ class SegmentedBytes(StateStore):
         oldest = segments.oldest_visible()
         found: list[bytes | None] = [None] * len(row_keys)
         by_segment: dict[int, list[int]] = {}
-        for index, row_key in enumerate(row_keys):
-            timestamp = self.row_timestamp(row_key)
+        for index, timestamp in enumerate(self._row_timestamps(row_keys)):
             if timestamp >= oldest:
                 by_segment.setdefault(timestamp - timestamp % segments.interval_ms, []).append(index)
         for start, indexes in by_segment.items():
@@ -115,20 +118,27 @@ class SegmentedBytes(StateStore):
         """
         expired: list[int] = []
         interval_ms = self.segments.interval_ms
-        timestamps = [self.row_timestamp(row_key) for row_key in row_keys]
+        timestamps = self._row_timestamps(row_keys)
         first = 0
-        for _, run in groupby(timestamps, lambda timestamp: timestamp // interval_ms):
-            times = list(run)
-            rows = range(first, first + len(times))
-            first += len(times)
-            changes = {row_keys[index]: values[index] for index in rows}
-            size = sum(len(key) + len(value or b"") for key, value in changes.items())
-            segment = self.segments.for_write(max(times), size)
+        for _, run in groupby([timestamp // interval_ms for timestamp in timestamps]):
+            after = first + len(list(run))
+            changes = dict(zip(row_keys[first:after], values[first:after], strict=True))
+            size = sum(map(len, changes)) + sum(len(value) for value in changes.values() if value is not None)
+            segment = self.segments.for_write(max(timestamps[first:after]), size)
             if segment is None:
-                expired += rows
+                expired += range(first, after)
             else:
                 segment.put_many(changes)
+            first = after
         return expired
+
+    def _row_timestamps(self, row_keys: Sequence[bytes]) -> Sequence[int]:
+        """`row_timestamp` of many rows: it is the first of the numbers behind the key."""
+        suffix = self.row_suffix_bytes
+        packed = b"".join([row_key[-suffix : 8 - suffix] for row_key in row_keys])
+        if len(packed) == 8 * len(row_keys):
+            return unpack(f">{len(row_keys)}q", packed)
+        return [self.row_timestamp(row_key) for row_key in row_keys]  # which refuses the one that is too short
 
     def stored_row(self, row_key: bytes) -> bytes | None:
         """Read a row as it is stored, also one older than the retention; nothing is migrated."""

@@ -16,6 +16,8 @@ class SessionBytes(SegmentedBytes, SessionBytesStore):
     Sessions that ended before the retention are not shown, also while their segment is still there.
     """
 
+    row_suffix_bytes = session_key.SUFFIX_BYTES
+
     @staticmethod
     def row_timestamp(row_key: bytes) -> int:
         """Session end of a row (ms)."""

@@ -129,19 +129,16 @@ class Transaction:
     def put_many(self, family: str, changes: Changes) -> None:
         """Stage many rows; None deletes."""
         staged = self._staged[family]
-        if staged.rows or self._spill_at is None:
+        size = sum(map(len, changes)) + sum(len(value) for value in changes.values() if value is not None)
+        size += len(changes) * ROW_OVERHEAD_BYTES
+        if staged.rows or (self._spill_at is not None and self.staged_bytes + size > self._spill_at):
             for key, value in changes.items():
                 self.put(family, key, value)
             return
         put = staged.put
         for key, value in changes.items():
             put(key, value)
-            size = 0 if value is None else len(value)
-            self.staged_bytes += size + len(key) + ROW_OVERHEAD_BYTES
-            if self.staged_bytes > self._spill_at:
-                self._spill_staged()
-                staged = self._staged[family]
-                put = staged.put
+        self.staged_bytes += size
 
     def delete_range(self, family: str, start: bytes, stop: bytes) -> None:
         """Stage the delete of all rows with `start <= key < stop`; a later put of such a key wins."""

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from statestore.formats import session_key, window_key
-from statestore.formats.timestamped_value import pack_timestamp
 from statestore.model import StoreFormat, TopicPartition
 from statestore.stores.api import (
     KeyValueBytesStore,
@@ -25,62 +23,40 @@ from statestore.stores.api import (
 from statestore.stores.codec import codec, logged_value, stored_value
 from statestore.stores.metrics import StoreMetrics
 from statestore.stores.readers import ReadOnlyKeyValueStore, ReadOnlySessionStore, ReadOnlyWindowStore
+from statestore.stores.row_changes import RowChanges
 from statestore.stores.serdes import Serde
 
 K = TypeVar("K")
 V = TypeVar("V")
-T = TypeVar("T")
 Inner = TypeVar("Inner", bound=StateStore)
 
-#: Called for each change with store key, plain value (None deletes) and the value's timestamp (ms; None: the record's).
-ChangeLog = Callable[[bytes, bytes | None, int | None], None]
-#: Called for many changes at once: store keys, plain values (None deletes) and timestamps (ms), of equal length.
-ChangeLogMany = Callable[[Sequence[bytes], Sequence[bytes | None], Sequence[int]], None]
 _LAST_TIME = window_key.MAX_TIME
 
 
-@dataclass
-class _Undo:
-    """What one record's writes replaced: row keys with their stored values, and what the store had counted."""
-
-    rows: list[tuple[bytes, bytes | None]]
-    expired_records: int
-    stream_time: int | None
-
-
-class TypedStore(StateStore, Generic[K, V, Inner]):
+class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
     """What the three kinds share: everything but their rows.
 
     Attributes
     ----------
-    inner
-        The store of bytes.
     metrics
         Figures of commits and restores.
-    expired_records
-        Changes dropped because their window or session had expired.
     """
 
     scope = ""
 
     def __init__(self, inner: Inner, store_format: StoreFormat, key_serde: Serde[K], value_serde: Serde[Any]) -> None:
-        self.inner: Inner = inner
+        super().__init__(inner, store_format)
         self._reader: Any = inner
         self.name = inner.name
         self.transactional = inner.transactional
         self.persistent = inner.persistent
         self.manages_offsets = inner.manages_offsets
-        self.format = store_format
-        self.expired_records = 0
         self.metrics = StoreMetrics(self.name, f"{'rocksdb' if self.persistent else 'in-memory'}{self.scope}")
         self.key_bytes = key_serde.serialize
         self.key_of = key_serde.deserialize
         values = codec(store_format, value_serde)
         self._encode: Callable[[V], bytes] = values.encode
         self.decode: Callable[[bytes], V] = values.decode
-        self._log: ChangeLog | None = None
-        self._log_many: ChangeLogMany | None = None
-        self._undo: _Undo | None = None
 
     @property
     def is_open(self) -> bool:
@@ -91,106 +67,6 @@ class TypedStore(StateStore, Generic[K, V, Inner]):
         """Open the store; see the errors of the inner store."""
         self.inner.init(context)
         self.metrics.open(str(context.task), published=context.recording_level in ("DEBUG", "TRACE"))
-
-    def log_changes_to(self, log: ChangeLog, log_many: ChangeLogMany | None = None) -> None:
-        """Have every later change reported; those of `put_rows` all at once, if there is a function for that."""
-        self._log = log
-        self._log_many = log_many
-
-    def _logged(self, row_key: bytes, stored: bytes | None) -> None:
-        if self._log is not None:
-            self._log(row_key, *logged_value(self.format, stored))
-
-    # -- many rows at once ----------------------------------------------------------------------------------------
-
-    def get_rows(self, row_keys: Sequence[bytes]) -> list[bytes | None]:
-        """Read rows by their keys in the changelog, in their order; values are in the store's layout."""
-        whole = getattr(type(self.inner), "get_rows", None)
-        if whole is not None:
-            found: list[bytes | None] = whole(self.inner, row_keys)
-            return found
-        return [self._read_row(row_key) for row_key in row_keys]
-
-    def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]) -> None:
-        """Write many rows and log them at once; a row that has expired is dropped, counted and not logged.
-
-        Rows of a windowed store are given by ascending time: what expires by them then depends on nothing else.
-
-        Parameters
-        ----------
-        row_keys
-            Keys as in the changelog, each once.
-        values
-            Plain values, serialized; None deletes.
-        timestamps
-            Those of the values in a timestamped store, and of the changelog records in any (ms).
-        """
-        if self._undo is not None:
-            for row_key in row_keys:
-                self._remember(row_key)
-        stored: Sequence[bytes | None] = values
-        if self.format is StoreFormat.TIMESTAMPED:
-            stored = [
-                None if value is None else pack_timestamp(timestamp) + value
-                for value, timestamp in zip(values, timestamps, strict=True)
-            ]
-        expired = self._write_rows(row_keys, stored)
-        if expired:
-            self.expired_records += len(expired)
-            row_keys, values = _without(expired, row_keys), _without(expired, values)
-            timestamps = _without(expired, timestamps)
-        if self._log_many is not None:
-            self._log_many(row_keys, values, timestamps)
-        elif self._log is not None:
-            for change in zip(row_keys, values, timestamps, strict=True):
-                self._log(*change)
-
-    def _write_rows(self, row_keys: Sequence[bytes], stored: Sequence[bytes | None]) -> Sequence[int]:
-        """Write rows in the store's layout; return the indexes of those that had expired."""
-        # Asked of the class: what is put around a user's store hands on every other attribute, and must see these rows.
-        whole = getattr(type(self.inner), "put_rows", None)
-        if whole is not None:
-            expired: Sequence[int] = whole(self.inner, row_keys, stored)
-            return expired
-        return [index for index, row in enumerate(zip(row_keys, stored, strict=True)) if not self._write_row(*row)]
-
-    def _read_row(self, row_key: bytes) -> bytes | None:
-        raise NotImplementedError
-
-    def _write_row(self, row_key: bytes, stored: bytes | None) -> bool:
-        raise NotImplementedError
-
-    # -- undoing one record ---------------------------------------------------------------------------------------
-
-    def begin_record(self) -> None:
-        """Remember from now on what every write replaces, until `undo_record` or `end_record`."""
-        self._undo = _Undo([], self.expired_records, getattr(self.inner, "stream_time", None))
-
-    def undo_record(self) -> None:
-        """Put back everything that was written since `begin_record`; nothing of it is logged."""
-        undo, self._undo = self._undo, None
-        if undo is None:
-            return
-        for row in reversed(undo.rows):
-            self._set_stream_time(undo.stream_time)  # else what the record made expire would not be put back
-            self.inner.restore([row])
-        self._set_stream_time(undo.stream_time)
-        self.expired_records = undo.expired_records
-
-    def end_record(self) -> None:
-        """Keep what was written since `begin_record`."""
-        self._undo = None
-
-    def _set_stream_time(self, timestamp: int | None) -> None:
-        set_back = getattr(self.inner, "set_back_stream_time", None)
-        if set_back is not None and timestamp is not None:
-            set_back(timestamp)
-
-    def _remember(self, row_key: bytes) -> None:
-        assert self._undo is not None
-        peek = getattr(type(self.inner), "stored_row", None)
-        before = self._read_row(row_key) if peek is None else peek(self.inner, row_key)
-        self._undo.rows.append((row_key, before))
 
     def apply_changelog(self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]) -> int:
         """Apply changelog records: store keys, plain values, record timestamps (ms). They are not logged again.
@@ -410,11 +286,6 @@ class SessionStore(TypedStore[K, V, SessionBytesStore], ReadOnlySessionStore[K, 
         if session.end < session.start:
             raise ValueError(f"a session ends at its start or later, found start {session.start}, end {session.end}")
         return self.key_bytes(session.key)
-
-
-def _without(indexes: Sequence[int], column: Sequence[T]) -> list[T]:
-    left_out = set(indexes)
-    return [entry for index, entry in enumerate(column) if index not in left_out]
 
 
 def _check_time(timestamp: int, what: str) -> None:

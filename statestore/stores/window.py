@@ -33,6 +33,8 @@ class WindowBytes(SegmentedBytes, WindowBytesStore):
         self.retain_duplicates = retain_duplicates
         self.sequence = 0
 
+    row_suffix_bytes = window_key.SUFFIX_BYTES
+
     @staticmethod
     def row_timestamp(row_key: bytes) -> int:
         """Window start of a row (ms)."""

@@ -37,15 +37,8 @@ class Result(NamedTuple):
     last: int
 
 
-class Input(NamedTuple):
-    """A record to fold: its value as bytes, and the rows that it belongs to."""
-
-    offset: int
-    timestamp: int
-    value: bytes
-    rows: range
-
-
+#: A record to fold: offset, timestamp (ms), value as bytes, and the rows that it belongs to.
+Input = tuple[int, int, bytes, Iterable[int]]
 NO_RESULT = Result(None, UNKNOWN_TIMESTAMP, UNKNOWN_TIMESTAMP)
 
 
@@ -78,9 +71,15 @@ class Folder:
         key: bytes,
         records: Iterable[Input],
         before: Mapping[int, Result],
-        poison: Callable[[int, Exception], None],
+        poison: Poison,
     ) -> dict[int, Result]:
-        """Fold a key's records into its rows; return those that changed."""
+        """Fold a key's records into its rows; return those that changed.
+
+        Parameters
+        ----------
+        before
+            Every row that a record belongs to, as it is stored.
+        """
         try:
             return self._fold_at_once(key, records, before)
         except StateStoreError:
@@ -90,11 +89,21 @@ class Folder:
 
     def _fold_at_once(self, key: bytes, records: Iterable[Input], before: Mapping[int, Result]) -> dict[int, Result]:
         read, aggregator, initializer = self.read_value, self._aggregate.aggregator, self._aggregate.initializer
+        if len(before) == 1:
+            [(row, found)] = before.items()
+            accumulator, newest, last = self._state(found)
+            for _, timestamp, value, _ in records:
+                if accumulator is None:
+                    accumulator, newest = initializer(), timestamp
+                elif timestamp > newest:
+                    newest = timestamp
+                accumulator = aggregator(key, read(value), accumulator)
+                last = timestamp
+            return {row: Result(self.write(accumulator), newest, last)}
         states: dict[int, tuple[Any, int, int]] = {}
         for _, timestamp, value, rows in records:
             for row in rows:  # each with a value of its own, as the function may keep it
-                found = states.get(row)
-                accumulator, newest, _ = self._state(before.get(row)) if found is None else found
+                accumulator, newest, _ = states[row] if row in states else self._state(before[row])
                 if accumulator is None:
                     accumulator, newest = initializer(), timestamp
                 accumulator = aggregator(key, read(value), accumulator)
@@ -106,7 +115,7 @@ class Folder:
         key: bytes,
         records: Iterable[Input],
         before: Mapping[int, Result],
-        poison: Callable[[int, Exception], None],
+        poison: Poison,
     ) -> dict[int, Result]:
         """Fold as Kafka Streams does, record by record through the serde; a poison record changes no row."""
         read, aggregator, initializer = self.read_value, self._aggregate.aggregator, self._aggregate.initializer
@@ -115,7 +124,7 @@ class Folder:
             changed: dict[int, Result] = {}
             try:
                 for row in rows:
-                    accumulator, newest, _ = self._state(results.get(row, before.get(row)))
+                    accumulator, newest, _ = self._state(results.get(row, before[row]))
                     if accumulator is None:
                         accumulator, newest = initializer(), timestamp
                     accumulator = aggregator(key, read(value), accumulator)
@@ -128,8 +137,8 @@ class Folder:
                 results.update(changed)
         return results
 
-    def _state(self, result: Result | None) -> tuple[Any, int, int]:
-        if result is None or result.value is None:
+    def _state(self, result: Result) -> tuple[Any, int, int]:
+        if result.value is None:
             return None, UNKNOWN_TIMESTAMP, UNKNOWN_TIMESTAMP
         return self.read(result.value), result.timestamp, result.last
 

@@ -128,10 +128,22 @@ def window_row_keys(keys: Any, starts: Int64s) -> Any:
     return pc.binary_join_element_wise(keys, column.cast(pa.binary()), b"")
 
 
-def groups(keys: Any) -> tuple[list[bytes], list[list[int]]]:
-    """Return the distinct keys in the order of their first record, and the indexes of each one's records."""
+def groups(keys: Any) -> tuple[list[bytes], list[int], list[int]]:
+    """Group records by key.
+
+    Returns
+    -------
+    keys
+        The distinct ones in order: RocksDB reads and writes ordered keys in half the time.
+    records
+        Indexes of the records, key by key, in their order.
+    borders
+        Where in them each key's begin; one more than there are keys.
+    """
     encoded = keys.dictionary_encode()
-    codes = encoded.indices.to_numpy()
-    order = np.argsort(codes, kind="stable")
-    borders = np.flatnonzero(np.diff(codes[order])) + 1
-    return encoded.dictionary.to_pylist(), [part.tolist() for part in np.split(order, borders)]
+    in_order = pc.sort_indices(encoded.dictionary)
+    rank = np.empty(len(in_order), np.int64)
+    rank[in_order.to_numpy()] = np.arange(len(in_order))
+    codes = rank[encoded.indices.to_numpy()]
+    borders = np.concatenate(([0], np.cumsum(np.bincount(codes))))
+    return encoded.dictionary.take(in_order).to_pylist(), np.argsort(codes, kind="stable").tolist(), borders.tolist()

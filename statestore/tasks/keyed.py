@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise, repeat
 from operator import itemgetter
 
 import numpy as np
@@ -13,12 +14,13 @@ from statestore.formats import window_key
 from statestore.model import Windows
 from statestore.stores.sorted_rows import ROW_OVERHEAD_BYTES
 from statestore.tasks.aggregates import Aggregate
-from statestore.tasks.folding import Folder, Input, Poison, Result, stored_result
+from statestore.tasks.folding import Folder, Poison, Result, stored_result
 from statestore.tasks.grouping import Records, groups, joined, place, usable
 from statestore.tasks.results import Results
 
 #: Start of a window (0 without windows), row key and result.
 Change = tuple[int, bytes, Result]
+_ONE_ROW = (0,)
 
 
 class RowAggregation:
@@ -71,43 +73,39 @@ class RowAggregation:
 
     def _fold_keys(self, records: Records, fold: Callable[..., dict[int, Result]]) -> list[Change]:
         """Fold key by key; tell poison in the order of offsets."""
-        step = 1 if self._windows is None else self._windows.step_ms
-        columns = (records.starts.tolist(), records.windows.tolist())
-        rows = [range(start, start + step * count, step) for start, count in zip(*columns, strict=True)]
-        inputs = [
-            Input(*parts)
-            for parts in zip(
-                records.offsets.tolist(), records.timestamps.tolist(), records.values.to_pylist(), rows, strict=True
-            )
-        ]
-        of_keys = [
-            (key, [inputs[index] for index in indexes]) for key, indexes in zip(*groups(records.keys), strict=True)
-        ]
-        row_keys = [
-            (key, row, self._row_key(key, row))
-            for key, found in of_keys
-            for row in dict.fromkeys(row for record in found for row in record.rows)
-        ]
-        stored = self._results.store.get_rows([row_key for _, _, row_key in row_keys])
-        before: dict[bytes, dict[int, Result]] = {key: {} for key, _ in of_keys}
-        for (key, row, _), value in zip(row_keys, stored, strict=True):
-            before[key][row] = stored_result(value, self._results.format)
+        keys, members, borders = groups(records.keys)
+        rows = self._rows_of(records)
+        spans = list(pairwise(borders))
+        rows_of_keys: Iterable[Iterable[int]] = repeat(_ONE_ROW)
+        if self._windows is not None:
+            rows_of_keys = [dict.fromkeys(row for at in members[slice(*span)] for row in rows[at]) for span in spans]
+        pairs = [(key, row) for key, found in zip(keys, rows_of_keys, strict=False) for row in found]
+        stored = iter(self._results.store.get_rows([self._row_key(*pair) for pair in pairs]))
+        offsets, timestamps, values = records.offsets.tolist(), records.timestamps.tolist(), records.values.to_pylist()
         poison: list[tuple[int, Exception]] = []
-        changes = [
-            (row, self._row_key(key, row), result)
-            for key, found in of_keys
-            for row, result in fold(key, found, before[key], lambda *what: poison.append(what)).items()
-        ]
+        changes: list[Change] = []
+        for key, (first, after), found in zip(keys, spans, rows_of_keys, strict=False):
+            before = {row: stored_result(next(stored), self._results.format) for row in found}
+            inputs = [(offsets[at], timestamps[at], values[at], rows[at]) for at in members[first:after]]
+            folded = fold(key, inputs, before, lambda *what: poison.append(what))
+            changes += [(row, self._row_key(key, row), result) for row, result in folded.items()]
         for offset, error in sorted(poison, key=itemgetter(0)):
             self._poison(offset, error)
         return changes
+
+    def _rows_of(self, records: Records) -> Sequence[Iterable[int]]:
+        if self._windows is None:
+            return [_ONE_ROW] * len(records)
+        step = self._windows.step_ms
+        columns = records.starts.tolist(), records.windows.tolist()
+        return [range(start, start + step * count, step) for start, count in zip(*columns, strict=True)]
 
     def _row_key(self, key: bytes, row: int) -> bytes:
         return key if self._windows is None else window_key.encode(key, row)
 
     def _write(self, changes: list[Change]) -> None:
-        # By ascending start: what expires in the store must not depend on the order of keys.
-        changes.sort(key=itemgetter(0))
+        if self._windows is not None:  # what expires in the store must not depend on the order of keys
+            changes.sort(key=itemgetter(0))
         results = [result for _, _, result in changes]
         self._results.write(
             [row_key for _, row_key, _ in changes],

@@ -114,6 +114,8 @@ class ProcessorContext:
             If the topic is not an output topic of the definition.
         ValueError
             If the timestamp is not above 0.
+        TypeError
+            If something is not of bytes.
         """
         if topic is None and len(self._outputs) == 1:
             topic = self._outputs[0]
@@ -125,7 +127,20 @@ class ProcessorContext:
         at = self.timestamp if timestamp is None else timestamp
         if at <= 0:
             raise ValueError(f"a record's timestamp is in ms since 1970 and above 0, found {at}")
+        _check_bytes(key, value, headers)
         self._forward(topic, key, value, at, headers)
+
+
+def _check_bytes(key: object, value: object, headers: Headers) -> None:
+    """Refuse what a producer cannot send while it is known which record is to blame."""
+    parts: list[tuple[str, object]] = [("key", key), ("value", value)]
+    for name, content in headers:
+        if not isinstance(name, str):
+            raise TypeError(f"a header's name is str, found {type(name).__name__}: {name!r}")
+        parts.append((f"header {name!r}", content))
+    for what, found in parts:
+        if found is not None and not isinstance(found, bytes):
+            raise TypeError(f"forward sends bytes or None, found {type(found).__name__} as {what}: encode it first")
 
 
 class Processor(Protocol):

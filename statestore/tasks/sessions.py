@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -132,7 +133,11 @@ class SessionAggregation:
         found = joined(self._pending)
         columns = (found.offsets.tolist(), found.timestamps.tolist(), found.values.to_pylist())
         records = [_Record(*parts) for parts in zip(*columns, found.stream_times.tolist(), strict=True)]
-        return [(key, [records[at] for at in indexes]) for key, indexes in zip(*groups(found.keys), strict=True)]
+        keys, members, borders = groups(found.keys)
+        return [
+            (key, [records[at] for at in members[first:after]])
+            for key, (first, after) in zip(keys, pairwise(borders), strict=True)
+        ]
 
     def _find(self, key: bytes, records: Sequence[_Record]) -> _Found:
         """Sessions by end and start that any of the records may be merged with."""
@@ -191,7 +196,9 @@ class SessionAggregation:
         """Return what a record is merged with; None if that has closed."""
         at, horizon = record.timestamp, record.stream_time - self._retention_ms
         parts = line.between(max(at - self._gap_ms, horizon + 1), at + self._gap_ms)
-        end, start = max([at, *(part.end for part in parts)]), min([at, *(part.start for part in parts)])
+        end = start = at
+        for part in parts:
+            end, start = max(end, part.end), min(start, part.start)
         closed = max(record.stream_time, at) - self._kept_ms
         return None if end < closed else _Merged(end, start, parts)
 
@@ -227,7 +234,7 @@ class _Line:
         if accumulator is None:
             self._deleted[span] = timestamp
         else:
-            newest = max([timestamp, *(part.newest for part in merged.parts)])
+            newest = max([timestamp, *(part.newest for part in merged.parts)]) if merged.parts else timestamp
             insort(self._sessions, _Session(*span, accumulator, newest, timestamp), key=_span)
             self._written.add(span)
 

@@ -33,6 +33,7 @@ from statestore.model import TopicPartition, transactional_id
 from statestore.reports import Failure, ProcessRow
 from statestore.statedir.lock import locked
 from statestore.statedir.swap import finish_swaps
+from statestore.tasks.garbage import CollectingNowAndThen
 from statestore.tasks.processor import Headers
 from statestore.tasks.progress import Progress
 from statestore.tasks.shape import check_shape, remember_shape
@@ -258,7 +259,10 @@ class StreamTask:
         """Process the input up to the end given in the spec, committing on the way and at the end."""
         spec, topology = self._spec, self.topology
         started = time.monotonic()
-        with LogReader(spec.bootstrap_servers, self._input, stall_timeout_s=spec.kafka_timeout_s) as reader:
+        with (
+            LogReader(spec.bootstrap_servers, self._input, stall_timeout_s=spec.kafka_timeout_s) as reader,
+            CollectingNowAndThen() as garbage,
+        ):
             for arrived in reader.read_messages(self._next_offset, spec.input_end):
                 left = arrived
                 while left:
@@ -274,6 +278,7 @@ class StreamTask:
                     self._writer.poll()
                     if self._commit_is_due():
                         self.commit()
+                    garbage.now_and_then()
                     self._process_s = time.monotonic() - started
                     self._progress.tell("processing", self._next_offset, topology.counts)
         if self._next_offset < spec.input_end:  # markers at the end are read, too

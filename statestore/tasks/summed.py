@@ -11,11 +11,14 @@ import pyarrow as pa
 
 from statestore.errors import DefinitionError
 from statestore.formats import window_key
+from statestore.model import Windows
 from statestore.stores.sorted_rows import ROW_OVERHEAD_BYTES
 from statestore.tasks import grouping, sums
-from statestore.tasks.folding import Result
+from statestore.tasks.aggregates import Aggregate
+from statestore.tasks.folding import Poison, Result
 from statestore.tasks.grouping import Int64s, Records
 from statestore.tasks.keyed import RowAggregation, with_keys
+from statestore.tasks.results import Results
 from statestore.tasks.sums import Sums
 
 #: Where so many rows wait, those of one key are added up.
@@ -46,25 +49,27 @@ class _Columns(RowAggregation):
 
     def _write_sums(self, row_keys: list[bytes], added: Sums, before: tuple[Int64s, Int64s]) -> None:
         """Write the rows, each with what is stored already."""
-        totals, newest, last = added.totals + before[0], np.maximum(added.newest, before[1]), added.last
-        if self._windows is not None:  # see RowAggregation._write
-            order = np.argsort(added.starts, kind="stable")
-            row_keys = [row_keys[index] for index in order.tolist()]
-            totals, newest, last = totals[order], newest[order], last[order]
-        self._results.write(row_keys, sums.to_bytes(totals), newest.tolist(), last.tolist())
+        totals, newest = added.totals + before[0], np.maximum(added.newest, before[1])
+        self._results.write(row_keys, sums.to_bytes(totals), newest.tolist(), added.last.tolist())
 
 
 class CountedRows(_Columns):
     """Counts: what waits is one number for each row, so it stays small however many records there are."""
 
-    def __init__(self, *arguments: object) -> None:
-        super().__init__(*arguments)  # type: ignore[arg-type]
+    def __init__(self, windows: Windows | None, aggregate: Aggregate, results: Results, poison: Poison) -> None:
+        super().__init__(windows, aggregate, results, poison)
+        #: The first may be added up already; the others are as they came.
         self._parts: list[Sums] = []
+        #: How many of them are rows of their own, as far as the last adding up has shown.
+        self._share_new = 1.0
 
     @property
     def pending_bytes(self) -> int:
         """Memory that the next flush takes, about."""
-        return sum(part.nbytes + ROW_OVERHEAD_BYTES * len(part) for part in self._parts)
+        if not self._parts:
+            return 0
+        rows = len(self._parts[0]) + self._share_new * sum(map(len, self._parts[1:]))
+        return sum(part.nbytes for part in self._parts) + int(ROW_OVERHEAD_BYTES * rows)
 
     def discard(self) -> None:
         """Forget what was taken in since the last flush."""
@@ -73,12 +78,14 @@ class CountedRows(_Columns):
 
     def _take(self, records: Records) -> None:
         self._parts.append(self._rows(records, np.ones(len(records), np.int64))[0])
-        if sum(map(len, self._parts[1:])) > max(_COMPACT_ROWS, len(self._parts[0])):
+        first, others = len(self._parts[0]), sum(map(len, self._parts[1:]))
+        if others > max(_COMPACT_ROWS, first):
             self._parts = [sums.by_row(sums.joined(self._parts))[0]]
+            self._share_new = max(len(self._parts[0]) - first, 0) / others
 
     def _fold(self) -> None:
         if self._parts:
-            added, _ = sums.by_row(sums.joined(self._parts))
+            added, _ = sums.in_order(*sums.by_row(sums.joined(self._parts)))
             row_keys = added.row_keys.to_pylist()
             self._write_sums(row_keys, added, self._stored(row_keys))
 
@@ -92,7 +99,7 @@ class SummedRows(_Columns):
         records = grouping.joined(self._pending)
         amounts, unknown = sums.amounts(self._aggregate, records.values)
         rows, index = self._rows(records, amounts)
-        added, codes = sums.by_row(rows)
+        added, codes = sums.in_order(*sums.by_row(rows))
         row_keys = added.row_keys.to_pylist()
         before = self._stored(row_keys)
         reach = np.bincount(codes, np.abs(rows.totals.astype(float))) + np.abs(before[0].astype(float))

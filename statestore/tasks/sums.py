@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
 from statestore.stores.serdes import INT64
@@ -71,6 +72,20 @@ def by_row(sums: Sums) -> tuple[Sums, Int64s]:
     newest[codes[order]] = sums.newest[order]
     last[codes] = sums.last
     return Sums(encoded.dictionary, starts, totals, newest, last), codes
+
+
+def in_order(added: Sums, codes: Int64s) -> tuple[Sums, Int64s]:
+    """Order rows by time, so that what expires in the store does not depend on keys, then by key.
+
+    RocksDB reads and writes ordered keys in half the time.
+    """
+    order = pc.sort_indices(added.row_keys).to_numpy()
+    if added.starts.any():
+        order = order[np.argsort(added.starts[order], kind="stable")]
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    columns = (column[order] for column in (added.starts, added.totals, added.newest, added.last))
+    return Sums(added.row_keys.take(pa.array(order)), *columns), rank[codes]
 
 
 def amounts(aggregate: Aggregate, values: Any) -> tuple[Int64s, npt.NDArray[np.bool_]]:

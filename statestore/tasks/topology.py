@@ -150,14 +150,13 @@ class Topology:
                 self._counts.records_in += 1
                 return 1
             messages, timestamps = messages[:first], timestamps[:first]
-        before = self.stream_time
+        before, taken = self.stream_time, len(messages)
         if self._processor is not None or self._regrouped:
             taken = self._process_each(messages, commit_is_due)
-            messages = messages[:taken]
         else:
-            taken = len(messages)
-            self.stream_time = max(self.stream_time, *timestamps)
+            self.stream_time = max(before, *timestamps)
         if self._aggregations:
+            messages = messages[:taken]
             if self._dead_letters is not None:
                 self._held += messages
             batch = to_batch(messages)

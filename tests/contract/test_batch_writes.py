@@ -72,7 +72,8 @@ def put_rows(store, changes):
 def logged(store, changes):
     """What `put_rows` of these changes logs."""
     return [
-        (store.row_key(slot), None if text is None else text.encode(), 1_000 + len(text or "")) for slot, text in changes
+        (store.row_key(slot), None if text is None else text.encode(), 1_000 + len(text or ""))
+        for slot, text in changes
     ]
 
 

@@ -1,7 +1,7 @@
 """Kafka Streams' aggregations, one record at a time: what the batch execution must come to, however it is cut.
 
-Written from the processors of Kafka Streams 4.3 (KStreamAggregate, KStreamReduce, KStreamWindowAggregate,
-KStreamSessionWindowAggregate), with every accumulator through its serde after every record.
+Written from the processors of Kafka Streams' trunk of October 2024 (KStreamAggregate, KStreamReduce,
+KStreamWindowAggregate, KStreamSessionWindowAggregate), with every accumulator through its serde after every record.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ def measure(cases: list[Case], rounds: int = ROUNDS) -> list[Result]:
     return [Result(case.name, system, case.unit, runs[case.name, system]) for case in cases for system in case.systems]
 
 
-def report(name: str, results: list[Result]) -> None:
-    """Write the results, show them, and draw them into docs/ if they come from a whole run."""
+def report(name: str, results: list[Result], draw: Callable[[str, list[Result]], None] | None = None) -> None:
+    """Write the results, show them, and draw them into docs/, by `plot` or `draw`, if they come from a whole run."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     rows = [{"case": r.case, "system": r.system, "unit": r.unit, "median": r.median, "runs": r.runs} for r in results]
     path = RESULTS / f"{name}.json"
@@ -73,7 +73,7 @@ def report(name: str, results: list[Result]) -> None:
     console.print(table)
     console.print(f"written to {path}")
     if not SMALL:
-        plot(name, results)
+        (draw or plot)(name, results)
 
 
 def plot(name: str, results: list[Result]) -> None:

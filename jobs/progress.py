@@ -70,10 +70,10 @@ def _lines(directory: Path, labels: frozenset[str], ended: threading.Event) -> N
         tasks = _found(directory, labels).values()
         records = sum(found.records_in for found in tasks)
         left = sum(max(found.end - found.next, 0) for found in tasks if found.phase == "processing")
-        done = sum(found.phase == "done" for found in tasks)
+        ended_tasks = sum(found.phase == "ended" for found in tasks)
         print(
-            f"process: {done} of {len(labels)} tasks done, {records} records processed, {left} offsets left in tasks "
-            "that are at work",
+            f"process: {ended_tasks} of {len(labels)} tasks ended, {records} records processed, {left} offsets left in "
+            "tasks that are at work",
             file=sys.stderr,
             flush=True,
         )

@@ -16,6 +16,10 @@ from statestore.errors import InputError, UnknownStoreError
 # Kafka's topic characters. 100 leaves room for `<application>-<store>-changelog` within Kafka's 249.
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}")
 
+#: Kafka's offset.metadata.max.bytes is 4096, of which Base64 leaves three quarters (formats/commit_metadata.py).
+_MAX_TIMES_BYTES = 3_000
+_TIME_BYTES = 12
+
 
 def check_name(name: str) -> str:
     """Return `name` if it may stand in a topic name and in a path, otherwise raise ValueError."""
@@ -99,7 +103,7 @@ class StoreDefinition(_Definition):
     retain_duplicates
         Whether a window store adds a value at each put instead of replacing the one before.
     key_serde, value_serde
-        Types that a processor sees; an aggregation chooses those of its own store.
+        Types that a processor sees. An aggregation writes its own: `value_serde` should be its result's.
     """
 
     name: Name
@@ -300,7 +304,7 @@ class ApplicationDefinition(_Definition):
         listed = [store.name for store in self.stores]
         made = tuple(
             StoreDefinition(name=aggregation.store, **aggregation.default_store())
-            for aggregation in self.aggregations
+            for aggregation in {item.store: item for item in self.aggregations}.values()
             if aggregation.store not in listed
         )
         stores = tuple(
@@ -330,6 +334,18 @@ class ApplicationDefinition(_Definition):
             raise ValueError(
                 f"{mixed} cannot be output topics: they are the application's input, changelogs or repartition topics"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _stream_times_fit_into_a_commit(self) -> ApplicationDefinition:
+        for part in self.subtopologies:
+            names = [store.name for store in part.stores if store.kind != "key-value"]
+            size = sum(len(name) + _TIME_BYTES for name in names)
+            if size > _MAX_TIMES_BYTES:
+                raise ValueError(
+                    f"the names of the {len(names)} window and session stores of a task are too long: with each name, "
+                    f"{_TIME_BYTES} bytes more are committed, in all {size}; expected at most {_MAX_TIMES_BYTES}"
+                )
         return self
 
     @model_validator(mode="after")

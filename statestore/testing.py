@@ -23,7 +23,8 @@ from statestore.metastore.definitions import load_definitions
 from statestore.model import ApplicationDefinition, Engine, TaskId, TopicPartition
 from statestore.stores.serdes import BYTES, Serde
 from statestore.stores.typed import AnyStore
-from statestore.tasks.driver import DriverTask, LoggedRecord, Logs, added
+from statestore.tasks.driver import DriverTask, added
+from statestore.tasks.driver_logs import LoggedRecord, Logs
 from statestore.tasks.processor import Headers
 from statestore.tasks.topology import Counts
 
@@ -123,20 +124,20 @@ class TopologyTestDriver:
         ProcessingError
             If the application's code failed on it and there is no dead-letter topic. Nothing goes on until a restart.
         InputError
-            If the application does not read the topic, or the topic has no such partition.
+            If the application does not read the topic, the topic has no such partition, or a restart is due.
         """
+        reader = self._reader(topic, partition)
+        task = self._task(reader)
+        task.check_running()
         key_serde, value_serde = self._serdes
-        task = TaskId(self._reads(topic), partition)
-        name = self._parts[task.subtopology].input_topic
-        self._check_partition(name, partition)
         record = LoggedRecord(
             None if key is None else key_serde.serialize(key),
             None if value is None else value_serde.serialize(value),
             timestamp,
             tuple(headers),
         )
-        self._logs.append(name, record, partition)
-        self._task(task).process()
+        self._logs.append(self._parts[reader.subtopology].input_topic, record, partition)
+        task.process()
         self._piped += 1
         if self._commit_every is not None and self._piped % self._commit_every == 0:
             self.commit()
@@ -208,15 +209,12 @@ class TopologyTestDriver:
         UnknownStoreError
             If the application has no such store.
         """
-        part = self.application.subtopology_of(name)
-        self._check_partition(part.input_topic, partition)
-        return self._task(TaskId(part.index, partition)).stores[name]
+        topic = self.application.subtopology_of(name).input_topic
+        return self._task(self._reader(topic, partition)).stores[name]
 
     def stream_time(self, *, topic: str | None = None, partition: int = 0) -> int:
         """Largest timestamp (ms) of the records from a partition of the input, or of a repartition topic; -1: none."""
-        task = TaskId(self._reads(topic), partition)
-        self._check_partition(self._parts[task.subtopology].input_topic, partition)
-        return self._task(task).stream_time
+        return self._task(self._reader(topic, partition)).stream_time
 
     @property
     def counts(self) -> Counts:
@@ -228,20 +226,18 @@ class TopologyTestDriver:
             self._tasks[task] = DriverTask(self.application, task, self._state_dir, self._logs)
         return self._tasks[task]
 
-    def _reads(self, topic: str | None) -> int:
+    def _reader(self, topic: str | None, partition: int) -> TaskId:
         inputs = [part.input_topic for part in self._parts]
         if topic is None:
-            return 0
+            topic = self.application.input_topic
         if topic not in inputs:
             raise InputError(f"{self.application.name} does not read topic {topic!r}; it reads: {', '.join(inputs)}")
-        return inputs.index(topic)
-
-    def _check_partition(self, topic: str, partition: int) -> None:
         count = len(self._logs.partitions(topic))
         if not 0 <= partition < count:
             raise InputError(
                 f"{topic} has partitions 0 to {count - 1}, found {partition}; make the driver with more partitions"
             )
+        return TaskId(inputs.index(topic), partition)
 
 
 def _application(
@@ -262,6 +258,4 @@ def _application(
     if engine is None:
         return definition
     stores = tuple(store.model_copy(update={"engine": engine}) for store in definition.stores)
-    # Not a copy: it would carry on with what was derived from the former stores.
-    fields = {name: getattr(definition, name) for name in ApplicationDefinition.model_fields}
-    return ApplicationDefinition(**{**fields, "stores": stores})
+    return definition.model_copy(update={"stores": stores})

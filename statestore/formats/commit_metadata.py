@@ -63,6 +63,8 @@ def _times(raw: bytes) -> dict[str, int]:
     at, times = _INT32.size, {}
     for _ in range(count):
         (length,) = _INT32.unpack_from(raw, at)
+        if length < 0:
+            raise ValueError(f"a name cannot have {length} bytes")
         at += _INT32.size
         name = raw[at : at + length].decode()
         at += length

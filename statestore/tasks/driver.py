@@ -6,20 +6,18 @@ for it: they keep records, show under exactly once only what was committed, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import cast
 
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
-
-from statestore.changelog.partitioner import partition_of
-from statestore.changelog.reader import LogReader, to_batch
+from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange
 from statestore.errors import InputError, InvalidStateError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
 from statestore.model import ApplicationDefinition, TaskId, TopicPartition, changelog_topic
 from statestore.stores.typed import AnyStore
+from statestore.tasks.driver_logs import ListReader, LoggedRecord, Logs
 from statestore.tasks.processor import Headers
 from statestore.tasks.replay import replay
 from statestore.tasks.spec import ChangelogSpec, TaskSpec
@@ -29,85 +27,6 @@ from statestore.tasks.topology import Counts, Topology
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
-class LoggedRecord(NamedTuple):
-    """A record of a topic; the timestamp is in ms since the epoch."""
-
-    key: Any
-    value: Any
-    timestamp: int
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-
-
-class Logs:
-    """The topics of an application.
-
-    Parameters
-    ----------
-    partitions
-        Partitions of the input topic. Topics that others own have one.
-    """
-
-    def __init__(self, application: ApplicationDefinition, partitions: int) -> None:
-        aggregated = [item.output_topic for item in application.aggregations]
-        outside = [*application.output_topics, *aggregated, application.dead_letter_topic]
-        self._partitions = {topic: 1 for topic in outside if topic is not None}
-        for part in application.subtopologies:
-            own = part.aggregations[0].partitions if part.index else None
-            self._partitions[part.input_topic] = own or partitions
-            for store in part.stores:
-                self._partitions[changelog_topic(application.name, store.name)] = own or partitions
-        self._logs: dict[TopicPartition, list[LoggedRecord]] = {
-            TopicPartition(topic, number): [] for topic, count in self._partitions.items() for number in range(count)
-        }
-
-    def partitions(self, topic: str) -> list[TopicPartition]:
-        """Partitions of a topic.
-
-        Raises
-        ------
-        InputError
-            If the application has no such topic.
-        """
-        if topic not in self._partitions:
-            known = ", ".join(sorted(self._partitions))
-            raise InputError(f"there is no topic {topic!r}; the application's are: {known}")
-        return [TopicPartition(topic, number) for number in range(self._partitions[topic])]
-
-    def append(self, topic: str, record: LoggedRecord, partition: int | None = None) -> tuple[TopicPartition, int]:
-        """Append a record; without a partition the key chooses one. Return where it is, with its offset."""
-        if partition is None:
-            partition = 0 if record.key is None else partition_of(record.key, self._partitions[topic])
-        where = TopicPartition(topic, partition)
-        log = self._logs[where]
-        log.append(record)
-        return where, len(log) - 1
-
-    def read(self, partition: TopicPartition, start: int = 0) -> list[LoggedRecord]:
-        """Return the records of a partition from an offset on."""
-        return self._logs[partition][start:]
-
-    def messages(self, partition: TopicPartition, start: int) -> list[Message]:
-        """Return the same records as a consumer gets them."""
-        topic, number = partition
-        return [
-            Message(
-                topic=topic,
-                partition=number,
-                offset=offset,
-                key=record.key,
-                value=record.value,
-                headers=list(record.headers),
-                timestamp=(TIMESTAMP_CREATE_TIME, record.timestamp),
-            )
-            for offset, record in enumerate(self.read(partition, start), start)
-        ]
-
-    def range_of(self, partition: TopicPartition) -> LogRange:
-        """Return the offsets of a partition."""
-        end = len(self._logs[partition])
-        return LogRange(0, end, end)
-
-
 class DriverTask:
     """One task with its stores open.
 
@@ -115,6 +34,8 @@ class DriverTask:
     ----------
     counts
         What was committed by this task, in all its runs.
+    running
+        Whether there is a run, which has not failed.
     """
 
     def __init__(self, application: ApplicationDefinition, task: TaskId, state_dir: Path, logs: Logs) -> None:
@@ -165,7 +86,7 @@ class DriverTask:
     @property
     def stores(self) -> dict[str, AnyStore]:
         """The task's stores."""
-        self._check_running()
+        self.check_running()
         return self._stores.by_name
 
     @property
@@ -175,7 +96,7 @@ class DriverTask:
 
     def process(self) -> None:
         """Process what is left of the input."""
-        self._check_running()
+        self.check_running()
         try:
             while messages := self._logs.messages(self._input, self._next_offset):
                 self._next_offset += self._topology.process(messages, lambda: False)
@@ -185,7 +106,7 @@ class DriverTask:
 
     def commit(self) -> None:
         """Commit what was processed, in the order of a task: the logs, then the stores."""
-        self._check_running()
+        self.check_running()
         try:
             self._topology.flush()
             metadata = CommitMetadata(self.stream_time, self._stores.stream_times)
@@ -199,9 +120,12 @@ class DriverTask:
 
     def close(self, *, crash: bool) -> None:
         """End the run; what was not committed is gone."""
-        if self.running:
+        if not self.running:
+            return
+        try:
             if not crash:
                 self._topology.close()
+        finally:
             self._stop(clean=not crash)
 
     def reopen(self) -> None:
@@ -213,7 +137,8 @@ class DriverTask:
         self.running = False
         self._stores.close(clean=clean)
 
-    def _check_running(self) -> None:
+    def check_running(self) -> None:
+        """Raise InvalidStateError if there is no run."""
         if not self.running:
             raise InvalidStateError(
                 f"task {self._spec.task} of {self._spec.application.name} has failed or was closed; restart the driver "
@@ -271,24 +196,12 @@ class _Stores(TaskStores):
         super().__init__(spec)
 
     def _replay(self, name: str, start: int, log: LogRange) -> None:
-        reader = _Reader(self._spec.changelog(name), self._logs)
+        reader = ListReader(self._spec.changelog(name), self._logs)
         found = replay(self.by_name[name], cast(LogReader, reader), start, log.last_stable)
         self.restored[name] = found.records
 
     def _nothing_left(self, name: str, start: int, log: LogRange) -> bool:
         return start >= log.last_stable
-
-
-class _Reader(NamedTuple):
-    """What a replay asks of a `LogReader`."""
-
-    partition: TopicPartition
-    logs: Logs
-
-    def read(self, start: int, end: int) -> Iterator[Any]:
-        messages = self.logs.messages(self.partition, start)[: end - start]
-        if messages:
-            yield to_batch(messages)
 
 
 def added(one: Counts, other: Counts) -> Counts:

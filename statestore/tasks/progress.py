@@ -21,7 +21,7 @@ class TaskProgress(BaseModel):
     Attributes
     ----------
     phase
-        `recovering`, `processing` or `done`.
+        `recovering`, `processing` or `ended`.
     first, next, end
         Input offsets: where this run began, the next to read, and where it ends.
     """
@@ -54,11 +54,11 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         if self._last is not None:
-            self._write(self._last.model_copy(update={"phase": "done"}))
+            self._write(self._last.model_copy(update={"phase": "ended"}))
 
     def tell(self, phase: str, next_offset: int = 0, counts: Counts | None = None) -> None:
         """Say how far the task is; most calls cost no more than a look at the clock."""
-        if self._path is None or (time.monotonic() - self._told < _EVERY_S and phase == "processing" and self._first):
+        if self._path is None or (time.monotonic() - self._told < _EVERY_S and self._first is not None):
             return
         if self._first is None and phase == "processing":
             self._first = next_offset - (counts.records_in if counts else 0)

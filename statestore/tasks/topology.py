@@ -1,12 +1,13 @@
 """One subtopology at work in a task: its processor, its aggregations, and what goes on to repartition topics.
 
 It knows stores and an output, and nothing of Kafka: a task puts a producer behind the output, a test driver puts lists.
-Records that the application's code fails on leave nothing behind: what they had written is undone, and they go to the
-dead-letter topic, or end the task where there is none.
+A record that the application's code fails on leaves nothing behind of what failed: what the processor had written is
+undone, an aggregation leaves it out. It goes to the dead-letter topic, or ends the task where there is none.
 """
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from statestore.tasks.processor import Headers, ProcessorContext, Record, load_k
 
 #: So many records are aggregated at once, and a commit that has become due waits for them.
 _BATCH = 10_000
+_LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 
 
 class Output(Protocol):
@@ -115,7 +117,7 @@ class Topology:
 
     def start(self, stream_time: int) -> None:
         """Prepare the processor; stream time (ms) is what earlier runs have reached."""
-        self.stream_time = self.context.stream_time = stream_time
+        self.stream_time = self.context.stream_time = self.context.timestamp = stream_time
         if self._processor is not None:
             processor = self._processor
             self._guarded(lambda: processor.init(self.context), "its init")
@@ -201,11 +203,11 @@ class Topology:
         if self._processor is not None:
             self._processor.process(record, self.context)
         for topic, key_of in self._regrouped:
-            key = key_of(record)
-            if key is None:
-                continue
             if record.value is None:
                 self._dropped += 1
+                continue
+            key = key_of(record)
+            if key is None:
                 continue
             if not isinstance(key, bytes):
                 raise TypeError(f"group_by returns bytes or None, found {type(key).__name__}")
@@ -261,8 +263,10 @@ class Topology:
         self._output.send(self._dead_letters, record.key, record.value, timestamp, headers)
 
     def _processing_error(self, where: str, error: Exception) -> ProcessingError:
-        at = traceback.extract_tb(error.__traceback__)[-1:]
-        line = f" ({at[0].filename}:{at[0].lineno})" if at else ""
+        frames = traceback.extract_tb(error.__traceback__)
+        # Where in the application's own code, not in a library that it calls.
+        own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)] or frames
+        line = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
         return ProcessingError(
             f"{self._application.name} task {self._task}, record {where}: {type(error).__name__}: {error}{line}; mend "
             "the application's code, name a dead_letter_topic in its definition, or move the group's offset past it"
@@ -290,6 +294,8 @@ class Topology:
     def _logging(self, store: str) -> tuple[Any, Any]:
         def log(key: bytes, value: bytes | None, timestamp: int | None) -> None:
             at = self.context.timestamp if timestamp is None else timestamp
+            if at <= 0:
+                raise _bad_timestamp(at)
             if self._effects is not None:
                 self._effects.append(lambda: log(key, value, at))
                 return

@@ -136,11 +136,48 @@ def test_something_else_of_that_name_is_refused_in_our_words(tmp_path, what):
 
 
 def test_the_problems_of_a_definition_are_named_one_by_one(tmp_path):
-    (tmp_path / "app.yaml").write_text("name: a/b\nstores:\n  - name: s\n    kind: versioned\n")
+    (tmp_path / "app.yaml").write_text("name: a/b\nprocessor: f\nstores:\n  - name: s\n    kind: versioned\n")
     with pytest.raises(DefinitionError) as caught:
         load_definitions(tmp_path)
     for part in ("name:", "input_topic:", "processor:", "stores.0.kind:"):
         assert part in str(caught.value)
+
+
+def test_a_definition_without_anything_to_do_is_refused_with_what_is_missing(tmp_path):
+    (tmp_path / "app.yaml").write_text("name: app\ninput_topic: in\nstores: [{name: s}]\n")
+    with pytest.raises(DefinitionError, match=r"app\.yaml does not define an application: .* found neither"):
+        load_definitions(tmp_path)
+
+
+AGGREGATING = """
+name: orders
+input_topic: orders
+dead_letter_topic: orders-dead
+processing_guarantee: at_least_once
+default_dsl_store: rocksDB
+aggregations:
+  - store: spent
+    aggregate: shop:spent
+    output_topic: totals
+  - store: by-city
+    group_by: shop:city
+    partitions: 4
+    windows: {size_ms: 3600000, advance_ms: 600000, grace_ms: 60000}
+  - store: visits
+    sessions: {gap_ms: 1800000}
+"""
+
+
+def test_aggregations_windows_and_sessions_are_read(tmp_path):
+    (tmp_path / "orders.yaml").write_text(AGGREGATING)
+    application = load_definitions(tmp_path)["orders"]
+    spent, by_city, visits = application.aggregations
+    assert (spent.aggregate, spent.output_topic, by_city.aggregate) == ("shop:spent", "totals", "count")
+    assert (by_city.group_by, by_city.partitions) == ("shop:city", 4)
+    assert (by_city.windows.step_ms, by_city.kept_ms, visits.kept_ms) == (600_000, 3_660_000, 1_800_000)
+    assert [store.kind for store in application.stores] == ["key-value", "window", "session"]
+    assert {store.engine for store in application.stores} == {"rocksDB"}
+    assert (application.processing_guarantee, application.dead_letter_topic) == ("at_least_once", "orders-dead")
 
 
 # -- choosing

@@ -13,11 +13,14 @@ from statestore.errors import InputError, UnknownStoreError
 from statestore.model import (
     ApplicationDefinition,
     StoreDefinition,
+    StoreFormat,
     StorePartition,
     TaskId,
     TopicPartition,
+    Windows,
     changelog_topic,
     check_name,
+    repartition_topic,
     transactional_id,
 )
 from statestore.statedir.paths import TaskPaths, paths_of
@@ -142,10 +145,17 @@ def test_store_names_are_distinct():
         definition(stores=[{"name": "s"}, {"name": "s"}])
 
 
-@pytest.mark.parametrize("topic", ["app-s-changelog", "in"])
-def test_an_output_topic_is_neither_a_changelog_nor_the_input_of_the_application(topic):
-    with pytest.raises(ValidationError):
-        definition(output_topics=[topic])
+@pytest.mark.parametrize("topic", ["app-s-changelog", "app-by-origin-repartition", "app-by-origin-changelog", "in"])
+@pytest.mark.parametrize("use", ["output_topics", "dead_letter_topic", "an aggregation's output_topic"])
+def test_an_output_topic_is_neither_the_input_nor_an_internal_topic_of_the_application(topic, use):
+    by_origin = {"store": "by-origin", "group_by": "module:origin"}
+    changes = {"output_topics": [topic]} if use == "output_topics" else {}
+    if use == "dead_letter_topic":
+        changes = {"dead_letter_topic": topic}
+    elif not changes:
+        by_origin["output_topic"] = topic
+    with pytest.raises(ValidationError, match="cannot be output topics"):
+        definition(aggregations=[by_origin], **changes)
 
 
 @pytest.mark.parametrize(
@@ -158,9 +168,12 @@ def test_an_output_topic_is_neither_a_changelog_nor_the_input_of_the_application
         {"uncommitted_max_bytes": -1},
         {"stores": []},
         {"stores": [{"name": "s", "kind": "window"}]},
-        {"stores": [{"name": "s", "engine": "rocksDB"}]},
+        {"stores": [{"name": "s", "engine": "rocksdb"}]},
         {"stores": [{"name": "s", "format": "versioned"}]},
         {"stores": [{"name": "s", "retention_ms": 1}]},
+        {"stores": [{"name": "s", "key_serde": "utf-8"}]},
+        {"processing_guarantee": "exactly_once"},
+        {"dead_letter_topic": "a/b"},
         {"schema_version": 2},
         {"processor": "module"},
         {"processor": "module:"},
@@ -189,10 +202,8 @@ def test_a_store_is_found_by_its_name_and_an_unknown_one_says_which_there_are():
 
 def test_t1_a_store_without_an_engine_has_the_applications_default_dsl_store():
     assert definition().store("s").engine == "txn_rocksDB"
-    named = definition(default_dsl_store="in_memory", stores=[{"name": "s", "engine": "txn_rocksDB"}])
-    assert named.store("s").engine == "txn_rocksDB"
-    with pytest.raises(ValueError, match="store s is a key-value store with engine in_memory"):  # until jobs know it
-        definition(default_dsl_store="in_memory")
+    chosen = definition(default_dsl_store="in_memory", stores=[{"name": "s", "engine": "rocksDB"}, {"name": "t"}])
+    assert [store.engine for store in chosen.stores] == ["rocksDB", "in_memory"]
 
 
 @pytest.mark.parametrize(
@@ -211,3 +222,137 @@ def test_t1_a_store_without_an_engine_has_the_applications_default_dsl_store():
 def test_t12_settings_of_another_kind_or_that_contradict_each_other_are_refused(settings):
     with pytest.raises(ValueError, match=r"retention|retain"):
         StoreDefinition(name="s", **settings)
+
+
+# -- aggregations -------------------------------------------------------------------------------------------------
+
+WINDOWS = {"size_ms": 100, "grace_ms": 20}
+SESSIONS = {"gap_ms": 100, "grace_ms": 20}
+
+
+def aggregating(*aggregations, **changes):
+    return definition(**{"processor": None, "stores": [], "aggregations": list(aggregations), **changes})
+
+
+def test_an_application_has_a_processor_or_aggregations():
+    with pytest.raises(ValidationError, match="expected a processor, aggregations or both, found neither"):
+        definition(processor=None)
+    assert aggregating({"store": "c"}).processor is None
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "kind", "retention_ms", "window_size_ms"),
+    [
+        ({}, "key-value", None, None),
+        ({"windows": WINDOWS}, "window", 120, 100),
+        ({"sessions": SESSIONS}, "session", 120, None),
+    ],
+)
+def test_an_aggregation_makes_the_store_that_is_not_listed(aggregation, kind, retention_ms, window_size_ms):
+    store = aggregating({"store": "c", **aggregation}, default_dsl_store="rocksDB").store("c")
+    assert (store.kind, store.retention_ms, store.window_size_ms) == (kind, retention_ms, window_size_ms)
+    assert store.engine == "rocksDB"
+    # Kafka Streams has no timestamped session stores.
+    assert store.format is (StoreFormat.PLAIN if kind == "session" else StoreFormat.TIMESTAMPED)
+
+
+def test_a_listed_store_of_an_aggregation_keeps_its_own_settings():
+    listed = {"name": "c", "kind": "window", "window_size_ms": 100, "retention_ms": 500, "format": "plain"}
+    store = aggregating({"store": "c", "windows": WINDOWS}, stores=[listed]).store("c")
+    assert (store.retention_ms, store.format) == (500, StoreFormat.PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("store", "aggregation"),
+    [
+        ({}, {"windows": WINDOWS}),
+        ({"kind": "session", "retention_ms": 500}, {}),
+        ({"kind": "session", "retention_ms": 500}, {"windows": WINDOWS}),
+        ({"kind": "window", "window_size_ms": 99, "retention_ms": 500}, {"windows": WINDOWS}),
+        ({"kind": "window", "window_size_ms": 100, "retention_ms": 119}, {"windows": WINDOWS}),
+        (
+            {"kind": "window", "window_size_ms": 100, "retention_ms": 500, "retain_duplicates": True},
+            {"windows": WINDOWS},
+        ),
+        ({"kind": "session", "retention_ms": 119}, {"sessions": SESSIONS}),
+    ],
+)
+def test_a_store_that_does_not_fit_its_aggregation_is_refused(store, aggregation):
+    with pytest.raises(ValidationError, match="aggregation into c needs"):
+        aggregating({"store": "c", **aggregation}, stores=[{"name": "c", **store}])
+
+
+def test_two_aggregations_never_share_a_store():
+    with pytest.raises(ValidationError, match="each aggregation has a store of its own"):
+        aggregating({"store": "c"}, {"store": "c", "group_by": "module:origin"}, stores=[{"name": "c"}])
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "message"),
+    [
+        ({"windows": WINDOWS, "sessions": SESSIONS}, "has windows and sessions"),
+        ({"partitions": 3}, "has partitions but no group_by"),
+        ({"aggregate": "sum"}, "aggregate"),
+        ({"aggregate": "count_of"}, "aggregate"),
+        ({"group_by": "module"}, "group_by"),
+        ({"group_by": "module:f", "partitions": 0}, "partitions"),
+        ({"windows": {"size_ms": 0}}, "size_ms"),
+        ({"windows": {"size_ms": 10, "advance_ms": 11}}, "advance_ms of 11 is longer than size_ms of 10"),
+        ({"windows": {"size_ms": 10, "advance_ms": 0}}, "advance_ms"),
+        ({"windows": {"size_ms": 10, "grace_ms": -1}}, "grace_ms"),
+        ({"windows": {"size_ms": 1 << 62}}, "size_ms"),
+        ({"sessions": {"gap_ms": -1}}, "gap_ms"),
+        ({"sessions": {}}, "gap_ms"),
+    ],
+)
+def test_t12_an_aggregation_with_an_invalid_argument_is_a_value_error(aggregation, message):
+    with pytest.raises(ValueError, match=message):
+        aggregating({"store": "c", **aggregation})
+
+
+def test_windows_advance_by_their_length_unless_told_otherwise():
+    assert Windows(size_ms=10).step_ms == 10
+    assert Windows(size_ms=10, advance_ms=3).step_ms == 3
+
+
+# -- subtopologies ------------------------------------------------------------------------------------------------
+
+
+def test_each_regrouped_aggregation_has_a_subtopology_of_its_own_and_all_else_is_in_the_first():
+    application = definition(
+        aggregations=[
+            {"store": "by-origin", "group_by": "module:origin"},
+            {"store": "by-key"},
+            {"store": "by-day", "group_by": "module:day"},
+        ]
+    )
+    first, origin, day = application.subtopologies
+    assert [part.index for part in application.subtopologies] == [0, 1, 2]
+    assert (first.input_topic, first.processor) == ("in", "module:process")
+    assert [item.store for item in first.aggregations] == ["by-key"]
+    assert [item.store for item in first.regrouped] == ["by-origin", "by-day"]
+    assert [store.name for store in first.stores] == ["s", "by-key"]
+    assert (origin.input_topic, day.input_topic) == ("app-by-origin-repartition", "app-by-day-repartition")
+    for part, store in ((origin, "by-origin"), (day, "by-day")):
+        assert (part.processor, part.regrouped) == (None, ())
+        assert [item.store for item in part.aggregations] == [found.name for found in part.stores] == [store]
+        assert application.subtopology_of(store) == part
+    assert application.subtopology_of("s") == first
+
+
+def test_a_copy_with_other_aggregations_has_other_subtopologies():
+    application = aggregating({"store": "c"})
+    assert len(application.subtopologies) == 1
+    regrouped = application.aggregations[0].model_copy(update={"group_by": "module:origin"})
+    assert len(application.model_copy(update={"aggregations": (regrouped,)}).subtopologies) == 2
+
+
+def test_the_subtopology_of_an_unknown_store_is_asked_for_in_vain():
+    with pytest.raises(UnknownStoreError, match="application app has no store 't'; its stores are: s"):
+        definition().subtopology_of("t")
+
+
+@settings(max_examples=40)
+@given(NAMES, NAMES)
+def test_a_repartition_topic_fits_kafkas_249_characters(application, store):
+    assert len(repartition_topic(application, store)) <= 249

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from statestore.errors import DefinitionError, InputError, UnknownStoreError
-from statestore.tasks.processor import ProcessorContext, Record, load_processor
+from statestore.tasks.processor import ProcessorContext, Record, load_key, load_processor, to_record
 
 MODULES = {
     "good": """
@@ -19,6 +20,20 @@ class Counting:
     def process(self, record, context):
         self.seen += 1
         context.forward(record.key, b"%d" % self.seen)
+
+class Telling:
+    def init(self, context):
+        self.context = context
+        self.tell(b"init")
+
+    def process(self, record, context):
+        self.tell(b"process")
+
+    def close(self):
+        self.tell(b"close")
+
+    def tell(self, what):
+        self.context.forward(None, what)
 
 class NoProcess:
     pass
@@ -35,6 +50,9 @@ class NotCallable:
     process = 5
 
 number = 5
+
+def shout(record):
+    return record.value.upper()
 """,
     "syntax": "def process(:",
     "needs": "import a_module_that_does_not_exist",
@@ -57,8 +75,8 @@ def package(tmp_path, monkeypatch):
 class Forwarded(list):
     """What a processor forwarded."""
 
-    def __call__(self, topic, key, value, timestamp):
-        self.append((topic, key, value, timestamp))
+    def __call__(self, topic, key, value, timestamp, headers=()):
+        self.append((topic, key, value, timestamp, tuple(headers)))
 
 
 def context(outputs=("out",), forwarded=None):
@@ -69,16 +87,28 @@ def context(outputs=("out",), forwarded=None):
 
 def test_a_function_is_a_processor(package):
     forwarded = Forwarded()
-    load_processor(f"{package}.good:process")(RECORD, context(forwarded=forwarded))
-    assert forwarded == [("out", b"key", b"seen", 1_234)]
+    processor, found = load_processor(f"{package}.good:process"), context(forwarded=forwarded)
+    processor.init(found)
+    processor.process(RECORD, found)
+    processor.close()
+    assert forwarded == [("out", b"key", b"seen", 1_234, ())]
 
 
 def test_of_a_class_each_task_has_its_own_object(package):
     forwarded = Forwarded()
     first, second = (load_processor(f"{package}.good:Counting") for _ in range(2))
-    for process in (first, first, second):
-        process(RECORD, context(forwarded=forwarded))
-    assert [value for _, _, value, _ in forwarded] == [b"1", b"2", b"1"]
+    for processor in (first, first, second):
+        processor.process(RECORD, context(forwarded=forwarded))
+    assert [value for _, _, value, _, _ in forwarded] == [b"1", b"2", b"1"]
+
+
+def test_a_class_is_told_of_its_begin_and_end(package):
+    forwarded = Forwarded()
+    processor, found = load_processor(f"{package}.good:Telling"), context(forwarded=forwarded)
+    processor.init(found)
+    processor.process(RECORD, found)
+    processor.close()
+    assert [value for _, _, value, _, _ in forwarded] == [b"init", b"process", b"close"]
 
 
 @pytest.mark.parametrize(
@@ -111,8 +141,19 @@ def test_a_record_is_forwarded_with_the_time_of_the_input_unless_told_otherwise(
     forwarded = Forwarded()
     made = context(("out", "other"), forwarded)
     made.forward(b"k", b"v", topic="other")
-    made.forward(None, None, topic="out", timestamp=0)
-    assert forwarded == [("other", b"k", b"v", 1_234), ("out", None, None, 0)]
+    made.forward(None, None, topic="out", timestamp=1, headers=[("a", b""), ("a", None)])
+    assert forwarded == [
+        ("other", b"k", b"v", 1_234, ()),
+        ("out", None, None, 1, (("a", b""), ("a", None))),
+    ]
+
+
+@pytest.mark.parametrize("timestamp", [0, -1])
+def test_a_timestamp_that_kafka_would_take_for_now_is_refused(timestamp):
+    forwarded = Forwarded()
+    with pytest.raises(ValueError, match=f"in ms since 1970 and above 0, found {timestamp}"):
+        context(forwarded=forwarded).forward(b"k", b"v", timestamp=timestamp)
+    assert forwarded == []
 
 
 @pytest.mark.parametrize(
@@ -124,3 +165,43 @@ def test_a_topic_that_is_not_an_output_of_the_definition_is_refused(outputs, top
     with pytest.raises(InputError, match="its output topics are: " + (", ".join(outputs) or "none")):
         context(outputs, forwarded).forward(b"k", b"v", topic=topic)
     assert forwarded == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "headers", "what"),
+    [
+        ("k", b"v", (), "str as key"),
+        (b"k", 5, (), "int as value"),
+        (b"k", b"v", [("a", None), ("b", "text")], "str as header 'b'"),
+        (b"k", b"v", [(b"a", b"")], "bytes: b'a'"),
+    ],
+)
+def test_what_is_not_bytes_is_refused_before_anything_is_sent(key, value, headers, what):
+    forwarded = Forwarded()
+    with pytest.raises(TypeError, match=f"found {what}"):
+        context(forwarded=forwarded).forward(key, value, headers=headers)
+    assert forwarded == []
+
+
+# -- keys to group by ---------------------------------------------------------------------------------------------
+
+
+def test_the_key_to_group_by_is_had_from_a_function(package):
+    assert load_key(f"{package}.good:shout")(RECORD) == b"VALUE"
+
+
+@pytest.mark.parametrize("reference", ["good:absent", "good:number", "absent:f", "raises:f"])
+def test_a_key_function_that_cannot_be_had_is_a_definition_error_that_names_it(package, reference):
+    with pytest.raises(DefinitionError, match=f"group_by {package}.{reference}"):
+        load_key(f"{package}.{reference}")
+
+
+# -- from Kafka ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("headers", [None, [], [("a", b"1"), ("a", None)]])
+def test_a_message_becomes_a_record(headers):
+    made = Message(
+        topic="in", partition=2, offset=7, key=b"k", value=None, headers=headers, timestamp=(TIMESTAMP_CREATE_TIME, 5)
+    )
+    assert to_record(made) == Record("in", 2, 7, b"k", None, 5, tuple(headers or ()))

@@ -1,0 +1,137 @@
+"""Ours, counting by key: the process job's own tasks in two worker processes, or the job itself through spark-submit.
+
+Run as a program, this plans as the job does and gives each of two workers the next task when it is free, as Spark's
+`local[2]` does. Time begins when the first task is open and starts to read; opening the later ones counts.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+from benchmarks.counting import Command, Run, System
+from jobs.planning import prepare, task_specs
+from statestore.changelog.topics import Topics
+from statestore.config import load_settings
+from statestore.metastore.definitions import load_definitions
+from statestore.model import changelog_topic
+from statestore.reports import ProcessReport, ProcessRow, read_report
+from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp
+from statestore.tasks.stream_task import StreamTask, run_task
+
+WORKERS = 2
+_STORE = "counts"
+_AGGREGATION = {"aggregations": [{"store": _STORE, "aggregate": "count"}]}
+_PROCESSOR = {"processor": "benchmarks.count_ours:count", "stores": [{"name": _STORE, "value_serde": "int64"}]}
+
+
+def count(record: Record, context: ProcessorContext) -> None:
+    """Count one record, per record and in Python: what an application's own processor does."""
+    store = context.state_store(_STORE)
+    found = store.get(record.key)
+    store.put(record.key, ValueAndTimestamp(found.value + 1 if found else 1, record.timestamp))
+
+
+def _changelog(run: Run) -> str:
+    return changelog_topic(run.application, _STORE)
+
+
+def _environment(run: Run, work: Mapping[str, object]) -> dict[str, str]:
+    """Write the application's definition and return the settings of an installation that has it."""
+    definitions = run.directory / "definitions"
+    definitions.mkdir()
+    definition = {
+        "name": run.application,
+        "input_topic": run.input.topic,
+        "commit_interval_ms": run.commit_interval_ms,
+        **work,
+    }
+    (definitions / "count.yaml").write_text(json.dumps(definition), encoding="utf-8")  # JSON is YAML
+    return {
+        "STATESTORE_BOOTSTRAP_SERVERS": run.input.servers,
+        "STATESTORE_STATE_DIR": str(run.directory / "state"),
+        "STATESTORE_REPORTS_DIR": str(run.directory / "reports"),
+        "STATESTORE_DEFINITIONS": str(definitions),
+        "STATESTORE_DATA_DOCS_DIR": str(run.directory / "docs"),
+    }
+
+
+def _workers(work: Mapping[str, object]) -> System:
+    def command(run: Run) -> Command:
+        argv = [sys.executable, "-m", "benchmarks.count_ours", str(run.started)]
+        return Command(argv, _environment(run, work))
+
+    return System(command, _changelog)
+
+
+def _spark_job() -> System:
+    def report(run: Run) -> Path:
+        return run.directory / "report.json"
+
+    def command(run: Run) -> Command:
+        submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", f"local[{WORKERS}]"]
+        argv = [*submit, "--conf", "spark.ui.enabled=false", "jobs/process.py", "--report", str(report(run))]
+        return Command(argv, {**_environment(run, _AGGREGATION), "PYSPARK_PYTHON": sys.executable})
+
+    def seconds(run: Run, _: float) -> float:
+        rows = read_report(report(run), ProcessReport).rows
+        return sum(row.seconds for row in rows) / WORKERS
+
+    return System(command, _changelog, seconds=seconds)
+
+
+def ours() -> dict[str, System]:
+    """Our systems by name; the Spark job's time is that of its tasks, from its report."""
+    return {
+        "ours": _workers(_AGGREGATION),
+        "ours, processor": _workers(_PROCESSOR),
+        "ours, Spark job": _spark_job(),
+    }
+
+
+def _begin_together(all_there: Barrier, started: Any) -> None:
+    """Prepare a worker: have it note when the first task starts to read, and wait for the others."""
+    process = StreamTask.process
+
+    def noting(task: StreamTask) -> None:
+        if not started.value:
+            started.value = time.time()
+        process(task)
+
+    StreamTask.process = noting  # type: ignore[method-assign, assignment]  # nothing else says when a task is open
+    all_there.wait(60)
+
+
+def _nothing() -> None:
+    """Bring up a worker: this returns when all are there."""
+
+
+def main(started: Path) -> int:
+    """Process everything that the environment's definition asks for; return the exit code."""
+    settings = load_settings()
+    topics = Topics(settings.bootstrap_servers)
+    (application,) = load_definitions(settings.definitions).values()
+    prepare(topics, application)
+    specs = task_specs(settings, topics, application)
+    spawn = multiprocessing.get_context("spawn")
+    # Without a lock: both workers may write at their first task, and the difference is nothing.
+    started_s = spawn.Value("d", 0.0, lock=False)
+    with ProcessPoolExecutor(WORKERS, spawn, _begin_together, (spawn.Barrier(WORKERS), started_s)) as pool:
+        for ready in [pool.submit(_nothing) for _ in range(WORKERS)]:
+            ready.result()
+        rows: list[ProcessRow] = list(pool.map(run_task, specs))
+    started.write_text(str(started_s.value), encoding="utf-8")
+    for row in rows:
+        print(row.model_dump_json(indent=1), flush=True)
+    return int(any(row.failure for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,139 @@
+"""`make bench-process`: count by key, exactly once, over the same input: ours, Kafka Streams and Quix Streams.
+
+Every system has two processes or threads, the same partitions and the same commit interval. A figure is records/s from
+the start of processing to the moment at which the last input offset is committed; starting up is left out for all.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.count_ours import ours
+from benchmarks.counting import System, rate
+from benchmarks.measure import SMALL, Case, Result, measure, report
+from benchmarks.peers.kafka_streams import kafka_streams
+from benchmarks.peers.quix_streams import quix_streams
+from benchmarks.process_input import Broker, Input, delete_topic, produce_input, warm_up
+from benchmarks.process_plot import draw
+from demo.kafka_jars import check_disk
+from demo.processes import Processes
+from statestore.errors import InputError, StateStoreError
+
+RECORDS = 50_000 if SMALL else 4_000_000
+INTERVALS_MS = {"100 ms": 100, "30 s": 30_000}
+_DISK_GIB = 3 if SMALL else 20
+
+
+class Shape(NamedTuple):
+    """What an input looks like, and how many rounds it is measured."""
+
+    keys: int
+    partitions: int
+    rounds: int
+
+    def case(self, interval: str) -> str:
+        """Name of the case with this commit interval."""
+        return f"{self.keys:,} keys, {self.partitions} partitions, {interval}"
+
+
+BASE = Shape(10_000, 4, 1) if SMALL else Shape(1_000_000, 4, 5)
+#: How it grows with keys and with partitions.
+GROWTH = (Shape(10_000, 4, 3), Shape(100_000, 4, 3), Shape(1_000_000, 2, 3), Shape(1_000_000, 8, 3))
+SHAPES = (BASE,) if SMALL else (BASE, *GROWTH)
+#: Measured at the base alone: they take the longest.
+ONLY_BASE = ("Quix Streams", "ours, Spark job")
+#: Not for a look: these take longer to start than the others to count.
+NOT_SMALL = ("Kafka Streams, no cache", "ours, Spark job")
+
+
+def cases(
+    processes: Processes, scratch: Path, systems: Mapping[str, System], shape: Shape, counted: Input, part: str
+) -> list[Case]:
+    """One case per commit interval, as far as its name has `part` in it."""
+    return [
+        Case(
+            shape.case(interval),
+            "records/s",
+            {
+                name: partial(rate, processes, system, counted, commit_interval_ms, scratch)
+                for name, system in systems.items()
+                if shape == BASE or name not in ONLY_BASE
+            },
+        )
+        for interval, commit_interval_ms in INTERVALS_MS.items()
+        if part in shape.case(interval)
+    ]
+
+
+def run(part: str = "", only: list[str] | None = None, rounds: int | None = None) -> list[Result]:
+    """Start a broker, bring what the systems need, and measure shape by shape.
+
+    Parameters
+    ----------
+    part
+        Measure only cases that have this in their names.
+    only
+        Measure only these systems.
+    rounds
+        Measure so many rounds instead of the shape's own number.
+
+    Raises
+    ------
+    InputError
+        If no case is called so, or a system is not there.
+    """
+    names = [shape.case(interval) for shape in SHAPES for interval in INTERVALS_MS]
+    if not any(part in name for name in names):
+        raise InputError(f"no case has {part!r} in its name; the cases are: {'; '.join(names)}")
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory() as directory, Processes(Path(directory)) as processes:
+        scratch = Path(directory)
+        check_disk(scratch, _DISK_GIB, "make bench-process")
+        servers = Broker(processes, scratch / "kafka").start()
+        warm_up(servers)
+        systems = {**ours(), **kafka_streams(processes, scratch), **quix_streams()}
+        if unknown := set(only or ()).difference(systems):
+            raise InputError(f"no system is called {', '.join(unknown)}; the systems are: {'; '.join(systems)}")
+        default = [name for name in systems if not (SMALL and name in NOT_SMALL)]
+        systems = {name: system for name, system in systems.items() if name in (only or default)}
+        for shape in SHAPES:
+            if not any(part in shape.case(interval) for interval in INTERVALS_MS):
+                continue
+            topic = f"input-{shape.keys}-{shape.partitions}"
+            counted = produce_input(servers, topic, shape.partitions, RECORDS, shape.keys)
+            results += measure(cases(processes, scratch, systems, shape, counted, part), rounds or shape.rounds)
+            delete_topic(servers, topic)
+    return results
+
+
+def main() -> None:
+    """Measure everything and report it; a choice of cases or systems is only shown."""
+    parser = ArgumentParser(prog="bench-process")
+    parser.add_argument("--case", default="", help="measure only cases that have this in their names")
+    parser.add_argument("--system", action="append", help="measure only this system; may be repeated")
+    parser.add_argument("--rounds", type=int, help="measure so many rounds")
+    arguments = parser.parse_args()
+    results = run(arguments.case, arguments.system, arguments.rounds)
+    if not (arguments.case or arguments.system or arguments.rounds):
+        report("process", results, _draw)
+        return
+    for result in results:
+        runs = " ".join(f"{figure:,.0f}" for figure in result.runs)
+        print(f"{result.case}: {result.system}: {result.median:,.0f} {result.unit} ({runs})")
+
+
+def _draw(name: str, results: list[Result]) -> None:
+    draw(Path(f"docs/benchmarks/{name}.svg"), results, BASE, SHAPES, INTERVALS_MS)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except StateStoreError as error:
+        sys.exit(f"bench-process: {error}")

@@ -1,0 +1,138 @@
+"""A definition that was changed since the stores were built: what may change, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from statestore.errors import DefinitionError
+from statestore.model import ApplicationDefinition, TaskId
+from statestore.tasks.shape import check_shape, remember_shape
+from statestore.tasks.spec import TaskSpec
+
+WINDOWED = {"store": "w", "group_by": "module:origin", "windows": {"size_ms": 100, "advance_ms": 50}}
+SESSIONS = {"store": "v", "sessions": {"gap_ms": 10}}
+DEFINITION = {
+    "name": "app",
+    "input_topic": "in",
+    "processor": "module:process",
+    "stores": [{"name": "s"}, {"name": "d", "kind": "window", "window_size_ms": 10, "retention_ms": 500}],
+    "aggregations": [{"store": "c"}, SESSIONS, WINDOWED],
+}
+
+
+@pytest.fixture
+def spec(tmp_path):
+    """Make the spec of a task, its definition changed as told."""
+
+    def make(subtopology=0, **changes):
+        return TaskSpec(
+            application=ApplicationDefinition.model_validate({**DEFINITION, **changes}),
+            task=TaskId(subtopology, 0),
+            input_end=0,
+            changelogs={},
+            bootstrap_servers="",
+            state_dir=tmp_path,
+            kafka_timeout_s=1,
+        )
+
+    return make
+
+
+def aggregations(index, **changes):
+    found = [dict(item) for item in DEFINITION["aggregations"]]
+    found[index].update(changes)
+    return {"aggregations": found}
+
+
+def stores(index, **changes):
+    found = [dict(item) for item in DEFINITION["stores"]]
+    found[index].update(changes)
+    return {"stores": found}
+
+
+def test_a_task_that_has_never_run_takes_any_definition(spec):
+    check_shape(spec())
+
+
+@pytest.mark.parametrize("subtopology", [0, 1])
+def test_the_same_definition_goes_on(spec, subtopology):
+    remember_shape(spec(subtopology))
+    check_shape(spec(subtopology))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"commit_interval_ms": 50, "uncommitted_max_bytes": 2048},
+        {"processing_guarantee": "at_least_once"},
+        {"dead_letter_topic": "dead", "output_topics": ["out"]},
+        {"default_dsl_store": "rocksDB"},
+        {"processor": "module:other"},
+        stores(0, format="plain"),
+        stores(1, retention_ms=1_000),
+        {"stores": [*DEFINITION["stores"], {"name": "new"}]},
+        {"stores": DEFINITION["stores"][1:]},
+        aggregations(0, output_topic="out"),
+        aggregations(1, sessions={"gap_ms": 10, "grace_ms": 99}),
+        {"aggregations": [*DEFINITION["aggregations"], {"store": "new"}]},
+        {"aggregations": DEFINITION["aggregations"][1:]},
+    ],
+)
+def test_what_decides_on_no_key_and_value_may_change(spec, changes):
+    remember_shape(spec())
+    check_shape(spec(**changes))
+
+
+@pytest.mark.parametrize(
+    ("subtopology", "changes", "found"),
+    [
+        (0, {"input_topic": "other"}, "input_topic in -> other"),
+        (0, stores(0, kind="session", retention_ms=500), "s.kind key-value -> session"),
+        (0, stores(1, window_size_ms=20), "d.window_size_ms 10 -> 20"),
+        (0, stores(1, retain_duplicates=True), "d.retain_duplicates False -> True"),
+        (0, aggregations(0, aggregate="module:total"), "c.aggregate count -> module:total"),
+        (0, aggregations(1, sessions={"gap_ms": 11}), "v.windows sessions with a gap of 10 ms -> .* 11 ms"),
+        (0, {"aggregations": [SESSIONS, {"store": "s"}]}, "s.aggregate None -> count"),
+        (1, aggregations(2, group_by="module:city"), "w.group_by module:origin -> module:city"),
+        (1, aggregations(2, windows={"size_ms": 100}), "w.windows 100 ms every 50 ms -> 100 ms every 100 ms"),
+    ],
+)
+def test_what_decides_on_keys_and_values_is_refused_with_what_was_and_what_is(spec, subtopology, changes, found):
+    remember_shape(spec(subtopology))
+    with pytest.raises(DefinitionError, match=f"of task {subtopology}_0 were built: .*{found}.*Go back"):
+        check_shape(spec(subtopology, **changes))
+
+
+def test_all_changes_are_named_at_once(spec):
+    remember_shape(spec())
+    with pytest.raises(DefinitionError, match=r"input_topic in -> other; c\.aggregate count -> module:total"):
+        check_shape(spec(input_topic="other", **aggregations(0, aggregate="module:total")))
+
+
+def test_another_aggregation_before_it_makes_it_another_task(spec):
+    remember_shape(spec(1))
+    first = {"store": "x", "group_by": "module:city"}
+    with pytest.raises(DefinitionError, match="input_topic app-w-repartition -> app-x-repartition"):
+        check_shape(spec(1, aggregations=[first, WINDOWED]))
+
+
+def test_a_refused_definition_changes_nothing_and_an_accepted_one_is_remembered(spec):
+    remember_shape(spec())
+    with pytest.raises(DefinitionError):
+        check_shape(spec(input_topic="other"))
+    check_shape(spec())
+    grown = {"stores": [*DEFINITION["stores"], {"name": "new"}]}
+    check_shape(spec(**grown))
+    remember_shape(spec(**grown))
+    with pytest.raises(DefinitionError, match=r"new\.kind key-value -> session"):
+        check_shape(spec(stores=[*DEFINITION["stores"], {"name": "new", "kind": "session", "retention_ms": 1}]))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema_version": 2}', "\0"])
+def test_a_shape_that_cannot_be_read_forbids_nothing_and_is_replaced(spec, text):
+    spec().paths.shape.parent.mkdir(parents=True)
+    spec().paths.shape.write_text(text)
+    check_shape(spec(input_topic="other"))
+    remember_shape(spec())
+    with pytest.raises(DefinitionError):
+        check_shape(spec(input_topic="other"))

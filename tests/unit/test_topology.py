@@ -1,0 +1,137 @@
+"""A subtopology at work: what comes of records does not depend on how they are cut into batches."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statestore.model import ApplicationDefinition, TaskId
+from statestore.stores.api import StoreContext
+from statestore.stores.open import build_store
+from statestore.tasks import INT64, sum_of
+from statestore.tasks.topology import Topology
+
+T0 = 1_700_000_000_000
+DEFINITION = {
+    "name": "app",
+    "input_topic": "in",
+    "output_topics": ["out"],
+    "dead_letter_topic": "dead",
+    "default_dsl_store": "in_memory",
+    "processor": f"{__name__}:forward",
+    "stores": [{"name": "s"}],
+}
+
+
+def forward(record, context):
+    context.forward(record.key, record.value)
+
+
+total = sum_of(value=INT64)
+
+
+class Lists:
+    """An output that is read by the test."""
+
+    def __init__(self):
+        self.sent, self.logged = [], []
+
+    def send(self, topic, key, value, timestamp, headers=()):
+        self.sent.append((topic, key, value, timestamp, tuple(headers)))
+
+    def log(self, store, key, value, timestamp):
+        self.logged.append((store, key, value, timestamp))
+
+    def log_many(self, store, keys, values, timestamps):
+        self.logged += [(store, *row) for row in zip(keys, values, timestamps, strict=True)]
+
+
+@pytest.fixture
+def topology(tmp_path):
+    """Make a topology whose stores are in memory."""
+    opened = []
+
+    def made(**changes):
+        application = ApplicationDefinition.model_validate({**DEFINITION, **changes})
+        stores = {store.name: build_store(store) for store in application.subtopologies[0].stores}
+        for store in stores.values():
+            store.init(StoreContext("app", TaskId(0, 0), tmp_path / "task", tmp_path / "own"))
+        opened.extend(stores.values())
+        topology = Topology(application, TaskId(0, 0), stores, Lists())
+        topology.start(-1)
+        return topology
+
+    yield made
+    for store in opened:
+        store.close()
+
+
+def messages(*rows):
+    return [
+        Message(topic="in", partition=0, offset=at, key=b"k", value=value, timestamp=(TIMESTAMP_CREATE_TIME, time))
+        for at, (value, time) in enumerate(rows)
+    ]
+
+
+def test_a_processor_takes_records_until_a_commit_is_due(topology):
+    made = topology()
+    due = iter([False, False, True, False])
+    assert made.process(messages(*((b"v", T0 + at) for at in range(5))), lambda: next(due)) == 3
+    assert made.counts.records_in == made.counts.records_out == 3
+    assert made.stream_time == T0 + 2
+
+
+def test_aggregations_take_whole_batches_and_change_nothing_before_the_flush(topology):
+    made = topology(processor=None, stores=[], aggregations=[{"store": "c"}])
+    assert made.process(messages(*((b"v", T0 + at) for at in range(5))), lambda: True) == 5
+    assert made.pending_bytes > 0
+    output = made._output
+    assert output.logged == []
+    made.flush()
+    assert output.logged == [("c", b"k", INT64.serialize(5), T0 + 4)]
+    assert made.pending_bytes == 0
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.sampled_from([INT64.serialize(3), b"short", None]), st.integers(-1, 300)), max_size=30),
+    st.lists(st.integers(1, 7), max_size=30),
+)
+def test_results_do_not_depend_on_how_records_are_cut(topology, found, sizes):
+    aggregations = [
+        {"store": "sum", "aggregate": f"{__name__}:total"},
+        {"store": "windows", "aggregate": f"{__name__}:total", "windows": {"size_ms": 50, "grace_ms": 20}},
+        {"store": "sessions", "sessions": {"gap_ms": 10}},
+    ]
+
+    def run(cuts):
+        made = topology(aggregations=aggregations)
+        left, cuts = messages(*found), iter(cuts)
+        while left:
+            size = next(cuts, len(left))
+            part, left = left[:size], left[size:]
+            while part:
+                part = part[made.process(part, lambda: False) :]
+            if size % 2:
+                made.flush()
+        made.flush()
+        letters = sorted(dict(sent[4])["__streams.errors.offset"] for sent in made._output.sent if sent[0] == "dead")
+        rows = {name: list(made._stores[name].all()) for name in ("sum", "windows", "sessions")}
+        return rows, made.counts.late, made.counts.dropped, made.counts.poison, made.stream_time, letters
+
+    assert run(sizes) == run([])
+
+
+def test_a_batch_goes_on_behind_a_record_without_a_time(topology):
+    made = topology(processor=None, stores=[], aggregations=[{"store": "c"}])
+    left = messages((b"v", T0), (b"v", 0), (b"v", T0 + 1), (b"v", -1))
+    taken = []
+    while left:
+        taken.append(made.process(left, lambda: False))
+        left = left[taken[-1] :]
+    made.flush()
+    assert taken == [1, 1, 1, 1]
+    assert made._output.logged == [("c", b"k", INT64.serialize(2), T0 + 1)]
+    assert (made.counts.records_in, made.counts.poison) == (4, 2)

@@ -26,6 +26,7 @@ from statestore.errors import (
 from statestore.model import TopicPartition
 
 Headers = Sequence[tuple[str, bytes | None]]
+_ANY_PARTITION = -1  # librdkafka's RD_KAFKA_PARTITION_UA
 #: Records that an abort has thrown away: their deliveries may be told only in the next transaction.
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 #: librdkafka's own default; a topic that takes less needs smaller batches, because the limit is one of batches.
@@ -89,17 +90,16 @@ class RecordWriter:
         if timestamp <= 0:
             raise InputError(f"{topic}: a record's timestamp is in ms since 1970 and above 0, found {timestamp}")
         kill_switch.reached("before produce")
-        more: dict[str, Any] = {} if partition is None else {"partition": partition}
-        if headers:
-            more["headers"] = list(headers)
-
-        deadline = time.monotonic() + self._timeout_s
+        where = _ANY_PARTITION if partition is None else partition
+        deadline: float | None = None
         while True:
             try:
-                self._producer.produce(
-                    topic, value=value, key=key, timestamp=timestamp, on_delivery=self._on_delivery, **more
-                )
+                if headers:
+                    self._producer.produce(topic, value, key, where, self._on_delivery, None, timestamp, list(headers))
+                else:
+                    self._producer.produce(topic, value, key, where, self._on_delivery, None, timestamp)
             except BufferError as error:  # the queue is full: let deliveries drain it
+                deadline = deadline or time.monotonic() + self._timeout_s
                 if time.monotonic() > deadline:
                     raise KafkaUnavailableError(f"{topic}: no record was taken for {self._timeout_s:g} s") from error
                 self._serve(lambda: self._producer.poll(0.1))
@@ -172,9 +172,8 @@ class RecordWriter:
         if error is not None:
             self._on_failure(error, message)
             return
-        partition = TopicPartition(message.topic(), message.partition())
-        if message.offset() > self._delivered.get(partition, -1):
-            self._delivered[partition] = message.offset()
+        # Those of a partition are told in their order. A plain pair is as good a key as a TopicPartition, and cheaper.
+        self._delivered[message.topic(), message.partition()] = message.offset()  # type: ignore[index]
 
     def _undelivered(self, error: Any, message: Message) -> StateStoreError:
         topic, key, value = message.topic(), message.key(), message.value()

@@ -25,6 +25,8 @@ from statestore.tasks.processor import Headers, ProcessorContext, Record, load_k
 
 #: So many records are aggregated at once, and a commit that has become due waits for them.
 _BATCH = 10_000
+#: After so many records it is asked whether a commit is due.
+_ASK_EVERY = 8
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 
 
@@ -176,7 +178,7 @@ class Topology:
     def _process_each(self, messages: Sequence[Any], commit_is_due: Callable[[], bool]) -> int:
         for taken, message in enumerate(messages, start=1):
             self._process_one(to_record(message))
-            if commit_is_due():
+            if taken % _ASK_EVERY == 0 and commit_is_due():
                 return taken
         return len(messages)
 

@@ -3,11 +3,16 @@
 PYTHON_IN_VENV := .venv/bin/python
 COMPILE := .venv/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
+# What `make faults` and `make soak` draw their kills from, and how many of tasks that are run directly.
+SEED := $(shell date +%s)
+KILLS = 180
+soak: KILLS = 10000
+
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test conformance bench bench-store lint lock clean environment-demo environment-dev
+.PHONY: help demo up down test faults soak conformance bench bench-store bench-process lint lock clean environment-demo environment-dev
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: environment-demo ## process, damage, verify, restore and validate stores on real input, then stop (build/demo)
 	@$(PYTHON_IN_VENV) -m demo
@@ -21,13 +26,24 @@ down: environment-demo ## stop what `make up` started
 test: environment-dev ## run all tests, two files at a time; ARGS are given to pytest
 	$(PYTHON_IN_VENV) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
+faults: environment-dev ## kill, stop and cut off tasks and jobs 200 times; SEED=... repeats a run, ARGS are given to pytest
+	@echo "SEED=$(SEED)"
+	FAULTS_SEED=$(SEED) FAULTS_KILLS=$(KILLS) $(PYTHON_IN_VENV) -m pytest -n 2 --dist worksteal tests/faults/long $(ARGS)
+
+soak: environment-dev ## kill tasks KILLS=10000 times, at points drawn from SEED
+	@echo "SEED=$(SEED)"
+	FAULTS_SEED=$(SEED) FAULTS_KILLS=$(KILLS) $(PYTHON_IN_VENV) -m pytest -n 2 --dist worksteal tests/faults/long/test_kills.py $(ARGS)
+
 conformance: environment-dev ## run the tests that prove a behaviour, and list the behaviours that none proves
 	$(PYTHON_IN_VENV) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --conformance
 
-bench: bench-store ## measure everything beside its peers (build/bench, docs/benchmarks); SCALE=small for a look
+bench: bench-store bench-process ## measure everything beside its peers (build/bench, docs/benchmarks); SCALE=small for a look
 
 bench-store: environment-dev ## measure the stores beside raw rocksdict
 	$(PYTHON_IN_VENV) -m benchmarks.store
+
+bench-process: environment-dev ## measure tasks beside Kafka Streams and Quix Streams; ARGS such as --rounds 1
+	$(PYTHON_IN_VENV) -m benchmarks.process $(ARGS)
 
 lint: environment-dev ## check style, types and the arrows between the rooms
 	.venv/bin/ruff check
@@ -40,6 +56,7 @@ lock: environment-dev ## compile requirements/*.txt anew from pyproject.toml
 	$(COMPILE) pyproject.toml --extra demo --overrides requirements/overrides.txt -o requirements/demo.txt
 	$(COMPILE) pyproject.toml --extra demo --extra dev --overrides requirements/overrides.txt \
 		-c requirements/demo.txt -o requirements/dev.txt
+	$(COMPILE) benchmarks/peers/quix.in -o benchmarks/peers/quix.txt
 
 clean: ## stop what `make up` started, and delete the environment and everything that was built
 	@if [ -x $(PYTHON_IN_VENV) ] && [ -e build/up/processes.json ]; then $(PYTHON_IN_VENV) -m demo.down; fi

@@ -14,6 +14,7 @@ from jobs.entry import Definitions, main, now_ms, spark_session
 from jobs.parallel import run_each
 from jobs.planning import prepare, task_specs
 from jobs.progress import shown
+from statestore import kill_switch
 from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
@@ -82,6 +83,7 @@ def _stages(
     yield [spec for application in applications for spec in task_specs(settings, topics, application, 0, progress)]
     others = [(application, part) for application in applications for part in application.subtopologies[1:]]
     if others:
+        kill_switch.reached("between the stages")
         topics.wait_until_stable([part.input_topic for _, part in others])
         yield [
             spec

@@ -7,6 +7,7 @@ the next `init_transactions` settles it. The other one is for processing at leas
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -26,6 +27,7 @@ from statestore.errors import (
 from statestore.model import TopicPartition
 
 Headers = Sequence[tuple[str, bytes | None]]
+_IDLE_MS = 5_000
 _ANY_PARTITION = -1  # librdkafka's RD_KAFKA_PARTITION_UA
 #: Records that an abort has thrown away: their deliveries may be told only in the next transaction.
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
@@ -215,7 +217,13 @@ class TransactionalWriter(RecordWriter):
             transactional_id,
             timeout_s,
             max_batch_bytes,
-            **{"transactional.id": transactional_id, "transaction.timeout.ms": transaction_timeout_ms},
+            **{
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": transaction_timeout_ms,
+                # librdkafka keeps asking a coordinator that it has lost (its issues 5456, 5511) until the connection
+                # is taken for idle.
+                "connections.max.idle.ms": _IDLE_MS,
+            },
         )
         self._open = False
 
@@ -249,14 +257,38 @@ class TransactionalWriter(RecordWriter):
         return StateStoreError(f"{doing}: the producer failed and its transaction was aborted; run again")
 
     def send_offsets(self, group: ConsumerGroup, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """Add the group's next input offsets to the transaction."""
-        until_answered(
-            lambda timeout_s: self._producer.send_offsets_to_transaction(
-                kafka_offsets(offsets), group.metadata(), timeout_s
-            ),
-            f"committing input offsets of {group.group}",
-            self._timeout_s,
-        )
+        """Add the group's next input offsets to the transaction.
+
+        Raises
+        ------
+        KafkaUnavailableError
+            If Kafka does not answer in time. The transaction cannot be used any more, the next `init` settles it.
+        """
+        doing = f"committing input offsets of {group.group}"
+        metadata = group.metadata()
+        failed: list[StateStoreError] = []
+
+        def send() -> None:
+            try:
+                until_answered(
+                    lambda timeout_s: self._producer.send_offsets_to_transaction(
+                        kafka_offsets(offsets), metadata, timeout_s
+                    ),
+                    doing,
+                    self._timeout_s,
+                )
+            except StateStoreError as error:
+                failed.append(error)
+
+        # librdkafka does not keep to its deadline while no broker is there, so the call gets a thread to hang in.
+        sending = threading.Thread(target=send, name="send offsets", daemon=True)
+        sending.start()
+        sending.join(self._timeout_s + 1)
+        if sending.is_alive():
+            self._open = False
+            raise KafkaUnavailableError(f"{doing}: no answer in {self._timeout_s:g} s; check that the brokers are up")
+        if failed:
+            raise failed[0]
 
     def commit(self) -> None:
         """Commit the transaction.

@@ -207,6 +207,8 @@ class StreamTask:
         found = self._group.committed(self._input)
         if found is None:
             found = GroupOffset(self._offset_without_group(log))
+            if not self._spec.exactly_once:  # else a run killed before its first commit would leave state without it
+                self._group.commit({self._input: found})
         offset = found.next_offset
         if not log.start <= offset <= log.high_watermark:
             raise InputOffsetError(

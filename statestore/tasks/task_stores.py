@@ -132,6 +132,7 @@ class TaskStores:
                 self._rebuild(name, self._damaged[name], log)
             else:
                 self._catch_up(name, log)
+            remove_tree(self._paths.set_aside(name))
         self._damaged = {}
 
     def _catch_up(self, name: str, log: LogRange) -> None:
@@ -186,7 +187,6 @@ class TaskStores:
         kill_switch.reached("store rebuilt, not vouched for")
         self._note_whole(name)
         kill_switch.reached("store rebuilt, the damaged one still there")
-        remove_tree(aside)
 
     def _replay(self, name: str, start: int, log: LogRange) -> None:
         spec, store = self._spec, self.by_name[name]

@@ -1,0 +1,198 @@
+"""A broker that pauses, restarts or is gone in every phase of a task, and transactions that end without it or hang."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from demo.processes import Processes
+from statestore.changelog.topics import Topics
+from statestore.changelog.writer import TransactionalWriter
+from statestore.model import TopicPartition, changelog_topic
+from statestore.tasks.spec import TaskSpec
+from tests.faults import oracle
+from tests.faults.children import Child, Kill
+from tests.faults.made import aggregation_subject, processor_subject
+from tests.faults.own_broker import OwnBroker
+from tests.faults.subject import Subject
+from tests.integration.broker import transaction, wait_for
+
+PHASES = {
+    "recover": Kill("transactions initialized"),
+    "produce": Kill("during produce", 11),
+    "input offsets": Kill("flushed, input offsets not sent"),
+    "commit": Kill("flushed, not committed"),
+    "between commit and stores": Kill("Kafka committed, stores not"),
+}
+_PHASE = pytest.mark.parametrize("phase", PHASES)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnBroker]:
+    """A broker of this file."""
+    directory = tmp_path_factory.mktemp("broker")
+    with Processes(directory) as processes:
+        yield OwnBroker(processes, directory / "kafka")
+
+
+def _paused(broker: OwnBroker, directory: Path, phase: str, kafka_timeout_s: float) -> tuple[Subject, Child]:
+    """A task that has stopped itself in a phase of its second run, with several commits still to come."""
+    subject = processor_subject(broker.servers, directory, uncommitted_max_bytes=1_024)
+    subject.produce(20)
+    subject.run()
+    subject.produce(40)
+    child = Child(subject.specs(kafka_timeout_s=kafka_timeout_s), directory / "run", pause=PHASES[phase])
+    child.paused()
+    return subject, child
+
+
+@_PHASE
+def test_a_broker_that_pauses_for_less_than_the_deadline_is_waited_for(
+    broker: OwnBroker, tmp_path: Path, phase: str
+) -> None:
+    subject, child = _paused(broker, tmp_path, phase, 20)
+    try:
+        broker.pause()
+        unread = broker.unread_bytes()
+        child.wake()
+        broker.wait_for_a_request(unread)
+        broker.resume()
+        (row,) = child.rows()
+    finally:
+        broker.resume()
+        child.end()
+    assert row.failure is None
+    subject.run()
+    oracle.check(subject)
+
+
+@_PHASE
+def test_a_broker_that_pauses_for_longer_ends_the_run_and_the_next_one_completes_it(
+    broker: OwnBroker, tmp_path: Path, phase: str
+) -> None:
+    subject, child = _paused(broker, tmp_path, phase, 2)
+    try:
+        broker.pause()
+        child.wake()
+        (row,) = child.rows()
+    finally:
+        broker.resume()
+        child.end()
+    assert row.failure is not None
+    assert row.failure.retriable, row.failure
+    subject.run()
+    oracle.check(subject)
+
+
+@_PHASE
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+def test_a_broker_that_is_restarted_loses_nothing(broker: OwnBroker, tmp_path: Path, phase: str, end: str) -> None:
+    subject, child = _paused(broker, tmp_path, phase, 20)
+    try:
+        (broker.stop if end == "stopped" else broker.kill)()
+        broker.start()
+        child.wake()
+        (row,) = child.rows()
+    finally:
+        child.end()
+    assert row.failure is None or row.failure.retriable, row.failure
+    subject.run()
+    oracle.check(subject)
+
+
+@_PHASE
+def test_a_broker_that_is_gone_for_longer_than_the_deadline_ends_the_run(
+    broker: OwnBroker, tmp_path: Path, phase: str
+) -> None:
+    subject, child = _paused(broker, tmp_path, phase, 2)
+    try:
+        broker.kill()
+        child.wake()
+        (row,) = child.rows()
+    finally:
+        child.end()
+        broker.start()
+    assert row.failure is not None
+    assert row.failure.retriable, row.failure
+    subject.run()
+    oracle.check(subject)
+
+
+# -- transactions that end, or do not, without us ---------------------------------------------------------------------
+
+
+def _impatient(specs: Sequence[TaskSpec], directory: Path) -> None:
+    """In a child: have the broker abort transactions after a second."""
+    init = TransactionalWriter.__init__
+
+    def with_timeout(self: TransactionalWriter, *arguments: object) -> None:
+        servers, name, timeout_s, _, max_batch_bytes = arguments
+        init(self, servers, name, timeout_s, 1_000, max_batch_bytes)  # type: ignore[arg-type]
+
+    TransactionalWriter.__init__ = with_timeout  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("kind", ["processor", "aggregations"])
+def test_a_transaction_that_the_broker_aborts_for_its_age_leaves_nothing(
+    broker: OwnBroker, tmp_path: Path, kind: str
+) -> None:
+    make = processor_subject if kind == "processor" else aggregation_subject
+    subject = make(broker.servers, tmp_path)
+    subject.produce(20)
+    subject.run()
+    subject.produce(20)
+    child = Child(subject.specs(), tmp_path / "run", pause=Kill("flushed, not committed"), hooks=[_impatient])
+    changelog = TopicPartition(changelog_topic(subject.name, "counts"), 0)
+    topics = Topics(broker.servers, 10)
+    try:
+        child.paused()
+        log = topics.log_ranges([changelog])[changelog]
+        assert log.last_stable < log.high_watermark
+
+        def aborted() -> bool:
+            log = topics.log_ranges([changelog])[changelog]
+            return log.last_stable == log.high_watermark
+
+        wait_for(aborted, "the broker to abort the transaction", 60)
+        child.wake()
+        (row,) = child.rows()
+    finally:
+        child.end()
+    assert row.failure is not None
+    assert (row.commits, row.records_in) == (0, 0)
+    subject.run()
+    oracle.check(subject)
+
+
+def test_a_transaction_that_hangs_on_a_changelog_is_reported_and_not_waited_for_forever(
+    broker: OwnBroker, tmp_path: Path
+) -> None:
+    subject = processor_subject(broker.servers, tmp_path)
+    subject.produce(20)
+    subject.run()
+    hung = transaction(broker.servers, changelog_topic(subject.name, "counts"), [(b"foreign", b"1")], end="open")
+    subject.produce(20)
+    (row,) = Child(subject.specs(kafka_timeout_s=2), tmp_path / "run").rows()
+    assert row.failure is not None
+    assert (row.failure.kind, row.failure.retriable) == ("OpenTransactionError", True)
+    assert "producer id" in row.failure.message
+    hung.abort_transaction(10)
+    subject.run()
+    oracle.check(subject)
+
+
+def test_a_transaction_that_hangs_on_the_input_holds_back_what_comes_after_it(
+    broker: OwnBroker, tmp_path: Path
+) -> None:
+    subject = processor_subject(broker.servers, tmp_path)
+    subject.produce(20)
+    hung = transaction(broker.servers, subject.definition.input_topic, [(b"foreign", b"1")], end="open")
+    rows = subject.run()
+    processed = sum(row.records_in for row in rows)
+    assert processed > 0
+    hung.abort_transaction(10)
+    subject.produce(20)
+    subject.run()
+    oracle.check(subject)

@@ -1,0 +1,62 @@
+"""A broker that a test may stop, kill and start again: nobody else uses it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from demo.kafka import Kafka
+from demo.processes import Processes
+from tests.integration.broker import wait_for
+
+_ESTABLISHED = "01"
+
+
+class OwnBroker:
+    """A broker in a directory of its own."""
+
+    def __init__(self, processes: Processes, directory: Path) -> None:
+        self._kafka = Kafka(processes, directory)
+        self.servers = self._kafka.start()
+
+    @property
+    def _pid(self) -> int:
+        assert self._kafka._service is not None
+        return self._kafka._service.pid
+
+    def pause(self) -> None:
+        """Let it answer nothing; its connections stay."""
+        os.kill(self._pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        os.kill(self._pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End it at once: what it had not read from its connections is gone."""
+        os.kill(self._pid, signal.SIGKILL)
+        self._kafka.stop()
+
+    def stop(self) -> None:
+        """End it in an orderly way."""
+        self._kafka.stop()
+
+    def start(self) -> None:
+        """Start it again, at the same address."""
+        assert self._kafka.start() == self.servers
+
+    def unread_bytes(self) -> int:
+        """How much has arrived that a paused broker has not read."""
+        port = int(self.servers.rpartition(":")[2])
+        unread = 0
+        for table in ("tcp", "tcp6"):
+            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if int(fields[1].rpartition(":")[2], 16) == port and fields[3] == _ESTABLISHED:
+                    unread += int(fields[4].partition(":")[2], 16)
+        return unread
+
+    def wait_for_a_request(self, since: int) -> None:
+        """Wait until more has arrived than `unread_bytes` told before."""
+        wait_for(lambda: self.unread_bytes() > since, "a request to a broker that does not read")

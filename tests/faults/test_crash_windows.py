@@ -1,0 +1,136 @@
+"""The crash windows W1 to W7 of KIP-844 under exactly once, with transactional and other stores of each kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from statestore.model import Engine
+from statestore.reports import ProcessRow
+from tests.faults import oracle
+from tests.faults.children import Child, Kill
+from tests.faults.hooks import to_disk
+from tests.faults.made import STORES, processor_subject
+from tests.faults.own_broker import OwnBroker
+from tests.faults.subject import Subject
+
+ENGINES = pytest.mark.parametrize("engine", ["txn_rocksDB", "rocksDB"])
+_FIRST, _SECOND = 30, 20
+
+
+def _killed(subject: Subject, kill: Kill, *, big: bool = False) -> ProcessRow:
+    """Run once in full, kill the second run, and return what the third did."""
+    subject.produce(_FIRST)
+    subject.run()
+    subject.produce(_SECOND, big=big)
+    Child(subject.specs(), subject.directory / "run", kill=kill, hooks=[to_disk]).killed()
+    (row,) = subject.run()
+    return row
+
+
+def _rebuilt(row: ProcessRow) -> set[str]:
+    return {figures.store for figures in row.stores if figures.rebuilt}
+
+
+def _assert_processed_anew(subject: Subject, row: ProcessRow, engine: Engine) -> None:
+    assert row.records_in > 0
+    if engine == "txn_rocksDB":
+        assert (row.restored, _rebuilt(row)) == (0, set())  # what was staged is gone, and the rest is whole
+    else:
+        assert _rebuilt(row) == set(STORES)
+    oracle.check(subject)
+
+
+@pytest.mark.behaviour("W1")
+@ENGINES
+@pytest.mark.parametrize("point", ["before produce", "during produce"])
+def test_w1_killed_while_processing(bootstrap_servers: str, tmp_path: Path, engine: Engine, point: str) -> None:
+    subject = processor_subject(bootstrap_servers, tmp_path, engine)
+    _assert_processed_anew(subject, _killed(subject, Kill(point, 11)), engine)
+
+
+@pytest.mark.behaviour("W2")
+@ENGINES
+@pytest.mark.parametrize("point", ["flushed, input offsets not sent", "flushed, not committed"])
+def test_w2_killed_after_the_flush(bootstrap_servers: str, tmp_path: Path, engine: Engine, point: str) -> None:
+    subject = processor_subject(bootstrap_servers, tmp_path, engine)
+    _assert_processed_anew(subject, _killed(subject, Kill(point)), engine)
+
+
+@pytest.mark.behaviour("W3")
+def test_w3_killed_with_the_commit_sent_and_aborted(own_broker: OwnBroker, tmp_path: Path) -> None:
+    others: dict[str, Engine] = {"latest": "rocksDB", "visits": "rocksDB"}
+    subject = processor_subject(own_broker.servers, tmp_path, others=others)
+    subject.produce(_FIRST)
+    subject.run()
+    subject.produce(_SECOND)
+    child = Child(subject.specs(), subject.directory / "run", pause=Kill("flushed, not committed"))
+    try:
+        child.paused()
+        own_broker.pause()
+        unread = own_broker.unread_bytes()
+        child.wake()
+        own_broker.wait_for_a_request(unread)
+    finally:
+        child.end()
+    own_broker.kill()  # with the request unread; the next producer aborts the transaction
+    own_broker.start()
+    (row,) = subject.run()
+    assert row.records_in > 0
+    assert _rebuilt(row) == set(others)
+    assert {figures.store for figures in row.stores if figures.restored} == set(others)
+    oracle.check(subject)
+
+
+@pytest.mark.behaviour("W4")
+@ENGINES
+def test_w4_killed_with_kafka_committed_and_the_stores_not(
+    bootstrap_servers: str, tmp_path: Path, engine: Engine
+) -> None:
+    subject = processor_subject(bootstrap_servers, tmp_path, engine)
+    row = _killed(subject, Kill("Kafka committed, stores not"))
+    assert row.records_in == 0
+    assert row.restored > 0
+    assert _rebuilt(row) == (set() if engine == "txn_rocksDB" else set(STORES))
+    oracle.check(subject)
+
+
+@pytest.mark.behaviour("W5")
+@ENGINES
+@pytest.mark.parametrize("point", ["store committed", "segment committed"])
+def test_w5_killed_while_the_stores_commit(bootstrap_servers: str, tmp_path: Path, engine: Engine, point: str) -> None:
+    subject = processor_subject(bootstrap_servers, tmp_path, engine)
+    row = _killed(subject, Kill(point))
+    assert row.records_in == 0
+    assert row.restored > 0
+    oracle.check(subject)
+
+
+@pytest.mark.behaviour("W5")
+def test_w5_killed_between_the_chunks_of_a_spilled_commit(bootstrap_servers: str, tmp_path: Path) -> None:
+    subject = processor_subject(bootstrap_servers, tmp_path, uncommitted_max_bytes=1_024)
+    row = _killed(subject, Kill("chunk of a spilled commit written"), big=True)
+    assert row.restored > 0
+    oracle.check(subject)
+
+
+@pytest.mark.behaviour("W6")
+@ENGINES
+@pytest.mark.parametrize("point", ["stores closed, nothing recorded", "store recorded, not sealed"])
+def test_w6_killed_before_anything_is_recorded_of_stores(
+    bootstrap_servers: str, tmp_path: Path, engine: Engine, point: str
+) -> None:
+    subject = processor_subject(bootstrap_servers, tmp_path, engine)
+    row = _killed(subject, Kill(point))
+    assert (row.records_in, row.restored, _rebuilt(row)) == (0, 0, set())
+    oracle.check(subject)
+
+
+@pytest.mark.behaviour("W7")
+@ENGINES
+def test_w7_killed_after_all(bootstrap_servers: str, tmp_path: Path, engine: Engine) -> None:
+    subject = processor_subject(bootstrap_servers, tmp_path, engine)
+    row = _killed(subject, Kill("store recorded, not sealed", len(STORES)))
+    assert (row.records_in, row.restored, _rebuilt(row)) == (0, 0, set())
+    oracle.check(subject)

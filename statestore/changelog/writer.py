@@ -56,7 +56,7 @@ class RecordWriter:
         self._name = name
         self._timeout_s = timeout_s
         self._max_batch_bytes = max_batch_bytes
-        self._delivered: dict[TopicPartition, int] = {}
+        self._delivered: dict[tuple[str, int], int] = {}
         self._failed: Exception | None = None
         self._producer = Producer(
             client_config(
@@ -148,7 +148,7 @@ class RecordWriter:
             raise KafkaUnavailableError(
                 f"{left} records of {self._name} were not acknowledged in {self._timeout_s:g} s"
             )
-        return dict(self._delivered)
+        return {TopicPartition(*where): offset for where, offset in self._delivered.items()}
 
     def _serve(self, call: Callable[[], int]) -> int:
         doing = f"producing as {self._name}"
@@ -174,8 +174,7 @@ class RecordWriter:
         if error is not None:
             self._on_failure(error, message)
             return
-        # Those of a partition are told in their order. A plain pair is as good a key as a TopicPartition, and cheaper.
-        self._delivered[message.topic(), message.partition()] = message.offset()  # type: ignore[index]
+        self._delivered[message.topic(), message.partition()] = message.offset()  # told in the order of a partition
 
     def _undelivered(self, error: Any, message: Message) -> StateStoreError:
         topic, key, value = message.topic(), message.key(), message.value()

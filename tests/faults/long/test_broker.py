@@ -72,7 +72,7 @@ def test_a_broker_that_pauses_for_less_than_the_deadline_is_waited_for(
 def test_a_broker_that_pauses_for_longer_ends_the_run_and_the_next_one_completes_it(
     broker: OwnBroker, tmp_path: Path, phase: str
 ) -> None:
-    subject, child = _paused(broker, tmp_path, phase, 2)
+    subject, child = _paused(broker, tmp_path, phase, 5)
     try:
         broker.pause()
         child.wake()
@@ -106,7 +106,7 @@ def test_a_broker_that_is_restarted_loses_nothing(broker: OwnBroker, tmp_path: P
 def test_a_broker_that_is_gone_for_longer_than_the_deadline_ends_the_run(
     broker: OwnBroker, tmp_path: Path, phase: str
 ) -> None:
-    subject, child = _paused(broker, tmp_path, phase, 2)
+    subject, child = _paused(broker, tmp_path, phase, 5)
     try:
         broker.kill()
         child.wake()

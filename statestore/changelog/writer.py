@@ -58,6 +58,9 @@ class RecordWriter:
         self._max_batch_bytes = max_batch_bytes
         self._delivered: dict[tuple[str, int], int] = {}
         self._failed: Exception | None = None
+        # A callback may be called with a Python exception already pending. No method of a base class is found then
+        # (CPython's find_name_in_mro gives up), but attributes of the instance and globals are.
+        self._tell_failure = self._on_failure
         self._producer = Producer(
             client_config(
                 bootstrap_servers,
@@ -150,6 +153,14 @@ class RecordWriter:
             )
         return {TopicPartition(*where): offset for where, offset in self._delivered.items()}
 
+    def close(self) -> None:
+        """Let the producer go, with its threads and connections; what was not acknowledged is lost.
+
+        Nobody waits for the garbage collector then: a process that runs many tasks would run out of file descriptors.
+        """
+        self.__dict__.pop("_producer", None)
+        self.__dict__.pop("_tell_failure", None)
+
     def _serve(self, call: Callable[[], int]) -> int:
         doing = f"producing as {self._name}"
         try:
@@ -168,24 +179,13 @@ class RecordWriter:
 
     def _on_failure(self, error: Any, message: Message) -> None:
         if error is not None and self._failed is None and error.code() not in _PURGED:
-            self._failed = self._undelivered(error, message)
+            self._failed = _undelivered(error, message, self._max_batch_bytes)
 
     def _on_delivery(self, error: Any, message: Message) -> None:
         if error is not None:
-            self._on_failure(error, message)
+            self._tell_failure(error, message)
             return
         self._delivered[message.topic(), message.partition()] = message.offset()  # told in the order of a partition
-
-    def _undelivered(self, error: Any, message: Message) -> StateStoreError:
-        topic, key, value = message.topic(), message.key(), message.value()
-        if error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
-            return translate(error, f"producing to {topic}")
-        size = len(key or b"") + len(value or b"")
-        return InputError(
-            f"a record of {size} bytes with key {key!r:.120} is larger than topic {topic} takes: its max.message.bytes "
-            f"is {self._max_batch_bytes or 'not known'}; nothing of its transaction was committed. Raise the topic's "
-            "max.message.bytes, or make the record smaller"
-        )
 
 
 class TransactionalWriter(RecordWriter):
@@ -370,3 +370,15 @@ class AtLeastOnceWriter(RecordWriter):
 
 #: Either producer, as a task sees it.
 Writer = TransactionalWriter | AtLeastOnceWriter
+
+
+def _undelivered(error: Any, message: Message, max_batch_bytes: int | None) -> StateStoreError:
+    topic, key, value = message.topic(), message.key(), message.value()
+    if error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+        return translate(error, f"producing to {topic}")
+    size = len(key or b"") + len(value or b"")
+    return InputError(
+        f"a record of {size} bytes with key {key!r:.120} is larger than topic {topic} takes: its max.message.bytes is "
+        f"{max_batch_bytes or 'not known'}; nothing of its transaction was committed. Raise the topic's "
+        "max.message.bytes, or make the record smaller"
+    )

@@ -123,6 +123,7 @@ class StreamTask:
         self._stores = TaskStores(spec, read_in_full=read_in_full)
         try:
             self._writer = self._new_writer()
+            self._resources.callback(self._writer.close)
             self._group = self._resources.enter_context(
                 ConsumerGroup(spec.bootstrap_servers, self._name, spec.kafka_timeout_s)
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -285,3 +286,20 @@ def test_w3_w4_an_unknown_outcome_of_a_commit_is_settled_in_the_same_run(
     row = application.run()
     assert (row.failure, row.restored, row.records_in) == (None, 4 if committed else 0, 0 if committed else 4)
     application.assert_oracle()
+
+
+# -- what a task leaves in its process ----------------------------------------------------------------------------
+
+
+def test_tasks_leave_no_file_descriptors_in_a_process_that_runs_many(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(bootstrap_servers, tmp_path)
+    application.process(INPUT)
+    gc.collect()
+    gc.disable()  # whoever runs tasks need not wait for it
+    try:
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            application.process(INPUT)
+        assert len(os.listdir("/proc/self/fd")) <= before
+    finally:
+        gc.enable()

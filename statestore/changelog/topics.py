@@ -190,10 +190,6 @@ class Topics:
         doing = f"reading settings of the topics {', '.join(resource.name for resource in resources)}"
         return until_answered(ask, doing, self._timeout_s) if resources else {}
 
-    def topic_config(self, name: str) -> dict[str, str]:
-        """Return the topic's effective settings."""
-        return self.topic_configs([name])[name]
-
     def require_no_members(self, group: str) -> None:
         """Make sure that nobody consumes as this group, such as a running Kafka Streams application of that name.
 

@@ -42,9 +42,9 @@ class Shape(NamedTuple):
         return f"{self.keys:,} keys, {self.partitions} partitions, {interval}"
 
 
-BASE = Shape(10_000, 4, 1) if SMALL else Shape(1_000_000, 4, 5)
+BASE = Shape(10_000, 4, 1) if SMALL else Shape(1_000_000, 4, 3)
 #: How it grows with keys and with partitions.
-GROWTH = (Shape(10_000, 4, 3), Shape(100_000, 4, 3), Shape(1_000_000, 2, 3), Shape(1_000_000, 8, 3))
+GROWTH = (Shape(10_000, 4, 1), Shape(100_000, 4, 1), Shape(1_000_000, 2, 1), Shape(1_000_000, 8, 1))
 SHAPES = (BASE,) if SMALL else (BASE, *GROWTH)
 #: Measured at the base alone: they take the longest.
 ONLY_BASE = ("Quix Streams", "ours, Spark job")

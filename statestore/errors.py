@@ -127,6 +127,10 @@ class DiskSpaceError(InputError):
     """Too little disk is free for what was asked."""
 
 
+class LogCorruptedError(InputError):
+    """A record batch of a log is damaged. Nothing was changed; no store is at fault."""
+
+
 class StoreAccessError(InputError):
     """The operating system refuses access to the state directory. Never taken for damage."""
 

@@ -1,34 +1,36 @@
 """The one reader of Kafka logs: bounded, columnar, read-committed unless asked otherwise.
 
-Restore, verification, validation, processing and the Spark source all read through here.
+Restore, verification, validation, processing and the Spark source all read through here. Long ranges are fetched
+undecoded and decoded by compiled loops; short ones, and those read message by message, come through librdkafka.
 """
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Self
 
-import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from statestore.changelog.client import client_config, translate
-from statestore.errors import KafkaUnavailableError, StoreBehindLogStartError
+from statestore.changelog.columns import SCHEMA, decode, to_batch
+from statestore.changelog.fetch import can_fetch
+from statestore.changelog.first_offsets import FirstOffsets
+from statestore.changelog.header_positions import HeaderPositions
+from statestore.changelog.partition_fetcher import PartitionFetcher, gone
+from statestore.changelog.record_batch import OldFormatError, damaged, delivered, split
+from statestore.errors import KafkaUnavailableError
 from statestore.model import TopicPartition
 
-#: Columns of every batch; timestamps are milliseconds since the epoch, a null value is a delete.
-SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("timestamp", pa.int64(), nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
-    ]
-)
+__all__ = ["SCHEMA", "LogReader", "first_offset", "first_offsets", "to_batch"]
+
 _MAX_MESSAGES = 100_000
 _POLL_S = 0.05
+#: Fewer are read through librdkafka before numba is imported and its loops are loaded.
+_FEW = 200_000
 
 
 class LogReader:
@@ -59,33 +61,22 @@ class LogReader:
         stall_timeout_s: float = 30.0,
     ) -> None:
         self.partition = partition
+        self._servers = bootstrap_servers
+        self._read_committed = read_committed
         self._stall_timeout_s = stall_timeout_s
-        self._consumer = Consumer(
-            client_config(
-                bootstrap_servers,
-                **{
-                    "group.id": "statestore-log-reader",  # librdkafka asks for one; nothing is ever committed to it
-                    "enable.auto.commit": False,
-                    "enable.auto.offset.store": False,
-                    "auto.offset.reset": "error",
-                    "enable.partition.eof": True,
-                    "isolation.level": "read_committed" if read_committed else "read_uncommitted",
-                    "fetch.queue.backoff.ms": 1,
-                    # The end of the log is told by the answer to a fetch that found nothing: have it answered at once.
-                    "fetch.wait.max.ms": 10,
-                    "queued.min.messages": 1_000_000,
-                    "queued.max.messages.kbytes": 65_536,
-                    "fetch.max.bytes": 64 * 1024 * 1024,
-                    "max.partition.fetch.bytes": 8 * 1024 * 1024,
-                },
-            )
-        )
+        self._positions = HeaderPositions()
+        self._made: Consumer | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def position(self) -> dict[TopicPartition, int]:
+        """The positions that Kafka Streams put into the headers of the records that `read` has delivered, merged."""
+        return dict(self._positions.merged)
 
     def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the records with `start <= offset < end` as batches with `SCHEMA`.
@@ -97,10 +88,50 @@ class LogReader:
         ------
         StoreBehindLogStartError
             If records from `start` on are no longer in the log.
+        LogCorruptedError
+            If a batch of records fails its checksum.
+        TopicMismatchError
+            If there is no such partition.
         KafkaUnavailableError
             If nothing came for `stall_timeout_s`.
         """
+        if start >= end:
+            return
+        few = end - start < _FEW and "numba" not in sys.modules
+        if few or not can_fetch(client_config(self._servers)):
+            yield from self._read_messages(start, end)
+        else:
+            yield from self._fetch(start, end)
+
+    def _fetch(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        committed, stall_timeout_s = self._read_committed, self._stall_timeout_s
+        fetcher = PartitionFetcher(
+            self._servers, self.partition, read_committed=committed, stall_timeout_s=stall_timeout_s
+        )
+        try:
+            while start < end:
+                fetched = fetcher.fetch(start)
+                try:
+                    batches = list(split(fetched.records, self.partition))
+                except OldFormatError:  # librdkafka knows it
+                    yield from self._read_messages(start, end)
+                    return
+                next_offset = batches[-1].last_offset + 1
+                if next_offset <= start:
+                    raise damaged(self.partition, batches[0].base_offset, f"it came for offset {start}")
+                if next_offset < end:
+                    fetcher.ask_ahead(next_offset)
+                wanted = (batch for batch in delivered(batches, fetched.aborted) if batch.base_offset < end)
+                for decoded in decode(wanted, fetched.records, start, end, self.partition):
+                    self._positions.add_columns(decoded.data, decoded.headers)
+                    yield decoded.columns
+                start = next_offset
+        finally:
+            fetcher.close()
+
+    def _read_messages(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         for messages in self.read_messages(start, end):
+            self._positions.add_messages(messages)
             yield to_batch(messages)
 
     def read_messages(self, start: int, end: int) -> Iterator[list[Message]]:
@@ -108,11 +139,12 @@ class LogReader:
         if start >= end:
             return
         topic, partition = self.partition
-        self._consumer.assign([KafkaTopicPartition(topic, partition, start)])
+        consumer = self._consumer()
+        consumer.assign([KafkaTopicPartition(topic, partition, start)])
         deadline = time.monotonic() + self._stall_timeout_s
         while True:
             try:
-                arrived = self._consumer.consume(_MAX_MESSAGES, _POLL_S)
+                arrived = consumer.consume(_MAX_MESSAGES, _POLL_S)
             except KafkaException as error:
                 raise translate(error, f"reading {self.partition}") from error
             if not arrived:
@@ -122,12 +154,12 @@ class LogReader:
                         f"{self._stall_timeout_s:g} s; check that the brokers are up, then run again"
                     )
                 continue
-            deadline = time.monotonic() + self._stall_timeout_s
             messages, finished = self._sort_out(arrived, start, end)
             if messages:
                 yield messages
             if finished:
                 return
+            deadline = time.monotonic() + self._stall_timeout_s
 
     def _sort_out(self, arrived: list[Message], start: int, end: int) -> tuple[list[Message], bool]:
         """Split records below `end` from events; True if the range is done."""
@@ -140,9 +172,9 @@ class LogReader:
                 if error.code() == KafkaError._PARTITION_EOF:
                     finished = finished or offset >= end
                 elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                    raise StoreBehindLogStartError(
-                        f"{self.partition} no longer has offset {start}, which was to be read next: {error.str()}"
-                    )
+                    raise gone(self.partition, start)
+                elif error.code() == KafkaError._BAD_MSG:
+                    raise damaged(self.partition, offset, error.str())
                 else:
                     raise translate(error, f"reading {self.partition}")
         if messages and messages[-1].offset() >= end - 1:
@@ -151,42 +183,35 @@ class LogReader:
                 messages.pop()
         return messages, finished
 
+    def _consumer(self) -> Consumer:
+        if self._made is None:
+            self._made = Consumer(
+                client_config(
+                    self._servers,
+                    **{
+                        "group.id": "statestore-log-reader",  # librdkafka asks for one; nothing is committed to it
+                        "enable.auto.commit": False,
+                        "enable.auto.offset.store": False,
+                        "auto.offset.reset": "error",
+                        "enable.partition.eof": True,
+                        "isolation.level": "read_committed" if self._read_committed else "read_uncommitted",
+                        "check.crcs": True,
+                        "fetch.queue.backoff.ms": 1,
+                        # The end of the log is told by the answer to a fetch that found nothing: have it at once.
+                        "fetch.wait.max.ms": 10,
+                        "queued.min.messages": 1_000_000,
+                        "queued.max.messages.kbytes": 65_536,
+                        "fetch.max.bytes": 64 * 1024 * 1024,
+                        "max.partition.fetch.bytes": 8 * 1024 * 1024,
+                    },
+                )
+            )
+        return self._made
+
     def close(self) -> None:
         """Leave Kafka."""
-        self._consumer.close()
-
-
-def to_batch(messages: Sequence[Message]) -> pa.RecordBatch:
-    """Return messages as a batch with `SCHEMA`."""
-    return pa.record_batch(
-        [
-            _binary([message.key() for message in messages]),
-            _binary([message.value() for message in messages]),
-            _int64([message.timestamp()[1] for message in messages]),
-            _int64([message.offset() for message in messages]),
-        ],
-        schema=SCHEMA,
-    )
-
-
-def _binary(values: list[bytes | None]) -> pa.Array:
-    # From buffers: twice as fast as from a list, for which pyarrow also imports pandas.
-    lengths = np.fromiter((-1 if value is None else len(value) for value in values), np.int64, len(values))
-    valid = lengths >= 0
-    offsets = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(np.where(valid, lengths, 0), out=offsets[1:])
-    if offsets[-1] > np.iinfo(np.int32).max:
-        return pa.array(values, pa.binary())
-    whole = bool(valid.all())
-    data = b"".join(values if whole else (value or b"" for value in values))  # type: ignore[arg-type]
-    bitmap = None if whole else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(
-        pa.binary(), len(values), [bitmap, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
-    )
-
-
-def _int64(values: list[int]) -> pa.Array:
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.array(values, np.int64))])
+        if self._made is not None:
+            self._made.close()
 
 
 def first_offset(
@@ -196,8 +221,40 @@ def first_offset(
 
     Offsets alone do not tell: markers, aborted records and compaction holes take some, too.
     """
-    with LogReader(bootstrap_servers, partition, stall_timeout_s=stall_timeout_s) as reader:
-        for messages in reader.read_messages(start, end):
-            offset: int = messages[0].offset()
-            return offset
-    return None
+    return first_offsets(bootstrap_servers, {partition: (start, end)}, stall_timeout_s)[partition]
+
+
+def first_offsets(
+    bootstrap_servers: str, ranges: Mapping[TopicPartition, tuple[int, int]], stall_timeout_s: float
+) -> dict[TopicPartition, int | None]:
+    """Return what `first_offset` does for a range of each partition: thousands in one go.
+
+    Parameters
+    ----------
+    bootstrap_servers
+        Kafka brokers.
+    ranges
+        First offset and end, exclusive, by partition.
+    stall_timeout_s
+        Give up when for so long no partition got any further.
+
+    Raises
+    ------
+    StoreBehindLogStartError
+        If one of the logs no longer has the offset that its range starts with.
+    TopicMismatchError
+        If there is no such partition.
+    KafkaUnavailableError
+        If nothing came for `stall_timeout_s`.
+    """
+
+    def read_messages(partition: TopicPartition, start: int, end: int) -> int | None:
+        with LogReader(bootstrap_servers, partition, stall_timeout_s=stall_timeout_s) as reader:
+            for messages in reader.read_messages(start, end):
+                offset: int = messages[0].offset()
+                return offset
+        return None
+
+    if can_fetch(client_config(bootstrap_servers)):
+        return FirstOffsets(bootstrap_servers, ranges, stall_timeout_s, read_messages).find()
+    return {partition: read_messages(partition, *range_) for partition, range_ in ranges.items()}

@@ -11,21 +11,22 @@ from statestore.errors import KafkaUnavailableError, StoreBehindLogStartError, T
 from statestore.model import TopicPartition
 from tests.integration import broker
 from tests.integration.broker import NO_BROKER, T0, Row, produce, transaction
+from tests.integration.log_reading import WAYS, choose, read
+from tests.integration.log_reading import Row as Read
 
-Read = list[tuple[bytes | None, bytes | None, int, int]]
+
+@pytest.fixture(params=WAYS, autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    choose(request.param, monkeypatch)
+    return str(request.param)
 
 
 def _rows(*numbers: int) -> list[Row]:
     return [(b"k%d" % number, b"v%d" % number) for number in numbers]
 
 
-def _read(servers: str, topic: str, start: int, end: int, *, read_committed: bool = True, stall_s: float = 10) -> Read:
-    with LogReader(servers, TopicPartition(topic, 0), read_committed=read_committed, stall_timeout_s=stall_s) as reader:
-        return [row for batch in reader.read(start, end) for row in zip(*batch.to_pydict().values(), strict=True)]
-
-
-def _offsets(rows: Read) -> list[int]:
-    return [row[3] for row in rows]
+def _offsets(rows: list[Read]) -> list[int]:
+    return [row.offset for row in rows]
 
 
 @pytest.fixture
@@ -36,20 +37,20 @@ def topic(bootstrap_servers: str) -> str:
 def test_r2_trailing_marker_is_passed_without_waiting(bootstrap_servers: str, topic: str) -> None:
     transaction(bootstrap_servers, topic, _rows(0, 1))  # the marker takes offset 2
     started = time.monotonic()
-    assert _offsets(_read(bootstrap_servers, topic, 0, 3)) == [0, 1]
+    assert _offsets(read(bootstrap_servers, topic, 0, 3)) == [0, 1]
     assert time.monotonic() - started < 5
 
 
 def test_r2_range_of_markers_only_is_done(bootstrap_servers: str, topic: str) -> None:
     transaction(bootstrap_servers, topic, _rows(0))
-    assert _read(bootstrap_servers, topic, 1, 2) == []
+    assert read(bootstrap_servers, topic, 1, 2) == []
 
 
 @pytest.mark.behaviour("R4")
 def test_r2_r4_trailing_aborted_records_are_passed_and_not_delivered(bootstrap_servers: str, topic: str) -> None:
     transaction(bootstrap_servers, topic, _rows(0, 1))
     transaction(bootstrap_servers, topic, _rows(2, 3), end="abort")
-    assert _offsets(_read(bootstrap_servers, topic, 0, 6)) == [0, 1]
+    assert _offsets(read(bootstrap_servers, topic, 0, 6)) == [0, 1]
 
 
 @pytest.mark.behaviour("R4")
@@ -57,9 +58,9 @@ def test_r4_aborted_records_in_the_middle_are_not_delivered(bootstrap_servers: s
     transaction(bootstrap_servers, topic, _rows(0))
     transaction(bootstrap_servers, topic, _rows(1, 2), end="abort")
     transaction(bootstrap_servers, topic, _rows(3))
-    read = _read(bootstrap_servers, topic, 0, 7)
-    assert [(key, offset) for key, _, _, offset in read] == [(b"k0", 0), (b"k3", 5)]
-    everything = _read(bootstrap_servers, topic, 0, 7, read_committed=False)
+    found = read(bootstrap_servers, topic, 0, 7)
+    assert [(row.key, row.offset) for row in found] == [(b"k0", 0), (b"k3", 5)]
+    everything = read(bootstrap_servers, topic, 0, 7, read_committed=False)
     assert _offsets(everything) == [0, 2, 3, 5]
 
 
@@ -68,11 +69,11 @@ def test_r4_open_transaction_is_not_delivered_and_ends_the_stable_log(bootstrap_
     produce(bootstrap_servers, topic, _rows(0, 1))
     hung = transaction(bootstrap_servers, topic, _rows(2), end="open")
     try:
-        assert _offsets(_read(bootstrap_servers, topic, 0, 2)) == [0, 1]
+        assert _offsets(read(bootstrap_servers, topic, 0, 2)) == [0, 1]
         # Beyond the last stable offset nothing comes before the transaction ends: an error in time, not a wait.
         with pytest.raises(KafkaUnavailableError, match="nothing came for 1 s"):
-            _read(bootstrap_servers, topic, 0, 3, stall_s=1)
-        assert _offsets(_read(bootstrap_servers, topic, 0, 3, read_committed=False)) == [0, 1, 2]
+            read(bootstrap_servers, topic, 0, 3, stall_s=1)
+        assert _offsets(read(bootstrap_servers, topic, 0, 3, read_committed=False)) == [0, 1, 2]
     finally:
         hung.abort_transaction(10)
 
@@ -101,18 +102,18 @@ def test_r2_compaction_holes_are_passed_also_at_both_ends_of_a_range(bootstrap_s
         return not set(offsets) & set(range(1, 10))
 
     broker.wait_for(compacted, "compaction", 60)
-    assert _offsets(_read(bootstrap_servers, topic, 0, 10)) == [0]
-    assert _read(bootstrap_servers, topic, 3, 8) == []  # all of the range is a hole
+    assert _offsets(read(bootstrap_servers, topic, 0, 10)) == [0]
+    assert read(bootstrap_servers, topic, 3, 8) == []  # all of the range is a hole
     # Compaction goes on meanwhile: what is read is between what was there before and what is there after.
     before, end = broker.consume(bootstrap_servers, topic)
-    found = set(_offsets(_read(bootstrap_servers, topic, 1, end)))
+    found = set(_offsets(read(bootstrap_servers, topic, 1, end)))
     after, _ = broker.consume(bootstrap_servers, topic)
     assert {record.offset for record in after[1:]} <= found <= {record.offset for record in before[1:]}
 
 
 def test_bounded_range_in_the_middle_has_its_start_and_not_its_end(bootstrap_servers: str, topic: str) -> None:
     produce(bootstrap_servers, topic, _rows(*range(20)))
-    assert _offsets(_read(bootstrap_servers, topic, 5, 12)) == list(range(5, 12))
+    assert _offsets(read(bootstrap_servers, topic, 5, 12)) == list(range(5, 12))
 
 
 def test_one_reader_reads_several_ranges_also_after_one_that_was_left_early(bootstrap_servers: str, topic: str) -> None:
@@ -127,9 +128,9 @@ def test_one_reader_reads_several_ranges_also_after_one_that_was_left_early(boot
 def test_null_and_empty_keys_and_values_stay_apart(bootstrap_servers: str, topic: str) -> None:
     rows: list[Row] = [(None, b"v"), (b"k", None), (None, None), (b"", b""), (b"\0\xff", b"\0")]
     produce(bootstrap_servers, topic, rows)
-    read = _read(bootstrap_servers, topic, 0, 5)
-    assert [(key, value) for key, value, _, _ in read] == rows
-    assert [timestamp for _, _, timestamp, _ in read] == [T0 + at for at in range(5)]
+    found = read(bootstrap_servers, topic, 0, 5)
+    assert [(row.key, row.value) for row in found] == rows
+    assert [row.timestamp for row in found] == [T0 + at for at in range(5)]
 
 
 def test_batches_have_the_promised_schema(bootstrap_servers: str, topic: str) -> None:
@@ -143,17 +144,17 @@ def test_offset_below_the_log_start_is_a_store_behind_it(bootstrap_servers: str,
     produce(bootstrap_servers, topic, _rows(*range(10)))
     broker.delete_records(bootstrap_servers, topic, 5)
     with pytest.raises(StoreBehindLogStartError, match=f"{topic}-0 no longer has offset 3"):
-        _read(bootstrap_servers, topic, 3, 10)
-    assert _offsets(_read(bootstrap_servers, topic, 5, 10)) == list(range(5, 10))
+        read(bootstrap_servers, topic, 3, 10)
+    assert _offsets(read(bootstrap_servers, topic, 5, 10)) == list(range(5, 10))
 
 
 def test_no_broker_is_an_error_within_the_stall_timeout() -> None:
     started = time.monotonic()
     with pytest.raises(KafkaUnavailableError):
-        _read(NO_BROKER, "any", 0, 10, stall_s=1)
+        read(NO_BROKER, "any", 0, 10, stall_s=1)
     assert time.monotonic() - started < 5
 
 
 def test_a_topic_that_is_not_there_is_an_error_in_time(bootstrap_servers: str) -> None:
     with pytest.raises((TopicMismatchError, KafkaUnavailableError)):
-        _read(bootstrap_servers, broker.unique("absent"), 0, 10, stall_s=1)
+        read(bootstrap_servers, broker.unique("absent"), 0, 10, stall_s=1)

@@ -1,0 +1,65 @@
+"""Which broker leads a partition, and which of Kafka's errors mean that this is being found out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient
+
+from statestore.changelog.client import client_config, is_passing
+from statestore.model import TopicPartition
+
+#: Host and port.
+Address = tuple[str, int]
+
+#: A broker that was just started, or just told to lead, answers so for a moment.
+_PASSING = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._ALL_BROKERS_DOWN,
+}
+
+
+def may_pass(error: KafkaError) -> bool:
+    """True if reading may go on a moment later, perhaps with another broker."""
+    return error.code() in _PASSING or is_passing(error)
+
+
+class Leaders:
+    """Asks who leads partitions."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._admin = AdminClient(client_config(bootstrap_servers))
+
+    def of(self, partitions: Iterable[TopicPartition], timeout_s: float) -> dict[TopicPartition, Address | KafkaError]:
+        """Return the leader's address for each partition, or why there is none to be had now.
+
+        Raises
+        ------
+        KafkaException
+            If no broker answers in time.
+        """
+        asked = list(partitions)
+        names = {partition.topic for partition in asked}
+        listed = self._admin.list_topics(names.pop() if len(names) == 1 else None, timeout=timeout_s)
+        return {partition: _leader(listed, partition) for partition in asked}
+
+
+def _leader(listed: Any, partition: TopicPartition) -> Address | KafkaError:
+    topic = listed.topics.get(partition.topic)
+    if topic is None:
+        return KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    found = topic.partitions.get(partition.partition)
+    error = topic.error or (found.error if found else KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    # A replica that is down is named as an error of the partition, too.
+    if found is None or found.leader not in listed.brokers:
+        return error or KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+    leader = listed.brokers[found.leader]
+    return leader.host, leader.port

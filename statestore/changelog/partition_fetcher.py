@@ -1,0 +1,137 @@
+"""Fetching one partition from wherever its leader is: through restarts and moves, and never for longer than told."""
+
+from __future__ import annotations
+
+import time
+
+from confluent_kafka import KafkaError, KafkaException
+
+from statestore.changelog.client import client_config, translate
+from statestore.changelog.fetch import ConnectionLostError, FetchConnection, Fetched, FetchLimits
+from statestore.changelog.leaders import Leaders, may_pass
+from statestore.errors import KafkaUnavailableError, StateStoreError, StoreBehindLogStartError, TopicMismatchError
+from statestore.model import TopicPartition
+
+_MIB = 1024 * 1024
+_LIMITS = FetchLimits(8 * _MIB, 8 * _MIB, wait_ms=500)
+#: A leader that is silent for so long may have lost the connection, or the partition: ask again who leads.
+_SILENCE_S = 10.0
+_PAUSE_S = 0.1
+
+
+class PartitionFetcher:
+    """Fetches records of one partition, one answer after the other.
+
+    Parameters
+    ----------
+    bootstrap_servers
+        Kafka brokers.
+    partition
+        What to fetch.
+    read_committed
+        Up to the last stable offset, with the aborted transactions; else all.
+    stall_timeout_s
+        Give up when for so long no records have come.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, partition: TopicPartition, *, read_committed: bool, stall_timeout_s: float
+    ) -> None:
+        self._partition = partition
+        self._read_committed = read_committed
+        self._stall_timeout_s = stall_timeout_s
+        self._client_id = str(client_config(bootstrap_servers)["client.id"])
+        self._leaders = Leaders(bootstrap_servers)
+        self._connection: FetchConnection | None = None
+        self._asked: int | None = None
+
+    def close(self) -> None:
+        """Leave the broker; an answer that is on its way is lost."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+        self._asked = None
+
+    def ask_ahead(self, offset: int) -> None:
+        """Send the request of the next `fetch`, so that the answer is on its way meanwhile."""
+        try:
+            self._ask(offset)
+        except ConnectionLostError:
+            self.close()  # `fetch` makes another one
+
+    def fetch(self, offset: int) -> Fetched:
+        """Wait for records from an offset on; they are overwritten by the next call's.
+
+        Raises
+        ------
+        StoreBehindLogStartError
+            If the log does not have the offset.
+        TopicMismatchError
+            If there is no such partition.
+        KafkaUnavailableError
+            If no records came for `stall_timeout_s`.
+        """
+        deadline = time.monotonic() + self._stall_timeout_s
+        failed: StateStoreError | None = None
+        pause_s = 0.0
+        while (left := deadline - time.monotonic() - pause_s) > 0:
+            time.sleep(pause_s)  # nothing announces a new leader, or the end of a quota
+            pause_s = _PAUSE_S
+            try:
+                silence_s = min(left, _SILENCE_S)
+                self._connect(silence_s)
+                self._ask(offset)
+                found, throttled_s = self._answer(silence_s)
+            except ConnectionLostError as error:
+                self.close()
+                failed = KafkaUnavailableError(str(error))
+                continue
+            except KafkaException as error:
+                self.close()
+                failed = self._passing(error.args[0], offset)
+                continue
+            if found is not None and len(found.records):
+                return found
+            pause_s, failed = throttled_s, None
+        if isinstance(failed, TopicMismatchError):
+            raise failed
+        raise KafkaUnavailableError(
+            f"reading {self._partition} from offset {offset}: nothing came for {self._stall_timeout_s:g} s"
+            f"{f' ({failed})' if failed else ''}; check that the brokers are up, then run again"
+        )
+
+    def _connect(self, timeout_s: float) -> None:
+        if self._connection is None:
+            leader = self._leaders.of([self._partition], timeout_s)[self._partition]
+            if isinstance(leader, KafkaError):
+                raise KafkaException(leader)
+            self._connection = FetchConnection(leader, self._client_id, timeout_s)
+
+    def _ask(self, offset: int) -> None:
+        if self._connection is not None and self._asked != offset:
+            assert self._asked is None, "an answer is on its way"
+            self._connection.request({self._partition: offset}, _LIMITS, read_committed=self._read_committed)
+            self._asked = offset
+
+    def _answer(self, silence_s: float) -> tuple[Fetched | None, float]:
+        assert self._connection is not None
+        answered, throttled_s = self._connection.answer(silence_s)
+        self._asked = None
+        found = answered.get(self._partition)
+        if found is not None and found.error:
+            raise KafkaException(KafkaError(found.error))
+        return found, throttled_s
+
+    def _passing(self, error: KafkaError, offset: int) -> StateStoreError:
+        """Return what stands in the way for a moment, or raise what does for longer."""
+        if error.code() == KafkaError.OFFSET_OUT_OF_RANGE:
+            raise gone(self._partition, offset)
+        failed = translate(error, f"reading {self._partition}")
+        if may_pass(error):
+            return failed
+        raise failed
+
+
+def gone(partition: TopicPartition, offset: int) -> StoreBehindLogStartError:
+    """Return the error of an offset that is not in the log."""
+    return StoreBehindLogStartError(f"{partition} no longer has offset {offset}, which was to be read next")

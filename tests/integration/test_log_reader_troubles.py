@@ -1,0 +1,140 @@
+"""The log reader and a broker that is restarted, killed, silent or damaged: no gap, no duplicate, no wrong record."""
+
+from __future__ import annotations
+
+import struct
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from demo.processes import Processes
+from statestore.changelog.reader import LogReader, first_offsets
+from statestore.errors import KafkaUnavailableError, LogCorruptedError
+from statestore.model import TopicPartition
+from tests.faults.own_broker import OwnBroker
+from tests.integration import broker
+from tests.integration.broker import T0, produce
+from tests.integration.log_reading import WAYS, choose, read
+
+#: More than fits into two answers.
+_COUNT = 20_000
+_VALUE = b"v" * 1_000
+
+
+class _Place:
+    """A broker of one's own, and where it keeps its logs."""
+
+    def __init__(self, processes: Processes, directory: Path) -> None:
+        self.broker = OwnBroker(processes, directory)
+        self._data = directory / "data"
+
+    def segment(self, topic: str) -> Path:
+        return self._data / f"{topic}-0" / f"{0:020}.log"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Place]:
+    directory = tmp_path_factory.mktemp("troubles")
+    with Processes(directory) as processes:
+        yield _Place(processes, directory / "kafka")
+
+
+@pytest.fixture(params=WAYS, autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    choose(request.param, monkeypatch)
+    return str(request.param)
+
+
+@pytest.fixture
+def topic(place: _Place) -> str:
+    return broker.create_topic(place.broker.servers, broker.unique("log"))
+
+
+@pytest.fixture(scope="module")
+def long_topic(place: _Place) -> str:
+    name = broker.create_topic(place.broker.servers, broker.unique("log"))
+    produce(place.broker.servers, name, [(b"k", _VALUE)] * _COUNT)
+    return name
+
+
+def _offsets(batches: list[pa.RecordBatch]) -> list[int]:
+    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+
+@pytest.mark.parametrize("orderly", [True, False])
+def test_restart_in_the_middle_leaves_no_gap_and_no_duplicate(place: _Place, long_topic: str, *, orderly: bool) -> None:
+    servers = place.broker.servers
+    with LogReader(servers, TopicPartition(long_topic, 0), stall_timeout_s=60) as reader:
+        reading = reader.read(0, _COUNT)
+        batches = [next(reading)]
+        (place.broker.stop if orderly else place.broker.kill)()
+        place.broker.start()
+        batches += reading
+    assert _offsets(batches) == list(range(_COUNT))
+
+
+def test_broker_that_stays_silent_is_an_error_within_the_stall_timeout(place: _Place, long_topic: str) -> None:
+    servers = place.broker.servers
+    with LogReader(servers, TopicPartition(long_topic, 0), stall_timeout_s=2) as reader:
+        reading = reader.read(0, _COUNT + 1)  # what librdkafka has read ahead would hide the silence
+        next(reading)
+        place.broker.pause()
+        started = time.monotonic()
+        try:
+            with pytest.raises(KafkaUnavailableError):
+                list(reading)
+            assert time.monotonic() - started < 15
+        finally:
+            place.broker.resume()
+
+
+def test_caller_that_takes_its_time_is_no_stall(place: _Place, long_topic: str) -> None:
+    batches = []
+    with LogReader(place.broker.servers, TopicPartition(long_topic, 0), stall_timeout_s=1) as reader:
+        for batch in reader.read(0, _COUNT):
+            if not batches:
+                time.sleep(1.5)  # longer than a stall may last
+            batches.append(batch)
+    assert _offsets(batches) == list(range(_COUNT))
+
+
+def test_flipped_bit_in_the_log_is_an_error_that_names_the_place(place: _Place, topic: str) -> None:
+    servers = place.broker.servers
+    for number in range(3):  # three batches
+        produce(servers, topic, [(b"key", b"a value of record %d" % number)])
+    whole = place.segment(topic).read_bytes()
+    damaged = whole.replace(b"of record 1", b"of record 0")
+    assert damaged != whole
+    place.segment(topic).write_bytes(damaged)
+    with pytest.raises(LogCorruptedError, match=f"{topic}-0: the record batch at offset 1 is damaged"):
+        read(servers, topic, 0, 3)
+    place.segment(topic).write_bytes(whole)
+    assert [row.offset for row in read(servers, topic, 0, 3)] == [0, 1, 2]
+
+
+def _message_of_format_1(offset: int, key: bytes, value: bytes, timestamp: int) -> bytes:
+    body = struct.pack(">bbqi", 1, 0, timestamp, len(key)) + key + struct.pack(">i", len(value)) + value
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def test_records_of_an_old_format_are_read_beside_new_ones(place: _Place, topic: str) -> None:
+    servers = place.broker.servers
+    produce(servers, topic, [(b"new", b"0")])
+    place.broker.stop()
+    with place.segment(topic).open("ab") as log:  # what Kafka before 0.11 wrote; brokers no longer do
+        for offset in (1, 2):
+            log.write(_message_of_format_1(offset, b"old", b"%d" % offset, T0))
+    place.broker.start()
+    produce(servers, topic, [(b"new", b"3")])
+    found = read(servers, topic, 0, 4)
+    assert [(row.key, row.value, row.offset) for row in found] == [
+        (b"new", b"0", 0),
+        (b"old", b"1", 1),
+        (b"old", b"2", 2),
+        (b"new", b"3", 3),
+    ]
+    assert first_offsets(servers, {TopicPartition(topic, 0): (1, 4)}, 10) == {TopicPartition(topic, 0): 1}

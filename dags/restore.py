@@ -10,8 +10,9 @@ from statestore_dags.steps import check, plan, rows, spark_job, trigger_once
 DOC = """
 ### What it does
 Rebuilds store partitions from their changelog topics. Each is built beside the live one, checked, and swapped in; the
-old one is kept in quarantine until `validate`, which this DAG starts, has passed. What is whole already is skipped, so
-running it again is safe, also after an interruption.
+old one is kept in quarantine until `validate`, which this DAG starts, has passed, or a later restore finds it older
+than `STATESTORE_QUARANTINE_DAYS`. What is whole already is skipped, so running it again is safe; after an interruption
+it goes on where it was. A store as of an earlier point is made with `jobs/restore.py --mode as-of` instead.
 
 ### What red means
 * **plan**: the form is wrong; the log says what was expected. Nothing was touched.

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param
+from statestore_dags.arguments import DEPTHS
 from statestore_dags.rows import wants_restore
 from statestore_dags.steps import PROCESSED, check, plan, rows, spark_job, trigger_once
 
 DOC = """
 ### What it does
-Compares every store partition with its changelog topic and changes nothing. Below *check*, each store partition has its
-own square: green is whole, red is damaged or behind, pink (skipped) was in use and is looked at again next time.
+Compares every store partition with its changelog topic and changes nothing; the form says how thoroughly. Below
+*check*, each store partition has its own square: green is whole, red is damaged or behind, pink (skipped) was in use
+and is looked at again next time.
 
 ### What red means
 * **plan**: the form or the definitions are wrong; the log says what was expected.
@@ -47,6 +49,28 @@ with DAG(
             type=["null", "string"],
             title="Application",
             description="The one application to verify. Blank: all that are defined.",
+        ),
+        "depth": Param(
+            "scan",
+            type="string",
+            enum=list(DEPTHS),
+            values_display={
+                "offsets": "offsets: how far each store is; whole files are not opened",
+                "scan": "scan: every row is read, too",
+                "deep": "deep: every row is compared with the changelog",
+            },
+            title="Depth",
+            description_md="*offsets* takes milliseconds a store partition. *deep* reads the whole changelog, as a "
+            "restore does, and finds what no checksum can. By time it is always *scan*.",
+        ),
+        "sample": Param(
+            None,
+            type=["null", "number"],
+            exclusiveMinimum=0,
+            maximum=1,
+            title="Sample",
+            description_md="With *deep*: the fraction of the key ranges to compare, such as `0.1`, other ones in each "
+            "run. Blank: all keys.",
         ),
     },
 ):

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
-from statestore.changelog.topics import REPARTITION_CONFIG, Topic, Topics, changelog_config
+from statestore.changelog.topics import REPARTITION_CONFIG, Topics, changelog_config
 from statestore.config import Settings
-from statestore.errors import InputError
 from statestore.model import ApplicationDefinition, TaskId, TopicPartition, changelog_topic, repartition_topic
 from statestore.stores.serdes import load_serde
 from statestore.tasks.aggregates import load_aggregate
 from statestore.tasks.processor import load_key, load_processor
-from statestore.tasks.spec import ChangelogSpec, StorePartitionSpec, TaskSpec
-
-_DAY_MS = 24 * 60 * 60 * 1000
+from statestore.tasks.spec import TaskSpec
+from statestore.verification.targets import changelog_spec
 
 
 def prepare(topics: Topics, application: ApplicationDefinition) -> None:
@@ -63,7 +60,7 @@ def task_specs(
     found = topics.describe([part.input_topic, *names.values()])
     repartitions = [repartition_topic(application.name, item.store) for item in part.regrouped]
     configs = topics.topic_configs([*names.values(), *repartitions, *_written(application)])
-    changelogs = {store: _changelog_spec(found[name], configs[name]) for store, name in names.items()}
+    changelogs = {store: changelog_spec(found[name], configs[name]) for store, name in names.items()}
     inputs = [TopicPartition(part.input_topic, number) for number in range(found[part.input_topic].partitions)]
     ranges = topics.log_ranges(inputs)
     limits = [int(config["max.message.bytes"]) for config in configs.values() if "max.message.bytes" in config]
@@ -103,64 +100,3 @@ def _written(application: ApplicationDefinition) -> list[str]:
     aggregated = [item.output_topic for item in application.aggregations]
     named = [*application.output_topics, *aggregated, application.dead_letter_topic]
     return list(dict.fromkeys(name for name in named if name is not None))
-
-
-def store_partition_specs(
-    settings: Settings,
-    topics: Topics,
-    applications: Iterable[ApplicationDefinition],
-    stores: Iterable[str] = (),
-    partitions: Iterable[int] = (),
-) -> list[StorePartitionSpec]:
-    """One spec per store partition of the applications, or of those stores and partitions only.
-
-    Raises
-    ------
-    InputError
-        If a partition is asked for that no application has.
-    """
-    wanted_stores, wanted_partitions = set(stores), set(partitions)
-    specs = []
-    most = 0
-    for application in applications:
-        names = [changelog_topic(application.name, store.name) for store in application.stores]
-        inputs = [part.input_topic for part in application.subtopologies]
-        found = topics.describe([*inputs, *names])
-        if application.input_topic not in found:
-            topics.require(application.input_topic)
-        configs = topics.topic_configs(name for name in names if name in found)
-        for store in application.stores:
-            if store.engine == "in_memory" or (wanted_stores and store.name not in wanted_stores):
-                continue
-            part = application.subtopology_of(store.name)
-            # Without its repartition topic a subtopology has never run.
-            count = found[part.input_topic].partitions if part.input_topic in found else 0
-            most = max(most, count)
-            topic = found.get(changelog_topic(application.name, store.name))
-            changelog = _changelog_spec(topic, configs[topic.name]) if topic else None
-            specs += [
-                StorePartitionSpec(
-                    application=application.name,
-                    task=TaskId(part.index, partition),
-                    store=store,
-                    changelog=changelog,
-                    bootstrap_servers=settings.bootstrap_servers,
-                    state_dir=settings.state_dir.absolute(),
-                    kafka_timeout_s=settings.kafka_timeout_s,
-                    exactly_once=application.processing_guarantee == "exactly_once_v2",
-                )
-                for partition in range(count)
-                if not wanted_partitions or partition in wanted_partitions
-            ]
-    outside = sorted(partition for partition in wanted_partitions if not 0 <= partition < most)
-    if outside:
-        raise InputError(f"partitions {outside} do not exist: the input has 0 to {most - 1}")
-    return specs
-
-
-def _changelog_spec(topic: Topic, config: dict[str, str]) -> ChangelogSpec:
-    return ChangelogSpec(
-        topic=topic.name,
-        topic_id=topic.topic_id,
-        delete_retention_ms=int(config.get("delete.retention.ms", _DAY_MS)),
-    )

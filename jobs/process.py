@@ -13,7 +13,7 @@ from pathlib import Path
 from jobs.entry import Definitions, main, now_ms, spark_session
 from jobs.parallel import run_each
 from jobs.planning import prepare, task_specs
-from jobs.progress import shown
+from jobs.progress import TASKS
 from statestore import kill_switch
 from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import Topics
@@ -23,6 +23,7 @@ from statestore.errors import RetryError, StateStoreError
 from statestore.metastore.definitions import select
 from statestore.model import ApplicationDefinition, TopicPartition
 from statestore.reports import ProcessReport, ProcessRow
+from statestore.tasks.progress_shown import shown
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import run_task
 
@@ -58,7 +59,7 @@ def run(arguments: Namespace, settings: Settings, definitions: Definitions) -> P
             stage = [
                 spec.model_copy(update={"resume_from_position": arguments.resume_from_position}) for spec in planned
             ]
-            with shown(progress, [f"{spec.application.name}/{spec.task}" for spec in stage]):
+            with shown(progress, [f"{spec.application.name}/{spec.task}" for spec in stage], TASKS):
                 rows += run_each(spark, stage, run_task, ProcessRow)
     finally:
         remove_tree(progress)

@@ -21,7 +21,6 @@ from expectations.runner import Verdict, validate_store
 from expectations.suites import load_suite
 from jobs.entry import Definitions, main, now_ms, spark_session
 from jobs.frames import compared_frames
-from jobs.planning import store_partition_specs
 from jobs.sources.register import register
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
@@ -31,6 +30,7 @@ from statestore.metastore.definitions import select
 from statestore.model import StorePartition
 from statestore.reports import RestoreReport, ValidateReport, ValidateRow, read_report
 from statestore.tasks.spec import StorePartitionSpec
+from statestore.verification.targets import store_partition_specs
 
 #: Store partition -> directory of the store that a restore has replaced.
 Quarantine = dict[StorePartition, Path]

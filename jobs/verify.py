@@ -1,17 +1,39 @@
-"""Verify store partitions against their changelogs: one Spark task each, one row of findings each."""
+"""Verify store partitions against their changelogs: many to a Spark task, one row of findings each."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
+from itertools import chain, pairwise
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict
 
 from jobs.entry import Definitions, main, now_ms, spark_session
 from jobs.parallel import run_each
-from jobs.planning import store_partition_specs
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.metastore.definitions import select
+from statestore.model import ApplicationDefinition
 from statestore.reports import VerifyReport, VerifyRow
-from statestore.verification.check import verify
+from statestore.statedir.paths import TaskPaths
+from statestore.tasks.spec import StorePartitionSpec
+from statestore.verification.check import verify_many
+from statestore.verification.history import write_history
+from statestore.verification.options import DEPTHS, Depth, VerifyOptions
+from statestore.verification.targets import store_partition_specs
+
+T = TypeVar("T")
+#: Spark tasks for each core: more of them even out stores of different sizes, fewer share more clients of Kafka.
+_TASKS_PER_CORE: dict[Depth, int] = {"offsets": 2, "scan": 32, "deep": 32}
+
+
+class _Rows(BaseModel):
+    """What one Spark task found."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rows: tuple[VerifyRow, ...]
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -19,22 +41,77 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--application", action="append", default=[], help="may be repeated; none means all")
     parser.add_argument("--store", action="append", default=[], help="may be repeated; none means all")
     parser.add_argument("--partition", action="append", default=[], type=int, help="may be repeated; none means all")
+    parser.add_argument(
+        "--depth",
+        choices=DEPTHS,
+        default="scan",
+        help="offsets opens no store whose seal is intact, scan reads every row, deep compares every row with the log",
+    )
+    parser.add_argument("--sample", type=float, help="with depth deep: fraction of the key ranges to compare")
+    parser.add_argument("--seed", type=int, help="which key ranges a sample has; other ones in each run if not given")
+    parser.add_argument("--hide-keys", action="store_true", help="report digests of the keys that differ, no keys")
 
 
 def run(arguments: Namespace, settings: Settings, definitions: Definitions) -> VerifyReport:
-    """Plan on the driver, verify in Spark tasks."""
+    """Plan on the driver, verify in Spark tasks, keep the rows in the history."""
     started = now_ms()
+    options = VerifyOptions(
+        depth=arguments.depth,
+        sample=arguments.sample,
+        seed=started if arguments.seed is None else arguments.seed,
+        run_bytes=settings.restore_run_bytes,
+        name_keys=not arguments.hide_keys,
+    )
     applications = select(definitions, arguments.application, arguments.store)
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     specs = store_partition_specs(settings, topics, applications, arguments.store, arguments.partition)
-    rows = run_each(spark_session("verify"), specs, verify, VerifyRow)
-    return VerifyReport(
+    rows = tuple(_verify(specs, options, task_counts(topics, applications)))
+    report = VerifyReport(
         run_id=arguments.report.stem,
         applications=tuple(application.name for application in applications),
         started_ms=started,
         finished_ms=now_ms(),
-        rows=tuple(rows),
+        rows=rows,
     )
+    write_history(settings.reports_dir, report)
+    return report
+
+
+def _verify(
+    specs: Sequence[StorePartitionSpec], options: VerifyOptions, tasks: Mapping[tuple[str, int], int]
+) -> list[VerifyRow]:
+    spark = spark_session("verify")
+    parts = split(by_task(specs), _TASKS_PER_CORE[options.depth] * spark.sparkContext.defaultParallelism)
+
+    def verify_part(part: Sequence[list[int]]) -> _Rows:
+        return _Rows(rows=tuple(verify_many([specs[at] for at in chain.from_iterable(part)], options, tasks)))
+
+    found = run_each(spark, parts, verify_part, _Rows)
+    order = [at for part in parts for at in chain.from_iterable(part)]
+    rows = dict(zip(order, (row for part in found for row in part.rows), strict=True))
+    return [rows[at] for at in range(len(specs))]
+
+
+def by_task(specs: Sequence[StorePartitionSpec]) -> list[list[int]]:
+    """Indexes of the specs of each task: two Spark tasks that verify stores of one task would wait for its lock."""
+    tasks: dict[TaskPaths, list[int]] = {}
+    for at, spec in enumerate(specs):
+        tasks.setdefault(spec.paths, []).append(at)
+    return list(tasks.values())
+
+
+def task_counts(topics: Topics, applications: Sequence[ApplicationDefinition]) -> dict[tuple[str, int], int]:
+    """Return how many tasks there are, by application and subtopology: as many as its input has partitions."""
+    inputs = {(app.name, part.index): part.input_topic for app in applications for part in app.subtopologies}
+    found = topics.describe(inputs.values())
+    return {part: found[topic].partitions for part, topic in inputs.items() if topic in found}
+
+
+def split(items: Sequence[T], parts: int) -> list[Sequence[T]]:
+    """Cut into at most so many parts, of sizes that differ by one at most, in order."""
+    parts = min(parts, len(items))
+    bounds = [at * len(items) // parts for at in range(parts + 1)] if parts else [0]
+    return [items[start:end] for start, end in pairwise(bounds)]
 
 
 if __name__ == "__main__":

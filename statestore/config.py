@@ -32,6 +32,9 @@ class Settings(BaseSettings):
     restore_run_bytes: Annotated[
         int, Field(ge=4096, description="memory bound of one sorted run during a restore, in bytes of keys and values")
     ] = 96 * 1024 * 1024
+    quarantine_days: Annotated[
+        float, Field(ge=0, allow_inf_nan=False, description="days after which a restore removes a store it replaced")
+    ] = 7.0
     metrics_recording_level: Annotated[
         Literal["INFO", "DEBUG", "TRACE"], Field(description="store metrics go to OpenTelemetry from DEBUG on")
     ] = "INFO"

@@ -29,12 +29,16 @@ class Status(StrEnum):
     UNCLEAN = "UNCLEAN"
     CORRUPT = "CORRUPT"
     DOWNGRADED = "DOWNGRADED"
+    DIVERGED = "DIVERGED"
+    REPARTITIONED = "REPARTITIONED"
+    UNKNOWN_FORMAT = "UNKNOWN_FORMAT"
+    OLD_FORMAT = "OLD_FORMAT"
     LOCKED = "LOCKED"
 
     @property
     def healthy(self) -> bool:
         """True where nothing is to be done."""
-        return self in (Status.OK, Status.EMPTY)
+        return self in (Status.OK, Status.EMPTY, Status.OLD_FORMAT)
 
 
 class Action(StrEnum):
@@ -127,17 +131,57 @@ class ProcessRow(_Row):
         return self.failure is None
 
 
+class DifferingKey(_Row):
+    """A row that is not the same in a store and in the fold of its changelog."""
+
+    found: Literal["only in store", "only in log", "other value"]
+    key: str | None = Field(default=None, description="the row's key, hex; None if keys are to be left out")
+    key_sha256: str
+    store_sha256: str | None = Field(default=None, description="of the value as it is stored")
+    log_sha256: str | None = Field(default=None, description="of the value as a store would have it")
+
+
+class Contents(_Row):
+    """A store's rows beside the fold of its changelog, which deep verification compares."""
+
+    store_rows: int = Field(default=0, description="rows of the store that were compared")
+    log_rows: int = Field(default=0, description="rows of the fold that were compared")
+    equal: int = Field(default=0, description="rows that are the same in both")
+    other_value: int = 0
+    only_in_store: int = 0
+    only_in_log: int = 0
+    not_judged: int = Field(default=0, description="rows that differ, and may: the log no longer tells")
+    store_digest: str = Field(default="", description="of the store's rows that were compared")
+    log_digest: str = Field(default="", description="of the log's rows that were compared")
+    sample: float | None = Field(default=None, description="fraction of the key ranges compared; None: all of them")
+    first: tuple[DifferingKey, ...] = Field(default=(), description="the first keys that differ, in the store's order")
+
+    @property
+    def differing(self) -> int:
+        """Rows that differ and must not."""
+        return self.other_value + self.only_in_store + self.only_in_log
+
+
 class VerifyRow(StorePartitionRow):
     """What verification found for one store partition, with the evidence."""
 
     status: Status
     action: Action
     detail: str = ""
+    depth: Literal["offsets", "scan", "deep"] = "scan"
     committed: int | None = Field(default=None, description="offset of the last changelog record in the store")
     start: int | None = Field(default=None, description="log start offset of the changelog")
     end: int | None = Field(default=None, description="last stable offset of the changelog, exclusive")
+    lag: int | None = Field(
+        default=None, description="offsets from the first record left to read to the end: at most so many records"
+    )
     topic_id: str | None = None
-    keys: int | None = Field(default=None, description="rows read in the full scan")
+    sealed: bool | None = Field(
+        default=None, description="the store is as it was sealed; None where that was not found out"
+    )
+    file: str | None = Field(default=None, description="the file that is damaged")
+    keys: int | None = Field(default=None, description="rows read; None where the store was not read in full")
+    contents: Contents | None = Field(default=None, description="what deep verification compared")
     seconds: float = 0.0
 
     @property
@@ -150,11 +194,25 @@ class RestoreRow(StorePartitionRow):
     """What a restore did with one store partition."""
 
     before: Status | None = None
-    mode: Literal["tail", "full"] | None = Field(default=None, description="None where nothing had to be done")
+    mode: Literal["tail", "full", "as-of"] | None = Field(default=None, description="None where nothing had to be done")
     outcome: Literal["restored", "skipped", "failed"]
-    records: int = 0
+    records: int = Field(default=0, description="changelog records applied")
+    resumed: int = Field(
+        default=0, description="of them, taken from runs that were there: of an interrupted attempt, or of ranges"
+    )
+    skipped: int = Field(default=0, description="changelog records without a key")
     keys: int = 0
     committed: int | None = None
+    start: int | None = Field(default=None, description="first changelog offset read")
+    end: int | None = Field(default=None, description="offset before which reading ended, fixed when it began")
+    checked: Literal["files", "rows", "deep"] | None = Field(
+        default=None, description="how the new store was checked; see recovery/checking.py"
+    )
+    digest: str | None = Field(default=None, description="of all rows written; equal rows have equal digests")
+    exact: bool | None = Field(
+        default=None, description="as-of: False if compaction or deletion has removed records up to the point"
+    )
+    directory: str | None = Field(default=None, description="as-of: where the store was built")
     quarantine: str | None = Field(default=None, description="directory of the replaced store, until validation")
     seconds: float = 0.0
     failure: Failure | None = None
@@ -163,6 +221,33 @@ class RestoreRow(StorePartitionRow):
     def healthy(self) -> bool:
         """True if the store partition is whole now."""
         return self.outcome != "failed"
+
+
+class RestorePlanRow(StorePartitionRow):
+    """What a restore would do with one store partition, and what that takes."""
+
+    status: Status | None = None
+    mode: Literal["tail", "full", "as-of"] | None = Field(default=None, description="None where nothing is to be done")
+    reason: str = ""
+    start: int | None = Field(default=None, description="first changelog offset to be read")
+    end: int | None = Field(default=None, description="offset before which reading would end")
+    resumable: int = Field(default=0, description="offsets that an interrupted attempt has read")
+    ranges: int = Field(default=1, description="into how many ranges the log is cut")
+    log_bytes: int = Field(default=0, description="keys and values to be read, estimated from a sample")
+    disk_needed: int = Field(default=0, description="bytes, estimated; at most, if few keys are written again")
+    disk_free: int = 0
+    seconds: float = Field(default=0.0, description="estimated from the report's records_per_s")
+    failure: Failure | None = Field(default=None, description="why it would be refused")
+
+    @property
+    def offsets(self) -> int:
+        """Changelog offsets to be read."""
+        return 0 if self.start is None or self.end is None else max(self.end - self.start - self.resumable, 0)
+
+    @property
+    def healthy(self) -> bool:
+        """True if the restore could begin."""
+        return self.failure is None
 
 
 class ValidateRow(StorePartitionRow):
@@ -219,6 +304,14 @@ class RestoreReport(JobReport):
     rows: tuple[RestoreRow, ...]
 
 
+class RestorePlanReport(JobReport):
+    """What a `restore` run would do, one row per store partition asked for."""
+
+    job: Literal["restore-plan"] = "restore-plan"
+    records_per_s: int = Field(description="rate of one Spark task that the seconds are estimated with")
+    rows: tuple[RestorePlanRow, ...]
+
+
 class ValidateReport(JobReport):
     """Report of a `validate` run, one row per store partition asked for."""
 
@@ -227,8 +320,10 @@ class ValidateReport(JobReport):
     rows: tuple[ValidateRow, ...]
 
 
-Report = Annotated[ProcessReport | VerifyReport | RestoreReport | ValidateReport, Field(discriminator="job")]
-R = TypeVar("R", ProcessReport, VerifyReport, RestoreReport, ValidateReport)
+Report = Annotated[
+    ProcessReport | VerifyReport | RestoreReport | RestorePlanReport | ValidateReport, Field(discriminator="job")
+]
+R = TypeVar("R", ProcessReport, VerifyReport, RestoreReport, RestorePlanReport, ValidateReport)
 
 
 def write_report(path: Path, report: JobReport) -> None:

@@ -20,6 +20,15 @@ _TRANSACTION_MS = 60_000
 
 def kafka_streams(processes: Processes, directory: Path) -> dict[str, System]:
     """Fetch and compile what is needed; return Kafka Streams with its record cache as it comes, and without one."""
+    java, classpath = compiled(processes, directory)
+    return {
+        "Kafka Streams": _system(java, classpath),
+        "Kafka Streams, no cache": _system(java, classpath, **{"statestore.cache.max.bytes": "0"}),
+    }
+
+
+def compiled(processes: Processes, directory: Path) -> tuple[str, str]:
+    """Fetch the jars where needed and compile our programs; return the Java to run, and the class path."""
     java = find_java()
     jars = fetch_jars(processes, java, directory / "ivy.log", jar_set=KAFKA_STREAMS_JARS)
     classes = directory / "classes"
@@ -33,11 +42,7 @@ def kafka_streams(processes: Processes, directory: Path) -> dict[str, System]:
         wait_until(lambda: service.poll() == 0, 120, "the Java compiler", service)
     finally:
         processes.stop_service(service)
-    classpath = f"{classes}:{jars}/*"
-    return {
-        "Kafka Streams": _system(java, classpath),
-        "Kafka Streams, no cache": _system(java, classpath, **{"statestore.cache.max.bytes": "0"}),
-    }
+    return java, f"{classes}:{jars}/*"
 
 
 def _system(java: str, classpath: str, **further: str) -> System:

@@ -23,7 +23,7 @@ _PROGRAM = Path(__file__).parent / "quix_count.py"
 
 def quix_streams() -> dict[str, System]:
     """Make the environment where it is not there; return the system."""
-    python = _environment((RESULTS / "quix").absolute())
+    python = environment()
 
     def command(run: Run) -> Command:
         work = {
@@ -45,7 +45,7 @@ def quix_streams() -> dict[str, System]:
     }
 
 
-def _environment(directory: Path) -> Path:
+def environment() -> Path:
     """Return the Python of a virtual environment that has exactly what the lock names.
 
     Raises
@@ -53,6 +53,7 @@ def _environment(directory: Path) -> Path:
     RetryError
         If the packages cannot be installed.
     """
+    directory = (RESULTS / "quix").absolute()
     python, installed = directory / "bin" / "python", directory / "installed"
     digest = hashlib.sha256(_LOCK.read_bytes()).hexdigest()
     if installed.exists() and installed.read_text(encoding="utf-8") == digest:

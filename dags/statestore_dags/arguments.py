@@ -21,6 +21,7 @@ Applications = Mapping[str, ApplicationDefinition]
 Params = Mapping[str, Any]
 
 MODES = ("auto", "tail", "full")
+DEPTHS = ("offsets", "scan", "deep")
 
 
 def report_path(reports_dir: Path, dag_id: str, run_id: str) -> Path:
@@ -39,8 +40,25 @@ def process_arguments(params: Params, applications: Applications) -> list[str]:
 
 
 def verify_arguments(params: Params, applications: Applications) -> list[str]:
-    """Arguments of `jobs/verify.py`; a blank application means all."""
-    return process_arguments(params, applications)
+    """Arguments of `jobs/verify.py`; a blank application means all.
+
+    Raises
+    ------
+    InputError
+        If a sample is asked for that does not fit the depth.
+    """
+    chosen, depth, sample = process_arguments(params, applications), _text(params, "depth"), params.get("sample")
+    if depth is not None and depth not in DEPTHS:
+        raise InputError(f"depth: expected one of {', '.join(DEPTHS)}, found {depth!r}")
+    if depth is not None:
+        chosen += ["--depth", depth]
+    if sample is None:
+        return chosen
+    if isinstance(sample, bool) or not isinstance(sample, int | float) or not 0 < sample <= 1:
+        raise InputError(f"sample: expected a number above 0 and at most 1, found {sample!r}")
+    if depth != "deep":
+        raise InputError(f"sample: only depth deep compares a sample, found depth {depth or 'scan'}")
+    return [*chosen, "--sample", str(sample)]
 
 
 def restore_arguments(params: Params, applications: Applications, reports_dir: Path) -> list[str]:

@@ -160,6 +160,12 @@ class Topics:
         high = self._list_offsets(asked, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
         return {partition: LogRange(starts[partition], stable[partition], high[partition]) for partition in asked}
 
+    def first_after(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
+        """Offset of the first record or marker with a larger timestamp; None if there is none."""
+        spec = OffsetSpec.for_timestamp(timestamp_ms + 1)
+        found = self._list_offsets([partition], spec, IsolationLevel.READ_UNCOMMITTED)[partition]
+        return found if found >= 0 else None
+
     def wait_until_stable(self, names: Iterable[str]) -> None:
         """Wait until no transaction is open in topics: a commit is answered before its markers are in the log.
 

@@ -18,6 +18,7 @@ from statestore.formats.key_bounds import upper_bound
 
 _SUFFIX = Struct(">qi")
 SUFFIX_BYTES = _SUFFIX.size
+SEQUENCE_BYTES = 4
 MAX_TIME = (1 << 63) - 1
 MAX_SEQUENCE = (1 << 31) - 1
 

@@ -1,233 +1,205 @@
 """Restoring one store partition: build beside the live store, check, swap.
 
-The live store is not touched before the swap, so an interrupted restore has changed nothing and is simply run again.
+The live store is not touched before the swap. An interrupted restore has changed nothing; run again, it goes on behind
+the sorted runs that it left.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
-from pathlib import Path
-from typing import Literal, NamedTuple
 
-from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import LogRange, Topics
-from statestore.durable import remove_tree
-from statestore.errors import (
-    DiskSpaceError,
-    InputError,
-    StateStoreError,
-    StoreCorruptedError,
-    TopicMismatchError,
-    of_os_error,
-)
-from statestore.formats.offsets import STATUS_CLOSED
-from statestore.recovery.runs import build_runs
-from statestore.reports import Action, Failure, RestoreRow, VerifyRow
+from statestore import kill_switch
+from statestore.durable import remove_tree, write_durably
+from statestore.errors import DiskSpaceError, LockedError, StateStoreError, of_os_error
+from statestore.recovery.as_of import claim_target, point_and_target, point_range, require_exact
+from statestore.recovery.checking import check_staged
+from statestore.recovery.full import Built, Logs, build_full, plan_build, read_range
+from statestore.recovery.planning import choose_mode as choose_mode
+from statestore.recovery.planning import require_disk, store_logs
+from statestore.recovery.progress import Progress
+from statestore.recovery.quarantine import clean_quarantine
+from statestore.recovery.spec import RestoreSpec as RestoreSpec
+from statestore.recovery.staging import Range, Staging, clear_built
+from statestore.recovery.tail import build_tail
+from statestore.reports import Failure, RestoreRow, VerifyRow
 from statestore.statedir.lock import locked
-from statestore.statedir.record import write_record
+from statestore.statedir.record import StoreRecord
 from statestore.statedir.seal import seal
 from statestore.statedir.swap import finish_swaps, swap
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
-from statestore.stores.open import open_key_value_store
-from statestore.stores.rocksdb import RocksDB
-from statestore.tasks.replay import replay
 from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.check import check
+from statestore.verification.options import VerifyOptions
 
-Mode = Literal["auto", "tail", "full"]
-#: What SST files are linked for; everything else in a database is small or is written to, and is copied.
-_LINKED = ".sst"
-_NOT_COPIED = ("LOCK", "LOG")
-
-
-class Built(NamedTuple):
-    """A store in the staging directory: records read for it, its rows, and its committed offset."""
-
-    records: int
-    keys: int | None
-    committed: int | None
-
-
-class RestoreSpec(NamedTuple):
-    """What to do with one store partition.
-
-    `force` rebuilds it even if it is whole; `label` names the run and its quarantine directory.
-    """
-
-    store: StorePartitionSpec
-    mode: Mode
-    force: bool
-    label: str
-    run_bytes: int
+_OFFSETS, _SCAN = VerifyOptions(depth="offsets"), VerifyOptions(depth="scan")
 
 
 def restore(spec: RestoreSpec) -> RestoreRow:
     """Lock the task and restore its store; a failure of ours becomes part of the row, so that others go on."""
     started = time.monotonic()
-    row = RestoreRow(
-        application=spec.store.application, store=spec.store.store.name, task=str(spec.store.task), outcome="failed"
-    )
+    store = spec.store
+    row = RestoreRow(application=store.application, store=store.store.name, task=str(store.task), outcome="failed")
     try:
-        with locked(spec.store.paths, spec.store.lock_wait_s):
-            finish_swaps(spec.store.paths)
-            found = check(spec.store)
-            row = row.model_copy(update={"before": found.status})
-            row = _restore(spec, row, found)
-    except StateStoreError as error:
-        row = row.model_copy(update={"failure": Failure.of(error)})
-    except OSError as error:
-        row = row.model_copy(update={"failure": Failure.of(of_os_error(error))})
+        with Progress(store, spec.progress) as progress:
+            row = _restore_as_of(spec, row, progress) if spec.mode == "as-of" else _restore_live(spec, row, progress)
+    except (StateStoreError, OSError) as error:
+        row = _failed(row, error)
     return row.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
 
 
-def _restore(spec: RestoreSpec, row: RestoreRow, found: VerifyRow) -> RestoreRow:
-    if spec.store.store.kind != "key-value" and (spec.force or found.action is not Action.NONE):
-        raise InputError(
-            f"{row.label} is a {spec.store.store.kind} store, expected a key-value store: run process, whose task "
-            "replays or rebuilds it from its changelog"
-        )
+def _failed(row: RestoreRow, error: StateStoreError | OSError) -> RestoreRow:
+    cause = of_os_error(error) if isinstance(error, OSError) else error
+    return row.model_copy(update={"failure": Failure.of(cause)})
+
+
+# -- ranges that are read before, each by itself ----------------------------------------------------------------------
+
+
+def begin_ranges(spec: RestoreSpec) -> tuple[Range, ...]:
+    """Fix what is read to rebuild a store, and return its ranges for `restore_range`.
+
+    `restore` then takes over their sorted runs. None of this needs the task's lock: the live store is not touched.
+
+    Raises
+    ------
+    LockedError
+        If another restore of this store is at work.
+    """
+    staging, logs = Staging(spec.store.paths, spec.store.store.name), store_logs(spec.store)
+    require_disk(spec, "full", logs)
+    with staging.alone(spec.store.lock_wait_s):
+        return plan_build(spec, staging, logs).ranges
+
+
+def restore_range(spec: RestoreSpec, part: Range, name: str = "") -> RestoreRow:
+    """Turn one range of a store's log into sorted runs on disk; a failure becomes part of the row.
+
+    Parameters
+    ----------
+    name
+        Of the range, for its progress file.
+    """
+    started = time.monotonic()
+    store = spec.store
+    row = RestoreRow(application=store.application, store=store.store.name, task=str(store.task), outcome="failed")
+    staging = Staging(store.paths, store.store.name)
+    try:
+        with (
+            staging.reading(store.lock_wait_s),
+            staging.reading_range(part, store.lock_wait_s),
+            Progress(store, spec.progress, name) as progress,
+        ):
+            plan = staging.plan()
+            if plan is None or part not in plan.ranges:
+                raise LockedError(f"another restore of {store.store_partition} has begun anew meanwhile; run it again")
+            progress.reading(part.start, part.end)
+            runs, resumed = read_range(spec, staging, part, progress, keep_in_memory=False)
+            figures = {"outcome": "restored", "start": part.start, "end": part.end, "resumed": resumed}
+            row = row.model_copy(update={**figures, "records": sum(found.records for found in runs)})
+    except (StateStoreError, OSError) as error:
+        row = _failed(row, error)
+    return row.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
+
+
+# -- the live store ---------------------------------------------------------------------------------------------------
+
+
+def _restore_live(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> RestoreRow:
+    store = spec.store
+    with locked(store.paths, store.lock_wait_s):
+        finish_swaps(store.paths)
+        # What is rebuilt whatever it is need not be read first.
+        found = check(store, _OFFSETS if spec.force and spec.mode != "tail" else _SCAN)
+        before = row.model_copy(update={"before": found.status})
+        try:
+            row = _replace(spec, before, found, progress)
+            clean_quarantine(store.paths, store.store, spec.quarantine_s)
+        except (StateStoreError, OSError) as error:
+            return _failed(before, error)
+    return row
+
+
+def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Progress) -> RestoreRow:
+    store, name = spec.store, spec.store.store.name
     mode = choose_mode(spec.mode, spec.force, found)
-    if mode is None:
-        return row.model_copy(update={"outcome": "skipped", "keys": found.keys or 0, "committed": found.committed})
-    require_disk(spec)
-    paths, store = spec.store.paths, spec.store.store.name
-    staged = paths.staging(store)
-    remove_tree(staged)
-    built = (build_full if mode == "full" else build_tail)(spec, staged, found)
-    keys = check_staged(spec.store, staged, built)
-    quarantine = swap(paths, store, staged, spec.label)
-    assert spec.store.changelog is not None
-    write_record(paths, store, spec.store.changelog.topic_id, built.committed)
-    seal(paths, store)
+    staging = Staging(store.paths, name)
+    with staging.alone(store.lock_wait_s):
+        if mode is None:
+            _clear(store, staging)  # a killed restore may have left something, and somebody else has mended the store
+            return row.model_copy(update={"outcome": "skipped", "keys": found.keys or 0, "committed": found.committed})
+        logs = store_logs(store)
+        try:
+            require_disk(spec, mode, logs)
+        except DiskSpaceError:
+            _clear(store, staging)  # what an earlier attempt left only makes it worse
+            raise
+        full = mode == "full"
+        built = build_full(spec, staging, logs, progress) if full else build_tail(spec, logs, found, progress)
+        progress.phase("checking")
+        keys = check_staged(store, built, spec.check)
+        kill_switch.reached("restore, built, not swapped")
+        quarantine = swap(store.paths, store.store, spec.label)
+        _vouch(store, built, built.since_ms)
+        kill_switch.reached("restore, sealed, runs still there")
+        _clear(store, staging)
     return row.model_copy(
-        update={
-            "mode": mode,
-            "outcome": "restored",
-            "records": built.records,
-            "keys": keys,
-            "committed": built.committed,
-            "quarantine": str(quarantine) if quarantine else None,
-        }
+        update={**_figures(built, logs, spec), "mode": mode, "keys": keys, "quarantine": quarantine and str(quarantine)}
     )
 
 
-def choose_mode(asked: Mode, force: bool, found: VerifyRow) -> Literal["tail", "full"] | None:
-    """Decide what to do with a store partition; None if it is whole. Pure.
-
-    Raises
-    ------
-    InputError
-        If it cannot be restored, or not in the way asked for.
-    """
-    if found.action is Action.BY_HAND:
-        raise InputError(f"{found.label} is {found.status} and is only touched by hand: {found.detail}")
-    if found.action is Action.LATER:
-        raise InputError(f"{found.label} could not be looked at ({found.status}): {found.detail}; try again later")
-    if found.action is Action.NONE and not force:
-        return None
-    if asked == "tail" and found.action is Action.FULL:
-        raise InputError(f"{found.label} is {found.status}, which a replay of the tail cannot mend: use mode full")
-    if asked == "full" or (asked == "auto" and (force or found.action is Action.FULL)):
-        return "full"
-    return None if found.action is Action.NONE else "tail"
+def _vouch(store: StorePartitionSpec, built: Built, whole_ms: int) -> None:
+    """Record and seal the store that was put in place, and when it had all of its log (ms)."""
+    assert store.changelog is not None
+    kill_switch.reached("restore, swapped, not recorded")
+    record = StoreRecord(topic_id=store.changelog.topic_id, caught_up_ms=whole_ms, committed=built.committed_offset)
+    write_durably(store.paths.record(store.store.name), record.model_dump_json())
+    kill_switch.reached("restore, recorded, not sealed")
+    seal(store.paths, store.store.name, segmented=store.store.kind != "key-value")
 
 
-def require_disk(spec: RestoreSpec) -> None:
-    """Refuse to begin where the replacement is not likely to fit.
-
-    Raises
-    ------
-    DiskSpaceError
-        With the bytes needed and free.
-    """
-    spec.store.state_dir.mkdir(parents=True, exist_ok=True)
-    live = sum(file.stat().st_size for file in spec.store.live.rglob("*")) if spec.store.live.exists() else 0
-    needed = live + spec.run_bytes
-    free = shutil.disk_usage(spec.store.state_dir).free
-    if free < needed:
-        raise DiskSpaceError(
-            f"restoring {spec.store.store_partition} needs about {needed} bytes in {spec.store.state_dir}, "
-            f"{free} are free: free some, or lower STATESTORE_RESTORE_RUN_BYTES"
-        )
+def _clear(store: StorePartitionSpec, staging: Staging) -> None:
+    clear_built(store.paths)
+    staging.clear()
 
 
-def build_full(spec: RestoreSpec, staged: Path, found: VerifyRow) -> Built:
-    """Build the store anew from its whole changelog."""
-    store, log = spec.store, _log_range(spec.store)
-    runs_dir = staged.with_name(f"{staged.name}.runs")
-    remove_tree(runs_dir)
-    runs_dir.mkdir(parents=True)
-    with LogReader(store.bootstrap_servers, store.partition, stall_timeout_s=store.kafka_timeout_s) as reader:
-        runs = build_runs(reader.read(log.start, log.last_stable), store.store.format, runs_dir, spec.run_bytes)
-    families = DATA_COLUMN_FAMILIES[store.store.format]
-    database = RocksDB(staged, families)
-    try:
-        database.ingest(families[0], runs.files)
-        offsets = {} if runs.last_offset is None else {store.partition: runs.last_offset}
-        database.write({}, offsets, status=STATUS_CLOSED)
-        database.sync()
-    finally:
-        database.close()
-    remove_tree(runs_dir)
-    return Built(runs.records, runs.rows if len(runs.files) <= 1 else None, runs.last_offset)
+def _figures(built: Built, logs: Logs, spec: RestoreSpec) -> dict[str, object]:
+    return {
+        "outcome": "restored",
+        "records": built.records,
+        "resumed": built.resumed,
+        "skipped": built.skipped,
+        "committed": built.committed_offset,
+        "start": min(log.start for log in logs.values()),
+        "end": max(log.last_stable for log in logs.values()),
+        "checked": "deep" if spec.check == "deep" else "files" if built.rows is not None else "rows",
+        "digest": built.digest,
+    }
 
 
-def build_tail(spec: RestoreSpec, staged: Path, found: VerifyRow) -> Built:
-    """Catch up on a hard-linked copy of the live store."""
-    store, log = spec.store, _log_range(spec.store)
-    if store.live.exists():
-        link_database(store.live, staged)
-    start = log.start if found.committed is None else found.committed + 1
-    opened = open_key_value_store(store.store, staged)
-    clean = False
-    try:
-        with LogReader(store.bootstrap_servers, store.partition, stall_timeout_s=store.kafka_timeout_s) as reader:
-            replayed = replay(opened, reader, start, log.last_stable)
-        clean = True
-    finally:
-        opened.close(clean=clean)
-    return Built(replayed.records, None, found.committed if replayed.last_offset is None else replayed.last_offset)
+# -- as of a point ----------------------------------------------------------------------------------------------------
 
 
-def check_staged(store: StorePartitionSpec, staged: Path, built: Built) -> int:
-    """Read the new store in full before it goes live; return its rows.
-
-    Raises
-    ------
-    StoreCorruptedError
-        If its offset or its rows are not what was built.
-    """
-    opened = open_key_value_store(store.store, staged, read_only=True)
-    try:
-        committed = opened.committed_offset(store.partition)
-        keys = sum(1 for _ in opened.range())
-    finally:
-        opened.close(clean=False)
-    if committed != built.committed or (built.keys is not None and keys != built.keys):
-        raise StoreCorruptedError(
-            f"the store built in {staged} has {keys} rows at offset {committed}, expected "
-            f"{built.keys if built.keys is not None else 'any number of'} rows at {built.committed}; "
-            "the live store is untouched, run the restore again"
-        )
-    return keys
-
-
-def link_database(source: Path, target: Path) -> None:
-    """Copy a closed database: SST files, which never change, as hard links; the small rest as files."""
-    target.mkdir(parents=True)
-    for file in sorted(source.iterdir()):
-        if file.name.startswith(_NOT_COPIED) or file.is_dir():  # a directory is what a killed flush left
-            continue
-        if file.suffix == _LINKED:
-            os.link(file, target / file.name)
-        else:
-            shutil.copy2(file, target / file.name)
-
-
-def _log_range(store: StorePartitionSpec) -> LogRange:
-    if store.changelog is None:
-        raise TopicMismatchError(f"changelog topic {store.partition.topic} does not exist: nothing to restore from")
-    topics = Topics(store.bootstrap_servers, store.kafka_timeout_s)
-    return topics.log_ranges([store.partition])[store.partition]
+def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> RestoreRow:
+    as_of, target = point_and_target(spec)
+    logs = point_range(spec.store, as_of)
+    exact = require_exact(spec, logs)
+    claim_target(target, spec.store.state_dir, as_of)
+    store = spec.store.model_copy(update={"state_dir": target})
+    there = spec._replace(store=store)
+    staging = Staging(store.paths, store.store.name)
+    with locked(store.paths, store.lock_wait_s), staging.alone(store.lock_wait_s):
+        finish_swaps(store.paths)
+        if store.live.exists() and store.paths.seal(store.store.name).exists():
+            _clear(store, staging)
+            return row.model_copy(
+                update={"mode": "as-of", "outcome": "skipped", "exact": exact, "directory": str(store.live)}
+            )
+        require_disk(there, "full", logs)
+        built = build_full(there, staging, logs, progress)
+        progress.phase("checking")
+        keys = check_staged(store, built, spec.check)
+        remove_tree(store.live)  # an attempt that was killed before it was sealed
+        swap(store.paths, store.store, spec.label)
+        _vouch(store, built, 0)  # it never had all of the log: its tail may lack deletes
+        _clear(store, staging)
+    done = {"mode": "as-of", "keys": keys, "exact": exact, "directory": str(store.live)}
+    return row.model_copy(update={**_figures(built, logs, spec), **done})

@@ -47,6 +47,20 @@ def locked(paths: TaskPaths, wait_s: float = 10.0) -> Iterator[None]:
 
 
 @contextmanager
+def locked_file(path: Path, wait_s: float, *, shared: bool = False) -> Iterator[None]:
+    """Hold a lock file of ours, alone or with others that share it; it is made if it is not there.
+
+    Raises
+    ------
+    LockedError
+        If somebody else still holds it after `wait_s`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _held(path, fcntl.F_RDLCK if shared else fcntl.F_WRLCK, time.monotonic() + wait_s):
+        yield
+
+
+@contextmanager
 def _held(path: Path, kind: int, deadline: float) -> Iterator[None]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

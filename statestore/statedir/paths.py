@@ -64,9 +64,30 @@ class TaskPaths(NamedTuple):
         """Where a replacement of the store is built."""
         return self.own_dir / "staging" / store
 
+    @property
+    def staged_own(self) -> Path:
+        """Ours while a replacement is built: what this directory is for a live store."""
+        return self.own_dir / "staged"
+
+    def staged_segments(self, store: str) -> Path:
+        """What we shall keep of the replacement's segments."""
+        return self.staged_own / "segments" / store
+
+    def runs(self, store: str) -> Path:
+        """Sorted runs of which a replacement is built."""
+        return self.own_dir / "runs" / store
+
+    def runs_lock(self, store: str) -> Path:
+        """Lock of the sorted runs; never removed."""
+        return self.own_dir / f"runs-{store}.lock"
+
     def quarantine(self, store: str, label: str) -> Path:
         """Where the replaced store goes."""
         return self.own_dir / "quarantine" / store / label
+
+    def quarantined_segments(self, store: str, label: str) -> Path:
+        """What we kept of the replaced store's segments."""
+        return self.own_dir / "quarantine-segments" / store / label
 
     def journal(self, store: str) -> Path:
         """Journal of a swap that has begun."""

@@ -5,13 +5,19 @@ close the digests of MANIFEST and SST files are written down in our own director
 is opened for writing, and checked before it is opened at all: MANIFEST and sizes always, the SST files' bytes where a
 store is verified. SST files never change, so each is read for its digest once.
 
-Kafka Streams may have had the store open in between: then CURRENT names a newer MANIFEST, and there is no seal to speak
-of, which is no damage.
+A window or session store has one seal over all of its segments.
+
+Kafka Streams may have had the store open in between: then a CURRENT names a newer MANIFEST, or a segment is new, and
+there is no seal to speak of, which is no damage. It opens every segment at once. So where one is gone and all others
+are as they were sealed, it was not Kafka Streams that dropped it.
+
+The seal also holds the committed offset of the store that it speaks of: with the seal intact, nobody needs to open it.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -19,7 +25,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from statestore.durable import remove_durably, write_durably
 from statestore.errors import StoreCorruptedError
+from statestore.model import StorePartition
 from statestore.statedir.paths import TaskPaths
+from statestore.statedir.record import read_record
+from statestore.stores.rocksdb import column_families
 
 
 class SstFile(BaseModel):
@@ -32,34 +41,80 @@ class SstFile(BaseModel):
     sha256: str
 
 
-class Seal(BaseModel):
-    """What a database's directory held when it was closed."""
+class SealedDatabase(BaseModel):
+    """One database of a sealed store; `identity` is RocksDB's own name of it, made anew with each new database."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    schema_version: Literal[2] = 2
     manifest: str
     manifest_sha256: str
+    identity: str
+    column_families: tuple[str, ...]
+
+
+class Seal(BaseModel):
+    """What a store's directory held when it was closed.
+
+    Attributes
+    ----------
+    store_partition
+        Whose store it is: another's that is put in its place brings its own seal along.
+    committed
+        Offset of the last changelog record in the store; None if it was not recorded.
+    databases
+        By their directory's name beside the others; a key-value store's only one is called "".
+    sst
+        By their path in the store's directory.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: Literal[3] = 3
+    store_partition: str
+    committed: int | None
+    databases: dict[str, SealedDatabase]
     sst: dict[str, SstFile]
 
 
 class _Digests(BaseModel):
-    """SST files that were read before, kept while there is no seal."""
+    """SST files that were read before, kept while there is no seal, and the identities of their databases."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    identities: dict[str, str]
     sst: dict[str, SstFile]
 
 
-def seal(paths: TaskPaths, store: str) -> None:
-    """Seal a store that was just closed cleanly; the caller holds the task's lock."""
-    directory = paths.store(store)
+def seal(paths: TaskPaths, store: str, *, segmented: bool = False) -> None:
+    """Seal a store that was just closed cleanly and recorded; the caller holds the task's lock.
+
+    Parameters
+    ----------
+    segmented
+        True for a window or session store.
+    """
+    directory = _directory(paths, store, segmented=segmented)
     known = _known_digests(paths, store)
-    sst = {file.name: _digest(file, known.get(file.name)) for file in sorted(directory.glob("*.sst"))}
-    manifest = _manifest_name(directory)
-    found = Seal(manifest=manifest, manifest_sha256=_sha256(directory / manifest), sst=sst)
-    write_durably(paths.digests(store), _Digests(sst=sst).model_dump_json())
-    write_durably(paths.seal(store), found.model_dump_json())
+    databases: dict[str, SealedDatabase] = {}
+    sst: dict[str, SstFile] = {}
+    for name in _databases(directory, segmented=segmented):
+        found = _sealed(directory / name)
+        # A new database counts its files from the start again: what is known of its predecessor's is not of them.
+        same = found.identity != "" and known.identities.get(name) == found.identity
+        for path in _sst_files(directory / name):
+            inside = str(path.relative_to(directory))
+            sst[inside] = _digest(path, known.sst.get(inside) if same else None)
+        databases[name] = found
+    record = read_record(paths, store)
+    made = Seal(
+        store_partition=_name(paths, store),
+        committed=record.committed if record else None,
+        databases=databases,
+        sst=sst,
+    )
+    identities = {name: found.identity for name, found in databases.items()}
+    write_durably(paths.digests(store), _Digests(identities=identities, sst=sst).model_dump_json())
+    write_durably(paths.seal(store), made.model_dump_json())
 
 
 def break_seal(paths: TaskPaths, store: str) -> None:
@@ -72,19 +127,21 @@ def forget_digests(paths: TaskPaths, store: str) -> None:
     remove_durably(paths.digests(store))
 
 
-def check_seal(paths: TaskPaths, store: str, *, contents: bool = False) -> bool:
+def check_seal(paths: TaskPaths, store: str, *, segmented: bool = False, contents: bool = False) -> Seal | None:
     """Compare a closed store with its seal.
 
     Parameters
     ----------
+    segmented
+        True for a window or session store.
     contents
         Whether the SST files are read, too. RocksDB finds a changed block when it reads it, so opening needs no more
         than their sizes; but blocks that it can do without, such as filters, nobody else checks.
 
     Returns
     -------
-    bool
-        True if it is as it was sealed; False if there is no seal that speaks of it.
+    Seal or None
+        The seal if the store is as it was sealed; None if there is no seal that speaks of it.
 
     Raises
     ------
@@ -94,30 +151,88 @@ def check_seal(paths: TaskPaths, store: str, *, contents: bool = False) -> bool:
     try:
         sealed = Seal.model_validate_json(paths.seal(store).read_bytes())
     except (FileNotFoundError, ValidationError):
-        return False
-    directory = paths.store(store)
-    current = _manifest_name(directory)
-    if _number(current) > _number(sealed.manifest):
-        return False
-    if current != sealed.manifest:
-        raise StoreCorruptedError(f"{directory / 'CURRENT'} names {current}, sealed was {sealed.manifest}; restore it")
-    if _sha256(directory / current) != sealed.manifest_sha256:
-        raise StoreCorruptedError(f"{directory / current} is not as it was when the store was closed; restore it")
+        return None
+    if sealed.store_partition != _name(paths, store):
+        return None
+    directory = _directory(paths, store, segmented=segmented)
+    there = set(_databases(directory, segmented=segmented))
+    same = {name: _is_same(directory / name, database) for name, database in sealed.databases.items() if name in there}
     for name, file in sealed.sst.items():
-        path = directory / name
-        size = path.stat().st_size if path.exists() else "no such file"
-        if size != file.bytes:
-            raise StoreCorruptedError(f"{path}: expected {file.bytes} bytes, found {size}; restore the store")
-        if contents and _sha256(path) != file.sha256:
-            raise StoreCorruptedError(f"{path} is not as it was when the store was closed; restore the store")
+        if same.get(name.rpartition("/")[0]):
+            _check_file(directory / name, file, contents=contents)
+    if not all(same.values()) or there - set(sealed.databases):
+        return None
+    if gone := sorted(set(sealed.databases) - there):
+        raise StoreCorruptedError(
+            f"{directory / gone[0]} does not exist, and was there when the store was closed; restore the store"
+        )
+    return sealed
+
+
+def _is_same(directory: Path, database: SealedDatabase) -> bool:
+    """True if a database has the MANIFEST that was sealed, False if it has a newer one."""
+    current = _manifest_name(directory)
+    if _number(current) > _number(database.manifest):
+        return False
+    if current != database.manifest:
+        raise StoreCorruptedError(
+            f"{directory / 'CURRENT'} names {current}, sealed was {database.manifest}; restore the store"
+        )
+    if _sha256(directory / current) != database.manifest_sha256:
+        raise StoreCorruptedError(
+            f"{directory / current} is not as it was when the store was closed; restore the store"
+        )
     return True
 
 
-def _known_digests(paths: TaskPaths, store: str) -> dict[str, SstFile]:
+def _check_file(path: Path, file: SstFile, *, contents: bool) -> None:
     try:
-        return _Digests.model_validate_json(paths.digests(store).read_bytes()).sst
+        size: int | str = path.stat().st_size
+    except FileNotFoundError:
+        size = "no such file"
+    if size != file.bytes:
+        raise StoreCorruptedError(f"{path}: expected {file.bytes} bytes, found {size}; restore the store")
+    if contents and _sha256(path) != file.sha256:
+        raise StoreCorruptedError(f"{path} is not as it was when the store was closed; restore the store")
+
+
+# -- what lies in a directory -----------------------------------------------------------------------------------------
+
+
+def _name(paths: TaskPaths, store: str) -> str:
+    return str(StorePartition(paths.application, store, paths.task))
+
+
+def _directory(paths: TaskPaths, store: str, *, segmented: bool) -> Path:
+    return paths.task_dir / store if segmented else paths.store(store)
+
+
+def _databases(directory: Path, *, segmented: bool) -> Iterator[str]:
+    """Names of the databases in a store's directory."""
+    if not segmented:
+        return iter([""])
+    return iter(sorted(path.name for path in directory.iterdir()) if directory.exists() else [])
+
+
+def _sst_files(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.iterdir() if path.suffix == ".sst")
+
+
+def _sealed(directory: Path) -> SealedDatabase:
+    manifest, identity = _manifest_name(directory), directory / "IDENTITY"
+    return SealedDatabase(
+        manifest=manifest,
+        manifest_sha256=_sha256(directory / manifest),
+        identity=identity.read_bytes().hex() if identity.exists() else "",
+        column_families=tuple(sorted(column_families(directory))),
+    )
+
+
+def _known_digests(paths: TaskPaths, store: str) -> _Digests:
+    try:
+        return _Digests.model_validate_json(paths.digests(store).read_bytes())
     except (FileNotFoundError, ValidationError):
-        return {}
+        return _Digests(identities={}, sst={})
 
 
 def _digest(path: Path, known: SstFile | None) -> SstFile:
@@ -137,14 +252,13 @@ def _sha256(path: Path) -> str:
 
 
 def _manifest_name(directory: Path) -> str:
+    current = directory / "CURRENT"
     try:
-        name = (directory / "CURRENT").read_text(encoding="ascii").strip()
-    except (FileNotFoundError, UnicodeDecodeError) as error:
-        raise StoreCorruptedError(f"{directory / 'CURRENT'} cannot be read; restore the store: {error}") from error
+        name = current.read_text(encoding="ascii").strip()
+    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError) as error:
+        raise StoreCorruptedError(f"{current} cannot be read; restore the store: {error}") from error
     if not name.startswith("MANIFEST-") or not name.removeprefix("MANIFEST-").isdigit():
-        raise StoreCorruptedError(
-            f"{directory / 'CURRENT'} holds {name[:60]!r}, expected MANIFEST-<number>; restore it"
-        )
+        raise StoreCorruptedError(f"{current} holds {name[:60]!r}, expected MANIFEST-<number>; restore the store")
     return name
 
 

@@ -1,38 +1,46 @@
-"""Replacing a live store by a staged one: two renames and a journal.
+"""Replacing a live store by a staged one: renames and a journal.
 
-    1  write the journal                     live = old
-    2  rename live -> quarantine             live is absent
-    3  remove the old store's seal
-    4  rename staged -> live                 live = new
-    5  remove the journal
+    1  write the journal                          live = old
+    2  rename live -> quarantine                  live is absent
+    3  remove the old store's seal, digests and mode
+    4  rename what we kept of the old segments -> quarantine, and what we shall keep of the new ones -> its place
+    5  rename staged -> live                      live = new
+    6  remove the journal
 
 Whoever takes the task's lock next finishes what was begun: before 2 the swap is forgotten, from 2 on it is completed.
-Call everything here under the task's lock.
+Step 4 is for window and session stores only. Call everything here under the task's lock.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from statestore.durable import remove_durably, rename_durably, write_durably
+from statestore import kill_switch
+from statestore.durable import remove_durably, remove_tree, rename_durably, write_durably
 from statestore.errors import InvalidStateError
+from statestore.model import StoreDefinition
+from statestore.statedir.context import forget_mode
 from statestore.statedir.legacy import forget_legacy_offset
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.seal import break_seal, forget_digests
 
 
 class _Journal(BaseModel):
+    """A swap that has begun; `label` is the name that what was replaced has in quarantine."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     store: str
     staged: Path
     live: Path
     quarantine: Path | None
+    label: str = ""
 
 
-def swap(paths: TaskPaths, store: str, staged: Path, label: str) -> Path | None:
+def swap(paths: TaskPaths, store: StoreDefinition, label: str) -> Path | None:
     """Put the staged store in the place of the live one.
 
     Its entry in the checkpoint file goes first: Kafka Streams would copy that offset over the new store's. The seal
@@ -43,13 +51,15 @@ def swap(paths: TaskPaths, store: str, staged: Path, label: str) -> Path | None:
     Path or None
         Where the old store is now; None if there was none.
     """
-    live = paths.store(store)
-    quarantine = _unused(paths.quarantine(store, label)) if live.exists() else None
-    forget_legacy_offset(paths, store)
-    journal = _Journal(store=store, staged=staged, live=live, quarantine=quarantine)
-    write_durably(paths.journal(store), journal.model_dump_json())
+    name, live = store.name, paths.live(store)
+    unused = _unused_label(paths, name, label)
+    quarantine = paths.quarantine(name, unused) if live.exists() else None
+    forget_legacy_offset(paths, name)
+    journal = _Journal(store=name, staged=paths.staging(name), live=live, quarantine=quarantine, label=unused)
+    write_durably(paths.journal(name), journal.model_dump_json())
+    kill_switch.reached("swap, journal written")
     _finish(paths, journal)
-    remove_durably(paths.journal(store))
+    remove_durably(paths.journal(name))
     return quarantine
 
 
@@ -68,7 +78,7 @@ def finish_swaps(paths: TaskPaths) -> list[str]:
         if begun:
             _finish(paths, journal)
         elif journal.quarantine is not None and not journal.live.exists() and journal.quarantine.exists():
-            rename_durably(journal.quarantine, journal.live)  # somebody removed the staged store: the old one is left
+            _put_back(paths, journal)  # somebody removed the staged store: the old one is left
         elif not journal.staged.exists():
             _forget_old(paths, journal.store)
         remove_durably(path)
@@ -79,20 +89,41 @@ def finish_swaps(paths: TaskPaths) -> list[str]:
 def _finish(paths: TaskPaths, journal: _Journal) -> None:
     if journal.live.exists() and journal.quarantine is not None:
         rename_durably(journal.live, journal.quarantine)
+        os.utime(journal.quarantine)  # its age counts from here
+    kill_switch.reached("swap, old store in quarantine")
     _forget_old(paths, journal.store)
+    # What is staged tells whose the present segments are: as long as it is there, they are the old store's.
+    if (staged := paths.staged_segments(journal.store)).exists():
+        kept = paths.segments(journal.store)
+        if kept.exists():
+            rename_durably(kept, paths.quarantined_segments(journal.store, journal.label))
+        kill_switch.reached("swap, old segments in quarantine")
+        rename_durably(staged, kept)
+    kill_switch.reached("swap, before the last rename")
     rename_durably(journal.staged, journal.live)
+    kill_switch.reached("swap, new store live")
+
+
+def _put_back(paths: TaskPaths, journal: _Journal) -> None:
+    assert journal.quarantine is not None
+    old = paths.quarantined_segments(journal.store, journal.label)
+    if journal.label and old.exists():
+        remove_tree(paths.segments(journal.store))
+        rename_durably(old, paths.segments(journal.store))
+    rename_durably(journal.quarantine, journal.live)
 
 
 def _forget_old(paths: TaskPaths, store: str) -> None:
     break_seal(paths, store)
     forget_digests(paths, store)
+    forget_mode(paths, store)
 
 
-def _unused(directory: Path) -> Path:
-    """The directory, or one beside it if a run of the same name left one: no old store is ever overwritten."""
+def _unused_label(paths: TaskPaths, store: str, label: str) -> str:
+    """The label, or one like it if a run of the same name left something: no old store is ever overwritten."""
     number = 2
-    found = directory
-    while found.exists():
-        found = directory.with_name(f"{directory.name}-{number}")
+    found = label
+    while paths.quarantine(store, found).exists() or paths.quarantined_segments(store, found).exists():
+        found = f"{label}-{number}"
         number += 1
     return found

@@ -101,7 +101,7 @@ class DiskHome:
 
     def _check_interval(self, starts: list[int]) -> None:
         path = self._own / "interval"
-        known = path.read_text(encoding="utf-8") if path.exists() else None
+        known = path.read_text(encoding="utf-8", errors="backslashreplace") if path.exists() else None  # any damage
         odd = [start for start in starts if start % self._interval_ms]
         if starts and (odd or known not in (None, str(self._interval_ms))):
             raise WrongStoreError(

@@ -1,11 +1,11 @@
-"""How far a running task is, in a small file that others may read at any time."""
+"""How far running work is, in small files that others may read at any time."""
 
 from __future__ import annotations
 
 import os
 import time
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -13,6 +13,52 @@ from statestore.tasks.spec import TaskSpec
 from statestore.tasks.topology import Counts
 
 _EVERY_S = 1.0
+M = TypeVar("M", bound=BaseModel)
+
+
+class ProgressFile:
+    """A file that is written anew now and then, each time as a whole; nothing where there is no path.
+
+    Progress is for people: where the file cannot be written, the work goes on without it.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._told = 0.0
+
+    @property
+    def wanted(self) -> bool:
+        """False if nobody wants to know, or nothing can be written."""
+        return self._path is not None
+
+    @property
+    def due(self) -> bool:
+        """True if the last time is long enough ago; costs no more than a look at the clock."""
+        return self._path is not None and time.monotonic() - self._told >= _EVERY_S
+
+    def write(self, progress: BaseModel) -> None:
+        """Replace the file."""
+        if self._path is None:
+            return
+        self._told = time.monotonic()
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            partial = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+            partial.write_text(progress.model_dump_json(), encoding="utf-8")
+            partial.replace(self._path)
+        except OSError:
+            self._path = None
+
+
+def read_files(directory: Path, kind: type[M]) -> list[M]:
+    """Read what the work of a run says; what cannot be read says nothing."""
+    found = []
+    for path in sorted(directory.glob("*.json")):
+        try:
+            found.append(kind.model_validate_json(path.read_bytes()))
+        except (OSError, ValidationError):
+            continue
+    return found
 
 
 class TaskProgress(BaseModel):
@@ -43,10 +89,9 @@ class Progress:
     """Writes the progress file of a task now and then; nothing where the spec names none."""
 
     def __init__(self, spec: TaskSpec) -> None:
-        self._path = spec.progress
+        self._file = ProgressFile(spec.progress)
         self._spec = spec
         self._first: int | None = None
-        self._told = 0.0
         self._last: TaskProgress | None = None
 
     def __enter__(self) -> Self:
@@ -54,16 +99,15 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         if self._last is not None:
-            self._write(self._last.model_copy(update={"phase": "ended"}))
+            self._file.write(self._last.model_copy(update={"phase": "ended"}))
 
     def tell(self, phase: str, next_offset: int = 0, counts: Counts | None = None) -> None:
         """Say how far the task is; most calls cost no more than a look at the clock."""
-        if self._path is None or (time.monotonic() - self._told < _EVERY_S and self._first is not None):
+        if not (self._file.due if self._first is not None else self._file.wanted):
             return
         if self._first is None and phase == "processing":
             self._first = next_offset - (counts.records_in if counts else 0)
         found = counts or Counts()
-        self._told = time.monotonic()
         self._last = TaskProgress(
             application=self._spec.application.name,
             task=str(self._spec.task),
@@ -75,26 +119,9 @@ class Progress:
             late_records=found.late,
             poison_records=found.poison,
         )
-        self._write(self._last)
-
-    def _write(self, progress: TaskProgress) -> None:
-        if self._path is None:
-            return
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            partial = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-            partial.write_text(progress.model_dump_json(), encoding="utf-8")
-            partial.replace(self._path)
-        except OSError:  # progress is for people; the work goes on without it
-            self._path = None
+        self._file.write(self._last)
 
 
 def read_progress(directory: Path) -> list[TaskProgress]:
-    """Read what the tasks of a run say; what cannot be read says nothing."""
-    found = []
-    for path in sorted(directory.glob("*.json")):
-        try:
-            found.append(TaskProgress.model_validate_json(path.read_bytes()))
-        except (OSError, ValidationError):
-            continue
-    return found
+    """Read what the tasks of a run say."""
+    return read_files(directory, TaskProgress)

@@ -87,7 +87,8 @@ class TaskStores:
 
     def _open(self, name: str, *, read_in_full: bool) -> None:
         store, definition = self.by_name[name], self._definitions[name]
-        if _is_sealed(definition) and self._paths.live(definition).exists() and not check_seal(self._paths, name):
+        there = store.persistent and self._paths.live(definition).exists()
+        if there and not check_seal(self._paths, name, segmented=definition.kind != "key-value"):
             forget_digests(self._paths, name)  # somebody else may have built it anew
         self._init(name, self._migrated.get(self._spec.changelog(name)))
         if read_in_full:
@@ -291,13 +292,7 @@ class TaskStores:
             kill_switch.reached("mode forgotten")
             write_record(self._paths, name, self._spec.changelogs[name].topic_id, offset)
             kill_switch.reached("store recorded, not sealed")
-            if _is_sealed(self._definitions[name]):
-                seal(self._paths, name)
-
-
-def _is_sealed(definition: StoreDefinition) -> bool:
-    """Segments are not sealed: each of them comes and goes with time."""
-    return definition.kind == "key-value" and definition.engine != "in_memory"
+            seal(self._paths, name, segmented=self._definitions[name].kind != "key-value")
 
 
 def _build(definition: StoreDefinition) -> AnyStore:

@@ -1,142 +1,212 @@
-"""Verifying one store partition: can it be read, and does it have all of its changelog?
+"""Verifying store partitions: can they be read, do they have all of their changelogs, and, on request, its contents?
 
-Run under the task's lock, so that neither the store nor its log moves meanwhile. Nothing is changed.
+A store is looked at under its task's lock, so that it does not move meanwhile. Nothing is changed.
+
+Many store partitions are verified by their offsets in two passes. The first holds each lock just for the look at the
+store; the ends of all logs are asked for afterwards, so who is at the end then is whole. The others may only have been
+passed by records that came in between, and are looked at again, with their locks held until Kafka has answered.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import chain, groupby
+from typing import TypeVar
 
-from statestore.changelog.reader import first_offset
-from statestore.changelog.standing import standing
-from statestore.changelog.topics import LogRange, Topics
-from statestore.errors import (
-    LockedError,
-    StoreCorruptedError,
-    StoreUncleanError,
-    UnknownFormatError,
-    WrongStoreError,
-    of_os_error,
-)
-from statestore.reports import Action, Status, VerifyRow
-from statestore.statedir.context import store_context
-from statestore.statedir.legacy import legacy_offsets
+from statestore.errors import LockedError, StoreBehindLogStartError, StoreCorruptedError, of_os_error
+from statestore.reports import Action, Contents, Status, VerifyRow
 from statestore.statedir.lock import locked
-from statestore.statedir.record import read_record
-from statestore.statedir.seal import check_seal
 from statestore.statedir.swap import finish_swaps
-from statestore.stores.open import build_store
-from statestore.stores.typed import AnyStore
 from statestore.tasks.spec import StorePartitionSpec
+from statestore.verification.contents import compare_contents, count_rows
+from statestore.verification.judging import Seen, judge, repartitioned, row, unread, with_contents
+from statestore.verification.logs import Cluster
+from statestore.verification.options import VerifyOptions
+from statestore.verification.seeing import corrupt, see
+
+T = TypeVar("T")
+_SCAN = VerifyOptions()
+_NO_TASKS: Mapping[tuple[str, int], int] = {}
+#: Store partitions whose logs are asked for at once, and tasks whose locks are held at once.
+_ASKED = 1_000
+_HELD = 32
 
 
-def verify(spec: StorePartitionSpec) -> VerifyRow:
-    """Lock the task and check the store partition.
+def verify(spec: StorePartitionSpec, options: VerifyOptions = _SCAN) -> VerifyRow:
+    """Lock the task and verify one store partition; see `verify_many`."""
+    return verify_many([spec], options)[0]
+
+
+def verify_many(
+    specs: Sequence[StorePartitionSpec],
+    options: VerifyOptions = _SCAN,
+    tasks: Mapping[tuple[str, int], int] = _NO_TASKS,
+) -> list[VerifyRow]:
+    """Verify store partitions, each under its task's lock. Global stores: see `global_stores.py`.
+
+    Parameters
+    ----------
+    tasks
+        How many tasks there are, by application and subtopology, where that is known: changelogs with another number of
+        partitions are told (conformance R10).
+
+    Returns
+    -------
+    list of VerifyRow
+        In the order of the specs.
 
     Raises
     ------
     KafkaUnavailableError
-        If Kafka cannot be asked: that says nothing about the store.
+        If Kafka cannot be asked: that says nothing about the stores.
+    StoreAccessError
+        If the operating system refuses access: that neither.
     """
+    rows: dict[int, VerifyRow] = {}
+    left: dict[tuple[str, float], list[int]] = {}
+    for at, spec in enumerate(specs):
+        count = tasks.get((spec.application, spec.task.subtopology))
+        if (found := repartitioned(spec, count)) is not None:
+            rows[at] = found.model_copy(update={"depth": options.depth})
+        else:
+            left.setdefault((spec.bootstrap_servers, spec.kafka_timeout_s), []).append(at)
+    try:
+        for where, asked in left.items():
+            cluster = Cluster(*where)
+            for part in _parts(asked, _ASKED):
+                chosen = [specs[at] for at in part]
+                if options.depth == "offsets":
+                    verified = _by_offsets(chosen, options, cluster)
+                else:
+                    verified = [_verify(spec, options, cluster) for spec in chosen]
+                rows.update(zip(part, verified, strict=True))
+    except OSError as error:
+        raise of_os_error(error) from error
+    return [rows[at] for at in range(len(specs))]
+
+
+def check(spec: StorePartitionSpec, options: VerifyOptions = _SCAN, cluster: Cluster | None = None) -> VerifyRow:
+    """Verify one store partition; the caller holds the task's lock.
+
+    Parameters
+    ----------
+    cluster
+        Whom to ask for the log; None: a client of its own.
+    """
+    started = time.monotonic()
+    cluster = cluster or Cluster(spec.bootstrap_servers, spec.kafka_timeout_s)
+    seen = see(spec, options)
+    [found] = _judged([spec], [seen], cluster)
+    if isinstance(seen, Seen) and seen.present and options.depth != "offsets":
+        found = _read(spec, seen, found, options, cluster)
+    return found.model_copy(update={"seconds": round(time.monotonic() - started, 3), "depth": options.depth})
+
+
+def _verify(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) -> VerifyRow:
     try:
         with locked(spec.paths, spec.lock_wait_s):
             finish_swaps(spec.paths)
-            return check(spec)
+            return check(spec, options, cluster)
     except LockedError as error:
-        return _row(spec, Status.LOCKED, Action.LATER, str(error))
-    except OSError as error:
-        raise of_os_error(error) from error
+        return _locked(spec, options, error)
 
 
-def check(spec: StorePartitionSpec) -> VerifyRow:
-    """Check the store partition; the caller holds the task's lock.
-
-    The store is read in full, which finds every data block that fails its checksum.
-    """
-    started = time.monotonic()
-    row = _check(spec)
-    if spec.store.kind != "key-value" and row.action in (Action.TAIL, Action.FULL):
-        # Restoring knows key-value stores only; a task replays or rebuilds the others when it opens them.
-        row = row.model_copy(update={"action": Action.LATER, "detail": f"{row.detail}; the next run rebuilds it"})
-    topic_id = spec.changelog.topic_id if spec.changelog else None
-    return row.model_copy(update={"seconds": round(time.monotonic() - started, 3), "topic_id": topic_id})
-
-
-def _check(spec: StorePartitionSpec) -> VerifyRow:
-    if spec.changelog is None:
-        if not spec.live.exists():
-            return _row(spec, Status.EMPTY, Action.NONE, "neither the store nor its changelog topic exists yet")
-        detail = f"changelog topic {spec.partition.topic} does not exist: there is nothing to rebuild the store from"
-        return _row(spec, Status.REPLACED, Action.BY_HAND, detail)
-    topics = Topics(spec.bootstrap_servers, spec.kafka_timeout_s)
-    if not spec.live.exists():
-        log = topics.log_ranges([spec.partition])[spec.partition]
-        if _first_record(spec, log.start, log) is None:
-            return _row(spec, Status.EMPTY, Action.NONE, "nothing logged yet", log)
-        return _row(spec, Status.MISSING, Action.FULL, f"{spec.live} does not exist", log)
-    try:
-        if spec.store.kind == "key-value":
-            check_seal(spec.paths, spec.store.name, contents=True)
-        store = build_store(spec.store)
-        store.init(store_context(spec.paths, [spec.store.name], read_only=True, exactly_once=spec.exactly_once))
-    except UnknownFormatError as error:
-        return _row(spec, Status.DOWNGRADED, Action.FULL, f"{error}; its definition asks for {spec.store.format}")
-    except StoreUncleanError as error:
-        return _row(spec, Status.UNCLEAN, Action.FULL, str(error))
-    except (StoreCorruptedError, WrongStoreError) as error:
-        return _row(spec, Status.CORRUPT, Action.FULL, str(error))
-    try:
-        keys = sum(1 for _ in store.all())
-        return _check_offsets(spec, store, keys, topics.log_ranges([spec.partition])[spec.partition])
-    except StoreCorruptedError as error:
-        return _row(spec, Status.CORRUPT, Action.FULL, str(error))
-    finally:
-        store.close(clean=False)
-
-
-def _check_offsets(spec: StorePartitionSpec, store: AnyStore, keys: int, log: LogRange) -> VerifyRow:
-    assert spec.changelog is not None
-    record = read_record(spec.paths, spec.store.name)
-    committed = store.committed_offset(spec.partition)
-    if keys:
-        legacy = legacy_offsets(spec.paths).get(spec.partition)
-        committed = committed if legacy is None else legacy
-    status, action, detail = standing(
-        committed,
-        log,
-        empty=keys == 0,
-        topic_id=spec.changelog.topic_id,
-        recorded_topic_id=record.topic_id if record else None,
-        caught_up_ms=record.whole_ms(committed) if record else None,
-        delete_retention_ms=spec.changelog.delete_retention_ms,
-        now_ms=int(time.time() * 1000),
-    )
-    if status is Status.LAGGING and (committed is not None or keys == 0):
-        # Markers, aborted records and compaction holes take offsets, too: only a record delivered is lag.
-        first = _first_record(spec, log.start if committed is None else committed + 1, log)
-        if first is None:
-            status, action, detail = Status.OK, Action.NONE, ""
-        else:
-            detail = f"{detail}; first record at {first}"
-    if status is Status.OK and keys == 0 and committed is None:
-        status = Status.EMPTY
-    return _row(spec, status, action, detail, log).model_copy(update={"committed": committed, "keys": keys})
-
-
-def _first_record(spec: StorePartitionSpec, start: int, log: LogRange) -> int | None:
-    return first_offset(spec.bootstrap_servers, spec.partition, start, log.last_stable, spec.kafka_timeout_s)
-
-
-def _row(
-    spec: StorePartitionSpec, status: Status, action: Action, detail: str, log: LogRange | None = None
+def _read(
+    spec: StorePartitionSpec, seen: Seen, found: VerifyRow, options: VerifyOptions, cluster: Cluster
 ) -> VerifyRow:
-    return VerifyRow(
-        application=spec.application,
-        store=spec.store.name,
-        task=str(spec.task),
-        status=status,
-        action=action,
-        detail=detail,
-        start=log.start if log else None,
-        end=log.last_stable if log else None,
+    """Read the rows of a store: all of them, or beside its log where that can tell what they must be."""
+    comparable = found.healthy or (found.status is Status.LAGGING and found.action is Action.TAIL)
+    try:
+        if options.depth == "deep" and comparable and seen.committed is not None:
+            return with_contents(found, _compare(spec, seen.committed, options, cluster))
+        return found.model_copy(update={"keys": count_rows(spec)})
+    except StoreCorruptedError as error:
+        damaged = corrupt(spec, error)
+        return found.model_copy(
+            update={name: getattr(damaged, name) for name in ("status", "action", "detail", "file")}
+        )
+
+
+def _compare(spec: StorePartitionSpec, committed: int, options: VerifyOptions, cluster: Cluster) -> Contents:
+    log = cluster.log_ranges([spec])[spec.partition]
+    try:
+        return compare_contents(spec, committed, log, cluster.topics, options)
+    except StoreBehindLogStartError:  # retention has moved the log's start since it was asked for
+        log = cluster.log_ranges([spec])[spec.partition]
+        return compare_contents(spec, committed, log, cluster.topics, options)
+
+
+# -- many by their offsets --------------------------------------------------------------------------------------------
+
+
+def _by_offsets(specs: Sequence[StorePartitionSpec], options: VerifyOptions, cluster: Cluster) -> list[VerifyRow]:
+    started = time.monotonic()
+    seen = [_seen(spec, options) for spec in specs]
+    rows = _judged(specs, seen, cluster)
+    unsettled = [
+        at
+        for at, found in enumerate(rows)
+        if found.status is Status.LOCKED or (isinstance(seen[at], Seen) and not found.healthy)
+    ]
+    deadline = time.monotonic() + max((specs[at].lock_wait_s for at in unsettled), default=0.0)
+    unsettled.sort(key=lambda at: specs[at].paths)
+    of_tasks = [list(of_task) for _, of_task in groupby(unsettled, lambda at: specs[at].paths)]
+    for tasks in _parts(of_tasks, _HELD):
+        again = [[specs[at] for at in of_task] for of_task in tasks]
+        found_again = _with_locks_held(again, options, cluster, deadline)
+        for at, found in zip(chain.from_iterable(tasks), found_again, strict=True):
+            rows[at] = found
+    seconds = round((time.monotonic() - started) / max(len(specs), 1), 4)
+    return [found.model_copy(update={"seconds": seconds, "depth": options.depth}) for found in rows]
+
+
+def _seen(spec: StorePartitionSpec, options: VerifyOptions) -> Seen | VerifyRow:
+    try:
+        with locked(spec.paths, wait_s=0):
+            finish_swaps(spec.paths)
+            return see(spec, options)
+    except LockedError as error:
+        return _locked(spec, options, error)
+
+
+def _with_locks_held(
+    tasks: Sequence[Sequence[StorePartitionSpec]], options: VerifyOptions, cluster: Cluster, deadline: float
+) -> list[VerifyRow]:
+    """Verify store partitions, grouped by task; the locks of all are held meanwhile."""
+    seen: list[Seen | VerifyRow] = []
+    with ExitStack() as held:
+        for specs in tasks:
+            try:
+                held.enter_context(locked(specs[0].paths, max(0.0, deadline - time.monotonic())))
+                finish_swaps(specs[0].paths)
+                seen += [see(spec, options) for spec in specs]
+            except LockedError as error:
+                seen += [_locked(spec, options, error) for spec in specs]
+        return _judged([spec for specs in tasks for spec in specs], seen, cluster)
+
+
+def _judged(specs: Sequence[StorePartitionSpec], seen: Sequence[Seen | VerifyRow], cluster: Cluster) -> list[VerifyRow]:
+    """Ask for the logs of those that were seen, and judge them; the others have their rows."""
+    asked = [(spec, found) for spec, found in zip(specs, seen, strict=True) if isinstance(found, Seen)]
+    if not asked:
+        return [found for found in seen if isinstance(found, VerifyRow)]
+    logs = cluster.log_ranges([spec for spec, _ in asked])
+    now_ms = int(time.time() * 1000)
+    firsts = cluster.firsts(
+        [(spec.partition, unread(spec, found, logs[spec.partition], now_ms)) for spec, found in asked]
     )
+    judged = iter(
+        judge(spec, found, logs[spec.partition], first, now_ms)
+        for (spec, found), first in zip(asked, firsts, strict=True)
+    )
+    return [next(judged) if isinstance(found, Seen) else found for found in seen]
+
+
+def _locked(spec: StorePartitionSpec, options: VerifyOptions, error: LockedError) -> VerifyRow:
+    return row(spec, Status.LOCKED, Action.LATER, str(error)).model_copy(update={"depth": options.depth})
+
+
+def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (items[at : at + size] for at in range(0, len(items), size))

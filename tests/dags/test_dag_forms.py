@@ -62,6 +62,31 @@ def test_an_unknown_application_is_named_together_with_the_known_ones(arguments)
         arguments({"application": "flights"}, APPLICATIONS)
 
 
+def test_depth_and_sample_of_verify():
+    form = {"application": None, "depth": "deep", "sample": 0.25}
+    assert verify_arguments(form, APPLICATIONS) == ["--depth", "deep", "--sample", "0.25"]
+    form = {"application": "flight-delays", "depth": "offsets", "sample": None}
+    assert verify_arguments(form, APPLICATIONS) == ["--application", "flight-delays", "--depth", "offsets"]
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ({"depth": "deeper"}, "depth: expected one of offsets, scan, deep, found 'deeper'"),
+        ({"depth": 3}, "depth: expected a text, found 3"),
+        ({"sample": 0.5}, "sample: only depth deep compares a sample, found depth scan"),
+        ({"depth": "offsets", "sample": 0.5}, "sample: only depth deep .* found depth offsets"),
+        ({"depth": "deep", "sample": 0}, "sample: expected a number above 0 and at most 1, found 0"),
+        ({"depth": "deep", "sample": 1.5}, "sample: expected a number .* found 1.5"),
+        ({"depth": "deep", "sample": "half"}, "sample: expected a number .* found 'half'"),
+        ({"depth": "deep", "sample": True}, "sample: expected a number .* found True"),
+    ],
+)
+def test_verify_refuses(form, message):
+    with pytest.raises(InputError, match=message):
+        verify_arguments(form, APPLICATIONS)
+
+
 def test_restore_of_everything_in_an_application(reports_dir):
     form = BLANK | {"application": "flight-delays"}
     assert restore_arguments(form, APPLICATIONS, reports_dir) == ["--application", "flight-delays", "--mode", "auto"]

@@ -88,7 +88,7 @@ def test_verify_of_whole_stores_is_green_and_restores_nothing(runner):
     assert states["check"] == [("flight-delays/aircraft/0_0", "success"), ("flight-delays/aircraft/0_1", "skipped")]
     assert states["trigger_restore"] == "skipped"
     assert runner.triggered("restore") == []
-    assert runner.calls[0][2:] == ["--application", "flight-delays"]
+    assert runner.calls[0][2:] == ["--application", "flight-delays", "--depth", "scan"]
 
 
 def test_verify_of_a_damaged_store_is_red_and_triggers_one_restore(runner):

@@ -122,6 +122,18 @@ def test_the_form_of_restore_refuses_what_its_schema_excludes(dags, conf):
         dags["restore"].params.update(conf)
 
 
+@pytest.mark.parametrize("conf", [{"depth": "deeper"}, {"depth": None}, {"sample": 0}, {"sample": 2}, {"sample": "x"}])
+def test_the_form_of_verify_refuses_what_its_schema_excludes(dags, conf):
+    from airflow.sdk.exceptions import ParamValidationError
+
+    with pytest.raises(ParamValidationError, match=next(iter(conf))):
+        dags["verify"].params.update(conf)
+
+
+def test_verify_by_time_scans_everything(dags):
+    assert dags["verify"].params.dump() == {"application": None, "depth": "scan", "sample": None}
+
+
 def test_triggers_hang_on_the_rows_and_not_on_the_checks_that_fail(dags):
     for dag_id, triggered in (("verify", "restore"), ("restore", "validate")):
         assert dags[dag_id].task_dict[f"needs_{triggered}"].upstream_task_ids == {"rows"}

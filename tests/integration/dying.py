@@ -14,10 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from statestore.recovery import restore as restore_module
-from statestore.recovery import runs as runs_module
+from statestore import kill_switch
 from statestore.recovery.restore import RestoreSpec, restore
-from statestore.statedir import swap as swap_module
 from statestore.statedir.lock import locked
 from statestore.tasks import task_stores as task_stores_module
 from statestore.tasks.spec import TaskSpec
@@ -122,7 +120,7 @@ def run_and_die(spec: TaskSpec, point: str) -> None:
 
 
 def restore_and_die(spec: RestoreSpec, point: str) -> None:
-    """Restore in a process of its own that kills itself at `point`."""
+    """Restore in a process of its own that kills itself at `point` of kill_switch; `point:n` the n-th time."""
     _die_in(_restore_child, point, spec)
 
 
@@ -153,19 +151,6 @@ def _process_child(point: str, spec: TaskSpec) -> None:
 
 
 def _restore_child(point: str, spec: RestoreSpec) -> None:
-    module, runs, swapping = restore_module, runs_module, swap_module
-    places: dict[str, Callable[[], None]] = {
-        "first run written": lambda: setattr(runs, "write_sst", _then_die(runs.write_sst)),
-        "third run written": lambda: setattr(runs, "write_sst", _then_die(runs.write_sst, 3)),
-        "before ingest": lambda: setattr(module.RocksDB, "ingest", _die),
-        "ingested, no offset": lambda: setattr(module.RocksDB, "ingest", _then_die(module.RocksDB.ingest)),
-        "in the tail": lambda: setattr(module, "replay", _then_die(module.replay)),
-        "built, not swapped": lambda: setattr(module, "swap", _die),
-        "journal written": lambda: setattr(swapping, "_finish", _die),
-        "between the renames": lambda: setattr(swapping, "rename_durably", _then_die(swapping.rename_durably)),
-        "after the renames": lambda: setattr(swapping, "rename_durably", _then_die(swapping.rename_durably, 2)),
-        "swapped, not recorded": lambda: setattr(module, "write_record", _die),
-    }
-    places[point]()
-    row = restore(spec)
-    print(row)  # still here: the assertion on the exit code follows
+    # As STATESTORE_KILL_AT would have it; this process has imported the library long before.
+    kill_switch.reached = kill_switch._Switch(point, signal.SIGKILL, None, 0).reached
+    print(restore(spec))  # still here: the assertion on the exit code follows

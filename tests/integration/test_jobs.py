@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from jobs.parallel import run_each
 from statestore.reports import ProcessReport, ProcessRow, RestoreReport, Status, VerifyReport, read_report
 from statestore.tasks.stream_task import run_task
+from statestore.verification.history import read_history
 from tests.integration import broker
 from tests.integration.broker import NO_BROKER, wait_for
 from tests.integration.support import Application
@@ -113,7 +114,11 @@ def test_process_verify_and_restore_end_to_end(
     assert [(row.task, row.outcome, row.keys) for row in restored.rows] == [("0_0", "restored", 1)]
     application.assert_oracle(0)
     application.assert_oracle(1)
-    assert sorted(path.name for path in (tmp_path / "reports").rglob("*") if path.is_file()) == ["run-1.json"] * 3
+    reports = tmp_path / "reports"
+    left = sorted(str(path.relative_to(reports)) for path in reports.rglob("*") if path.is_file())
+    jobs = [f"{job}/run-1.json" for job in ("process", "restore", "verify")]
+    assert left == ["history/verify/run-run-1.parquet", *jobs]
+    assert read_history(reports).column("status").to_pylist() == ["MISSING", "OK"]
 
 
 def test_bad_input_and_an_unreachable_broker_end_with_one_clear_line(installation: Installation) -> None:

@@ -12,6 +12,7 @@ import pytest
 from demo.damage import delete_directory, flip_bit, move_beyond
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreDefinition
+from statestore.recovery import full
 from statestore.recovery.restore import restore
 from statestore.reports import Status
 from statestore.statedir.lock import locked
@@ -32,7 +33,7 @@ INPUT: list[Row] = [
     (b"key-04", b"1"),
     (b"never", None),
 ]
-TINY_RUN = 600
+TINY_RUN = 300
 
 
 @pytest.fixture
@@ -144,18 +145,22 @@ def test_several_runs_equal_one_and_deletes_stay_deleted(whole: Application) -> 
 
 
 def test_several_runs_really_are_several(whole: Application, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = []
-    write = dying.runs_module.write_sst
-    monkeypatch.setattr(dying.runs_module, "write_sst", lambda rows, path: (written.append(path), write(rows, path)))
+    found = []
+    write = full.write_databases
+    monkeypatch.setattr(full, "write_databases", lambda runs, *rest: (found.extend(runs), write(runs, *rest))[1])
     whole.restore(force=True, run_bytes=TINY_RUN)
-    assert len(written) > 1
+    assert sum(len(runs.files) for runs in found) > 1
 
 
-def test_r1_records_without_a_key_are_skipped_and_counted_out(whole: Application) -> None:
+@pytest.mark.behaviour("R1")
+def test_r1_records_without_a_key_are_skipped_and_counted_out(bootstrap_servers: str, tmp_path: Path) -> None:
+    kept = {"cleanup.policy": "delete", "retention.ms": "-1"}  # brokers refuse such records in a compacted topic
+    whole = Application(bootstrap_servers, tmp_path, changelog_config=kept)
+    whole.process(INPUT)
     broker.produce(whole.servers, whole.changelog, [(None, b"v"), (b"k", b"v"), (None, None)], timestamp=T0)
     expected = fold(consume(whole.servers, whole.changelog)[0])
     shutil.rmtree(whole.live)
-    whole.restore()
+    assert whole.restore().skipped == 2
     assert whole.contents() == expected
     assert whole.verify().status is Status.OK
 
@@ -330,14 +335,22 @@ def test_l1_offsets_of_other_stores_in_a_checkpoint_file_survive_the_restore(
 # -- kill -9 ------------------------------------------------------------------------------------------------------
 
 UNTOUCHED = [
-    "first run written",
-    "third run written",
-    "before ingest",
-    "ingested, no offset",
-    "built, not swapped",
-    "journal written",
+    "restore, batch read",
+    "restore, range read",
+    "restore, range read:2",
+    "restore, before the databases",
+    "restore, databases written",
+    "restore, built, not swapped",
+    "swap, journal written",
 ]
-COMPLETED = ["between the renames", "after the renames", "swapped, not recorded"]
+COMPLETED = [
+    "swap, old store in quarantine",
+    "swap, before the last rename",
+    "swap, new store live",
+    "restore, swapped, not recorded",
+    "restore, recorded, not sealed",
+    "restore, sealed, runs still there",
+]
 
 
 @pytest.mark.behaviour("R8")
@@ -345,7 +358,7 @@ COMPLETED = ["between the renames", "after the renames", "swapped, not recorded"
 def test_r8_a_killed_restore_left_the_store_untouched_or_is_completed(whole: Application, point: str) -> None:
     contents = whole.contents()
     live = whole.live.stat().st_ino
-    dying.restore_and_die(whole.restore_spec(force=True, run_bytes=TINY_RUN), point)
+    dying.restore_and_die(whole.restore_spec(force=True, run_bytes=TINY_RUN)._replace(ranges=3), point)
     if point in UNTOUCHED:
         assert whole.live.stat().st_ino == live
     assert whole.verify().status is Status.OK
@@ -354,14 +367,27 @@ def test_r8_a_killed_restore_left_the_store_untouched_or_is_completed(whole: App
     assert whole.contents() == contents
     whole.restore(force=True, run_bytes=TINY_RUN, label="rerun")
     assert whole.contents() == contents
-    own = whole.store_spec().paths.own_dir
-    assert not list(own.glob("swap-*"))
-    assert not [path for path in own.glob("staging/*") if path.exists()], "O7: a staging directory is left"
+    _assert_nothing_is_left(whole)
     whole.assert_oracle()
 
 
+def _assert_nothing_is_left(application: Application) -> None:
+    """O7: no journal, no run, nothing staged."""
+    own = application.store_spec().paths.own_dir
+    left = [path for pattern in ("swap-*", "staging/*", "staged", "runs/*") for path in own.glob(pattern)]
+    assert not left, f"O7: {left} is left"
+
+
 @pytest.mark.behaviour("R8")
-@pytest.mark.parametrize("point", ["third run written", "built, not swapped", "journal written", "between the renames"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "restore, range read",
+        "restore, built, not swapped",
+        "swap, journal written",
+        "swap, old store in quarantine",
+    ],
+)
 def test_r8_a_rerun_with_the_same_label_completes_the_restore_of_a_damaged_store(
     whole: Application, point: str
 ) -> None:
@@ -371,7 +397,7 @@ def test_r8_a_rerun_with_the_same_label_completes_the_restore_of_a_damaged_store
     dying.restore_and_die(spec, point)
     row = restore(spec)
     assert row.failure is None, row.failure
-    assert row.outcome == ("skipped" if point == "between the renames" else "restored")
+    assert row.outcome == ("skipped" if point == "swap, old store in quarantine" else "restored")
     assert whole.contents() == contents
     whole.assert_oracle()
 
@@ -380,7 +406,7 @@ def test_r8_a_rerun_with_the_same_label_completes_the_restore_of_a_damaged_store
 def test_r8_a_kill_in_the_tail_leaves_the_store_as_it_was(whole: Application) -> None:
     _lag(whole)
     before = {file.name: file.read_bytes() for file in whole.live.glob("*.sst")}, whole.contents()
-    dying.restore_and_die(whole.restore_spec(), "in the tail")
+    dying.restore_and_die(whole.restore_spec(), "restore, tail replayed")
     assert ({file.name: file.read_bytes() for file in whole.live.glob("*.sst")}, whole.contents()) == before
     assert whole.restore().mode == "tail"
     whole.process()
@@ -390,7 +416,7 @@ def test_r8_a_kill_in_the_tail_leaves_the_store_as_it_was(whole: Application) ->
 @pytest.mark.behaviour("R8")
 def test_r8_processing_completes_a_swap_that_was_interrupted(whole: Application) -> None:
     flip_bit(whole.live)
-    dying.restore_and_die(whole.restore_spec(), "between the renames")
+    dying.restore_and_die(whole.restore_spec(), "swap, old store in quarantine")
     whole.process([(b"key-07", b"1")], T0 + 300)
     whole.assert_oracle()
 
@@ -400,7 +426,7 @@ def test_r7_r8_a_replaced_store_whose_swap_was_interrupted_is_whole_after_a_reru
     broker.delete_topic(whole.servers, whole.changelog)
     broker.create_topic(whole.servers, whole.changelog, 1, {"cleanup.policy": "compact"})
     broker.produce(whole.servers, whole.changelog, [(b"z", b"1")])
-    dying.restore_and_die(whole.restore_spec(), "between the renames")
+    dying.restore_and_die(whole.restore_spec(), "swap, old store in quarantine")
     whole.restore(label="rerun")
     assert whole.verify().status is Status.OK
     record = read_record(whole.store_spec().paths, STORE)
@@ -412,11 +438,10 @@ def test_r7_r8_a_replaced_store_whose_swap_was_interrupted_is_whole_after_a_reru
 
 def test_staging_left_by_a_killed_run_does_not_leak_into_the_next(whole: Application) -> None:
     paths = whole.store_spec().paths
-    for directory in (paths.staging(STORE), paths.staging(f"{STORE}.runs")):
+    for directory in (paths.staging(STORE), paths.runs(STORE) / "0-0", paths.staged_own):
         directory.mkdir(parents=True)
-        (directory / "run-000000.sst").write_bytes(os.urandom(100))
+        (directory / "run-00000000000000000000-00000000000000000009.arrow").write_bytes(os.urandom(100))
     shutil.rmtree(whole.live)
     whole.restore()
-    assert not paths.staging(STORE).exists()
-    assert not paths.staging(f"{STORE}.runs").exists()
+    _assert_nothing_is_left(whole)
     whole.assert_oracle()

@@ -336,7 +336,7 @@ def test_unreachable_broker_is_an_error_and_never_a_status(whole: Application, l
 @pytest.mark.behaviour("R8")
 def test_r8_a_swap_that_was_interrupted_is_finished_before_verification(whole: Application) -> None:
     flip_bit(whole.live)
-    dying.restore_and_die(whole.restore_spec(), "between the renames")
+    dying.restore_and_die(whole.restore_spec(), "swap, old store in quarantine")
     assert not whole.live.exists()
     assert whole.verify().status is Status.OK
     whole.assert_oracle()

@@ -168,12 +168,22 @@ class KafkaStreams:
         Of the input, and so of every store.
     changelog_config
         Topic settings of changelogs that Kafka Streams creates, over its own.
+    tables, global_tables
+        By store: the topic that fills it, so that no other changelog is needed. Their stores are timestamped, and each
+        table is a sub-topology of its own; these come first.
     """
 
     def __init__(
-        self, driver: Driver, bootstrap_servers: str, partitions: int = 1, changelog_config: Mapping[str, str] = KEPT
+        self,
+        driver: Driver,
+        bootstrap_servers: str,
+        partitions: int = 1,
+        changelog_config: Mapping[str, str] = KEPT,
+        tables: Mapping[str, str] | None = None,
+        global_tables: Mapping[str, str] | None = None,
     ) -> None:
         self._driver = driver
+        self._tables = {"--table": tables or {}, "--global-table": global_tables or {}}
         self.bootstrap_servers = bootstrap_servers
         self.application_id = f"streams-{uuid4().hex[:8]}"
         self.input_topic = f"{self.application_id}-input"
@@ -228,6 +238,7 @@ class KafkaStreams:
             *("--input", self.input_topic, "--state-dir", str(state_dir), "--output", str(output)),
             *(part for store in stores for part in ("--store", str(store))),
             *(part for item in (config or {}).items() for part in ("--config", "=".join(item))),
+            *(part for flag, of in self._tables.items() for item in of.items() for part in (flag, "=".join(item))),
             *(part for item in self._changelog_config.items() for part in ("--changelog-config", "=".join(item))),
         ]
         self._driver.run(arguments)

@@ -25,6 +25,7 @@ import samples
 from statestore.durable import write_durably
 from statestore.errors import LockedError, StoreCorruptedError
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.model import StoreDefinition
 from statestore.reports import VerifyReport, write_report
 from statestore.statedir.lock import locked
 from statestore.statedir.paths import TaskPaths
@@ -101,10 +102,10 @@ def die_before_change(number: int) -> None:
     sys.setprofile(hook)
 
 
-def swap_dying(_: Connection, paths: TaskPaths, label: str, step: int) -> None:
-    """Swap the staged store `s` in, dying before the given step."""
+def swap_dying(_: Connection, paths: TaskPaths, store: StoreDefinition, label: str, step: int) -> None:
+    """Swap the staged store in, dying before the given step."""
     die_before_change(step)
-    swap(paths, "s", paths.staging("s"), label)
+    swap(paths, store, label)
     sys.setprofile(None)
 
 

@@ -1,19 +1,44 @@
-"""The parts of a restore that need no broker: what to do, whether it fits, and the hard-linked copy."""
+"""The parts of a restore that need no broker: what to do, whether it fits, what is kept, and the hard-linked copy."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from samples import CHANGELOG, TIMESTAMPED, contents
 
-from statestore.errors import DiskSpaceError, InputError
+from demo.damage import flip_bit
+from statestore.bulk.routing import Routing
+from statestore.changelog.topics import LogRange
+from statestore.errors import DiskSpaceError, InputError, TopicMismatchError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import TaskId
-from statestore.recovery.restore import RestoreSpec, choose_mode, link_database, require_disk
-from statestore.reports import Action, Status, VerifyRow
+from statestore.recovery import planning
+from statestore.recovery.as_of import claim_target
+from statestore.recovery.planning import (
+    choose_mode,
+    disk_needed,
+    range_count,
+    require_disk,
+    require_disk_for_all,
+    require_partitions,
+    sample_places,
+)
+from statestore.recovery.quarantine import clean_quarantine, quarantined
+from statestore.recovery.spec import AsOf, RestoreSpec, parse_as_of
+from statestore.recovery.staging import BuildPlan, Range, cut, misfit
+from statestore.recovery.tail import link_database
+from statestore.reports import Action, RestorePlanRow, Status, VerifyRow
+from statestore.statedir.seal import seal
 from statestore.stores.open import open_key_value_store
-from statestore.tasks.spec import StorePartitionSpec
+from statestore.stores.rocksdb import RocksDB
+from statestore.stores.sst import write_sst
+from statestore.tasks.spec import ChangelogSpec, StorePartitionSpec
 
 
 def found(status, action):
@@ -64,39 +89,207 @@ def test_a_store_that_could_not_be_looked_at_is_not_touched(mode, force):
         choose_mode(mode, force, found(Status.LOCKED, Action.LATER))
 
 
+@pytest.mark.behaviour("R10")
+def test_r10_a_changelog_with_another_number_of_partitions_is_refused_with_what_to_do():
+    for found, tasks in ((3, 4), (4, 3)):
+        with pytest.raises(
+            TopicMismatchError, match=f"has {found} partitions, .* has {tasks} tasks: .*new application"
+        ):
+            require_partitions(store_spec(Path("/state"), partitions=found), tasks)
+    require_partitions(store_spec(Path("/state"), partitions=3), 3)
+    require_partitions(store_spec(Path("/state"), changelog=None), 3)
+
+
 # -- disk
 
 
-def spec(state_dir, run_bytes):
-    store = StorePartitionSpec(
+def store_spec(state_dir, *, partitions=None, **changes):
+    spec = StorePartitionSpec(
         application="app",
         task=TaskId(0, 0),
         store=TIMESTAMPED,
-        changelog=None,
+        changelog=ChangelogSpec(topic="c", topic_id="t", delete_retention_ms=1_000, partitions=partitions),
         bootstrap_servers="",
         state_dir=state_dir,
         kafka_timeout_s=1,
     )
-    return RestoreSpec(store, "full", False, "label", run_bytes)
+    return spec.model_copy(update=changes)
+
+
+def log_of(offsets):
+    return {CHANGELOG: LogRange(0, offsets, offsets)}
 
 
 def test_a_restore_that_fits_may_begin(tmp_path):
-    require_disk(spec(tmp_path / "new", 4096))
+    require_disk(RestoreSpec(store_spec(tmp_path / "new"), "full", False, "label", 4096), "full", log_of(1))
 
 
-def test_a_restore_that_does_not_fit_is_refused_with_the_bytes(tmp_path):
-    run_bytes = shutil.disk_usage(tmp_path).total + 1
-    with pytest.raises(DiskSpaceError, match=rf"app/s/0_0 needs about {run_bytes} bytes"):
-        require_disk(spec(tmp_path, run_bytes))
+def test_a_restore_that_does_not_fit_is_refused_with_the_bytes(tmp_path, monkeypatch):
+    size = shutil.disk_usage(tmp_path).total
+    monkeypatch.setattr(planning, "estimated_bytes", lambda *_: size)
+    asked = RestoreSpec(store_spec(tmp_path), "full", False, "label", 4096)
+    needed = disk_needed("full", size, 4096)
+    with pytest.raises(DiskSpaceError, match=rf"app/s/0_0 needs about {needed} bytes in .*, \d+ are free"):
+        require_disk(asked, "full", log_of(1 << 50))
 
 
-def test_the_live_store_counts_into_what_a_restore_needs(tmp_path):
-    asked = spec(tmp_path, shutil.disk_usage(tmp_path).total - 1_000_000)
-    asked.store.live.mkdir(parents=True)
-    with (asked.store.live / "000001.sst").open("wb") as sparse:
-        sparse.truncate(1 << 41)
-    with pytest.raises(DiskSpaceError, match=str((1 << 41) + asked.run_bytes)[:5]):
-        require_disk(asked)
+def test_runs_need_disk_only_where_they_do_not_fit_into_memory():
+    assert disk_needed("full", 1_000_000, 2_000_000) == disk_needed("tail", 1_000_000, 1)
+    assert disk_needed("full", 1_000_000, 500_000) == disk_needed("full", 1_000_000, 2_000_000) + 1_000_000
+
+
+def test_parts_of_a_plan_that_fit_by_themselves_may_not_fit_together():
+    row = RestorePlanRow(application="app", store="s", task="0_0", mode="full", disk_needed=60, disk_free=100)
+    require_disk_for_all([row, row.model_copy(update={"mode": None})])
+    with pytest.raises(DiskSpaceError, match="restoring 2 store partitions needs about 120 bytes, 100 are free"):
+        require_disk_for_all([row, row])
+
+
+@given(start=st.integers(0, 10**6), length=st.integers(0, 10**6))
+def test_samples_of_a_log_lie_in_it_and_do_not_overlap(start, length):
+    places = list(sample_places(start, start + length))
+    assert sum(end - begin for begin, end in places) <= 1_800
+    assert bool(places) == bool(length)
+    inside = [start, *(at for place in places for at in place), start + length]
+    assert inside == sorted(inside)
+
+
+# -- ranges
+
+
+@given(start=st.integers(0, 10**6), length=st.integers(0, 10**6), number=st.integers(1, 40))
+def test_ranges_cover_a_log_without_a_gap_and_none_is_empty(start, length, number):
+    ranges = cut(3, start, start + length, number)
+    assert len(ranges) <= number
+    assert all(part.partition == 3 and part.start < part.end for part in ranges)
+    ends = [start, *(at for part in ranges for at in part[1:]), start + length]
+    assert ends[::2] == ends[1::2]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "store_partitions", "parallelism", "ranges"),
+    [(10_000_000, 1, 2, 2), (10_000_000, 1, 16, 16), (10_000_000, 4, 16, 4), (10_000_000, 4, 2, 1), (900_000, 1, 2, 1)],
+)
+def test_a_log_is_cut_when_cores_would_be_idle_and_it_is_long_enough(offsets, store_partitions, parallelism, ranges):
+    assert range_count(offsets, store_partitions, parallelism) == ranges
+
+
+PLAN = BuildPlan(
+    topic="c", topic_id="t", routing=Routing(), started_ms=1_000, ranges=(Range(0, 100, 200), Range(0, 200, 300))
+)
+FIRST, SECOND = PLAN.ranges
+
+
+@pytest.mark.parametrize(
+    ("read", "log", "changes", "unfit"),
+    [
+        ({FIRST: 150, SECOND: 200}, LogRange(100, 300, 300), {}, None),
+        ({FIRST: 200, SECOND: 300}, LogRange(290, 400, 400), {}, None),
+        ({FIRST: 200, SECOND: 250}, LogRange(250, 400, 400), {}, None),
+        ({FIRST: 150, SECOND: 300}, LogRange(160, 400, 400), {}, "now begins at 160"),
+        ({FIRST: 100, SECOND: 200}, LogRange(100, 250, 250), {}, "beyond the end"),
+        ({FIRST: 200, SECOND: 300}, LogRange(100, 300, 300), {"topic_id": "u"}, "another changelog"),
+        ({FIRST: 200, SECOND: 300}, LogRange(100, 300, 300), {"routing": Routing(12, 60_000, 0)}, "another changelog"),
+        ({FIRST: 200, SECOND: 300}, LogRange(100, 300, 300), {"now_ms": 6_000}, "older than delete.retention.ms"),
+    ],
+)
+def test_r8_r6_runs_of_an_earlier_attempt_are_used_only_while_they_fit_the_log(read, log, changes, unfit):
+    now = {"topic_id": "t", "routing": Routing(), "delete_retention_ms": 5_000, "now_ms": 5_999, **changes}
+    found = misfit(PLAN, read, {CHANGELOG: log}, **now)
+    assert found is None if unfit is None else unfit in found
+
+
+def test_a_plan_grows_with_its_log():
+    assert PLAN.extended({0: 300}) == PLAN
+    assert PLAN.extended({0: 350}).ranges == (*PLAN.ranges, Range(0, 300, 350))
+
+
+# -- as of a point
+
+
+@pytest.mark.parametrize(
+    ("offset", "timestamp", "found"),
+    [
+        (None, None, None),
+        (0, None, AsOf(offset=0)),
+        (None, "1769860800000", AsOf(timestamp_ms=1769860800000)),
+        (None, "2026-01-31T12:00:00", AsOf(timestamp_ms=1769860800000)),
+        (None, "2026-01-31T13:00:00+01:00", AsOf(timestamp_ms=1769860800000)),
+    ],
+)
+def test_a_point_is_an_offset_or_a_time(offset, timestamp, found):
+    assert parse_as_of(offset, timestamp) == found
+
+
+@pytest.mark.parametrize(
+    ("offset", "timestamp", "message"),
+    [(1, "2026-01-31", "found both"), (-1, None, "from 0, found -1"), (None, "soon", "expected ISO 8601 .*'soon'")],
+)
+def test_a_point_that_is_none_is_refused(offset, timestamp, message):
+    with pytest.raises(InputError, match=message):
+        parse_as_of(offset, timestamp)
+
+
+def test_a_target_is_empty_or_of_an_earlier_attempt_at_the_same(tmp_path):
+    live, target = tmp_path / "live", tmp_path / "target"
+    for _ in range(2):
+        claim_target(target, live, AsOf(offset=7))
+    with pytest.raises(InputError, match="as of offset 7, asked for is offset 8"):
+        claim_target(target, live, AsOf(offset=8))
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "mine").touch()
+    with pytest.raises(InputError, match="expected an empty directory, found mine"):
+        claim_target(tmp_path / "used", live, AsOf(offset=7))
+    with pytest.raises(InputError, match="found the file"):
+        claim_target(tmp_path / "used" / "mine", live, AsOf(offset=7))
+    for inside in (live, live / "app", tmp_path):
+        with pytest.raises(InputError, match="apart from the state directory"):
+            claim_target(inside, live, AsOf(offset=7))
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["as-of.json", "mine"]
+
+
+# -- quarantine
+
+
+def replaced(paths, label, age_s):
+    """A store in quarantine for so long."""
+    directory = paths.quarantine("s", label)
+    directory.mkdir(parents=True)
+    (directory / "CURRENT").touch()
+    os.utime(directory, (time.time() - age_s,) * 2)
+
+
+@pytest.fixture
+def sealed(paths):
+    """A live store that was closed and sealed."""
+    store = open_key_value_store(TIMESTAMPED, paths.store("s"))
+    store.put(b"k", ValueAndTimestamp(b"v", 1))
+    store.commit({CHANGELOG: 0})
+    store.close()
+    seal(paths, "s")
+    return paths
+
+
+def test_replaced_stores_go_when_they_are_old_enough(sealed):
+    replaced(sealed, "old", 100)
+    replaced(sealed, "young", 10)
+    assert clean_quarantine(sealed, TIMESTAMPED, 50) == [sealed.quarantine("s", "old")]
+    assert quarantined(sealed, "s") == [sealed.quarantine("s", "young")]
+
+
+@pytest.mark.parametrize("damage", ["no store", "no seal", "another byte", "open for writing"])
+def test_replaced_stores_stay_while_the_live_one_is_not_proved_whole(sealed, damage):
+    replaced(sealed, "old", 100)
+    if damage == "no store":
+        shutil.rmtree(sealed.store("s"))
+    elif damage == "no seal":
+        sealed.seal("s").unlink()
+    elif damage == "another byte":
+        flip_bit(sealed.store("s"))
+    else:
+        open_key_value_store(TIMESTAMPED, sealed.store("s")).close()  # without breaking the seal, as a stranger does
+    assert clean_quarantine(sealed, TIMESTAMPED, 50) == []
+    assert quarantined(sealed, "s") == [sealed.quarantine("s", "old")]
 
 
 # -- the linked copy
@@ -157,3 +350,16 @@ def test_what_an_interrupted_flush_left_in_the_store_is_not_copied(live, tmp_pat
     copy = open_key_value_store(TIMESTAMPED, tmp_path / "copy")
     assert len(list(copy.range())) == 100
     copy.close()
+
+
+def test_rows_are_counted_by_the_properties_of_all_files_however_many(tmp_path):
+    files = []
+    for number in range(30):  # RocksDB's own estimate looks at 20
+        files.append(tmp_path / f"{number:02d}.sst")
+        write_sst([(b"%02d-%03d" % (number, row), b"x") for row in range(100 + number)], files[-1])
+    database = RocksDB(tmp_path / "db", ["default"])
+    database.ingest("default", files)
+    database.write({"default": {b"another": b"1"}}, {CHANGELOG: 7})
+    database.sync()
+    assert database.row_count("default") == sum(range(100, 130)) + 1
+    database.close()

@@ -8,8 +8,12 @@ import pytest
 
 from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.model import StoreDefinition
+from statestore.statedir import seal as seal_module
+from statestore.statedir.context import store_context
+from statestore.statedir.record import write_record
 from statestore.statedir.seal import break_seal, check_seal, seal
-from statestore.stores.open import open_key_value_store
+from statestore.stores.open import build_store, open_key_value_store
 from tests.unit.samples import CHANGELOG, TIMESTAMPED
 
 
@@ -126,3 +130,91 @@ def test_a_store_without_a_seal_or_with_a_torn_one_is_unsealed(paths, sealed):
     assert not check_seal(paths, "s")
     break_seal(paths, "s")
     assert not check_seal(paths, "s")
+
+
+# -- window and session stores: one seal over all segments ------------------------------------------------------------
+
+WINDOWS = StoreDefinition(name="s", kind="window", retention_ms=180_000, window_size_ms=60_000)
+INTERVAL_MS = 90_000
+
+
+def write_windows(paths, starts, offset):
+    """Open the window store, write a window at each of the times, and close it cleanly."""
+    store = build_store(WINDOWS)
+    store.init(store_context(paths, ["s"]))
+    for start in starts:
+        store.put(b"k%d" % start, ValueAndTimestamp(b"value", start), start)
+    store.commit({CHANGELOG: offset})
+    store.close()
+    write_record(paths, "s", "id", offset)
+
+
+@pytest.fixture
+def segments(paths):
+    """Directory of a window store with three segments, closed cleanly and sealed."""
+    write_windows(paths, [0, INTERVAL_MS, 2 * INTERVAL_MS], 2)
+    seal(paths, "s", segmented=True)
+    return paths.task_dir / "s"
+
+
+def test_untouched_segments_match_their_seal_which_knows_how_far_the_store_was(paths, segments):
+    found = check_seal(paths, "s", segmented=True, contents=True)
+    assert set(found.databases) == {f"s.{start * INTERVAL_MS}" for start in range(3)}
+    assert found.committed == 2
+
+
+def test_a_damaged_file_in_any_segment_is_found(paths, segments):
+    for segment in sorted(segments.iterdir()):
+        victim = min(segment.glob("*.sst"))
+        whole = victim.read_bytes()
+        victim.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+        assert check_seal(paths, "s", segmented=True)
+        with pytest.raises(StoreCorruptedError, match=f"{segment.name}/{victim.name}"):
+            check_seal(paths, "s", segmented=True, contents=True)
+        victim.write_bytes(whole)
+        whole = manifest(segment).read_bytes()
+        manifest(segment).write_bytes(whole[:-1])
+        with pytest.raises(StoreCorruptedError, match=f"{segment.name}/MANIFEST"):
+            check_seal(paths, "s", segmented=True)
+        manifest(segment).write_bytes(whole)
+    assert check_seal(paths, "s", segmented=True, contents=True)
+
+
+@pytest.mark.parametrize("start", range(3))
+def test_a_segment_that_is_gone_while_nobody_opened_the_others_is_damage(paths, segments, start):
+    shutil.rmtree(segments / f"s.{start * INTERVAL_MS}")
+    with pytest.raises(StoreCorruptedError, match=f"s.{start * INTERVAL_MS} does not exist"):
+        check_seal(paths, "s", segmented=True)
+
+
+def test_segments_that_another_program_opened_dropped_and_made_are_unsealed_and_not_damaged(paths, segments):
+    write_windows(paths, [4 * INTERVAL_MS], 3)  # two segments expire, one is made
+    assert not (segments / "s.0").exists()
+    assert check_seal(paths, "s", segmented=True, contents=True) is None
+
+
+def test_a_segment_that_another_program_made_leaves_the_damage_in_an_old_one_in_sight(paths, segments):
+    shutil.copytree(segments / "s.0", segments / f"s.{3 * INTERVAL_MS}")
+    assert check_seal(paths, "s", segmented=True) is None
+    min((segments / "s.0").glob("*.sst")).unlink()
+    with pytest.raises(StoreCorruptedError, match=r"s\.0"):
+        check_seal(paths, "s", segmented=True)
+
+
+def test_a_segment_made_anew_in_the_place_of_another_is_not_taken_for_it(paths, segments, monkeypatch):
+    # File numbers start anew with each database, and a file system may give the same inode again.
+    real = seal_module._digest
+    monkeypatch.setattr(seal_module, "_digest", lambda path, known: known or real(path, known))
+    shutil.rmtree(segments)
+    break_seal(paths, "s")
+    write_windows(paths, [1_000, INTERVAL_MS, 2 * INTERVAL_MS], 5)
+    seal(paths, "s", segmented=True)
+    assert check_seal(paths, "s", segmented=True, contents=True)
+
+
+def test_a_seal_speaks_of_the_offset_that_was_recorded_when_it_was_made(paths, sealed):
+    assert check_seal(paths, "s").committed is None
+    write_record(paths, "s", "id", 999)
+    seal(paths, "s")
+    write_record(paths, "s", "id", 2_000)
+    assert check_seal(paths, "s").committed == 999

@@ -3,121 +3,158 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import time
 from itertools import count
 
 import pytest
 from children import exit_code, finish_swaps_dying, swap_dying, write_durably_dying
+from samples import TIMESTAMPED as KEY_VALUE
 from samples import contents
 
 from statestore.durable import remove_durably, remove_tree, write_durably
 from statestore.errors import StateStoreError
+from statestore.model import StoreDefinition
 from statestore.statedir.swap import finish_swaps, swap
 
 OLD = {"CURRENT": b"MANIFEST-1\n", "000001.sst": b"old rows"}
 NEW = {"CURRENT": b"MANIFEST-2\n", "000002.sst": b"new rows"}
+OLD_SEGMENTS, NEW_SEGMENTS = {"interval": b"60000", "offsets": b"0\n0\n"}, {"interval": b"90000"}
 KILLED = -signal.SIGKILL
+WINDOW = StoreDefinition(name="s", kind="window", retention_ms=180_000, window_size_ms=60_000)
+both_kinds = pytest.mark.parametrize("store", [KEY_VALUE, WINDOW], ids=["key-value", "window"])
 
 
-def lay_out(paths, *, live=True):
+def lay_out(paths, store=KEY_VALUE, *, live=True):
     """A task with a live store and a checkpoint file, and a replacement that is ready."""
-    for directory, files in ((paths.store("s"), OLD if live else {}), (paths.staging("s"), NEW)):
+    laid = {paths.live(store): OLD if live else {}, paths.staging("s"): NEW}
+    if store.kind != "key-value":
+        laid |= {paths.segments("s"): OLD_SEGMENTS if live else {}, paths.staged_segments("s"): NEW_SEGMENTS}
+    for directory, files in laid.items():
         remove_tree(directory)
         for name, raw in files.items():
             directory.mkdir(parents=True, exist_ok=True)
             (directory / name).write_bytes(raw)
+    paths.task_dir.mkdir(parents=True, exist_ok=True)
     if live:
         paths.checkpoint.write_text("0\n0\n")
-    paths.task_dir.mkdir(parents=True, exist_ok=True)
 
 
-def state(paths, label="run"):
+def state(paths, store=KEY_VALUE, label="run"):
     """What lies where: live, staged, quarantine, journal."""
     return (
-        contents(paths.store("s")),
+        contents(paths.live(store)),
         contents(paths.staging("s")),
         contents(paths.quarantine("s", label)),
         paths.journal("s").exists(),
     )
 
 
+def segments(paths, label="run"):
+    """What is kept of segments: live, staged, quarantine."""
+    places = (paths.segments("s"), paths.staged_segments("s"), paths.quarantined_segments("s", label))
+    return tuple(map(contents, places))
+
+
 BEFORE = (OLD, NEW, {}, False)
 AFTER = (NEW, {}, OLD, False)
+SEGMENTS_BEFORE, SEGMENTS_AFTER = (OLD_SEGMENTS, NEW_SEGMENTS, {}), (NEW_SEGMENTS, {}, OLD_SEGMENTS)
 
 
-def test_a_swap_puts_the_new_store_in_place_and_the_old_one_in_quarantine(paths):
-    lay_out(paths)
-    assert swap(paths, "s", paths.staging("s"), "run") == paths.quarantine("s", "run")
-    assert state(paths) == AFTER
+@both_kinds
+def test_a_swap_puts_the_new_store_in_place_and_the_old_one_in_quarantine(paths, store):
+    lay_out(paths, store)
+    assert swap(paths, store, "run") == paths.quarantine("s", "run")
+    assert state(paths, store) == AFTER
+    assert segments(paths) == (SEGMENTS_AFTER if store is WINDOW else ({}, {}, {}))
     assert not paths.checkpoint.exists()
     assert finish_swaps(paths) == []
 
 
-def test_a_swap_without_a_live_store_has_no_quarantine(paths):
-    lay_out(paths, live=False)
-    assert swap(paths, "s", paths.staging("s"), "run") is None
-    assert state(paths) == (NEW, {}, {}, False)
+@both_kinds
+def test_a_swap_without_a_live_store_has_no_quarantine(paths, store):
+    lay_out(paths, store, live=False)
+    assert swap(paths, store, "run") is None
+    assert state(paths, store) == (NEW, {}, {}, False)
+
+
+def test_the_age_of_a_replaced_store_counts_from_its_swap(paths):
+    lay_out(paths)
+    os.utime(paths.store("s"), (1, 1))
+    began = time.time()
+    assert swap(paths, KEY_VALUE, "run").stat().st_mtime >= began - 1
 
 
 @pytest.mark.behaviour("R8")
-def test_r8_a_swap_killed_before_any_step_is_forgotten_or_completed_and_a_rerun_completes(paths):
+@both_kinds
+def test_r8_a_swap_killed_before_any_step_is_forgotten_or_completed_and_a_rerun_completes(paths, store):
     seen = set()
     for step in count(1):
         remove_tree(paths.state_dir)
-        lay_out(paths)
-        code = exit_code(swap_dying, paths, "run", step)
+        lay_out(paths, store)
+        code = exit_code(swap_dying, paths, store, "run", step)
         if code == 0:
             break
         assert code == KILLED
-        live, staged, quarantine, journal = state(paths)
+        live, staged, quarantine, journal = state(paths, store)
         assert live in (OLD, NEW, {}), "a store that is neither the old nor the new one is live"
         assert live == OLD or journal or (quarantine, staged) == (OLD, {}), "unfinished, and nobody could know"
         assert live == OLD or not paths.checkpoint.exists(), "l6: a stale checkpoint file beside another store"
+        if store is WINDOW:
+            assert live != NEW or segments(paths) == SEGMENTS_AFTER, "new rows with the old store's interval"
+            assert live != OLD or segments(paths) == SEGMENTS_BEFORE, "old rows with the new store's interval"
         begun = live != OLD
         seen.add(tuple(sorted(live)))
         finish_swaps(paths)
-        assert state(paths) == (AFTER if begun else BEFORE), step
+        assert state(paths, store) == (AFTER if begun else BEFORE), step
+        if store is WINDOW:
+            assert segments(paths) == (SEGMENTS_AFTER if begun else SEGMENTS_BEFORE), step
         assert finish_swaps(paths) == []
         if not begun:
-            swap(paths, "s", paths.staging("s"), "run")
-            assert state(paths) == AFTER
-    assert state(paths) == AFTER
+            swap(paths, store, "run")
+            assert state(paths, store) == AFTER
+    assert state(paths, store) == AFTER
     assert step > 6
     assert seen == {tuple(sorted(files)) for files in (OLD, NEW, {})}, "some state between the steps was not reached"
 
 
 @pytest.mark.behaviour("R8")
-def test_r8_a_swap_without_a_live_store_killed_before_any_step_ends_with_the_new_one(paths):
+@both_kinds
+def test_r8_a_swap_without_a_live_store_killed_before_any_step_ends_with_the_new_one(paths, store):
     for step in count(1):
         remove_tree(paths.state_dir)
-        lay_out(paths, live=False)
-        code = exit_code(swap_dying, paths, "run", step)
-        assert contents(paths.store("s")) in ({}, NEW)
-        assert contents(paths.store("s")) or contents(paths.staging("s")) == NEW
+        lay_out(paths, store, live=False)
+        code = exit_code(swap_dying, paths, store, "run", step)
+        assert contents(paths.live(store)) in ({}, NEW)
+        assert contents(paths.live(store)) or contents(paths.staging("s")) == NEW
         finish_swaps(paths)
         if contents(paths.staging("s")):
-            swap(paths, "s", paths.staging("s"), "run")
-        assert state(paths) == (NEW, {}, {}, False)
+            swap(paths, store, "run")
+        assert state(paths, store) == (NEW, {}, {}, False)
+        assert segments(paths) == ((NEW_SEGMENTS, {}, {}) if store is WINDOW else ({}, {}, {}))
         if code == 0:
             break
     assert step > 3
 
 
 @pytest.mark.behaviour("R8")
-def test_r8_finishing_a_swap_may_itself_be_killed_before_any_step(paths):
+@both_kinds
+def test_r8_finishing_a_swap_may_itself_be_killed_before_any_step(paths, store):
     def begin(step):
         remove_tree(paths.state_dir)
-        lay_out(paths)
-        exit_code(swap_dying, paths, "run", step)
-        return not paths.store("s").exists()
+        lay_out(paths, store)
+        exit_code(swap_dying, paths, store, "run", step)
+        return not paths.live(store).exists()
 
     between_the_renames = next(step for step in count(1) if begin(step))
     for step in count(1):
         assert begin(between_the_renames)
         code = exit_code(finish_swaps_dying, paths, step)
-        assert contents(paths.store("s")) in ({}, NEW)
+        assert contents(paths.live(store)) in ({}, NEW)
         finish_swaps(paths)
-        assert state(paths) == AFTER
+        assert state(paths, store) == AFTER
+        assert segments(paths) == (SEGMENTS_AFTER if store is WINDOW else ({}, {}, {}))
         if code == 0:
             break
     assert step > 2
@@ -136,10 +173,10 @@ def test_swaps_of_several_stores_are_finished_together(paths):
 def test_a_retry_under_the_same_label_swaps_again_and_loses_neither_old_store(paths):
     # An Airflow retry has the run id of its first try, so the label and the quarantine directory are the same.
     lay_out(paths)
-    swap(paths, "s", paths.staging("s"), "run")
+    swap(paths, KEY_VALUE, "run")
     paths.staging("s").mkdir(parents=True)
     (paths.staging("s") / "CURRENT").write_bytes(b"third")
-    second = swap(paths, "s", paths.staging("s"), "run")
+    second = swap(paths, KEY_VALUE, "run")
     assert contents(paths.store("s")) == {"CURRENT": b"third"}
     assert contents(paths.quarantine("s", "run")) == OLD
     assert contents(second) == NEW
@@ -149,9 +186,23 @@ def test_a_swap_that_the_disk_refuses_leaves_the_live_store_and_no_trap(paths):
     lay_out(paths)
     remove_tree(paths.staging("s"))  # so that the second rename fails
     with pytest.raises((OSError, StateStoreError)):
-        swap(paths, "s", paths.staging("s"), "run")
+        swap(paths, KEY_VALUE, "run")
     finish_swaps(paths)
     assert OLD in (contents(paths.store("s")), contents(paths.quarantine("s", "run")))
+
+
+def test_of_a_swap_whose_new_store_is_gone_the_old_one_is_put_back_with_its_segments(paths):
+    for step in count(1):
+        remove_tree(paths.state_dir)
+        lay_out(paths, WINDOW)
+        if exit_code(swap_dying, paths, WINDOW, "run", step) == 0:
+            break
+        if not paths.live(WINDOW).exists():
+            remove_tree(paths.staging("s"))
+            finish_swaps(paths)
+            assert contents(paths.live(WINDOW)) == OLD
+            assert contents(paths.segments("s")) == OLD_SEGMENTS
+    assert step > 6
 
 
 @pytest.mark.parametrize("text", ["", "{", "{}", "[]", '{"store": "s"}', "\x00"])

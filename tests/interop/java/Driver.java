@@ -1,5 +1,6 @@
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
@@ -7,11 +8,16 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.CloseOptions;
 import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.state.KeyValueStore;
 
 /**
  * Runs a Kafka Streams application that writes what its input tells, or reads its stores back.
@@ -23,12 +29,14 @@ import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThr
  * </ul>
  *
  * Flags: --bootstrap-servers, --application, --state-dir, --input, --output, --timeout-s; repeated: --store (see
- * StoreSpec), --config and --changelog-config (name=value). Everything is one thread, one sub-topology, exactly once.
+ * StoreSpec), --config and --changelog-config (name=value), --table and --global-table (store=topic). Everything is one
+ * thread, exactly once, and without tables one sub-topology; a table's changelog is its topic.
  */
 public final class Driver implements AutoCloseable {
     private static final long POLL_MS = 20;
 
     private final List<StoreSpec> stores;
+    private final List<String> topics = new ArrayList<>();
     private final KafkaAdmin admin;
     private final KafkaStreams streams;
     private final Restored restored = new Restored();
@@ -41,9 +49,17 @@ public final class Driver implements AutoCloseable {
         String application = flags.one("--application");
         stores = flags.all("--store").stream().map(StoreSpec::parse).toList();
         deadline = System.nanoTime() + Duration.ofSeconds(Long.parseLong(flags.one("--timeout-s"))).toNanos();
-        admin = new KafkaAdmin(servers, input, application);
+        Map<String, String> tables = flags.settings("--table");
+        topics.add(input);
+        topics.addAll(tables.values());
+        admin = new KafkaAdmin(servers, application);
 
-        Topology topology = new Topology();
+        StreamsBuilder builder = new StreamsBuilder();
+        tables.forEach((name, topic) -> builder.table(topic, bytes(), stored(name)));
+        flags.settings("--global-table").forEach((name, topic) -> builder.globalTable(topic, bytes(), stored(name)));
+        Properties optimized = new Properties();
+        optimized.put(StreamsConfig.TOPOLOGY_OPTIMIZATION_CONFIG, StreamsConfig.REUSE_KTABLE_SOURCE_TOPICS);
+        Topology topology = builder.build(optimized);
         topology.addSource("input", input);
         topology.addProcessor("commands", () -> new CommandProcessor(stores), "input");
         for (StoreSpec store : stores) {
@@ -71,15 +87,29 @@ public final class Driver implements AutoCloseable {
         });
     }
 
+    private static Consumed<Bytes, byte[]> bytes() {
+        return Consumed.with(Serdes.Bytes(), Serdes.ByteArray());
+    }
+
+    private static Materialized<Bytes, byte[], KeyValueStore<Bytes, byte[]>> stored(String name) {
+        return Materialized.<Bytes, byte[], KeyValueStore<Bytes, byte[]>>as(name)
+            .withKeySerde(Serdes.Bytes()).withValueSerde(Serdes.ByteArray()).withCachingDisabled();
+    }
+
     private void run(String command, Output output) throws Exception {
-        int partitions = admin.partitions();
+        int partitions = admin.partitions(topics.get(0));
+        int tasks = 0;
+        for (String topic : topics) {
+            tasks += admin.partitions(topic);
+        }
+        int expected = tasks;
         admin.forgetDeadMembers();
         streams.start();
         await("every task to run", () -> streams.state() == KafkaStreams.State.RUNNING
             && streams.metadataForLocalThreads().stream()
-                .mapToInt(thread -> thread.activeTasks().size()).sum() == partitions);
+                .mapToInt(thread -> thread.activeTasks().size()).sum() == expected);
         if (!command.equals("read")) {
-            var ends = admin.inputEnds(partitions);
+            var ends = admin.ends(topics);
             await("the input to be processed and committed", () -> admin.hasCommitted(ends));
         }
         Contents contents = new Contents(streams, output);

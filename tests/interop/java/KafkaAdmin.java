@@ -8,26 +8,26 @@ import org.apache.kafka.clients.admin.RemoveMembersFromConsumerGroupOptions;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.GroupIdNotFoundException;
 
-/** What the driver asks Kafka about the input topic and the application's consumer group. */
+/** What the driver asks Kafka about its input topics and the application's consumer group. */
 final class KafkaAdmin implements AutoCloseable {
     private final Admin admin;
-    private final String topic;
     private final String group;
 
-    KafkaAdmin(String bootstrapServers, String topic, String group) {
+    KafkaAdmin(String bootstrapServers, String group) {
         admin = Admin.create(Map.of("bootstrap.servers", bootstrapServers));
-        this.topic = topic;
         this.group = group;
     }
 
-    int partitions() throws Exception {
+    int partitions(String topic) throws Exception {
         return admin.describeTopics(List.of(topic)).topicNameValues().get(topic).get().partitions().size();
     }
 
-    Map<TopicPartition, Long> inputEnds(int partitions) throws Exception {
+    Map<TopicPartition, Long> ends(List<String> topics) throws Exception {
         Map<TopicPartition, OffsetSpec> asked = new HashMap<>();
-        for (int partition = 0; partition < partitions; partition++) {
-            asked.put(new TopicPartition(topic, partition), OffsetSpec.latest());
+        for (String topic : topics) {
+            for (int partition = 0; partition < partitions(topic); partition++) {
+                asked.put(new TopicPartition(topic, partition), OffsetSpec.latest());
+            }
         }
         Map<TopicPartition, Long> ends = new HashMap<>();
         admin.listOffsets(asked).all().get().forEach((partition, found) -> ends.put(partition, found.offset()));

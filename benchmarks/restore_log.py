@@ -1,0 +1,209 @@
+"""The changelogs of `make bench-restore`: what they hold, how they are filled, and what a store of theirs holds.
+
+Each key has exactly as many records as the shape says, in random order, the same in every run. They are produced
+without transactions, and no broker compacts or deletes any of them: what is restored is what was written.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from confluent_kafka import Producer
+
+from demo.processes import ServiceError, wait_until
+from statestore.changelog.client import client_config
+from statestore.changelog.topics import Topics, changelog_config
+from statestore.model import StoreDefinition, StoreFormat, TopicPartition, changelog_topic
+
+STORE = "s"
+KEY_BYTES = 16
+WINDOW_MS = 60_000
+#: A window store keeps rows for longer than its log spans, so that none of them has expired.
+_WINDOWS = 50
+_RETENTION_MS = 60 * WINDOW_MS
+_FIRST_WINDOW_MS = 1_749_999_600_000  # a segment begins there, too
+_WINDOW_SUFFIX = struct.Struct(">qi")
+_POOL_BYTES = 1 << 20
+_BATCH = 10_000
+_FLUSH_S = 300
+_NEVER_COMPACTED = {"min.compaction.lag.ms": str(1 << 62), "retention.ms": "-1"}
+
+Indexes = npt.NDArray[np.int64]
+
+
+class LogShape(NamedTuple):
+    """What a changelog holds.
+
+    Attributes
+    ----------
+    per_key
+        Records of each key.
+    """
+
+    records: int
+    per_key: int = 4
+    value_bytes: int = 100
+    kind: Literal["key-value", "window"] = "key-value"
+    partitions: int = 4
+
+    @property
+    def parts(self) -> list[str]:
+        """What makes it, in words."""
+        return [
+            f"{self.records / 1e6:g} M records",
+            f"{self.per_key} per key",
+            f"{KEY_BYTES + self.value_bytes:,} bytes",
+            self.kind,
+            f"{self.partitions} partition{'s' if self.partitions > 1 else ''}",
+        ]
+
+    @property
+    def store(self) -> StoreDefinition:
+        """The store that logged it."""
+        if self.kind == "key-value":
+            return StoreDefinition(name=STORE, format=StoreFormat.PLAIN)
+        return StoreDefinition(
+            name=STORE, kind="window", format=StoreFormat.PLAIN, retention_ms=_RETENTION_MS, window_size_ms=WINDOW_MS
+        )
+
+
+class Log(NamedTuple):
+    """A changelog topic with all its records, and what a restored store has to hold.
+
+    Attributes
+    ----------
+    input
+        The application's input: empty, with as many partitions.
+    rows, digest
+        Number and `rows_digest` of the last records of all keys.
+    """
+
+    servers: str
+    application: str
+    shape: LogShape
+    rows: int
+    digest: int
+
+    @property
+    def input(self) -> str:
+        return f"{self.application}-in"
+
+    @property
+    def topic(self) -> str:
+        """Name of the changelog topic."""
+        return changelog_topic(self.application, STORE)
+
+
+def fill(
+    servers: str,
+    application: str,
+    shape: LogShape,
+    topic: str | None = None,
+    headers: Mapping[str, bytes] | None = None,
+) -> Log:
+    """Make an application's topics and fill its changelog.
+
+    Parameters
+    ----------
+    topic
+        Name of the changelog where it is not ours to choose.
+    headers
+        Of every record; none if not said.
+
+    Raises
+    ------
+    ServiceError
+        If the changelog does not hold all records afterwards.
+    """
+    log = Log(servers, application, shape, shape.records // shape.per_key, 0)
+    topics, name = Topics(servers), topic or log.topic
+    config = {**changelog_config(shape.store), **_NEVER_COMPACTED}
+    for made, settings in ((log.input, {"retention.ms": "-1"}), (name, config)):
+        topics.create(made, shape.partitions, settings)
+        wait_until(lambda made=made: topics.describe([made]), 30, f"topic {made} to be there")  # type: ignore[misc]
+    rows = _Rows(shape)
+    producer = Producer(
+        client_config(
+            servers,
+            **{
+                "enable.idempotence": True,
+                "partitioner": "murmur2_random",
+                "linger.ms": 50,
+                "queue.buffering.max.messages": 20 * _BATCH,
+                "queue.buffering.max.kbytes": 1 << 20,
+            },
+        )
+    )
+    further = {} if headers is None else {"headers": list(headers.items())}
+    for number, (key, value, timestamp) in enumerate(rows.at(np.arange(shape.records)), start=1):
+        producer.produce(name, value, key, timestamp=timestamp, **further)
+        if number % _BATCH == 0:
+            wait_until(
+                lambda: producer.poll(0) >= 0 and len(producer) <= 10 * _BATCH, _FLUSH_S, "the broker", poll_s=0.01
+            )
+    producer.flush(_FLUSH_S)
+    partitions = [TopicPartition(name, partition) for partition in range(shape.partitions)]
+    held = sum(found.high_watermark for found in topics.log_ranges(partitions).values())
+    if held != shape.records:
+        raise ServiceError(f"topic {name} was to hold {shape.records:,} records and holds {held:,}")
+    os.sync()  # the disk is to be idle when somebody is measured
+    return log._replace(digest=rows_digest((key, value) for key, value, _ in rows.at(rows.last())))
+
+
+def rows_digest(rows: Iterable[tuple[bytes, bytes]]) -> int:
+    """Return a digest of a store's rows that does not depend on their order."""
+    total = 0
+    for key, value in rows:
+        # No separator is needed: all keys of a store have one length.
+        total += int.from_bytes(blake2b(key + value, digest_size=8).digest())
+    return total % (1 << 64)
+
+
+def window_key(key: bytes, start: int) -> bytes:
+    """Return the key of a window's row, in the store and in the log."""
+    return key + _WINDOW_SUFFIX.pack(start, 0)
+
+
+class _Rows:
+    """The records of a shape: arrays of numbers, made into bytes where they are asked for."""
+
+    def __init__(self, shape: LogShape) -> None:
+        self._shape = shape
+        source, numbers = random.Random(7), np.random.default_rng(7)
+        windows = _WINDOWS if shape.kind == "window" else 1
+        each = shape.records // windows
+        self._keys = each // shape.per_key
+        if self._keys * shape.per_key * windows != shape.records:
+            raise ValueError(f"{shape.records} records are not {windows} times whole keys of {shape.per_key} records")
+        self._pool = source.randbytes(_POOL_BYTES)
+        self._names = source.randbytes(KEY_BYTES * self._keys)
+        self._key: Indexes = np.concatenate([numbers.permutation(each) % self._keys for _ in range(windows)])
+        self._window: Indexes = np.repeat(np.arange(windows), each)
+        self._value_at: Indexes = numbers.integers(0, _POOL_BYTES - shape.value_bytes, shape.records)
+
+    def at(self, records: Indexes) -> Iterator[tuple[bytes, bytes, int]]:
+        """Yield the key, value and timestamp of these records."""
+        names, pool, size = self._names, self._pool, self._shape.value_bytes
+        windowed = self._shape.kind == "window"
+        for start in range(0, len(records), _BATCH):
+            chosen = records[start : start + _BATCH]
+            columns = self._key[chosen].tolist(), self._window[chosen].tolist(), self._value_at[chosen].tolist()
+            for number, window, at in zip(*columns, strict=True):
+                key, time_ms = names[number * KEY_BYTES : (number + 1) * KEY_BYTES], _FIRST_WINDOW_MS
+                if windowed:
+                    time_ms += window * WINDOW_MS
+                    key = window_key(key, time_ms)
+                yield key, pool[at : at + size], time_ms
+
+    def last(self) -> Indexes:
+        """Return the last record of each key."""
+        reversed_ids = (self._window * self._keys + self._key)[::-1]
+        first = np.unique(reversed_ids, return_index=True)[1]
+        return len(reversed_ids) - 1 - first

@@ -1,0 +1,189 @@
+"""The program that restores, drains or verifies with fresh worker processes, as its order says, and takes the time.
+
+It brings up its workers and gives each the next store partition when it is free, as Spark's `local[2]` does. Time runs
+from there until all is done; of a restore: all stores built, on disk, checked and swapped.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import resource
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import BaseModel
+
+from benchmarks.counting import Command
+from benchmarks.restore_run import Outcome
+from demo.processes import ServiceError
+from statestore.changelog.reader import LogReader
+from statestore.changelog.topics import Topics
+from statestore.config import Settings
+from statestore.model import StoreDefinition, TaskId, changelog_topic
+from statestore.recovery.planning import range_count, store_logs
+from statestore.recovery.restore import begin_ranges, restore, restore_range
+from statestore.recovery.spec import RestoreSpec
+from statestore.recovery.staging import Range
+from statestore.reports import RestoreRow, Status, VerifyRow
+from statestore.tasks.spec import ChangelogSpec, StorePartitionSpec
+from statestore.verification.check import verify, verify_many
+from statestore.verification.options import VerifyOptions
+
+_KAFKA_TIMEOUT_S = 30.0
+_DAY_MS = 24 * 60 * 60 * 1000
+_READY_S = 120
+
+
+class Order(BaseModel):
+    """What the program is told to do; `work` is a name in `WORK` or `WORK_ON_MANY`."""
+
+    work: str
+    servers: str
+    application: str
+    stores: tuple[StoreDefinition, ...]
+    partitions: int
+    workers: int
+    state_dir: Path
+    result: Path
+
+    def command(self) -> Command:
+        """Return the program that does it."""
+        return Command([sys.executable, "-m", "benchmarks.restore_program", self.model_dump_json()])
+
+
+class Done(NamedTuple):
+    """What one piece of work did, and which process did it."""
+
+    records: int
+    rows: int | None
+    process: int
+    peak_kib: int
+
+
+def specs_of(order: Order) -> list[StorePartitionSpec]:
+    """One spec for each store partition, the stores of a task together."""
+    names = [changelog_topic(order.application, store.name) for store in order.stores]
+    topics = Topics(order.servers).describe(names)
+    return [
+        StorePartitionSpec(
+            application=order.application,
+            task=TaskId(0, partition),
+            store=store,
+            changelog=ChangelogSpec(topic=name, topic_id=topics[name].topic_id, delete_retention_ms=_DAY_MS),
+            bootstrap_servers=order.servers,
+            state_dir=order.state_dir,
+            kafka_timeout_s=_KAFKA_TIMEOUT_S,
+        )
+        for partition in range(order.partitions)
+        for store, name in zip(order.stores, names, strict=True)
+    ]
+
+
+def _restore_spec(spec: StorePartitionSpec, ranges: int = 1) -> RestoreSpec:
+    run_bytes = Settings.model_fields["restore_run_bytes"].default
+    return RestoreSpec(spec, "full", False, "bench", run_bytes, ranges=ranges)
+
+
+def restore_partition(spec: StorePartitionSpec) -> Done:
+    """Restore a store partition into an empty state directory."""
+    row = _restored(restore(_restore_spec(spec)))
+    return _done(row.records, row.keys)
+
+
+def read_range(piece: tuple[RestoreSpec, Range]) -> Done:
+    """Read a range of a store partition's changelog, which `restore_partition` then takes over."""
+    return _done(_restored(restore_range(*piece)).records, None)
+
+
+def _restored(row: RestoreRow) -> RestoreRow:
+    if row.outcome != "restored":
+        raise ServiceError(f"{row.label} was to be restored, found {row.outcome}: {row.failure}")
+    return row
+
+
+def drain_partition(spec: StorePartitionSpec) -> Done:
+    """Read a store partition's changelog and throw it away."""
+    log = Topics(spec.bootstrap_servers, spec.kafka_timeout_s).log_ranges([spec.partition])[spec.partition]
+    with LogReader(spec.bootstrap_servers, spec.partition) as reader:
+        return _done(sum(batch.num_rows for batch in reader.read(log.start, log.last_stable)), None)
+
+
+def scan_partition(spec: StorePartitionSpec) -> Done:
+    """Verify a restored store partition, every row of it."""
+    return _verified([verify(spec)])
+
+
+def compare_partition(spec: StorePartitionSpec) -> Done:
+    """Verify a restored store partition, every row of it against the log."""
+    return _verified([verify(spec, VerifyOptions(depth="deep"))])
+
+
+def verify_offsets(specs: list[StorePartitionSpec]) -> Done:
+    """Verify the offsets of many store partitions."""
+    return _verified(verify_many(specs, VerifyOptions(depth="offsets")))
+
+
+def _verified(rows: list[VerifyRow]) -> Done:
+    for row in rows:
+        if row.status is not Status.OK or row.committed is None:
+            raise ServiceError(f"{row.label} was to be whole, found {row.status}: {row.detail}")
+    return _done(sum((row.committed or 0) + 1 for row in rows), None)
+
+
+#: What can be ordered, each for one store partition.
+WORK = {"restore": restore_partition, "drain": drain_partition, "scan": scan_partition, "deep": compare_partition}
+#: The same, for many at once.
+WORK_ON_MANY = {"offsets": verify_offsets}
+
+
+def _done(records: int, rows: int | None) -> Done:
+    return Done(records, rows, os.getpid(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+def _nothing() -> None:
+    """Bring up a worker: this returns when all are there."""
+
+
+def _do(pool: ProcessPoolExecutor, order: Order, specs: list[StorePartitionSpec]) -> list[Done]:
+    """Do the work as its job does: many small pieces together, few large ones cut."""
+    if order.work in WORK_ON_MANY:
+        size = -(-len(specs) // order.workers)  # a task's stores share a lock, so they stay together
+        return list(pool.map(WORK_ON_MANY[order.work], (specs[at : at + size] for at in range(0, len(specs), size))))
+    read: list[Done] = []
+    if order.work == "restore" and len(specs) < order.workers:
+        for spec in specs:
+            offsets = sum(log.last_stable - log.start for log in store_logs(spec).values())
+            cut = _restore_spec(spec, range_count(offsets, len(specs), order.workers))
+            read += pool.map(read_range, [(cut, part) for part in begin_ranges(cut)] if cut.ranges > 1 else [])
+    return list(pool.map(WORK[order.work], specs)) + [part._replace(records=0, rows=0) for part in read]
+
+
+def main(order: Order) -> None:
+    """Do the work with fresh workers, and write what it took."""
+    specs = specs_of(order)
+    spawn = multiprocessing.get_context("spawn")
+    all_there: Barrier = spawn.Barrier(order.workers)
+    with ProcessPoolExecutor(order.workers, spawn, all_there.wait, (_READY_S,)) as pool:
+        for ready in [pool.submit(_nothing) for _ in range(order.workers)]:
+            ready.result()
+        started = time.perf_counter()
+        done = _do(pool, order, specs)
+        seconds = time.perf_counter() - started
+    peaks = {part.process: part.peak_kib for part in sorted(done, key=lambda part: part.peak_kib)}
+    outcome = Outcome(
+        records=sum(part.records for part in done),
+        rows=None if any(part.rows is None for part in done) else sum(part.rows or 0 for part in done),
+        seconds=seconds,
+        peak_kib=sum(peaks.values()),
+    )
+    order.result.write_text(json.dumps(outcome._asdict()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Order.model_validate_json(sys.argv[1]))

@@ -1,0 +1,123 @@
+"""`make bench-verify`: the offsets of many store partitions, and the contents of a few large ones beside a restore.
+
+Offsets are compared by one process on one core, and by two on two; a figure is seconds for all of them. Contents are
+read by two processes; a figure is records of the log per second, as for the restore of the same log beside it.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from argparse import ArgumentParser
+from functools import partial
+from pathlib import Path
+
+from benchmarks.measure import SMALL, Case, Result, measure, report
+from benchmarks.process_input import Broker
+from benchmarks.restore_log import Log, fill
+from benchmarks.restore_ours import order_of
+from benchmarks.restore_program import Order
+from benchmarks.restore_run import Outcome, Run, seconds_of
+from benchmarks.restore_shapes import BASE
+from benchmarks.verify_fleet import APPLICATION, RECORDS, make_fleet, stores
+from demo.kafka_jars import check_disk
+from demo.processes import Processes, ServiceError
+from statestore.errors import InputError, StateStoreError
+
+STORES, TASKS = (10, 100) if SMALL else (40, 250)
+ROUNDS = 1 if SMALL else 3
+CORES = 2
+_DISK_GIB = 3 if SMALL else 10
+#: What is done with the base's log; `ours` is the deep verification.
+DEPTHS = {"ours": "deep", "scan": "scan", "restore": "restore", "drain floor": "drain"}
+
+
+def offsets(processes: Processes, servers: str, scratch: Path, state_dir: Path, cores: int) -> float:
+    """Return the seconds in which the offsets of all stores are verified."""
+    with tempfile.TemporaryDirectory(dir=scratch) as directory:
+        order = Order(
+            work="offsets",
+            servers=servers,
+            application=APPLICATION,
+            stores=stores(STORES),
+            partitions=TASKS,
+            workers=cores,
+            state_dir=state_dir,
+            result=Path(directory) / "result.json",
+        )
+        return _done(processes, order, STORES * TASKS * RECORDS).seconds
+
+
+def contents(processes: Processes, log: Log, work: str, scratch: Path, state_dir: Path) -> float:
+    """Return the records/s at which this is done with a log, and with its store where one is to be there."""
+    with tempfile.TemporaryDirectory(dir=scratch) as directory:
+        run = Run(log, CORES, Path(directory))
+        order = order_of(work, run, None if work == "restore" else state_dir)
+        return log.shape.records / _done(processes, order, log.shape.records).seconds
+
+
+def _done(processes: Processes, order: Order, records: int) -> Outcome:
+    seconds_of(processes, order.command(), order.result.parent, order.workers)
+    outcome = Outcome.read(order.result)
+    if outcome.records != records:
+        raise ServiceError(f"{order.work} was to speak of {records:,} records, found {outcome.records:,}")
+    return outcome
+
+
+def run(part: str = "", rounds: int = ROUNDS) -> list[Result]:
+    """Start a broker, make stores, and measure the cases that have `part` in their names.
+
+    Raises
+    ------
+    InputError
+        If no case is called so.
+    """
+    many, large = f"offsets of {STORES * TASKS:,} store partitions", f"contents: {BASE.case}"
+    if part not in many and part not in large:
+        raise InputError(f"no case has {part!r} in its name; the cases are: {many}; {large}")
+    with tempfile.TemporaryDirectory() as directory, Processes(Path(directory)) as processes:
+        scratch = Path(directory)
+        check_disk(scratch, _DISK_GIB, "make bench-verify")
+        servers = Broker(processes, scratch / "kafka").start()
+        results: list[Result] = []
+        if part in large:
+            log = fill(servers, "bench", BASE.log)
+            state_dir = scratch / "whole"
+            _done(processes, order_of("restore", Run(log, CORES, scratch), state_dir), log.shape.records)
+            work = {
+                name: partial(contents, processes, log, depth, scratch, state_dir) for name, depth in DEPTHS.items()
+            }
+            work["ours"]()  # its kernels are compiled once for an installation
+            results += measure([Case(large, "records/s", work)], rounds)
+        if part in many:
+            state_dir = make_fleet(processes, servers, scratch, STORES, TASKS)
+            work = {
+                f"ours, {cores} core{'s' if cores > 1 else ''}": partial(
+                    offsets, processes, servers, scratch, state_dir, cores
+                )
+                for cores in (1, CORES)
+            }
+            results += measure([Case(many, "s", work)], rounds)
+    return results
+
+
+def main() -> None:
+    """Measure everything and report it; a choice of cases is only shown."""
+    parser = ArgumentParser(prog="bench-verify")
+    parser.add_argument("--case", default="", help="measure only cases that have this in their names")
+    parser.add_argument("--rounds", type=int, help="measure so many rounds")
+    arguments = parser.parse_args()
+    results = run(arguments.case, arguments.rounds or ROUNDS)
+    if not (arguments.case or arguments.rounds):
+        report("verify", results)
+        return
+    for result in results:
+        runs = " ".join(f"{figure:,.1f}" for figure in result.runs)
+        print(f"{result.case}: {result.system}: {result.median:,.1f} {result.unit} ({runs})")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except StateStoreError as error:
+        sys.exit(f"bench-verify: {error}")

@@ -1,0 +1,119 @@
+"""From sorted runs to the databases of a store, with offsets, whole and on disk.
+
+The files of a database are written in key order and do not overlap, so they lie in RocksDB's last level when they are
+taken over: reads are as after a compaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from statestore.bulk.digest import Digest
+from statestore.bulk.routing import routing_of
+from statestore.bulk.runs import Rows, Runs, merged
+from statestore.bulk.sst_file import SstFiles
+from statestore.durable import remove_tree, sync_directory
+from statestore.errors import StoreAccessError, of_os_error
+from statestore.formats.offsets import STATUS_CLOSED
+from statestore.model import StoreDefinition, StoreFormat, TopicPartition
+from statestore.stores.accessor import DATA_COLUMN_FAMILIES
+from statestore.stores.rocksdb import RocksDB
+
+#: Start of the segment that a windowed store without rows has, so that its offsets have a place.
+_EMPTY_SEGMENT = 0
+
+
+class Written(NamedTuple):
+    """What was built: rows, bytes of the files with the rows, and the digest of the rows (`Digest`)."""
+
+    rows: int
+    bytes: int
+    digest: str
+
+
+def write_databases(
+    runs: Sequence[Runs],
+    store: StoreDefinition,
+    directory: Path,
+    offsets: Mapping[TopicPartition, int],
+    position: Mapping[TopicPartition, int] | None = None,
+) -> Written:
+    """Build a store from sorted runs; all of it is on disk when this returns.
+
+    Parameters
+    ----------
+    runs
+        One for each range of the log, in offset order.
+    directory
+        Where the store is to be, not there or empty: a key-value store's database, or the segments of another as
+        `<directory>/<store>.<start ms>`. Those are the segments that are live at the ranges' stream time and have
+        rows; if none has, an empty one holds the offsets.
+    offsets, position
+        Committed with the rows, in each segment.
+
+    Raises
+    ------
+    StoreAccessError
+        If there is something in the directory.
+    DiskSpaceError
+        If the disk is full.
+    """
+    if directory.exists() and any(directory.iterdir()):
+        raise StoreAccessError(f"{directory} is not empty; expected an empty directory to build store {store.name} in")
+    digest = Digest(store.format)
+    size = databases = 0
+    staged = directory.with_name(f".{directory.name}.sst")  # no store can have such a name
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for segment, rows in groupby(merged(runs, routing_of(store)), key=lambda found: found.segment):
+            files = _write_files(rows, store.format, staged, digest)
+            _make_database(store, _home(store, directory, segment), files.files, offsets, position or {})
+            size += files.bytes
+            databases += 1
+        if not databases:
+            _make_database(store, _home(store, directory, _EMPTY_SEGMENT), [], offsets, position or {})
+        for made in (directory, directory.parent):  # RocksDB has seen to what is in a database's own
+            sync_directory(made)
+    except OSError as error:
+        raise of_os_error(error) from error
+    finally:
+        remove_tree(staged)
+    return Written(digest.rows, size, digest.hexdigest())
+
+
+def _home(store: StoreDefinition, directory: Path, segment: int) -> Path:
+    return directory if store.kind == "key-value" else directory / f"{store.name}.{segment}"
+
+
+def _write_files(rows: Iterable[Rows], store_format: StoreFormat, directory: Path, digest: Digest) -> SstFiles:
+    remove_tree(directory)
+    directory.mkdir()
+    files = SstFiles(directory, timestamped=store_format is StoreFormat.TIMESTAMPED)
+    try:
+        for _, batch in rows:
+            digest.add(batch)
+            files.add(batch)
+        files.finish()
+    finally:
+        files.close()
+    return files
+
+
+def _make_database(
+    store: StoreDefinition,
+    directory: Path,
+    files: Sequence[Path],
+    offsets: Mapping[TopicPartition, int],
+    position: Mapping[TopicPartition, int],
+) -> None:
+    family, *_ = families = DATA_COLUMN_FAMILIES[store.format]
+    database = RocksDB(directory, families, store=store.name)
+    try:
+        database.ingest(family, files)  # by moving them; RocksDB then forces them to the disk
+        database.write({}, offsets, position, STATUS_CLOSED)
+        database.sync()
+    finally:
+        database.close()

@@ -1,0 +1,144 @@
+"""The last record of every key in memory, within a bound: what becomes a sorted run."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.bulk.columns import Address, Int64s, address_of
+from statestore.bulk.records import (
+    ADDRESSABLE_BYTES,
+    AHEAD,
+    DEAD,
+    DONE,
+    FULL,
+    KEYS,
+    LAST_OFFSET,
+    NEEDED,
+    RECORDS,
+    SHORT_KEY,
+    SKIPPED,
+    STATES,
+    STREAM_TIME,
+    TABLE_FULL,
+    USED,
+    collect,
+    compact,
+    resized,
+    take,
+)
+from statestore.bulk.routing import Routing
+from statestore.errors import StoreCorruptedError
+
+_SMALLEST_TABLE = 64
+_LARGEST_FIRST_TABLE = 1 << 16
+
+
+class Facts(NamedTuple):
+    """What went into a run; see `Runs`."""
+
+    records: int
+    skipped: int
+    last_offset: int | None
+    stream_time: int
+
+
+class Latest:
+    """The last record of every key, as far as `limit` bytes of memory hold them."""
+
+    def __init__(self, routing: Routing, limit: int) -> None:
+        self._routing = routing
+        self._limit = min(limit, ADDRESSABLE_BYTES)
+        self._state = np.zeros(STATES, np.int64)
+        self._first_table = min(max(1 << (limit // 1024).bit_length(), _SMALLEST_TABLE), _LARGEST_FIRST_TABLE)
+        self._hashes = np.zeros(AHEAD, np.uint64)
+        self.memory = np.empty(self._limit + 8, np.uint8)  # taken from the system as it is written to
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin a new run."""
+        if len(self.memory) > self._limit + 8:
+            self.memory = np.empty(self._limit + 8, np.uint8)
+        self._table = np.zeros(self._first_table, np.uint64)
+        self._state[:] = 0
+        self._state[[LAST_OFFSET, STREAM_TIME]] = -1
+
+    def add(self, batch: pa.RecordBatch, first: int) -> int:
+        """Take records from row `first` on; return the row behind the last that fitted.
+
+        Raises
+        ------
+        StoreCorruptedError
+            If a key is too short for its kind of store.
+        """
+        place = address_of(batch)
+        while True:
+            # The sort needs 16 bytes for each key, for which there are two slots of 8 bytes.
+            first, stop = self._take(place, first, self._limit - 2 * self._table.nbytes)
+            if stop == DONE:
+                return first
+            if stop == SHORT_KEY:
+                offset, found = batch.column(3)[first].as_py(), len(batch.column(0)[first].as_py())
+                raise StoreCorruptedError(
+                    f"the record at offset {offset} has a key of {found} bytes, expected at least "
+                    f"{self._routing.suffix_bytes}: the changelog is of another kind of store; check the definition"
+                )
+            if stop == TABLE_FULL and self.used + 4 * self._table.nbytes <= self._limit:
+                self._table = resized(self._table, 2 * len(self._table))
+            elif stop == FULL and not self.keys:  # one record beyond the bound
+                needed = int(self._state[NEEDED])
+                if needed + 8 > len(self.memory):
+                    self.memory = np.empty(needed + 8, np.uint8)
+                first, _ = self._take(place._replace(rows=first + 1), first, needed)
+            elif 2 * int(self._state[DEAD]) >= self.used:
+                compact(self.memory.ctypes.data, self._table, self._state)
+            else:
+                return first
+
+    def _take(self, place: Address, first: int, limit: int) -> tuple[int, int]:
+        row, stop = take(
+            place,
+            first,
+            self.memory.ctypes.data,
+            limit,
+            self._table,
+            self._hashes,
+            self._state,
+            self._routing.suffix_bytes,
+            self._routing.ignores_deletes,
+        )
+        return int(row), int(stop)
+
+    @property
+    def used(self) -> int:
+        """Bytes of memory that records take."""
+        return int(self._state[USED])
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of memory that the table takes."""
+        return self._table.nbytes
+
+    @property
+    def keys(self) -> int:
+        """Keys in this run."""
+        return int(self._state[KEYS])
+
+    @property
+    def last_offset(self) -> int | None:
+        """Offset of the last record of this run; None before the first."""
+        return int(self._state[LAST_OFFSET]) if self._state[LAST_OFFSET] >= 0 else None
+
+    @property
+    def facts(self) -> Facts:
+        """What went into this run."""
+        records, skipped, stream_time = (int(self._state[at]) for at in (RECORDS, SKIPPED, STREAM_TIME))
+        return Facts(records, skipped, self.last_offset, stream_time)
+
+    def places(self) -> Int64s:
+        """Addresses of the records of this run, in the order that their keys came in."""
+        found = np.empty(self.keys, np.int64)
+        collect(self.memory.ctypes.data, self.used, found)
+        return found

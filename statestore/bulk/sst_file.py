@@ -1,0 +1,276 @@
+"""SST files, written straight from columns: RocksDB's block-based table, format version 5.
+
+    data block ... | properties block | metaindex block | index block | footer
+
+    block     entries | offset of each restart (u32) | how many (u32) | 0: not compressed (u8) | checksum (u32)
+    entry     shared key bytes | own key bytes | value bytes (varints) | own part of the key | value
+    index     for each block: 0 | key bytes (varints) | key | offset of the block | its bytes (varints)
+    footer    checksum type (u8) | handles of metaindex and index (varints), in 40 bytes | version (u32) | magic (u64)
+
+Numbers are little-endian. The key in a data block is the row's and eight bytes for sequence number 0 and kind "put".
+The key in the index is a row's alone: at or above the block's last, below the next block's first; each has a restart.
+The checksum is the lower half of XXH64 over block and compression byte.
+
+There is no filter: these files go to the last level, where `optimize_filters_for_hits` has RocksDB write and read none.
+Nor is there an identity of the database that wrote them, so RocksDB keys its cache by the database that has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from struct import Struct
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.bulk.columns import Address, Int64s, address_of
+from statestore.bulk.raw import xxh64
+from statestore.bulk.sst_blocks import (
+    BLOCK,
+    BLOCK_ROWS,
+    BLOCKS,
+    BUFFER_FULL,
+    FILE_FULL,
+    FLUSHED,
+    INDEX_FULL,
+    INDEX_USED,
+    KEY_BYTES,
+    MOST_RESTARTS,
+    ROOM,
+    ROWS,
+    STATES,
+    TRAILER_BYTES,
+    USED,
+    VALUE_BYTES,
+    cut,
+    fill,
+)
+from statestore.errors import of_os_error
+
+FILE_BYTES = 64 << 20
+_BUFFER_BYTES = 1 << 20
+_FOOTER = Struct("<B40sIQ")
+_XXH64 = 3
+_VERSION = 5
+_MAGIC = 0x88E241B785F4CFF7
+_U32 = Struct("<I")
+
+
+class SstFiles:
+    """Writes rows, in key order, into SST files that do not overlap.
+
+    Parameters
+    ----------
+    directory
+        Where the files go: `000001.sst` and so on.
+    timestamped
+        Whether a value gets its timestamp in front (8 bytes, big-endian).
+    file_bytes
+        Size from which on the next file is begun.
+    """
+
+    def __init__(self, directory: Path, *, timestamped: bool, file_bytes: int = FILE_BYTES) -> None:
+        self._directory = directory
+        self._timestamped = timestamped
+        self._file_bytes = file_bytes
+        self._file: BinaryIO | None = None
+        self._state = np.zeros(STATES, np.int64)
+        self._buffer = np.empty(_BUFFER_BYTES, np.uint8)
+        self._restarts = np.zeros(MOST_RESTARTS, np.int32)
+        self._index = np.empty(_BUFFER_BYTES // 8, np.uint8)
+        self._index_restarts = np.empty(1024, np.uint32)
+        self._previous: pa.RecordBatch | None = None  # the key before a batch's first is compared where it lies
+        self._last = (0, 0)
+        self.files: list[Path] = []
+        self.bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Write rows with `changelog.reader.SCHEMA`, without nulls.
+
+        Raises
+        ------
+        DiskSpaceError, StoreAccessError
+            If a file cannot be written.
+        """
+        place = address_of(batch)
+        row = 0
+        try:
+            while row < place.rows:
+                if self._file is None:
+                    self._begin()
+                row = self._fill(place, row)
+        except OSError as error:
+            raise of_os_error(error) from error
+        self._previous = batch
+
+    def finish(self) -> list[Path]:
+        """End the last file; return all of them in key order. They are not yet forced to the disk."""
+        try:
+            if self._file is not None:
+                self._end()
+        except OSError as error:
+            raise of_os_error(error) from error
+        return self.files
+
+    def close(self) -> None:
+        """Let go of a file that was not finished."""
+        if self._file is not None:
+            self._file.close()
+
+    def _begin(self) -> None:
+        path = self._directory / f"{len(self.files) + 1:06d}.sst"
+        self._file = path.open("xb", buffering=0)
+        self.files.append(path)
+        self._state[:] = 0
+        self._last = (0, 0)
+
+    def _fill(self, place: Address, row: int) -> int:
+        after, stop, *last = fill(
+            place,
+            row,
+            *self._last,
+            self._timestamped,
+            self._file_bytes,
+            self._buffer.ctypes.data,
+            len(self._buffer),
+            self._restarts,
+            self._index.ctypes.data,
+            len(self._index),
+            self._index_restarts,
+            self._state,
+        )
+        self._last = int(last[0]), int(last[1])
+        room = int(self._state[ROOM])
+        if stop == BUFFER_FULL:
+            self._flush(room)
+        elif stop == INDEX_FULL:
+            self._widen_index(room)
+        elif stop == FILE_FULL:
+            self._end()
+        return int(after)
+
+    def _flush(self, room: int) -> None:
+        """Write the blocks that are whole; what is left of the buffer then has that much room behind it."""
+        assert self._file is not None
+        block, used = int(self._state[BLOCK]), int(self._state[USED])
+        _write(self._file, memoryview(self._buffer)[:block])  # type: ignore[arg-type]
+        left = self._buffer[block:used].copy()
+        if len(left) + room > len(self._buffer):
+            self._buffer = np.empty(2 * (len(left) + room), np.uint8)
+        self._buffer[: len(left)] = left
+        self._state[[FLUSHED, USED, BLOCK]] += [block, -block, -block]
+
+    def _widen_index(self, room: int) -> None:
+        self._index = np.concatenate([self._index, np.empty(len(self._index) + room, np.uint8)])
+        self._index_restarts = np.concatenate([self._index_restarts, np.empty_like(self._index_restarts)])
+
+    def _end_block(self) -> None:
+        while self._state[BLOCK_ROWS]:
+            stop = cut(
+                *self._last,
+                *(0, 0),
+                self._buffer.ctypes.data,
+                len(self._buffer),
+                self._restarts,
+                self._index.ctypes.data,
+                len(self._index),
+                self._index_restarts,
+                self._state,
+            )
+            room = int(self._state[ROOM])
+            if stop == BUFFER_FULL:
+                self._flush(room)
+            elif stop == INDEX_FULL:
+                self._widen_index(room)
+
+    def _end(self) -> None:
+        assert self._file is not None
+        self._end_block()
+        self._flush(0)
+        state = self._state
+        data_bytes = int(state[FLUSHED])
+        blocks = int(state[BLOCKS])
+        index = (
+            self._index[: int(state[INDEX_USED])].tobytes()
+            + self._index_restarts[:blocks].astype("<u4").tobytes()
+            + _U32.pack(blocks)
+        )
+        properties = _block(_properties(state, data_bytes, len(index) + TRAILER_BYTES))
+        meta = _block({b"rocksdb.properties": _varint(data_bytes) + _varint(len(properties))})
+        meta_at = data_bytes + len(properties) + TRAILER_BYTES
+        index_at = meta_at + len(meta) + TRAILER_BYTES
+        handles = _varint(meta_at) + _varint(len(meta)) + _varint(index_at) + _varint(len(index))
+        footer = _FOOTER.pack(_XXH64, handles, _VERSION, _MAGIC)
+        _write(self._file, b"".join([*map(_sealed, (properties, meta, index)), footer]))
+        self.bytes += self._file.tell()
+        self._file.close()
+        self._file = None
+
+
+def _write(file: BinaryIO, data: bytes | memoryview) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
+
+
+def _properties(state: Int64s, data_bytes: int, index_bytes: int) -> Mapping[bytes, bytes]:
+    """What RocksDB's own SstFileWriter says of a file, but for filters and who wrote it."""
+    numbers = {
+        b"column.family.id": (1 << 31) - 1,  # unknown: any may take the file
+        b"data.size": data_bytes,
+        b"deleted.keys": 0,
+        b"filter.size": 0,
+        b"fixed.key.length": 0,
+        b"format.version": _VERSION,
+        b"index.key.is.user.key": 1,
+        b"index.size": index_bytes,
+        b"index.value.is.delta.encoded": 1,
+        b"merge.operands": 0,
+        b"num.data.blocks": int(state[BLOCKS]),
+        b"num.entries": int(state[ROWS]),
+        b"num.filter_entries": 0,
+        b"num.range-deletions": 0,
+        b"raw.key.size": int(state[KEY_BYTES]),
+        b"raw.value.size": int(state[VALUE_BYTES]),
+        b"tail.start.offset": data_bytes,
+    }
+    texts = {
+        b"block.based.table.index.type": bytes(4),  # binary search
+        b"block.based.table.prefix.filtering": b"0",
+        b"block.based.table.whole.key.filtering": b"1",
+        b"comparator": b"leveldb.BytewiseComparator",
+        b"compression": b"NoCompression",
+        b"external_sst_file.global_seqno": bytes(8),
+        b"external_sst_file.version": _U32.pack(2),
+        b"merge.operator": b"nullptr",
+        b"prefix.extractor.name": b"nullptr",
+        b"property.collectors": b"[]",
+    }
+    found = texts | {name: _varint(number) for name, number in numbers.items()}
+    return {b"rocksdb." + name: value for name, value in sorted(found.items())}
+
+
+def _block(entries: Mapping[bytes, bytes]) -> bytes:
+    """A block of few entries, with a restart at each."""
+    parts, restarts, at = [], [], 0
+    for key, value in entries.items():
+        parts.append(b"\0" + _varint(len(key)) + _varint(len(value)) + key + value)
+        restarts.append(_U32.pack(at))
+        at += len(parts[-1])
+    return b"".join([*parts, *restarts, _U32.pack(len(restarts))])
+
+
+def _sealed(block: bytes) -> bytes:
+    raw = np.frombuffer(block + b"\0", np.uint8)
+    return block + b"\0" + _U32.pack(int(xxh64(raw.ctypes.data, len(raw))) & 0xFFFFFFFF)
+
+
+def _varint(number: int) -> bytes:
+    result = bytearray()
+    while number > 0x7F:
+        result.append(number & 0x7F | 0x80)
+        number >>= 7
+    result.append(number)
+    return bytes(result)

@@ -1,0 +1,44 @@
+"""Offsets of a log that hold nothing any more: what compaction has removed."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from statestore.changelog.client import client_config
+from statestore.changelog.fetch import can_fetch
+from statestore.changelog.partition_fetcher import PartitionFetcher
+from statestore.changelog.record_batch import split
+from statestore.model import TopicPartition
+
+
+def holes(
+    bootstrap_servers: str, partition: TopicPartition, start: int, end: int, stall_timeout_s: float
+) -> int | None:
+    """Count the offsets with `start <= offset < end` that hold neither a record nor a transaction's marker.
+
+    Records of aborted transactions count as there. Only heads of record batches are looked at, so that a hole in a
+    batch that reaches beyond the end counts, too, wherever it is.
+
+    Returns
+    -------
+    int or None
+        None where the brokers cannot be asked for record batches (see `can_fetch`).
+
+    Raises
+    ------
+    StoreBehindLogStartError
+        If the log begins behind `start`.
+    """
+    if not can_fetch(client_config(bootstrap_servers)):
+        return None
+    found, position = 0, start
+    fetcher = PartitionFetcher(bootstrap_servers, partition, read_committed=False, stall_timeout_s=stall_timeout_s)
+    with closing(fetcher):
+        while position < end:
+            for batch in split(fetcher.fetch(position).records, partition):
+                if batch.base_offset >= end:
+                    return found + max(end - position, 0)
+                found += max(batch.base_offset - position, 0)  # between the batches
+                found += batch.last_offset + 1 - batch.base_offset - batch.record_count  # in this one
+                position = max(batch.last_offset + 1, position)
+    return found

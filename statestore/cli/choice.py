@@ -1,0 +1,183 @@
+"""What a command works on: the stores that definitions name, and those that directories and topics tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from statestore.changelog.topics import Topics
+from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
+from statestore.metastore.definitions import load_definitions
+from statestore.model import ApplicationDefinition, Guarantee
+from statestore.tasks.spec import StorePartitionSpec
+from statestore.verification.directories import applications_in
+from statestore.verification.discovery import discover, found_specs
+from statestore.verification.found import FoundStore
+from statestore.verification.hints import Hint, parse_hints
+from statestore.verification.targets import store_partition_specs
+
+
+class Where(NamedTuple):
+    """Where Kafka and the state are."""
+
+    bootstrap_servers: str
+    state_dir: Path
+    kafka_timeout_s: float = 30.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asks for.
+
+    Attributes
+    ----------
+    definitions
+        YAML file or directory of definitions; None: there are none.
+    applications, stores, partitions
+        Names and numbers; empty: all. A store may come with settings (`verification/hints.py`).
+    here_only
+        Only tasks that have a directory here, of applications without a definition.
+    guarantee
+        `processing.guarantee` of applications without a definition.
+    """
+
+    where: Where
+    definitions: Path | None = None
+    applications: Sequence[str] = ()
+    stores: Sequence[str] = ()
+    partitions: Sequence[int] = ()
+    changelogs: Sequence[str] = ()
+    retentions: Sequence[str] = ()
+    here_only: bool = False
+    guarantee: Guarantee = "exactly_once_v2"
+
+
+class FoundIn(NamedTuple):
+    """A store that was found, and in which application."""
+
+    application: str
+    store: FoundStore
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What the command works on.
+
+    Attributes
+    ----------
+    applications
+        Names of all.
+    defined
+        Those with a definition.
+    specs
+        Store partitions, application by application.
+    found
+        Stores of applications without a definition, those with a problem included.
+    """
+
+    applications: tuple[str, ...]
+    defined: tuple[ApplicationDefinition, ...]
+    specs: list[StorePartitionSpec]
+    found: list[FoundIn]
+
+    def troubled(self, trouble: str) -> list[FoundIn]:
+        """Return the found stores that have a problem of this sort."""
+        return [item for item in self.found if item.store.trouble == trouble]
+
+    def require_free(self) -> None:
+        """Refuse to work on stores that could not be looked into.
+
+        Raises
+        ------
+        LockedError
+            Naming the first of them.
+        """
+        for item in self.troubled("in use"):
+            raise LockedError(f"{item.application}/{item.store.name}: {item.store.problem}")
+
+    def require_known(self) -> None:
+        """Refuse to work on stores of which something must be said first.
+
+        Raises
+        ------
+        InputError
+            Naming each of them and the option that is needed.
+        """
+        needed = [f"{item.application}/{item.store.name}: {item.store.problem}" for item in self.troubled("needed")]
+        if needed:
+            raise InputError(
+                f"{len(needed)} stores need to be described, or left out by naming others with --store:\n  "
+                + "\n  ".join(needed)
+            )
+
+
+def choose(asked: Asked, topics: Topics) -> Chosen:
+    """Find out what was asked for.
+
+    Raises
+    ------
+    UnknownApplicationError, UnknownStoreError
+        If there is no such application or store; the message lists those that are.
+    InputError
+        If an option is malformed or does not apply.
+    """
+    definitions = load_definitions(asked.definitions) if asked.definitions else {}
+    names = list(dict.fromkeys(asked.applications)) or list(definitions) or applications_in(asked.where.state_dir)
+    if not names:
+        raise UnknownApplicationError(
+            f"{asked.where.state_dir} has no application; say --application NAME if its state is gone"
+        )
+    defined = [definitions[name] for name in names if name in definitions]
+    others = [name for name in names if name not in definitions]
+    hints = parse_hints(asked.stores, asked.changelogs, asked.retentions)
+    said = {name: hint for name, hint in hints.items() if hint != Hint()}
+    if said and (defined or len(others) != 1):
+        raise InputError(
+            f"settings of the stores {', '.join(said)} apply to one application without a definition; name it with "
+            f"--application, found {', '.join(names)}"
+        )
+    found = [
+        FoundIn(name, store)
+        for name in others
+        for store in discover(asked.where, topics, name, said, here_only=asked.here_only)
+    ]
+    wanted = {text.partition(":")[0] for text in asked.stores}
+    wanted -= {name for name, hint in said.items() if hint.engine == "in_memory"}
+    _require_stores(wanted, defined, found)
+    if wanted:
+        found = [item for item in found if item.store.name in wanted]
+    specs = store_partition_specs(asked.where, topics, defined, wanted)
+    for name in others:
+        stores = [item.store for item in found if item.application == name]
+        specs += found_specs(asked.where, name, stores, exactly_once=asked.guarantee == "exactly_once_v2")
+    return Chosen(tuple(names), tuple(defined), _of_partitions(specs, asked.partitions), found)
+
+
+def _require_stores(wanted: Iterable[str], defined: Sequence[ApplicationDefinition], found: Sequence[FoundIn]) -> None:
+    known = {store.name for application in defined for store in application.stores}
+    known |= {item.store.name for item in found}
+    for name in wanted:
+        if name not in known:
+            raise UnknownStoreError(f"no store {name!r}; the stores are: {', '.join(sorted(known)) or 'none'}")
+
+
+def _of_partitions(specs: list[StorePartitionSpec], partitions: Sequence[int]) -> list[StorePartitionSpec]:
+    if not partitions:
+        return specs
+    known = {spec.task.partition for spec in specs if not spec.is_global}
+    if outside := sorted(set(partitions) - known):
+        raise InputError(f"partitions {outside} do not exist; there are {_ranges(known) or 'none'}")
+    return [spec for spec in specs if spec.task.partition in partitions and not spec.is_global]
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Write numbers as `0 to 3, 7`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join(" to ".join(map(str, run)) for run in runs)

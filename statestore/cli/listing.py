@@ -1,0 +1,95 @@
+"""What is there, by names, topics and our own records: no store is opened where a definition says what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from statestore.changelog.topics import LogRange, Topics
+from statestore.cli.choice import Chosen
+from statestore.errors import LockedError
+from statestore.model import TopicPartition
+from statestore.statedir.lock import locked
+from statestore.statedir.record import read_record
+from statestore.tasks.spec import StorePartitionSpec
+from statestore.verification.targets import log_ranges
+
+
+class Listed(NamedTuple):
+    """A store partition as it is listed.
+
+    Attributes
+    ----------
+    recorded
+        Offset of the last changelog record in the store when we last left it; None if there is no record of it.
+    state
+        `missing`, `in use`, `sealed`, or `closed` without a seal.
+    note
+        Why it cannot be verified or restored as it is, and what to do.
+    """
+
+    label: str
+    kind: str
+    format: str
+    retention_ms: int | None
+    changelog: str
+    recorded: int | None
+    start: int | None
+    end: int | None
+    state: str
+    note: str
+
+
+def listed(chosen: Chosen, topics: Topics) -> list[Listed]:
+    """List the store partitions, then what was found and is not one that can be worked on."""
+    logs = log_ranges(topics, _existing(chosen.specs))
+    rows = [_row(spec, logs) for spec in chosen.specs]
+    for application, store in chosen.found:
+        if store.trouble is not None:
+            topic = store.changelog.topic if store.changelog else ""
+            state = store.trouble if store.trouble in ("missing", "in use") else ""
+            label = f"{application}/{store.name}"
+            rows.append(Listed(label, "", "", None, topic, None, None, None, state, store.problem))
+    return rows
+
+
+def _existing(specs: Sequence[StorePartitionSpec]) -> list[StorePartitionSpec]:
+    """Store partitions whose part of the changelog exists: a topic may have fewer than there are tasks."""
+    return [
+        spec
+        for spec in specs
+        if spec.changelog is not None
+        and (spec.changelog.partitions is None or spec.partition.partition < spec.changelog.partitions)
+    ]
+
+
+def _row(spec: StorePartitionSpec, logs: Mapping[TopicPartition, LogRange]) -> Listed:
+    log = logs.get(spec.partition) if len(spec.partitions) == 1 else None
+    record = read_record(spec.paths, spec.store.name)
+    note = ""
+    if spec.changelog is None:
+        note = f"topic {spec.partition.topic} does not exist"
+    elif spec.partition not in logs:
+        note = f"topic {spec.partition.topic} has {spec.changelog.partitions} partitions"
+    return Listed(
+        label=str(spec.store_partition),
+        kind=spec.store.kind,
+        format=spec.store.format.value,
+        retention_ms=spec.store.retention_ms,
+        changelog=spec.partition.topic,
+        recorded=record.committed if record else None,
+        start=log.start if log else None,
+        end=log.last_stable if log else None,
+        state=_state(spec),
+        note=note,
+    )
+
+
+def _state(spec: StorePartitionSpec) -> str:
+    if not spec.live.exists():
+        return "missing"
+    try:
+        with locked(spec.paths, wait_s=0):
+            return "sealed" if spec.paths.seal(spec.store.name).exists() else "closed"
+    except LockedError:
+        return "in use"

@@ -1,0 +1,131 @@
+"""Options that the commands share: what they work on, and how."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from statestore.cli.choice import Asked, Where
+
+StateDir = Annotated[
+    Path, typer.Option(envvar="STATESTORE_STATE_DIR", help="Kafka Streams' state.dir.", show_default=False)
+]
+Servers = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-servers", envvar="STATESTORE_BOOTSTRAP_SERVERS", help="Kafka brokers.", show_default=False
+    ),
+]
+Definitions = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="STATESTORE_DEFINITIONS",
+        help="YAML file or directory with definitions of applications. One that is not in it is looked for in the "
+        "state directory and the topics, as Kafka Streams lays them out.",
+    ),
+]
+Applications = Annotated[
+    list[str] | None, typer.Option("--application", help="application.id. May be repeated; none means all.")
+]
+Stores = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--store",
+        help="NAME, or NAME:setting=value,... where directories and topics do not tell what it is. Settings: kind "
+        "(key-value, window, session), format (plain, timestamped), retention_ms, subtopology, changelog, and "
+        "engine=in_memory for a store to leave out. May be repeated; none means all.",
+    ),
+]
+Partitions = Annotated[list[int] | None, typer.Option("--partition", help="May be repeated; none means all.")]
+Changelogs = Annotated[
+    list[str] | None,
+    typer.Option("--changelog", metavar="STORE=TOPIC", help="The store's changelog is named otherwise."),
+]
+Retentions = Annotated[
+    list[str] | None, typer.Option("--retention", metavar="STORE=MS", help="How long the store keeps its rows.")
+]
+HereOnly = Annotated[
+    bool,
+    typer.Option(
+        "--here-only", help="Only tasks that have a directory here: the application runs on other machines, too."
+    ),
+]
+AtLeastOnce = Annotated[
+    bool,
+    typer.Option(
+        "--at-least-once",
+        help="The application's processing.guarantee is at_least_once: a store that was left open holds nothing that "
+        "was never committed.",
+    ),
+]
+TimeoutS = Annotated[
+    float,
+    typer.Option("--kafka-timeout-s", envvar="STATESTORE_KAFKA_TIMEOUT_S", min=0.1, help="Of one request to Kafka."),
+]
+Parallel = Annotated[
+    int,
+    typer.Option(min=1, help="Processes at a time.", default_factory=lambda: os.cpu_count() or 1, show_default="cores"),
+]
+RUN_BYTES = 96 * 1024 * 1024
+RunBytes = Annotated[
+    int,
+    typer.Option(
+        envvar="STATESTORE_RESTORE_RUN_BYTES",
+        min=4096,
+        help="Memory for the part of a log that each process sorts at a time.",
+    ),
+]
+ReportsDir = Annotated[
+    Path | None,
+    typer.Option(envvar="STATESTORE_REPORTS_DIR", help="Keep the history of verifications, and progress, below it."),
+]
+Json = Annotated[Path | None, typer.Option("--json", help="Also write the report to this file.")]
+
+
+def _asked(
+    *,
+    state_dir: StateDir,
+    bootstrap_servers: Servers,
+    definitions: Definitions = None,
+    application: Applications = None,
+    store: Stores = None,
+    partition: Partitions = None,
+    changelog: Changelogs = None,
+    retention: Retentions = None,
+    here_only: HereOnly = False,
+    at_least_once: AtLeastOnce = False,
+    kafka_timeout_s: TimeoutS = 30.0,
+) -> Asked:
+    return Asked(
+        where=Where(bootstrap_servers, state_dir, kafka_timeout_s),
+        definitions=definitions,
+        applications=tuple(application or ()),
+        stores=tuple(store or ()),
+        partitions=tuple(partition or ()),
+        changelogs=tuple(changelog or ()),
+        retentions=tuple(retention or ()),
+        here_only=here_only,
+        guarantee="at_least_once" if at_least_once else "exactly_once_v2",
+    )
+
+
+def with_target(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say what it works on; its first argument is what they ask for."""
+    shared = inspect.signature(_asked, eval_str=True).parameters
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    parameters = [*(item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in own), *shared.values()]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        asked = _asked(**{name: given.pop(name) for name in shared})
+        command(asked, **given)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {item.name: item.annotation for item in parameters}
+    return run

@@ -1,0 +1,186 @@
+"""What `restore` does with store partitions, in processes of their own: plan, read ranges of long logs, restore."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from statestore.changelog.topics import Topics
+from statestore.cli.choice import Chosen
+from statestore.cli.local import run_each
+from statestore.durable import remove_tree
+from statestore.errors import InputError
+from statestore.recovery.many import cut_by_length, require_points, restore_many
+from statestore.recovery.planning import plan_restore, require_partitions
+from statestore.recovery.spec import AsOf, CheckDepth, Mode, RestoreSpec
+from statestore.reports import Action, RestorePlanRow, RestoreRow, VerifyReport
+from statestore.tasks.spec import StorePartitionSpec
+
+S = TypeVar("S")
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class How:
+    """How store partitions are restored; see `recovery/spec.py`.
+
+    Attributes
+    ----------
+    ranges
+        Into how many ranges each log is cut; None: as many as give all processes work.
+    label
+        Names the run.
+    diverged
+        Store partitions that differ from their logs: restored although nothing less thorough finds that.
+    reports_dir
+        Below it the progress files lie; None: in a temporary directory.
+    """
+
+    mode: Mode
+    label: str
+    run_bytes: int
+    quarantine_s: float
+    force: bool = False
+    diverged: frozenset[str] = frozenset()
+    check: CheckDepth = "files"
+    ranges: int | None = None
+    as_of: AsOf | None = None
+    target: Path | None = None
+    best_effort: bool = False
+    processes: int = 1
+    reports_dir: Path | None = None
+
+    def require_consistent(self) -> None:
+        """Refuse options that do not fit together."""
+        given = self.as_of is not None, self.target is not None
+        if self.mode == "as-of" and not all(given):
+            raise InputError("mode as-of: expected --as-of-offset or --as-of-timestamp, and --target")
+        if self.mode != "as-of" and (any(given) or self.best_effort):
+            raise InputError(
+                f"--as-of-offset, --as-of-timestamp, --target and --best-effort are for mode as-of, found {self.mode}"
+            )
+
+
+def stores_to_restore(chosen: Chosen, topics: Topics) -> list[StorePartitionSpec]:
+    """Return the store partitions to restore, or refuse.
+
+    Raises
+    ------
+    LockedError
+        If a store is in use.
+    InputError
+        If nothing is left, or something must be said of a store first.
+    TopicMismatchError
+        If a changelog has not the partitions that its application has tasks.
+    """
+    chosen.require_free()
+    chosen.require_known()
+    if gone := chosen.troubled("missing"):
+        raise InputError(
+            f"{len(gone)} stores need to be described, or left out by naming others with --store:\n  "
+            + "\n  ".join(f"{item.application}/{item.store.name}: {item.store.problem}" for item in gone)
+        )
+    for item in (*chosen.troubled("unknown"), *chosen.troubled("unlogged")):
+        print(f"statestore: {item.application}/{item.store.name} is left alone: {item.store.problem}", file=sys.stderr)
+    for spec in chosen.specs:
+        if spec.is_global:
+            print(
+                f"statestore: {spec.store_partition} is left alone: Kafka Streams fills it at its start",
+                file=sys.stderr,
+            )
+    specs = [spec for spec in chosen.specs if not spec.is_global]
+    if not specs:
+        raise InputError(f"nothing to restore in {', '.join(chosen.applications)}")
+    inputs = {(app.name, part.index): part.input_topic for app in chosen.defined for part in app.subtopologies}
+    counts = topics.describe(inputs.values())
+    for spec in specs:
+        topic = inputs.get((spec.application, spec.task.subtopology))
+        if topic is not None and topic in counts:
+            require_partitions(spec, counts[topic].partitions)
+    return specs
+
+
+def advised(stores: Sequence[StorePartitionSpec], report: VerifyReport) -> list[StorePartitionSpec]:
+    """Return the store partitions that a verification advises to restore.
+
+    Raises
+    ------
+    InputError
+        If it advises none of them.
+    """
+    labels = {row.label for row in report.rows if row.action in (Action.TAIL, Action.FULL)}
+    found = [store for store in stores if str(store.store_partition) in labels]
+    if not found:
+        raise InputError(f"the report of run {report.run_id} advises to restore none of {len(stores)} store partitions")
+    return found
+
+
+def restore_specs(stores: Sequence[StorePartitionSpec], how: How, progress: Path | None = None) -> list[RestoreSpec]:
+    """Say for each store partition how it is restored.
+
+    Raises
+    ------
+    InputError
+        If options do not fit together, an as-of point is not in a log, or its target is in use.
+    """
+    how.require_consistent()
+    made = [
+        RestoreSpec(
+            store,
+            how.mode,
+            how.force or str(store.store_partition) in how.diverged,
+            how.label,
+            how.run_bytes,
+            ranges=how.ranges or 1,
+            check=how.check,
+            progress=progress,
+            as_of=how.as_of,
+            target=how.target and how.target.absolute(),
+            best_effort=how.best_effort,
+            quarantine_s=how.quarantine_s,
+        )
+        for store in stores
+    ]
+    require_points(made)
+    return made if how.ranges is not None else cut_by_length(made, how.processes)
+
+
+def plan_all(stores: Sequence[StorePartitionSpec], how: How) -> list[RestorePlanRow]:
+    """Say what would be done, and do nothing."""
+    return run_each(restore_specs(stores, how), plan_restore, how.processes)
+
+
+def restore_all(stores: Sequence[StorePartitionSpec], how: How) -> list[RestoreRow]:
+    """Restore store partitions, showing how far each is."""
+
+    def run(pieces: Sequence[S], work: Callable[[S], M], _: type[M], /) -> list[M]:
+        return run_each(pieces, work, how.processes)
+
+    with _progress(how) as progress:
+        return restore_many(restore_specs(stores, how, progress), run, progress)
+
+
+@contextmanager
+def _progress(how: How) -> Iterator[Path]:
+    if how.reports_dir is None:
+        with tempfile.TemporaryDirectory(prefix="statestore-") as name:
+            yield Path(name)
+        return
+    directory = how.reports_dir.absolute() / "restore" / f".progress-{how.label}"
+    try:
+        yield directory
+    finally:
+        remove_tree(directory)
+
+
+def exit_code(rows: Sequence[RestoreRow] | Sequence[RestorePlanRow]) -> int:
+    """Exit code of a restore or of its plan: 0 all done or possible, 1 something is not, 3 only for now."""
+    failures = [row.failure for row in rows if row.failure is not None]
+    return 0 if not failures else 3 if all(failure.retriable for failure in failures) else 1

@@ -1,0 +1,76 @@
+"""A key and its value, between the text of a command line and the bytes of a store."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from statestore.errors import InputError, StoreCorruptedError, UnknownFormatError
+from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.model import SerdeName
+from statestore.stores.open import open_key_value_store
+from statestore.stores.serdes import load_serde
+from statestore.tasks.spec import StorePartitionSpec
+
+
+def key_bytes(text: str, serde: SerdeName) -> bytes:
+    """Read a key as its serde has it: `bytes` in hexadecimal digits, `int64` as a number, `json` as JSON, else text.
+
+    Raises
+    ------
+    InputError
+        If the text is no such key.
+    """
+    try:
+        value: Any = text
+        if serde == "bytes":
+            value = bytes.fromhex(text)
+        elif serde == "int64":
+            value = int(text)
+        elif serde == "json":
+            value = json.loads(text)
+        return load_serde(serde).serialize(value)
+    except (TypeError, ValueError) as error:
+        expected = {"bytes": "hexadecimal digits", "int64": "a number of 64 bits", "json": "JSON"}.get(serde, "text")
+        raise InputError(f"key {text!r} is not {expected}, as --key-serde {serde} wants it: {error}") from error
+
+
+def value_text(raw: bytes, serde: SerdeName) -> str:
+    """Write a value: hexadecimal for `bytes`, JSON for what JSON can say, else as Python shows it.
+
+    Raises
+    ------
+    InputError
+        If it is not of that serde.
+    """
+    if serde == "bytes":
+        return raw.hex()
+    try:
+        value = load_serde(serde).deserialize(raw)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"a value of {len(raw)} bytes is not of --value-serde {serde}: {error}") from error
+    try:
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        return repr(value)
+
+
+def read_key(spec: StorePartitionSpec, key: bytes) -> ValueAndTimestamp[bytes] | bytes | None:
+    """Read one value; the caller holds the task's lock. None if the store or the key is not there.
+
+    Raises
+    ------
+    StoreCorruptedError, UnknownFormatError
+        If the store cannot be read.
+    """
+    if not spec.live.exists():
+        return None
+    try:
+        store = open_key_value_store(spec.store, spec.live, read_only=True)
+    except (StoreCorruptedError, UnknownFormatError) as error:
+        raise type(error)(f"{spec.store_partition}: {error}") from error
+    try:
+        found: ValueAndTimestamp[bytes] | bytes | None = store.get(key)
+        return found
+    finally:
+        store.close(clean=False)

@@ -1,0 +1,80 @@
+"""What `verify` does with store partitions, in processes of their own, and what it says of stores it cannot look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from statestore.changelog.topics import Topics
+from statestore.cli.choice import Chosen
+from statestore.cli.local import run_each
+from statestore.model import TopicPartition
+from statestore.reports import Action, Status, VerifyRow
+from statestore.tasks.spec import StorePartitionSpec
+from statestore.verification.check import verify_many
+from statestore.verification.global_stores import verify_global
+from statestore.verification.options import VerifyOptions
+
+#: Store partitions that are verified together by their offsets alone: with one client, and few requests.
+_TOGETHER = 500
+
+
+class _Piece(NamedTuple):
+    specs: Sequence[StorePartitionSpec]
+    options: VerifyOptions
+
+
+def verify_all(
+    specs: Sequence[StorePartitionSpec],
+    options: VerifyOptions,
+    processes: int = 1,
+    done: Callable[[int], None] = lambda _: None,
+) -> list[VerifyRow]:
+    """Verify store partitions, global ones too, and return a row for each in the order of the specs.
+
+    Parameters
+    ----------
+    done
+        Called with the number of store partitions that were verified since the last call.
+    """
+    size = _TOGETHER if options.depth == "offsets" else 1
+    pieces = [_Piece(specs[at : at + size], options) for at in range(0, len(specs), size)]
+    parts = run_each(pieces, _verify, processes, lambda rows: done(len(rows)))
+    return [row for rows in parts for row in rows]
+
+
+def _verify(piece: _Piece) -> list[VerifyRow]:
+    of_tasks = iter(verify_many([spec for spec in piece.specs if not spec.is_global], piece.options))
+    return [verify_global(spec) if spec.is_global else next(of_tasks) for spec in piece.specs]
+
+
+def rows_without_work(chosen: Chosen, topics: Topics) -> list[VerifyRow]:
+    """Return rows of stores that cannot be looked at: in use, left alone, or gone."""
+    rows = []
+    outcomes = {"in use": (Status.LOCKED, Action.LATER), "unknown": (Status.UNKNOWN_FORMAT, Action.BY_HAND)}
+    for trouble, (status, action) in outcomes.items():
+        for application, store in chosen.troubled(trouble):
+            names = [str(task) for task in store.tasks] or ["-"]
+            rows += [_row(application, store.name, task, status, action, store.problem) for task in names]
+    for application, store in chosen.troubled("missing"):
+        assert store.changelog is not None, "only its topic is known"
+        partitions = [TopicPartition(store.changelog.topic, at) for at in range(store.changelog.partitions or 0)]
+        for partition, log in topics.log_ranges(partitions).items():
+            if log.start < log.last_stable:
+                task = f"?_{partition.partition}"  # which sub-topology it is of, no topic tells
+                row = _row(application, store.name, task, Status.MISSING, Action.BY_HAND, store.problem)
+                rows.append(row.model_copy(update={"start": log.start, "end": log.last_stable}))
+    return rows
+
+
+def exit_code(rows: Sequence[VerifyRow]) -> int:
+    """Exit code of a verification: 0 no damage, 1 damage, 3 some could not be looked at."""
+    found = [row for row in rows if not row.healthy and row.action is not Action.NONE]
+    found = [row for row in found if row.status is not Status.UNKNOWN_FORMAT]
+    if any(row.action is not Action.LATER for row in found):
+        return 1
+    return 3 if found else 0
+
+
+def _row(application: str, store: str, task: str, status: Status, action: Action, detail: str) -> VerifyRow:
+    return VerifyRow(application=application, store=store, task=task, status=status, action=action, detail=detail)

@@ -1,0 +1,181 @@
+"""A store as it was at a point of its changelog, built into a state directory of its own.
+
+    <target>/.statestore/as-of.json          what the directory was made for, so that a rerun goes on
+    <target>/<application.id>/<task id>/...  the stores, as in any state directory
+
+The result is exact only if the log still has every record up to the point. A log that was compacted has not: older
+values of keys that were written again later are gone. Which offsets never held a record of a key, because a
+transaction's marker took them, can be told; see `changelog/holes.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from statestore.changelog.holes import holes
+from statestore.changelog.reader import LogReader
+from statestore.changelog.topics import LogRange, Topics
+from statestore.durable import write_durably
+from statestore.errors import InputError
+from statestore.model import TopicPartition
+from statestore.recovery.full import Logs
+from statestore.recovery.spec import AsOf, RestoreSpec
+from statestore.statedir.paths import OWN_DIRECTORY
+from statestore.tasks.spec import StorePartitionSpec
+from statestore.verification.targets import log_ranges
+
+_CLAIM = Path(OWN_DIRECTORY, "as-of.json")
+
+
+class _Claim(BaseModel):
+    """What a target directory was made for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: Literal[1] = 1
+    state_dir: Path
+    as_of: str
+
+
+def claim_target(target: Path, state_dir: Path, as_of: AsOf) -> None:
+    """Take a directory for stores as of a point; call it before others restore into it at the same time.
+
+    Raises
+    ------
+    InputError
+        As `require_free_target`.
+    """
+    if require_free_target(target, state_dir, as_of):
+        claim = _Claim(state_dir=state_dir.resolve(), as_of=str(as_of))
+        write_durably(target / _CLAIM, claim.model_dump_json())
+
+
+def require_free_target(target: Path, state_dir: Path, as_of: AsOf) -> bool:
+    """Tell whether a directory is still to be claimed; False if it is claimed for the same already.
+
+    Raises
+    ------
+    InputError
+        If it is not empty, and not from an earlier attempt at the same; or if it lies in the live state directory.
+    """
+    resolved, live = target.resolve(), state_dir.resolve()
+    if resolved.is_relative_to(live) or live.is_relative_to(resolved):
+        raise InputError(f"target: expected a directory apart from the state directory {state_dir}, found {target}")
+    if target.exists() and not target.is_dir():
+        raise InputError(f"target: expected a directory, found the file {target}")
+    there = sorted(found.name for found in target.iterdir()) if target.exists() else []
+    if not there:
+        return True
+    try:
+        found = _Claim.model_validate_json((target / _CLAIM).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValidationError):
+        raise InputError(
+            f"target: expected an empty directory, found {', '.join(there[:3])} in {target}: name another one"
+        ) from None
+    if (found.state_dir, found.as_of) != (live, str(as_of)):
+        raise InputError(
+            f"target: {target} holds stores of {found.state_dir} as of {found.as_of}, asked for is {as_of} of {live}: "
+            "name another directory"
+        )
+    return False
+
+
+def point_and_target(spec: RestoreSpec) -> tuple[AsOf, Path]:
+    """Return what mode `as-of` cannot do without.
+
+    Raises
+    ------
+    InputError
+        If one of them is not given.
+    """
+    if spec.as_of is None or spec.target is None:
+        raise InputError("mode as-of: expected an offset or a timestamp, and a target directory")
+    return spec.as_of, spec.target.absolute()
+
+
+def point_range(store: StorePartitionSpec, as_of: AsOf) -> Logs:
+    """Return the part of the changelog up to a point, as if the log ended there.
+
+    Raises
+    ------
+    InputError
+        If the point lies before the log's start or after its end; with the numbers.
+    """
+    if store.is_global:
+        raise InputError(f"{store.store_partition} is a global store of several logs: as of one point it has no state")
+    topics, partition = Topics(store.bootstrap_servers, store.kafka_timeout_s), store.partition
+    log = log_ranges(topics, [store])[partition]
+    end = (
+        _end_at_offset(partition, log, as_of) if as_of.timestamp_ms is None else _end_at_time(store, log, topics, as_of)
+    )
+    return {partition: LogRange(log.start, end, end)}
+
+
+def _end_at_offset(partition: TopicPartition, log: LogRange, as_of: AsOf) -> int:
+    assert as_of.offset is not None
+    if not log.start <= as_of.offset < log.last_stable:
+        raise InputError(
+            f"as of {as_of}: the log of {partition} has the offsets {log.start} to {log.last_stable - 1}; name one of "
+            "them"
+            if log.start < log.last_stable
+            else f"as of {as_of}: the log of {partition} is empty, it begins and ends at {log.start}"
+        )
+    return as_of.offset + 1
+
+
+def _end_at_time(store: StorePartitionSpec, log: LogRange, topics: Topics, as_of: AsOf) -> int:
+    """Offset of the first record that is younger, or the log's end.
+
+    Kafka looks up a record or a marker; a marker has the time of its commit, which may be much later than the times of
+    the records around it, so the log is read from there to the first record.
+    """
+    assert as_of.timestamp_ms is not None
+    now_ms = int(time.time() * 1000)
+    if as_of.timestamp_ms > now_ms:
+        raise InputError(f"as of {as_of}: expected a time that has passed, it is {now_ms} ms now")
+    partition = store.partition
+    found = topics.first_after(partition, as_of.timestamp_ms)
+    end = log.last_stable
+    if found is not None and found < end:
+        with LogReader(store.bootstrap_servers, partition, stall_timeout_s=store.kafka_timeout_s) as reader:
+            for batch in reader.read(max(found, log.start), end):
+                times, offsets = batch.column(2).to_numpy(), batch.column(3).to_numpy()
+                later = times > as_of.timestamp_ms
+                if later.any():
+                    end = int(offsets[later.argmax()])
+                    break
+    if end <= log.start:
+        raise InputError(
+            f"as of {as_of}: the log of {partition} begins at offset {log.start} with a record that is younger; name a "
+            "later time"
+        )
+    return end
+
+
+def require_exact(spec: RestoreSpec, logs: Logs) -> bool:
+    """Tell whether the log has every record up to the point.
+
+    Raises
+    ------
+    InputError
+        If it has not, and best effort was not asked for (conformance R16).
+    """
+    store = spec.store
+    ((partition, log),) = logs.items()
+    if log.start:
+        missing = f"its first {log.start} offsets were deleted"
+    else:
+        gone = holes(store.bootstrap_servers, partition, 0, log.last_stable, store.kafka_timeout_s)
+        first = f"its first {log.last_stable} offsets"
+        missing = f"what is left of {first} cannot be told" if gone is None else ""
+        missing = f"{gone} of {first} were compacted away" if gone else missing
+    if missing and not spec.best_effort:
+        raise InputError(
+            f"as of {spec.as_of}: the log of {partition} no longer has every record up to there: {missing}, and with "
+            "them values that the store may have had; name a later point, or accept what is left with best effort"
+        )
+    return not missing

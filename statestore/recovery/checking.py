@@ -1,0 +1,74 @@
+"""Checking a new store before it goes live.
+
+`files`: every database opens, which reads its MANIFEST and the footers and properties of its SST files; it is marked
+closed, has the offsets that were committed, and by its files' properties as many rows as were written. Blocks of rows
+are not read. `deep`: every row is read as well, and the digest of all must be that of the rows written.
+After a tail the rows are read in any case: nothing but reading tells how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from statestore.bulk.digest import Digest
+from statestore.errors import StoreCorruptedError
+from statestore.formats.offsets import STATUS_CLOSED
+from statestore.recovery.full import Built
+from statestore.recovery.spec import CheckDepth
+from statestore.stores.scan import ScannedDatabase
+from statestore.tasks.spec import StorePartitionSpec
+
+
+def check_staged(store: StorePartitionSpec, built: Built, depth: CheckDepth) -> int:
+    """Check the store in the staging directory; return its rows.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If it is not what was built.
+    """
+    staged = store.paths.staging(store.store.name)
+    digest = Digest(store.store.format) if depth == "deep" and built.digest is not None else None
+    read = built.rows is None or depth == "deep"
+    keys = sum(_check(directory, store, built, digest, read=read) for directory in _databases(store, staged))
+    if built.rows is not None and keys != built.rows:
+        raise _wrong(staged, f"{keys} rows", f"{built.rows}")
+    if digest is not None and digest.hexdigest() != built.digest:
+        raise _wrong(staged, f"rows with the digest {digest.hexdigest()}", f"{built.digest}")
+    return keys
+
+
+def _databases(store: StorePartitionSpec, staged: Path) -> Iterator[Path]:
+    if store.store.kind == "key-value":
+        yield staged
+        return
+    yield from sorted(path for path in staged.iterdir() if path.is_dir())
+
+
+def _check(directory: Path, store: StorePartitionSpec, built: Built, digest: Digest | None, *, read: bool) -> int:
+    database = ScannedDatabase(directory, store.store.format)
+    try:
+        if database.status() != STATUS_CLOSED:
+            raise _wrong(directory, f"a store with the status {database.status()}", f"{STATUS_CLOSED}, closed")
+        for partition, expected in built.committed.items():
+            found = database.committed_offset(partition)
+            # Segments that a tail did not touch for long keep offsets of their own, never larger ones.
+            if found != expected and not (built.rows is None and found is not None and found <= (expected or 0)):
+                raise _wrong(directory, f"offset {found} for {partition}", f"{expected}")
+        if digest is None:
+            return database.count() if read else database.entries()
+        count = 0
+        for batch in database.rows():
+            digest.add_stored(batch.column(0), batch.column(1))
+            count += batch.num_rows
+        return count
+    finally:
+        database.close()
+
+
+def _wrong(directory: Path, found: str, expected: str) -> StoreCorruptedError:
+    return StoreCorruptedError(
+        f"the store built in {directory} has {found}, expected {expected}; the live store is untouched, run the "
+        "restore again"
+    )

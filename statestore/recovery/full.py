@@ -1,0 +1,200 @@
+"""Building a store anew from its whole changelog: ranges of the log become sorted runs, and these its databases."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from statestore import kill_switch
+from statestore.bulk.databases import write_databases
+from statestore.bulk.routing import routing_of
+from statestore.bulk.runs import Runs, RunWriter
+from statestore.changelog.reader import LogReader
+from statestore.changelog.topics import LogRange
+from statestore.durable import remove_tree, write_durably
+from statestore.errors import DiskSpaceError, StoreBehindLogStartError, StoreCorruptedError, TopicMismatchError
+from statestore.formats.offsets import UNKNOWN_OFFSET
+from statestore.model import TopicPartition
+from statestore.recovery.progress import Progress
+from statestore.recovery.spec import RestoreSpec
+from statestore.recovery.staging import BuildPlan, Range, Staging, clear_built, cut, misfit, next_offsets
+from statestore.stores.segments import segment_interval_ms
+
+Logs = Mapping[TopicPartition, LogRange]
+
+
+class Built(NamedTuple):
+    """A store in the staging directory.
+
+    Attributes
+    ----------
+    records, skipped
+        Records applied, and those without a key.
+    resumed
+        Of `records`, those that an earlier attempt had read.
+    rows
+        Rows written; None if only a count can tell.
+    committed
+        By changelog partition, the offset of the last record in the store; None if there was none.
+    digest
+        Of the rows written; None after a tail.
+    since_ms
+        Wall clock time of which nothing logged later can be missing for good.
+    """
+
+    records: int
+    skipped: int
+    resumed: int
+    rows: int | None
+    committed: dict[TopicPartition, int | None]
+    digest: str | None
+    since_ms: int
+
+    @property
+    def committed_offset(self) -> int | None:
+        """Offset in the only changelog partition; of a global store's several the first's."""
+        return next(iter(self.committed.values()))
+
+
+def plan_build(spec: RestoreSpec, staging: Staging, logs: Logs) -> BuildPlan:
+    """Return what is to be read: the plan of an earlier attempt if it still fits, with the log's growth, or a new one.
+
+    The caller holds the runs alone. Runs that do not fit are removed.
+    """
+    store = spec.store
+    if store.changelog is None:
+        raise TopicMismatchError(f"changelog topic {store.partition.topic} does not exist: nothing to restore from")
+    routing, now_ms = routing_of(store.store), int(time.time() * 1000)
+    if (plan := staging.plan()) is not None:
+        unfit = misfit(
+            plan,
+            next_offsets(staging, plan.ranges),
+            logs,
+            topic_id=store.changelog.topic_id,
+            routing=routing,
+            delete_retention_ms=store.changelog.delete_retention_ms,
+            now_ms=now_ms,
+        )
+        if unfit is None:
+            plan = plan.extended({partition.partition: log.last_stable for partition, log in logs.items()})
+            staging.begin(plan)
+            return plan
+    staging.clear()
+    ranges = [
+        part
+        for partition, log in logs.items()
+        for part in cut(partition.partition, log.start, log.last_stable, spec.ranges)
+    ]
+    plan = BuildPlan(
+        topic=store.changelog.topic,
+        topic_id=store.changelog.topic_id,
+        routing=routing,
+        started_ms=now_ms,
+        ranges=tuple(ranges),
+    )
+    staging.begin(plan)
+    return plan
+
+
+def read_range(
+    spec: RestoreSpec, staging: Staging, part: Range, progress: Progress, *, keep_in_memory: bool
+) -> tuple[list[Runs], int]:
+    """Turn a range of the log into sorted runs, going on behind those that are there.
+
+    Returns
+    -------
+    tuple
+        The runs, and how many of their records had been read before.
+    """
+    store = spec.store
+    runs = staging.found(part)
+    resumed = sum(found.records for found in runs)
+    position = runs[-1].position if runs else part.start
+    progress.resumed(position - part.start)
+    if position >= part.end:
+        return runs, resumed
+    directory = staging.runs_directory(part.partition, position)
+    remove_tree(directory)
+    writer = RunWriter(
+        directory, routing_of(store.store), spec.run_bytes, start=position, keep_in_memory=keep_in_memory
+    )
+    source = store.partition._replace(partition=part.partition)
+    with LogReader(store.bootstrap_servers, source, stall_timeout_s=store.kafka_timeout_s) as reader:
+        at = position
+        for batch in reader.read(position, part.end):
+            writer.add(batch)
+            last = batch.column(3)[-1].as_py()
+            progress.read(last + 1 - at, batch.num_rows)
+            at = last + 1
+            kill_switch.reached("restore, batch read")
+        staging.keep_position(part.partition, position, reader.position)
+    progress.read(part.end - at, 0)
+    runs.append(writer.finish(part.end))
+    kill_switch.reached("restore, range read")
+    return runs, resumed
+
+
+def build_full(spec: RestoreSpec, staging: Staging, logs: Logs, progress: Progress) -> Built:
+    """Build the store from its log into the staging directory; the caller holds the runs alone.
+
+    Where runs of an earlier attempt cannot be read, or the log's retention was faster than the first fetch, all that
+    the log still has is read once more.
+    """
+    for last_attempt in (False, True):
+        resumes = staging.has_runs
+        plan = plan_build(spec, staging, logs)
+        try:
+            return _build(spec, staging, plan, progress)
+        except StoreBehindLogStartError:
+            staging.clear()
+            if last_attempt:
+                raise
+        except (DiskSpaceError, OSError):
+            staging.clear()  # what is left of the disk is for others
+            clear_built(spec.store.paths)
+            raise
+        except (pa.ArrowException, StoreCorruptedError):
+            staging.clear()
+            if last_attempt or not resumes:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _build(spec: RestoreSpec, staging: Staging, plan: BuildPlan, progress: Progress) -> Built:
+    store = spec.store
+    runs: list[Runs] = []
+    resumed = 0
+    last: dict[TopicPartition, int | None] = dict.fromkeys(store.partitions)
+    first = plan.ranges[0].start if plan.ranges else 0
+    progress.reading(first, first + sum(part.end - part.start for part in plan.ranges))
+    for part in plan.ranges:
+        # One run at most is in memory, so that the bound holds for any number of ranges.
+        more, before = read_range(spec, staging, part, progress, keep_in_memory=part == plan.ranges[-1])
+        resumed += before
+        runs += more
+        found = [run.last_offset for run in more if run.last_offset is not None]
+        if found:
+            last[store.partition._replace(partition=part.partition)] = found[-1]
+    progress.phase("building")
+    kill_switch.reached("restore, before the databases")
+    staged = store.paths.staging(store.store.name)
+    clear_built(store.paths)
+    staged.parent.mkdir(parents=True)
+    offsets = {partition: UNKNOWN_OFFSET if offset is None else offset for partition, offset in last.items()}
+    written = write_databases(runs, store.store, staged, offsets, staging.position())
+    if store.store.kind != "key-value":
+        interval = segment_interval_ms(store.store.retention_ms or 0)
+        write_durably(store.paths.staged_segments(store.store.name) / "interval", str(interval))
+    kill_switch.reached("restore, databases written")
+    return Built(
+        records=sum(found.records for found in runs),
+        skipped=sum(found.skipped for found in runs),
+        resumed=resumed,
+        rows=written.rows,
+        committed=last,
+        digest=written.digest,
+        since_ms=plan.started_ms,
+    )

@@ -1,0 +1,236 @@
+"""What a restore would do with a store partition, and what that takes. Nothing is changed here."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from statestore.changelog.reader import LogReader
+from statestore.changelog.topics import Topics
+from statestore.errors import DiskSpaceError, InputError, StateStoreError, TopicMismatchError, of_os_error
+from statestore.recovery.as_of import point_and_target, point_range, require_free_target
+from statestore.recovery.full import Logs
+from statestore.recovery.spec import Mode, RestoreSpec
+from statestore.recovery.staging import Staging, next_offsets
+from statestore.reports import Action, Failure, RestorePlanRow, VerifyRow
+from statestore.tasks.spec import StorePartitionSpec
+from statestore.verification.check import verify
+from statestore.verification.targets import log_ranges
+
+#: Rate of one Spark task that durations are estimated with; `make bench-restore` measures the machine's own.
+RECORDS_PER_S = 500_000
+#: Below so many offsets a range of its own does not pay for its Spark task.
+_LEAST_RANGE_OFFSETS = 500_000
+#: Samples of a log: how many, and offsets in each.
+_SAMPLES, _SAMPLE_OFFSETS = 3, 300
+#: A database without rows, and memtables on their way to disk.
+_DATABASE_BYTES = 16 * 1024 * 1024
+#: With so many bytes free for each offset, nobody asks how large the records are.
+_PLENTY_PER_OFFSET = 4096
+
+
+def choose_mode(asked: Mode, force: bool, found: VerifyRow) -> Literal["tail", "full"] | None:
+    """Decide what to do with a store partition; None if it is whole. Pure.
+
+    Raises
+    ------
+    InputError
+        If it cannot be restored, or not in the way asked for.
+    """
+    if found.action is Action.BY_HAND:
+        raise InputError(f"{found.label} is {found.status} and is only touched by hand: {found.detail}")
+    if found.action is Action.LATER:
+        raise InputError(f"{found.label} could not be looked at ({found.status}): {found.detail}; try again later")
+    if found.action is Action.NONE and not force:
+        return None
+    if asked == "tail" and found.action is Action.FULL:
+        raise InputError(f"{found.label} is {found.status}, which a replay of the tail cannot mend: use mode full")
+    if asked == "full" or (asked == "auto" and (force or found.action is Action.FULL)):
+        return "full"
+    return None if found.action is Action.NONE else "tail"
+
+
+def require_partitions(store: StorePartitionSpec, tasks: int) -> None:
+    """Refuse a changelog with another number of partitions than its application has tasks (conformance R10).
+
+    Raises
+    ------
+    TopicMismatchError
+        Saying what to do.
+    """
+    found = store.changelog.partitions if store.changelog else None
+    if found is not None and not store.is_global and found != tasks:
+        raise TopicMismatchError(
+            f"changelog topic {store.partition.topic} has {found} partitions, application {store.application} has "
+            f"{tasks} tasks: keys are not where the tasks look for them, so no store can be restored from it; give the "
+            "topics the numbers of partitions that they had, or process the input again under a new application name"
+        )
+
+
+def range_count(offsets: int, store_partitions: int, parallelism: int) -> int:
+    """Into how many ranges a log is cut so that all Spark tasks have work. Pure.
+
+    Parameters
+    ----------
+    offsets
+        Of the log.
+    store_partitions
+        How many are restored at the same time.
+    parallelism
+        Spark tasks that run at the same time.
+    """
+    return max(1, min(parallelism // max(store_partitions, 1), offsets // _LEAST_RANGE_OFFSETS))
+
+
+def disk_needed(mode: str, log_bytes: int, run_bytes: int) -> int:
+    """Bytes of disk that a restore needs at most: the new store, and sorted runs that do not fit into memory. Pure."""
+    runs = log_bytes if mode != "tail" and log_bytes > run_bytes else 0
+    return log_bytes + runs + _DATABASE_BYTES
+
+
+def require_disk(spec: RestoreSpec, mode: str, logs: Logs) -> None:
+    """Refuse to begin where the replacement is not likely to fit.
+
+    Raises
+    ------
+    DiskSpaceError
+        With the bytes needed and free.
+    """
+    free = _free(spec.store.state_dir)
+    offsets = sum(log.last_stable - log.start for log in logs.values())
+    if free >= offsets * _PLENTY_PER_OFFSET + _DATABASE_BYTES:
+        return
+    held = sum(file.stat().st_size for file in spec.store.paths.runs(spec.store.store.name).rglob("*.arrow"))
+    needed = disk_needed(mode, estimated_bytes(spec.store, logs), spec.run_bytes) - held
+    if free < needed:
+        raise DiskSpaceError(
+            f"restoring {spec.store.store_partition} needs about {needed} bytes in {spec.store.state_dir}, "
+            f"{free} are free: free some, then run again"
+        )
+
+
+def estimated_bytes(store: StorePartitionSpec, logs: Logs) -> int:
+    """Bytes of keys and values in logs, estimated from a few places in each."""
+    total = 0.0
+    for partition, log in logs.items():
+        size = offsets = 0
+        with LogReader(store.bootstrap_servers, partition, stall_timeout_s=store.kafka_timeout_s) as reader:
+            for start, end in sample_places(log.start, log.last_stable):
+                offsets += end - start
+                size += sum(batch.column(0).nbytes + batch.column(1).nbytes for batch in reader.read(start, end))
+        total += size / offsets * (log.last_stable - log.start) if offsets else 0
+    return int(total)
+
+
+def sample_places(start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Ranges of offsets, spread evenly; all of a log that is not much longer than they are. Pure."""
+    if end - start <= 2 * _SAMPLES * _SAMPLE_OFFSETS:
+        if start < end:
+            yield start, end
+        return
+    for number in range(_SAMPLES):
+        middle = start + (end - start) * (2 * number + 1) // (2 * _SAMPLES)
+        yield middle, middle + _SAMPLE_OFFSETS
+
+
+def plan_restore(spec: RestoreSpec) -> RestorePlanRow:
+    """Say what `restore` would do with a store partition; why it would refuse becomes part of the row."""
+    store = spec.store
+    row = RestorePlanRow(application=store.application, store=store.store.name, task=str(store.task))
+    try:
+        return _planned(spec, row)
+    except StateStoreError as error:
+        return row.model_copy(update={"failure": Failure.of(error)})
+    except OSError as error:
+        return row.model_copy(update={"failure": Failure.of(of_os_error(error))})
+
+
+def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
+    store = spec.store
+    mode: Literal["tail", "full", "as-of"] = "as-of"
+    committed = None
+    if spec.mode == "as-of":
+        as_of, target = point_and_target(spec)
+        logs = point_range(store, as_of)
+        require_free_target(target, store.state_dir, as_of)
+        reason = f"as of {spec.as_of}"
+    else:
+        found = verify(store)
+        committed = found.committed
+        row = row.model_copy(update={"status": found.status})
+        chosen = choose_mode(spec.mode, spec.force, found)
+        if chosen is None:
+            return row.model_copy(update={"reason": found.detail or "whole"})
+        mode, reason = chosen, found.detail or "asked for"
+        logs = store_logs(store)
+    if mode == "tail":
+        logs = {
+            partition: log._replace(start=log.start if committed is None else min(committed + 1, log.last_stable))
+            for partition, log in logs.items()
+        }
+    start = min(log.start for log in logs.values())
+    offsets = sum(log.last_stable - log.start for log in logs.values())
+    size, free = estimated_bytes(store, logs), _free(spec.target or store.state_dir)
+    needed = disk_needed(mode, size, spec.run_bytes)
+    short = f"needs about {needed} bytes, {free} are free"
+    return row.model_copy(
+        update={
+            "mode": mode,
+            "reason": reason,
+            "start": start,
+            "end": start + offsets,
+            "resumable": _resumable(store) if mode == "full" else 0,
+            "ranges": spec.ranges if mode == "full" else 1,
+            "log_bytes": size,
+            "disk_needed": needed,
+            "disk_free": free,
+            "seconds": round(offsets / RECORDS_PER_S, 1),
+            "failure": Failure(kind=DiskSpaceError.__name__, message=short) if free < needed else None,
+        }
+    )
+
+
+def store_logs(store: StorePartitionSpec) -> Logs:
+    """Return the offsets of a store's changelog partitions.
+
+    Raises
+    ------
+    TopicMismatchError
+        If the changelog does not exist.
+    """
+    if store.changelog is None:
+        raise TopicMismatchError(f"changelog topic {store.partition.topic} does not exist: nothing to restore from")
+    found = log_ranges(Topics(store.bootstrap_servers, store.kafka_timeout_s), [store])
+    return {partition: found[partition] for partition in store.partitions}
+
+
+def require_disk_for_all(rows: Sequence[RestorePlanRow]) -> None:
+    """Refuse a plan whose parts fit each by itself, but not together.
+
+    Raises
+    ------
+    DiskSpaceError
+        With the bytes needed and free.
+    """
+    asked = [row for row in rows if row.mode is not None and row.failure is None]
+    needed = sum(row.disk_needed for row in asked)
+    free = min((row.disk_free for row in asked), default=0)
+    if needed > free:
+        raise DiskSpaceError(
+            f"restoring {len(asked)} store partitions needs about {needed} bytes, {free} are free: free some, or "
+            "restore fewer at a time"
+        )
+
+
+def _resumable(store: StorePartitionSpec) -> int:
+    staging = Staging(store.paths, store.store.name)
+    plan = staging.plan()
+    return 0 if plan is None else sum(at - part.start for part, at in next_offsets(staging, plan.ranges).items())
+
+
+def _free(directory: Path) -> int:
+    """Bytes free where the directory is, or will be."""
+    there = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
+    return shutil.disk_usage(there).free

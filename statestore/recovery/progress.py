@@ -1,0 +1,130 @@
+"""How far a restore is: a file for each store partition, and for each range that is read by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict
+
+from statestore.tasks.progress import ProgressFile
+from statestore.tasks.progress_shown import Bar, View
+from statestore.tasks.spec import StorePartitionSpec
+
+
+class RestoreProgress(BaseModel):
+    """How far one store partition, or one range of its log, is.
+
+    Attributes
+    ----------
+    part
+        Which range, as `2/4`; empty: the store partition.
+    phase
+        `verifying`, `reading`, `building`, `checking` or `ended`.
+    start, next, end
+        Changelog offsets: the first, the next to read, and where reading ends.
+    records
+        Records read in this attempt.
+    seconds_left
+        Of reading; None before anything was read.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    application: str
+    store: str
+    task: str
+    part: str = ""
+    phase: str
+    start: int = 0
+    next: int = 0
+    end: int = 0
+    records: int = 0
+    records_per_s: float = 0.0
+    seconds_left: float | None = None
+
+    @property
+    def label(self) -> str:
+        """`<application>/<store>/<task>`, and the range."""
+        return progress_label(f"{self.application}/{self.store}/{self.task}", self.part)
+
+
+def progress_label(store_partition: object, part: str = "") -> str:
+    """Name a store partition, or a range of it."""
+    return f"{store_partition} {part}".strip()
+
+
+class Progress:
+    """Writes the progress file of a restore now and then, and at the start of each phase.
+
+    Parameters
+    ----------
+    directory
+        Where the file goes; None: nowhere.
+    """
+
+    def __init__(self, store: StorePartitionSpec, directory: Path | None, part: str = "") -> None:
+        name = "-".join([store.application, store.store.name, str(store.task), *part.split("/")]).rstrip("-")
+        self._file = ProgressFile(directory / f"{name}.json" if directory else None)
+        self._last = RestoreProgress(
+            application=store.application, store=store.store.name, task=str(store.task), part=part, phase="verifying"
+        )
+        self._began = time.monotonic()
+        self._offsets = 0
+
+    def __enter__(self) -> Self:
+        self._file.write(self._last)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.phase("ended")
+
+    def phase(self, name: str) -> None:
+        """Say what is being done now."""
+        self._change(phase=name)
+
+    def reading(self, start: int, end: int) -> None:
+        """Say what is to be read."""
+        self._began, self._offsets = time.monotonic(), 0
+        self._change(phase="reading", start=start, next=start, end=end)
+
+    def resumed(self, offsets: int) -> None:
+        """Say that some offsets were read by an earlier attempt: they tell nothing of the rate."""
+        self._last = self._last.model_copy(update={"next": self._last.next + offsets})
+
+    def read(self, offsets: int, records: int) -> None:
+        """Say that some offsets with so many records were read; most calls cost a look at the clock."""
+        self._offsets += offsets
+        last = self._last
+        self._last = last.model_copy(update={"next": last.next + offsets, "records": last.records + records})
+        if self._file.due:
+            seconds = max(time.monotonic() - self._began, 1e-6)
+            left = (self._last.end - self._last.next) * seconds / self._offsets if self._offsets else None
+            self._change(records_per_s=round(self._last.records / seconds, 1), seconds_left=left and round(left, 1))
+
+    def _change(self, **changes: object) -> None:
+        self._last = self._last.model_copy(update=changes)
+        self._file.write(self._last)
+
+
+def _bar(found: RestoreProgress) -> Bar:
+    rate = f", {found.records_per_s:,.0f} records/s" if found.phase == "reading" and found.records_per_s else ""
+    total = found.end - found.start
+    return Bar(f"{found.label} {found.phase}{rate}", found.next - found.start, total or None)
+
+
+def _line(parts: Collection[RestoreProgress], expected: int) -> str:
+    ended = sum(found.phase == "ended" for found in parts)
+    records = sum(found.records for found in parts)
+    left = [found.seconds_left for found in parts if found.phase == "reading" and found.seconds_left is not None]
+    return (
+        f"restore: {ended} of {expected} ended, {records} records read, "
+        f"{sum(found.end - found.next for found in parts if found.phase == 'reading')} offsets left to read"
+        + (f", {max(left):.0f} s to go" if left else "")
+    )
+
+
+#: A bar for each store partition, or each range.
+RESTORES = View(RestoreProgress, lambda found: found.label, _bar, _line)

@@ -1,0 +1,48 @@
+"""Stores that were replaced: kept until they are validated or old, and never removed while they might be needed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from statestore.durable import remove_tree
+from statestore.errors import StoreCorruptedError
+from statestore.model import StoreDefinition
+from statestore.statedir.paths import TaskPaths
+from statestore.statedir.seal import check_seal
+
+
+def quarantined(paths: TaskPaths, store: str) -> list[Path]:
+    """Directories of a store's predecessors."""
+    parent = paths.quarantine(store, "_").parent
+    return sorted(parent.iterdir()) if parent.exists() else []
+
+
+def clean_quarantine(paths: TaskPaths, store: StoreDefinition, older_than_s: float) -> list[Path]:
+    """Remove a store's predecessors that are old enough, if the live store is whole; return their directories.
+
+    Whole is a store that is sealed, and whose files are byte for byte as they were sealed. The caller holds the task's
+    lock.
+
+    Parameters
+    ----------
+    older_than_s
+        Age in seconds since a store was replaced, from which on it is removed.
+    """
+    latest = time.time() - older_than_s
+    old = [path for path in quarantined(paths, store.name) if path.stat().st_mtime <= latest]
+    if not old or not _is_whole(paths, store):
+        return []
+    for path in old:
+        remove_tree(path)
+        remove_tree(paths.quarantined_segments(store.name, path.name))
+    return old
+
+
+def _is_whole(paths: TaskPaths, store: StoreDefinition) -> bool:
+    if not paths.live(store).exists():
+        return False
+    try:
+        return bool(check_seal(paths, store.name, segmented=store.kind != "key-value", contents=True))
+    except StoreCorruptedError:
+        return False

@@ -1,0 +1,103 @@
+"""What is asked of a restore."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from statestore.errors import InputError
+from statestore.tasks.spec import StorePartitionSpec
+
+Mode = Literal["auto", "tail", "full", "as-of"]
+#: How a store is checked before it goes live: its files' facts, or every row against what was written.
+CheckDepth = Literal["files", "deep"]
+_DAY_S = 24 * 60 * 60
+QUARANTINE_KEPT_S = 7.0 * _DAY_S
+
+
+class AsOf(NamedTuple):
+    """A point of a changelog: the record at an offset, or the last one that is not younger than a time (ms).
+
+    One of them is given. Both points are inclusive.
+    """
+
+    offset: int | None = None
+    timestamp_ms: int | None = None
+
+    def __str__(self) -> str:
+        return f"offset {self.offset}" if self.timestamp_ms is None else f"time {self.timestamp_ms} ms"
+
+
+class RestoreSpec(NamedTuple):
+    """What to do with one store partition.
+
+    Attributes
+    ----------
+    force
+        Rebuild it even if it is whole.
+    label
+        Names the run, and its directory in quarantine.
+    run_bytes
+        Bound of a sorted run in memory.
+    ranges
+        Into how many ranges its log is cut, if it is rebuilt.
+    check
+        How the new store is checked before it goes live.
+    progress
+        Directory in which it says how far it is; None: nowhere.
+    as_of
+        The point of mode `as-of`.
+    target
+        State directory that mode `as-of` builds in.
+    best_effort
+        Whether mode `as-of` may leave out what compaction has removed.
+    quarantine_s
+        Age in seconds at which replaced stores are removed once the live one is whole.
+    """
+
+    store: StorePartitionSpec
+    mode: Mode
+    force: bool
+    label: str
+    run_bytes: int
+    ranges: int = 1
+    check: CheckDepth = "files"
+    progress: Path | None = None
+    as_of: AsOf | None = None
+    target: Path | None = None
+    best_effort: bool = False
+    quarantine_s: float = QUARANTINE_KEPT_S
+
+
+def parse_as_of(offset: int | None, timestamp: str | None) -> AsOf | None:
+    """Read the two ways to name a point; None if neither is given.
+
+    Parameters
+    ----------
+    timestamp
+        ISO 8601, in UTC if it names no offset from it, or ms since the epoch.
+
+    Raises
+    ------
+    InputError
+        If both are given, or one is malformed.
+    """
+    if offset is not None and timestamp is not None:
+        raise InputError("as of what: expected an offset or a timestamp, found both")
+    if offset is not None:
+        if offset < 0:
+            raise InputError(f"as-of offset: expected a number from 0, found {offset}")
+        return AsOf(offset=offset)
+    if timestamp is None:
+        return None
+    if timestamp.isascii() and timestamp.isdigit():
+        return AsOf(timestamp_ms=int(timestamp))
+    try:
+        found = datetime.fromisoformat(timestamp)
+    except ValueError as error:
+        raise InputError(
+            f"as-of timestamp: expected ISO 8601 such as 2026-01-31T12:00:00+00:00, or ms since the epoch, found "
+            f"{timestamp!r}"
+        ) from error
+    return AsOf(timestamp_ms=int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000))

@@ -1,0 +1,206 @@
+"""Where a replacement is being built: what is to be read, which runs are there, and who may work on them.
+
+    <own directory>/runs-<store>.lock                    shared while ranges are read, alone to plan and to assemble
+    <own directory>/runs/<store>/plan.json               what is read, the same for all attempts
+    <own directory>/runs/<store>/<partition>-<offset>/   sorted runs from this offset on, the position in their headers
+
+An attempt that was interrupted left whole runs. The next one goes on behind them, if the plan still fits the log;
+otherwise it starts over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from statestore.bulk.routing import Routing
+from statestore.bulk.runs import Runs, finished_runs
+from statestore.changelog.topics import LogRange
+from statestore.durable import remove_tree, write_durably
+from statestore.errors import StateStoreError
+from statestore.formats import checkpoint_file
+from statestore.model import TopicPartition
+from statestore.statedir.lock import locked_file
+from statestore.statedir.paths import TaskPaths
+
+_PLAN, _POSITION = "plan.json", "position"
+
+
+class Range(NamedTuple):
+    """Offsets of one changelog partition, the end exclusive."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class BuildPlan(BaseModel):
+    """What is read to build a store.
+
+    Attributes
+    ----------
+    routing
+        How rows are sorted: of a store whose retention was changed, old runs are of no use.
+    started_ms
+        Wall clock time when reading began. A tombstone that came later is in the log for `delete.retention.ms` or more.
+    ranges
+        By partition and offset, each beginning where the one before ended.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: Literal[1] = 1
+    topic: str
+    topic_id: str
+    routing: Routing
+    started_ms: int
+    ranges: tuple[Range, ...]
+
+    def extended(self, ends: Mapping[int, int]) -> BuildPlan:
+        """The plan with what the log has got since."""
+        last = {found.partition: found.end for found in self.ranges}
+        more = [
+            Range(number, last[number], end) for number, end in ends.items() if number in last and end > last[number]
+        ]
+        return self.model_copy(update={"ranges": tuple(sorted((*self.ranges, *more)))})
+
+
+class Staging:
+    """The runs of one store partition.
+
+    Parameters
+    ----------
+    paths
+        Of the task.
+    """
+
+    def __init__(self, paths: TaskPaths, store: str) -> None:
+        self.directory = paths.runs(store)
+        self._lock = paths.runs_lock(store)
+
+    def reading(self, wait_s: float) -> AbstractContextManager[None]:
+        """Hold the runs together with others that read ranges.
+
+        Raises
+        ------
+        LockedError
+            If a restore assembles them now.
+        """
+        return locked_file(self._lock, wait_s, shared=True)
+
+    def reading_range(self, part: Range, wait_s: float) -> AbstractContextManager[None]:
+        """Hold one range, which a lost attempt of the same Spark task may still be reading."""
+        return locked_file(self.directory / f"{part.partition}-{part.start}.lock", wait_s)
+
+    def alone(self, wait_s: float) -> AbstractContextManager[None]:
+        """Hold the runs alone.
+
+        Raises
+        ------
+        LockedError
+            If another restore of this store is at work.
+        """
+        return locked_file(self._lock, wait_s)
+
+    def plan(self) -> BuildPlan | None:
+        """Return the plan of an earlier attempt; None if there is none that can be read."""
+        try:
+            return BuildPlan.model_validate_json((self.directory / _PLAN).read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return None
+
+    def begin(self, plan: BuildPlan) -> None:
+        """Keep the plan."""
+        write_durably(self.directory / _PLAN, plan.model_dump_json())
+
+    def found(self, part: Range) -> list[Runs]:
+        """Runs of a range that are there, from its start on without a gap."""
+        runs: list[Runs] = []
+        position = part.start
+        while position < part.end:
+            try:
+                more = finished_runs(self.runs_directory(part.partition, position))
+            except (OSError, ValueError, StateStoreError):  # not readable: read from the log again
+                break
+            if more is None or more.start != position or more.position <= position:
+                break
+            runs.append(more)
+            position = more.position
+        return runs
+
+    @property
+    def has_runs(self) -> bool:
+        """True if an earlier attempt, or somebody who reads ranges, has left runs."""
+        return any(self.directory.glob("*/*.arrow"))
+
+    def runs_directory(self, partition: int, offset: int) -> Path:
+        """Where the runs from an offset on are."""
+        return self.directory / f"{partition}-{offset}"
+
+    def keep_position(self, partition: int, offset: int, position: Mapping[TopicPartition, int]) -> None:
+        """Keep the input offsets that records from an offset on name in their headers; call it before the runs end."""
+        if position:
+            write_durably(self.runs_directory(partition, offset) / _POSITION, checkpoint_file.write(position))
+
+    def position(self) -> dict[TopicPartition, int]:
+        """Input offsets that the headers of all records in the runs name: the largest of each partition."""
+        result: dict[TopicPartition, int] = {}
+        for path in self.directory.glob(f"*/{_POSITION}"):
+            for partition, offset in checkpoint_file.read(path).items():
+                result[partition] = max(result.get(partition, 0), offset or 0)
+        return result
+
+    def clear(self) -> None:
+        """Forget all runs; the caller holds them alone."""
+        remove_tree(self.directory)
+
+
+def clear_built(paths: TaskPaths) -> None:
+    """Remove what was built of any store; the caller holds the task's lock and has finished its swaps."""
+    for directory in (paths.staging("_").parent, paths.staged_own):
+        remove_tree(directory)
+
+
+def misfit(
+    plan: BuildPlan,
+    read: Mapping[Range, int],
+    logs: Mapping[TopicPartition, LogRange],
+    *,
+    topic_id: str,
+    routing: Routing,
+    delete_retention_ms: int,
+    now_ms: int,
+) -> str | None:
+    """Say why runs that an earlier attempt left cannot be used; None if they can. Pure.
+
+    Parameters
+    ----------
+    read
+        By range, the offset before which its records are in runs.
+    """
+    if plan.topic_id != topic_id or plan.routing != routing:
+        return "they are of another changelog topic, or of a store of another kind or retention"
+    if now_ms - plan.started_ms >= delete_retention_ms:
+        return "they are older than delete.retention.ms: deletes that belong behind them may be gone from the log"
+    for partition, log in logs.items():
+        ranges = [found for found in plan.ranges if found.partition == partition.partition]
+        if not ranges or max(found.end for found in ranges) > log.high_watermark:
+            return f"they reach beyond the end of {partition}, which is {log.high_watermark}"
+        if any(read[found] < min(log.start, found.end) for found in ranges):
+            return f"{partition} now begins at {log.start}: records between them are gone"
+    return None
+
+
+def cut(partition: int, start: int, end: int, count: int) -> list[Range]:
+    """Cut offsets into ranges of about the same length, none of them empty. Pure."""
+    size = max(-(-(end - start) // max(count, 1)), 1)
+    return [Range(partition, at, min(at + size, end)) for at in range(start, end, size)]
+
+
+def next_offsets(staging: Staging, ranges: Iterable[Range]) -> dict[Range, int]:
+    """By range, the offset before which its records are in runs."""
+    return {part: max((found.position for found in staging.found(part)), default=part.start) for part in ranges}

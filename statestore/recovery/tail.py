@@ -1,0 +1,103 @@
+"""Catching up: the records that a store has not seen, replayed into a hard-linked copy of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+from statestore import kill_switch
+from statestore.changelog.reader import LogReader
+from statestore.recovery.full import Built, Logs
+from statestore.recovery.progress import Progress
+from statestore.recovery.spec import RestoreSpec
+from statestore.recovery.staging import clear_built
+from statestore.reports import VerifyRow
+from statestore.stores.api import StoreContext
+from statestore.stores.open import build_store
+from statestore.tasks.replay import replay
+from statestore.tasks.spec import StorePartitionSpec
+
+#: What SST files are linked for; everything else in a database is small or is written to, and is copied.
+_LINKED = ".sst"
+_NOT_COPIED = ("LOCK", "LOG")
+
+
+def build_tail(spec: RestoreSpec, logs: Logs, found: VerifyRow, progress: Progress) -> Built:
+    """Bring a copy of the live store to the end of its changelog, in the staging directory."""
+    store = spec.store
+    since_ms = int(time.time() * 1000)
+    staged = store.paths.staging(store.store.name)
+    clear_built(store.paths)
+    link_store(store, staged)
+    opened = build_store(store.store)
+    opened.init(staged_context(store, read_only=False))
+    records = skipped = 0
+    committed: dict[object, int | None] = {}
+    clean = False
+    try:
+        for partition in store.partitions:
+            # Of a store with a legacy checkpoint file, verification knows the offset and the store does not.
+            offset = found.committed if len(store.partitions) == 1 else opened.committed_offset(partition)
+            log = logs[partition]
+            start = log.start if offset is None else offset + 1
+            progress.reading(start, log.last_stable)
+            with LogReader(store.bootstrap_servers, partition, stall_timeout_s=store.kafka_timeout_s) as reader:
+                replayed = replay(opened, reader, start, log.last_stable)
+                if replayed.last_offset is not None and reader.position:
+                    opened.commit({partition: replayed.last_offset}, reader.position)
+            records += replayed.records
+            skipped += replayed.skipped
+            progress.read(log.last_stable - start, replayed.records)
+            committed[partition] = offset if replayed.last_offset is None else replayed.last_offset
+        kill_switch.reached("restore, tail replayed")
+        clean = True
+    finally:
+        opened.close(clean=clean)
+    return Built(records, skipped, 0, None, dict(committed), None, since_ms)  # type: ignore[arg-type]
+
+
+def staged_context(store: StorePartitionSpec, *, read_only: bool) -> StoreContext:
+    """Return the context that a staged store is opened in."""
+    staged = store.paths.staging(store.store.name)
+    return StoreContext(
+        application=store.application,
+        task=store.task,
+        task_directory=staged.parent,
+        own_directory=store.paths.staged_own,
+        changelogs={store.store.name: store.partitions},
+        exactly_once=False,  # what was left open here was left by us, and is built anew
+        directories={store.store.name: staged},
+        read_only=read_only,
+    )
+
+
+def link_store(store: StorePartitionSpec, staged: Path) -> None:
+    """Copy a closed store of any kind, SST files as hard links, and what we keep of its segments."""
+    live, name = store.live, store.store.name
+    if not live.exists():
+        return
+    if store.store.kind == "key-value":
+        link_database(live, staged)
+        return
+    staged.mkdir(parents=True)
+    for segment in sorted(live.iterdir()):
+        link_database(segment, staged / segment.name)
+    kept = store.paths.staged_segments(name)
+    kept.mkdir(parents=True)
+    for file in store.paths.segments(name).glob("*"):
+        if file.is_file():
+            shutil.copy2(file, kept / file.name)
+
+
+def link_database(source: Path, target: Path) -> None:
+    """Copy a closed database: SST files, which never change, as hard links; the small rest as files."""
+    target.mkdir(parents=True)
+    for file in sorted(source.iterdir()):
+        if file.name.startswith(_NOT_COPIED) or file.is_dir():  # a directory is what a killed flush left
+            continue
+        if file.suffix == _LINKED:
+            os.link(file, target / file.name)
+        else:
+            shutil.copy2(file, target / file.name)

@@ -1,0 +1,277 @@
+"""Deep verification: a store's rows against the fold of its changelog up to the store's committed offset.
+
+The log becomes sorted runs in a scratch directory of ours, as in a restore, so memory is bounded whatever its size.
+Their merge is read beside the store in key order.
+
+What is compared of a window or session store are the segments that are live for both: at the log's stream time, and,
+where the store has dropped one, at the store's own, which lies within its newest segment.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, groupby
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.bulk.routing import Routing, routing_of
+from statestore.bulk.runs import Rows, Runs, RunWriter, merged
+from statestore.changelog.reader import LogReader
+from statestore.changelog.topics import LogRange, Topics
+from statestore.durable import remove_tree
+from statestore.errors import StoreCorruptedError, TopicMismatchError
+from statestore.formats import session_key, window_key
+from statestore.reports import Contents
+from statestore.stores.scan import ScannedDatabase
+from statestore.tasks.spec import StorePartitionSpec
+from statestore.verification.comparison import Allowances, Comparison
+from statestore.verification.directories import segments_in
+from statestore.verification.kernels import UInt64s, hashes_of, numbers_in
+from statestore.verification.options import VerifyOptions
+from statestore.verification.sampling import ALL_KEYS, Sample, choose, some_keys
+from statestore.verification.table_file import OtherLayoutError, files_of_rows, rows_of
+
+#: Brokers' clocks and ours need not agree.
+_CLOCKS_DIFFER_MS = 10 * 60 * 1000
+_HASHES_HELD = 1 << 20
+
+
+def databases(spec: StorePartitionSpec) -> dict[int, Path]:
+    """Directories of a store's databases by segment start (ms), in order; a key-value store's only one is at 0."""
+    if spec.store.kind == "key-value":
+        return {0: spec.live}
+    return dict(segments_in(spec.live))
+
+
+def count_rows(spec: StorePartitionSpec) -> int:
+    """Read every row of a closed store, which finds every block that fails its checksum; return how many there are.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If one does.
+    """
+    return sum(_count(spec, directory) for directory in databases(spec).values())
+
+
+def _count(spec: StorePartitionSpec, directory: Path) -> int:
+    database = ScannedDatabase(directory, spec.store.format)
+    try:
+        return database.count()
+    finally:
+        database.close()
+
+
+def compare_contents(
+    spec: StorePartitionSpec, committed: int, log: LogRange, topics: Topics, options: VerifyOptions
+) -> Contents:
+    """Compare a closed store with its log; the caller holds the task's lock.
+
+    Parameters
+    ----------
+    committed
+        Offset of the last changelog record in the store.
+    log
+        Where its log begins and ends.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If the store cannot be read.
+    TopicMismatchError
+        If the log is that of another kind of store.
+    """
+    scratch = spec.paths.own_dir / "verify" / spec.store.name
+    remove_tree(scratch)
+    try:
+        fold = _Fold(spec, log, options)
+        fold.read(committed, scratch)
+        allowances = fold.allowances(topics)
+        return _compared_fast(spec, fold, allowances, options) or _compared(spec, fold, allowances, options, _stored)
+    finally:
+        remove_tree(scratch)
+
+
+class _Fold:
+    """The log of a store partition, sorted, and what it can tell.
+
+    Attributes
+    ----------
+    sample
+        Key ranges that are compared; None: all keys.
+    stream_time
+        Largest time (ms) in the row keys of a window or session store; -1 before the first.
+    """
+
+    def __init__(self, spec: StorePartitionSpec, log: LogRange, options: VerifyOptions) -> None:
+        self.sample: Sample | None = None
+        self.stream_time = -1
+        self.routing = routing_of(spec.store)
+        self._spec = spec
+        self._log = log
+        self._options = options
+        self._runs: list[Runs] = []
+        self._changed_since = np.empty(0, np.uint64)
+        self._began = time.monotonic()
+
+    def read(self, committed: int, scratch: Path) -> None:
+        """Read the log up to the committed offset, and which keys have changed since."""
+        spec, start, stop = self._spec, self._log.start, committed + 1
+        # At-least-once stores may have what an open transaction still hides from read-committed readers.
+        read_committed = stop <= self._log.last_stable
+        with LogReader(
+            spec.bootstrap_servers, spec.partition, read_committed=read_committed, stall_timeout_s=spec.kafka_timeout_s
+        ) as reader:
+            if self._options.sample is not None:
+                self.sample = choose(some_keys(reader, start, stop), self._options.sample, self._options.seed)
+            writer = RunWriter(scratch, self.routing, self._options.run_bytes, start=start)
+            try:
+                for batch in reader.read(start, stop):
+                    self._advance(batch)
+                    writer.add(batch if self.sample is None else self.sample.of(batch))
+            except StoreCorruptedError as error:  # by the writer: that the log is not this store's is no damage of it
+                raise TopicMismatchError(f"{spec.partition}: {error}") from error
+            self._runs = [writer.finish(stop)]
+            self._read_tail(reader, stop)
+
+    def _advance(self, batch: pa.RecordBatch) -> None:
+        if self.sample is not None and self.routing.interval_ms is not None and batch.num_rows:
+            times = numbers_in(batch.column(0), back=self.routing.suffix_bytes)
+            self.stream_time = max(self.stream_time, int(times.max()))
+
+    def _read_tail(self, reader: LogReader, start: int) -> None:
+        held: list[UInt64s] = [self._changed_since]
+        for batch in reader.read(start, self._log.last_stable):
+            held.append(hashes_of(batch.column(0)))
+            if sum(map(len, held)) > 2 * len(held[0]) + _HASHES_HELD:
+                held = [np.unique(np.concatenate(held))]
+        self._changed_since = np.unique(np.concatenate(held))
+
+    def allowances(self, topics: Topics) -> Allowances:
+        """What the log no longer tells."""
+        assert self._spec.changelog is not None
+        seconds = time.monotonic() - self._began
+        gone_before_ms, time_back = 0, 0
+        if self._log.start > 0:
+            gone_before_ms = int(np.iinfo(np.int64).max)
+            config = topics.topic_configs([self._spec.changelog.topic])[self._spec.changelog.topic]
+            retention_ms = int(config.get("retention.ms", -1))
+            by_time = "delete" in config.get("cleanup.policy", "") and int(config.get("retention.bytes", -1)) < 0
+            if self.routing.interval_ms is not None and by_time and retention_ms >= 0:
+                gone_before_ms = int(time.time() * 1000) - retention_ms + _CLOCKS_DIFFER_MS
+                # The start of a session, and of a window: no record of it is older.
+                session = self._spec.store.kind == "session"
+                time_back = session_key.SUFFIX_BYTES - 8 if session else window_key.SUFFIX_BYTES
+        return Allowances(
+            changed_since=self._changed_since,
+            gone_before_ms=gone_before_ms,
+            time_back=time_back,
+            deletes_are_gone=seconds * 1000 >= self._spec.changelog.delete_retention_ms,
+        )
+
+    def rows(self) -> Iterator[Rows]:
+        """Rows that a store restored from the log has, in (segment, key) order."""
+        self.stream_time = max([self.stream_time, *(runs.stream_time for runs in self._runs)])
+        return merged(self._runs, self.routing)
+
+
+def _compared_fast(
+    spec: StorePartitionSpec, fold: _Fold, allowances: Allowances, options: VerifyOptions
+) -> Contents | None:
+    """Compare without RocksDB where its files allow it; None if they do not, or if a row read so differs.
+
+    So nobody is told of damage or of a difference that RocksDB itself does not see.
+    """
+    without = 0
+
+    def stored(database: ScannedDatabase, sample: Sample | None) -> Iterator[pa.RecordBatch]:
+        nonlocal without
+        files = files_of_rows(database)
+        if files is None:
+            return _stored(database, sample)
+        without += 1
+        return chain.from_iterable(map(rows_of, files))
+
+    if fold.sample is not None:
+        return None
+    try:
+        found = _compared(spec, fold, allowances, options, stored)
+    except OtherLayoutError:
+        return None
+    whole = found.equal == found.store_rows == found.log_rows
+    return found if whole or not without else None
+
+
+def _compared(
+    spec: StorePartitionSpec,
+    fold: _Fold,
+    allowances: Allowances,
+    options: VerifyOptions,
+    stored: Callable[[ScannedDatabase, Sample | None], Iterator[pa.RecordBatch]],
+) -> Contents:
+    comparison = Comparison(
+        spec.store.format,
+        allowances,
+        first=options.first_keys,
+        name_keys=options.name_keys,
+        numbered=spec.store.retain_duplicates,
+    )
+    here = databases(spec)
+    logged = _Segments(fold.rows())
+    oldest = fold.routing.oldest_live(fold.stream_time)
+    droppable = _droppable_before(here, fold.routing)
+    for segment in logged.with_those_of(here):
+        rows = logged.rows_of(segment)
+        if segment < oldest or (segment not in here and segment < droppable):
+            for _ in rows:
+                pass
+            if segment in here:
+                _count(spec, here[segment])
+        elif segment not in here:
+            comparison.compare((), rows)
+        else:
+            database = ScannedDatabase(here[segment], spec.store.format)
+            try:
+                comparison.compare(stored(database, fold.sample), rows)
+            finally:
+                database.close()
+    return comparison.contents(fold.sample.fraction if fold.sample else None)
+
+
+def _stored(database: ScannedDatabase, sample: Sample | None) -> Iterator[pa.RecordBatch]:
+    for key_range in ALL_KEYS if sample is None else sample.ranges:
+        yield from database.rows(*key_range)
+
+
+def _droppable_before(here: Iterable[int], routing: Routing) -> int:
+    """Segments before this may have expired in a store with these: its stream time lies within the newest."""
+    if routing.interval_ms is None:
+        return 0
+    return routing.oldest_live(max(here, default=0) + routing.interval_ms - 1)
+
+
+class _Segments:
+    """Rows of a merge, segment by segment."""
+
+    def __init__(self, rows: Iterator[Rows]) -> None:
+        self._groups = groupby(rows, key=lambda found: found.segment)
+        self._next = next(self._groups, None)
+
+    def with_those_of(self, others: Iterable[int]) -> Iterator[int]:
+        """Yield the segments of both in order; of each, `rows_of` is to be read before the next."""
+        left = sorted(others)
+        while left or self._next is not None:
+            starts = [*left[:1], *([] if self._next is None else [self._next[0]])]
+            segment = min(starts)
+            yield segment
+            left = left[1:] if left and left[0] == segment else left
+            if self._next is not None and self._next[0] == segment:
+                self._next = next(self._groups, None)
+
+    def rows_of(self, segment: int) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a segment; none if it has none."""
+        if self._next is not None and self._next[0] == segment:
+            yield from (found.batch for found in self._next[1])

@@ -1,0 +1,216 @@
+"""The stores of an application of Kafka Streams, as its state directory and topics tell: no definition is needed.
+
+Names come from directories, and from changelog topics for stores that have no directory. A look into one store
+partition tells format, kind, and the changelog's name where it is the application's own input; retention follows from
+the changelog's. What they do not tell is asked of the user, store by store.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from statestore.changelog.names import topic_names
+from statestore.changelog.topics import Topics
+from statestore.errors import (
+    LockedError,
+    StoreCorruptedError,
+    TopicMismatchError,
+    UnknownApplicationError,
+    UnknownFormatError,
+    UnknownStoreError,
+)
+from statestore.model import TaskId, TopicPartition, changelog_topic, check_name
+from statestore.statedir.legacy import legacy_offsets
+from statestore.statedir.lock import locked
+from statestore.statedir.paths import TaskPaths
+from statestore.tasks.spec import GLOBAL_TASK, ChangelogSpec, StorePartitionSpec
+from statestore.verification.directories import StoreHere, applications_in, stores_in, tasks_in
+from statestore.verification.found import FoundStore, Seen, found_store
+from statestore.verification.hints import Hint
+from statestore.verification.look import Look, look_at_key_value, look_at_segments
+from statestore.verification.targets import Installation, changelog_spec
+
+#: Kafka Streams keeps what it suppresses in memory, and logs it.
+_IN_MEMORY = "KTABLE-SUPPRESS-STATE-STORE-"
+
+
+def discover(
+    where: Installation,
+    topics: Topics,
+    application: str,
+    hints: Mapping[str, Hint] | None = None,
+    *,
+    here_only: bool = False,
+    lock_wait_s: float = 10.0,
+) -> list[FoundStore]:
+    """Find the stores of an application, in order of their names.
+
+    Parameters
+    ----------
+    hints
+        By store: what the user says of it.
+    lock_wait_s
+        How long to wait, in all, for tasks that are in use.
+    here_only
+        Only tasks that have a directory here, because the application runs on other machines, too. Otherwise every
+        partition of a store's changelog is a task that should be here.
+
+    Raises
+    ------
+    UnknownApplicationError
+        If there is neither a directory nor a changelog of that application.
+    UnknownStoreError
+        If something is said of a store that was not found.
+    TopicMismatchError
+        If a changelog that is said does not exist.
+    """
+    hints = hints or {}
+    state_dir = where.state_dir.absolute()
+    tasks = tasks_in(state_dir, application)
+    stores, others = stores_in(state_dir, application)
+    here: dict[str, list[StoreHere]] = {}
+    for found in stores:
+        here.setdefault(found.name, []).append(found)
+    logged = _logged_stores(where, application)
+    if not tasks and not logged:
+        raise UnknownApplicationError(
+            f"no application {application!r}: {state_dir} has no directory of that name with tasks in it, and there is "
+            f"no topic {changelog_topic(application, '<store>')}"
+        )
+    _check_hints(application, hints, sorted({*here, *logged}), where)
+    deadline = time.monotonic() + lock_wait_s
+    looks = {name: _look(state_dir, application, found, deadline) for name, found in here.items()}
+    topic_of = {name: _topic(application, name, looks.get(name), hints.get(name)) for name in {*here, *logged, *hints}}
+    described = topics.describe(sorted(set(topic_of.values())))
+    for name, hint in hints.items():
+        if hint.changelog is not None and hint.changelog not in described:
+            raise TopicMismatchError(
+                f"topic {hint.changelog}, said to be the changelog of store {name}, does not exist; correct --changelog"
+            )
+    configs = topics.topic_configs(described)
+
+    result = []
+    for name in sorted(topic_of):
+        hint = hints.get(name, Hint())
+        if hint.engine == "in_memory":
+            continue
+        partitions = here.get(name, [])
+        topic = described.get(topic_of[name])
+        changelog = None if topic is None else changelog_spec(topic, configs[topic.name])
+        is_global = any(found.task == GLOBAL_TASK for found in partitions)
+        if changelog is not None and changelog.topic != changelog_topic(application, name) and not is_global:
+            changelog = changelog.model_copy(update={"end_group": application})
+        config = configs.get(topic_of[name], {})
+        seen = Seen(application, name, partitions, looks.get(name), changelog, config)
+        result.append(found_store(seen, hint, _tasks(partitions, hint, changelog, tasks if here_only else None)))
+    left = [
+        FoundStore(other.path.name, None, None, (), frozenset(), f"{other.path}: {other.reason}", "unknown")
+        for other in others
+    ]
+    return result + left
+
+
+def found_specs(
+    where: Installation, application: str, stores: Sequence[FoundStore], *, exactly_once: bool = True
+) -> list[StorePartitionSpec]:
+    """One spec for each store partition of the stores that have no problem."""
+    return [
+        StorePartitionSpec(
+            application=application,
+            task=task,
+            store=store.definition,
+            changelog=store.changelog,
+            bootstrap_servers=where.bootstrap_servers,
+            state_dir=where.state_dir.absolute(),
+            kafka_timeout_s=where.kafka_timeout_s,
+            exactly_once=exactly_once,
+            owned=False,
+        )
+        for store in stores
+        if store.definition is not None
+        for task in store.tasks
+    ]
+
+
+def _logged_stores(where: Installation, application: str) -> list[str]:
+    """Stores that have a changelog topic named after them."""
+    prefix, suffix = changelog_topic(application, "|").split("|")
+    # `a-b-c-changelog` is that of store c of application a-b, if there is one, and not that of store b-c of a.
+    others = tuple(f"{other}-" for other in applications_in(where.state_dir) if other.startswith(prefix))
+    stores = []
+    for name in topic_names(where.bootstrap_servers, where.kafka_timeout_s):
+        store = name.removeprefix(prefix).removesuffix(suffix)
+        if name == f"{prefix}{store}{suffix}" and not name.startswith(others) and not store.startswith(_IN_MEMORY):
+            try:
+                stores.append(check_name(store))
+            except ValueError:
+                continue
+    return stores
+
+
+def _check_hints(application: str, hints: Mapping[str, Hint], known: Sequence[str], where: Installation) -> None:
+    for name, hint in hints.items():
+        if name not in known and hint.changelog is None:
+            raise UnknownStoreError(
+                f"no store {name!r} in application {application}: {where.state_dir} and the changelog topics have "
+                f"{', '.join(known) or 'none'}; say --changelog {name}=TOPIC if its topic is named otherwise"
+            )
+
+
+def _look(
+    state_dir: Path, application: str, partitions: Sequence[StoreHere], deadline: float
+) -> Look | str | LockedError | None:
+    """Look into the store's partitions until one tells enough; see `Seen`."""
+    locked_out: LockedError | None = None
+    best: Look | None = None
+    for found in partitions:
+        paths = TaskPaths(state_dir, application, found.task)
+        try:
+            with locked(paths, max(deadline - time.monotonic(), 0)):
+                look = look_at_segments(found.directory) if found.segmented else look_at_key_value(found.directory)
+                look = look._replace(offsets=look.offsets | _legacy(paths, found.name))
+        except LockedError as error:
+            locked_out = error
+        except UnknownFormatError as error:
+            return str(error)
+        except StoreCorruptedError:
+            continue  # another task's tells as much, and verification tells this one's damage
+        else:
+            if not found.segmented or look.rows:
+                return look
+            best = look
+    return locked_out if best is None else best
+
+
+def _legacy(paths: TaskPaths, store: str) -> frozenset[TopicPartition]:
+    try:
+        known = legacy_offsets(paths)
+    except StoreCorruptedError:
+        return frozenset()
+    return frozenset(found for found in known if found.topic == changelog_topic(paths.application, store))
+
+
+def _topic(application: str, name: str, look: Look | str | LockedError | None, hint: Hint | None) -> str:
+    """Name of a store's changelog: as said, or as the store's own offsets name it, or Kafka Streams' default."""
+    default = changelog_topic(application, name)
+    if hint is not None and hint.changelog is not None:
+        return hint.changelog
+    known = {partition.topic for partition in look.offsets} if isinstance(look, Look) else set()
+    return default if default in known or not known else min(known)
+
+
+def _tasks(
+    here: Sequence[StoreHere], hint: Hint, changelog: ChangelogSpec | None, present: Sequence[TaskId] | None
+) -> list[TaskId]:
+    """Tasks that have the store or should: one for each partition of its changelog, if they are of one subtopology."""
+    tasks = {found.task for found in here}
+    subtopologies = {task.subtopology for task in tasks}
+    if not subtopologies and hint.subtopology is not None:
+        subtopologies = {hint.subtopology}
+    if len(subtopologies) == 1 and changelog is not None and GLOBAL_TASK not in tasks:
+        subtopology = min(subtopologies)
+        should = {TaskId(subtopology, partition) for partition in range(changelog.partitions or 0)}
+        tasks |= should if present is None else should & set(present)
+    return sorted(tasks)

@@ -1,0 +1,92 @@
+"""What a user says of stores that directories and topics do not tell.
+
+--store NAME                          verify or restore this store
+--store NAME:kind=window,...          the same, and what it is (settings as in `Hint`)
+--changelog NAME=TOPIC                its changelog has a name of its own
+--retention NAME=MS                   how long it keeps windows or sessions
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from statestore.errors import InputError
+from statestore.model import StoreFormat, check_name
+
+#: Kafka's topic names; unlike a store's, they may start with any of the characters.
+_TOPIC = r"^[a-zA-Z0-9._-]{1,249}$"
+
+
+class Hint(BaseModel):
+    """What is said of one store; None: nothing.
+
+    Attributes
+    ----------
+    engine
+        `in_memory`: the store is not on disk, so there is nothing to verify or restore.
+    subtopology
+        The first number of its tasks' ids.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["key-value", "window", "session"] | None = None
+    format: StoreFormat | None = None
+    retention_ms: int | None = Field(default=None, ge=1, lt=1 << 63)
+    subtopology: int | None = Field(default=None, ge=0, lt=1_000_000_000)
+    engine: Literal["rocksDB", "in_memory"] | None = None
+    changelog: str | None = Field(default=None, pattern=_TOPIC)
+
+
+def parse_hints(stores: Iterable[str], changelogs: Iterable[str], retentions: Iterable[str]) -> dict[str, Hint]:
+    """Read the options; a store that is only named has an empty hint.
+
+    Raises
+    ------
+    InputError
+        If one is malformed, or something is said twice; the message tells what was expected.
+    """
+    said: dict[str, dict[str, str]] = {}
+
+    def say(name: str, setting: str, value: str, text: str) -> None:
+        settings = said.setdefault(_name(name, text), {})
+        if setting in settings:
+            raise InputError(f"{text!r}: {setting} of store {name} is said twice")
+        settings[setting] = value
+
+    for text in stores:
+        name, _, settings = text.partition(":")
+        said.setdefault(_name(name, text), {})
+        for item in settings.split(",") if settings else ():
+            setting, equals, value = item.partition("=")
+            if not equals:
+                raise InputError(f"{text!r}: expected NAME or NAME:setting=value,..., found {item!r}")
+            say(name, setting, value, text)
+    for option, setting, texts in (("STORE=TOPIC", "changelog", changelogs), ("STORE=MS", "retention_ms", retentions)):
+        for text in texts:
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise InputError(f"{text!r}: expected {option}")
+            say(name, setting, value, text)
+    return {name: _hint(name, settings) for name, settings in said.items()}
+
+
+def _name(name: str, text: str) -> str:
+    try:
+        return check_name(name)
+    except ValueError as error:
+        raise InputError(f"{text!r}: {error}") from error
+
+
+def _hint(name: str, settings: dict[str, str]) -> Hint:
+    try:
+        return Hint.model_validate(settings)
+    except ValidationError as error:
+        known = ", ".join(Hint.model_fields)
+        problems = "; ".join(
+            f"{problem['loc'][0]}: {problem['msg']}, found {problem['input']!r}" for problem in error.errors()
+        )
+        raise InputError(f"store {name}: {problems}; the settings are: {known}") from error

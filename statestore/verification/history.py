@@ -1,0 +1,111 @@
+"""What every verification found, kept as a Parquet data set: lag and findings over time.
+
+    <reports_dir>/history/verify/run-<run id>.parquet      one row a store partition, columns of `SCHEMA`
+
+A run's file is written at once; a rerun of the run replaces it. Any reader of Parquet reads the directory:
+
+    pandas.read_parquet(reports_dir / "history" / "verify")
+    spark.read.parquet(str(reports_dir / "history" / "verify"))
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from statestore.durable import sync_directory
+from statestore.errors import InputError
+from statestore.reports import VerifyReport
+
+_KEY = pa.struct(
+    [
+        pa.field("found", pa.string()),
+        pa.field("key", pa.string()),
+        pa.field("key_sha256", pa.string()),
+        pa.field("store_sha256", pa.string()),
+        pa.field("log_sha256", pa.string()),
+    ]
+)
+_CONTENTS = pa.struct(
+    [
+        *(
+            pa.field(name, pa.int64())
+            for name in ("store_rows", "log_rows", "equal", "other_value", "only_in_store", "only_in_log", "not_judged")
+        ),
+        pa.field("store_digest", pa.string()),
+        pa.field("log_digest", pa.string()),
+        pa.field("sample", pa.float64()),
+        pa.field("first", pa.list_(_KEY)),
+    ]
+)
+#: Columns of every file, in this order: those of `VerifyRow`, and of which run it is. Later versions only add some.
+SCHEMA = pa.schema(
+    [
+        pa.field("run_id", pa.string(), nullable=False),
+        pa.field("started_ms", pa.int64(), nullable=False),
+        pa.field("application", pa.string(), nullable=False),
+        pa.field("store", pa.string(), nullable=False),
+        pa.field("task", pa.string(), nullable=False),
+        pa.field("status", pa.string(), nullable=False),
+        pa.field("action", pa.string(), nullable=False),
+        pa.field("detail", pa.string()),
+        pa.field("depth", pa.string()),
+        pa.field("committed", pa.int64()),
+        pa.field("start", pa.int64()),
+        pa.field("end", pa.int64()),
+        pa.field("lag", pa.int64()),
+        pa.field("topic_id", pa.string()),
+        pa.field("sealed", pa.bool_()),
+        pa.field("file", pa.string()),
+        pa.field("keys", pa.int64()),
+        pa.field("contents", _CONTENTS),
+        pa.field("seconds", pa.float64()),
+    ]
+)
+
+
+def history_dir(reports_dir: Path) -> Path:
+    """Return the data set's directory."""
+    return reports_dir / "history" / "verify"
+
+
+def write_history(reports_dir: Path, report: VerifyReport) -> Path:
+    """Add a run's rows to the history; one of the same run id is replaced.
+
+    Returns
+    -------
+    Path
+        The run's file.
+
+    Raises
+    ------
+    InputError
+        If the run id cannot be the name of a file.
+    """
+    if Path(report.run_id).name != report.run_id:
+        raise InputError(f"run id: expected the name of a file, found {report.run_id!r}")
+    path = history_dir(reports_dir) / f"run-{report.run_id}.parquet"
+    head = {"run_id": report.run_id, "started_ms": report.started_ms}
+    rows = [{**head, **row.model_dump(mode="json")} for row in report.rows]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")  # readers pass over hidden files
+    with partial.open("wb") as file:
+        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), file, compression="zstd")
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    sync_directory(path.parent)
+    return path
+
+
+def read_history(reports_dir: Path) -> pa.Table:
+    """Read the history, the oldest run first; what a file of an earlier version lacks is null."""
+    directory = history_dir(reports_dir)
+    if not directory.exists():
+        return SCHEMA.empty_table()
+    found = ds.dataset(directory, schema=SCHEMA, format="parquet").to_table()
+    return found.sort_by([("started_ms", "ascending"), ("run_id", "ascending")])

@@ -1,0 +1,189 @@
+"""Loops over rows of stores and logs, compiled by numba. Rows are addresses of Arrow buffers (bulk/raw.py)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.bulk.raw import compare, equal, load_big_i64, load_i32, load_i64, xxh64
+from statestore.changelog.compiled import compiled
+
+Bytes = npt.NDArray[np.uint8]
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+UInt64s = npt.NDArray[np.uint64]
+
+OTHER_VALUE, ONLY_IN_STORE, ONLY_IN_LOG = 1, 2, 3
+_UNKNOWN_TIMESTAMP = -1
+
+
+class Column(NamedTuple):
+    """Where a binary array without nulls lies: its first row's end offset (int32), and its bytes."""
+
+    ends: int
+    data: int
+
+
+def column(array: pa.Array) -> Column:
+    """Return where an array lies; valid while the array lives."""
+    _, ends, data = array.buffers()
+    return Column(ends.address + 4 * array.offset if ends else 0, data.address if data else 0)
+
+
+def numbers(array: pa.Array) -> int:
+    """Address of an array of int64."""
+    data = array.buffers()[1]
+    return data.address + 8 * array.offset if data else 0
+
+
+@compiled
+def merge_rows(
+    store_keys: tuple[int, int],
+    store_values: tuple[int, int],
+    store_at: int,
+    store_end: int,
+    log_keys: tuple[int, int],
+    log_values: tuple[int, int],
+    log_times: int,
+    log_at: int,
+    log_end: int,
+    store_ended: bool,
+    log_ended: bool,
+    timestamped: bool,
+    kinds: Bytes,
+    store_index: Int32s,
+    log_index: Int32s,
+) -> tuple[int, int, int, int]:
+    """Compare rows of a store and of a log, each in key order, until one of the two has no more here.
+
+    Where it has no more anywhere (`ended`), the rest of the other differs. Of each row that differs `kinds` gets the
+    kind, and the indexes where it is (-1: nowhere). A store's timestamp of -1 is unknown and equal to any. Returns
+    where both are then, how many rows were the same, and how many differ.
+    """
+    same = differing = 0
+    while store_at < store_end and log_at < log_end:
+        key = store_keys[1] + load_i32(store_keys[0] + 4 * store_at)
+        key_size = store_keys[1] + load_i32(store_keys[0] + 4 * store_at + 4) - key
+        log_key = log_keys[1] + load_i32(log_keys[0] + 4 * log_at)
+        log_key_size = log_keys[1] + load_i32(log_keys[0] + 4 * log_at + 4) - log_key
+        order = compare(key, key_size, log_key, log_key_size)
+        if order == 0:
+            value = store_values[1] + load_i32(store_values[0] + 4 * store_at)
+            size = store_values[1] + load_i32(store_values[0] + 4 * store_at + 4) - value
+            log_value = log_values[1] + load_i32(log_values[0] + 4 * log_at)
+            log_size = log_values[1] + load_i32(log_values[0] + 4 * log_at + 4) - log_value
+            fits = True
+            if timestamped:
+                fits = size >= 8
+                if fits:
+                    time = load_big_i64(value)
+                    fits = time == _UNKNOWN_TIMESTAMP or time == load_i64(log_times + 8 * log_at)
+                    value += 8
+                    size -= 8
+            if fits and size == log_size and equal(value, log_value, size):
+                same += 1
+            else:
+                kinds[differing] = OTHER_VALUE
+                store_index[differing] = store_at
+                log_index[differing] = log_at
+                differing += 1
+            store_at += 1
+            log_at += 1
+        elif order < 0:
+            kinds[differing] = ONLY_IN_STORE
+            store_index[differing] = store_at
+            log_index[differing] = -1
+            differing += 1
+            store_at += 1
+        else:
+            kinds[differing] = ONLY_IN_LOG
+            store_index[differing] = -1
+            log_index[differing] = log_at
+            differing += 1
+            log_at += 1
+    while log_ended and store_at < store_end:
+        kinds[differing] = ONLY_IN_STORE
+        store_index[differing] = store_at
+        log_index[differing] = -1
+        differing += 1
+        store_at += 1
+    while store_ended and log_at < log_end:
+        kinds[differing] = ONLY_IN_LOG
+        store_index[differing] = -1
+        log_index[differing] = log_at
+        differing += 1
+        log_at += 1
+    return store_at, log_at, same, differing
+
+
+@compiled
+def _hash_rows(ends: int, data: int, rows: int, hashes: UInt64s) -> None:
+    for at in range(rows):
+        start = load_i32(ends + 4 * at)
+        hashes[at] = xxh64(data + start, load_i32(ends + 4 * at + 4) - start)
+
+
+def hashes_of(array: pa.Array) -> UInt64s:
+    """XXH64 of each row of a binary array; of a null it is that of no bytes."""
+    hashes = np.empty(len(array), np.uint64)
+    if len(array):
+        _hash_rows(*column(array), len(array), hashes)
+    return hashes
+
+
+@compiled
+def _read_numbers(ends: int, data: int, rows: int, behind: int, back: int, otherwise: int, found: Int64s) -> None:
+    for at in range(rows):
+        start = load_i32(ends + 4 * at)
+        end = load_i32(ends + 4 * at + 4)
+        where = end - back if back else start + behind
+        fits = start <= where and where + 8 <= end
+        found[at] = load_big_i64(data + where) if fits else otherwise
+
+
+def numbers_in(array: pa.Array, *, behind: int = 0, back: int = 0, otherwise: int = -1) -> Int64s:
+    """Read a big-endian int64 in each row of a binary array.
+
+    Parameters
+    ----------
+    behind
+        Bytes in front of it.
+    back
+        Bytes from it to the row's end, itself included; 0: it is told by `behind`.
+    otherwise
+        What a row has that is too short.
+    """
+    found = np.empty(len(array), np.int64)
+    if len(array):
+        _read_numbers(*column(array), len(array), behind, back, otherwise, found)
+    return found
+
+
+@compiled
+def _mark_rows(
+    ends: int, data: int, rows: int, bound_ends: int, bounds: int, bound_rows: int, chosen: Bytes, marks: Bytes
+) -> None:
+    for at in range(rows):
+        start = load_i32(ends + 4 * at)
+        size = load_i32(ends + 4 * at + 4) - start
+        low, high = 0, bound_rows  # how many bounds are at or below the key
+        while low < high:
+            middle = (low + high) // 2
+            bound = load_i32(bound_ends + 4 * middle)
+            bound_size = load_i32(bound_ends + 4 * middle + 4) - bound
+            if compare(bounds + bound, bound_size, data + start, size) <= 0:
+                low = middle + 1
+            else:
+                high = middle
+        marks[at] = chosen[low]
+
+
+def rows_within(array: pa.Array, bounds: pa.Array, chosen: Bytes) -> Bytes:
+    """For each key: the `chosen` of the range it is in, 0 being what is below the first bound (1-byte flags)."""
+    marks = np.empty(len(array), np.uint8)
+    if len(array):
+        _mark_rows(*column(array), len(array), *column(bounds), len(bounds), chosen, marks)
+    return marks

@@ -1,0 +1,55 @@
+"""How thoroughly store partitions are verified."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from statestore.errors import InputError
+
+#: `offsets` opens no store whose seal is intact; `scan` reads every row; `deep` compares every row with the log.
+Depth = Literal["offsets", "scan", "deep"]
+DEPTHS: tuple[Depth, ...] = get_args(Depth)
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """How thoroughly to verify.
+
+    Attributes
+    ----------
+    depth
+        `offsets`, `scan` or `deep`.
+    sample
+        Fraction of the key ranges that `deep` compares; None: all of them.
+    seed
+        Decides which ranges a sample has.
+    run_bytes
+        Memory for the part of the log that `deep` sorts at a time.
+    first_keys
+        How many of the keys that differ are told.
+    name_keys
+        False leaves these keys out of the report, and tells their digests only.
+
+    Raises
+    ------
+    InputError
+        If they do not fit together.
+    """
+
+    depth: Depth = "scan"
+    sample: float | None = None
+    seed: int = 0
+    run_bytes: int = 96 * 1024 * 1024
+    first_keys: int = 10
+    name_keys: bool = True
+
+    def __post_init__(self) -> None:
+        if self.depth not in DEPTHS:
+            raise InputError(f"depth: expected one of {', '.join(DEPTHS)}, found {self.depth!r}")
+        if self.sample is not None and not 0 < self.sample <= 1:
+            raise InputError(f"sample: expected a fraction above 0 and at most 1, found {self.sample:g}")
+        if self.sample is not None and self.depth != "deep":
+            raise InputError(f"sample: only depth deep compares a sample, found depth {self.depth}")
+        if self.first_keys < 0:
+            raise InputError(f"first_keys: expected a number from 0, found {self.first_keys}")

@@ -1,0 +1,339 @@
+"""The `statestore` command on applications of ours: what it prints, what it does, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pytest
+
+from statestore.cli import app
+from statestore.reports import RestorePlanReport, RestoreReport, Status, VerifyReport, read_report
+from statestore.statedir.lock import locked
+from statestore.statedir.seal import break_seal
+from statestore.stores.open import open_key_value_store
+from statestore.tasks import ValueAndTimestamp
+from statestore.verification.history import read_history
+from tests.integration.broker import NO_BROKER, T0, wait_for
+from tests.integration.support import STORE, Application
+
+PARTITIONS = 2
+#: As of an offset there is a state only while nothing was compacted away.
+KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
+
+
+class Ran(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def application(bootstrap_servers: str, tmp_path: Path) -> Application:
+    """An application that has processed some input in both partitions."""
+    made = Application(bootstrap_servers, tmp_path, partitions=PARTITIONS, changelog_config=KEPT)
+    for partition in range(PARTITIONS):
+        made.send([(b"key", b"1"), (b"key", b"2"), (b"%d" % partition, b"1")], partition)
+        row = made.run(partition)
+        assert row.failure is None
+    return made
+
+
+@pytest.fixture
+def run(application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> Run:
+    """Run the command on the application, with its definition."""
+    definitions = tmp_path / "application.yaml"
+    definitions.write_text(application.definition.model_dump_json())
+
+    def run(command: str, *arguments: str, **settings: str) -> Ran:
+        environment = {
+            "BOOTSTRAP_SERVERS": application.servers,
+            "STATE_DIR": str(application.state_dir),
+            "DEFINITIONS": str(definitions),
+            "KAFKA_TIMEOUT_S": "10",
+            **settings,
+        }
+        for name, value in environment.items():
+            monkeypatch.setenv(f"STATESTORE_{name}", value)
+        monkeypatch.setattr(sys, "argv", ["statestore", command, *arguments])
+        with pytest.raises(SystemExit) as ended:
+            app.main()
+        return Ran(ended.value.code, *capfd.readouterr())
+
+    return run
+
+
+def live(application: Application, partition: int) -> Path:
+    return application.store_spec(partition).live
+
+
+# -- list ---------------------------------------------------------------------------------------------------------
+
+
+def test_list_shows_each_store_partition_and_where_it_stands(application: Application, run: Run) -> None:
+    ran = run("list")
+    assert ran.code == 0
+    for partition in range(PARTITIONS):
+        (line,) = [line for line in ran.out.splitlines() if f"{application.name}/{STORE}/0_{partition}" in line]
+        cells = [cell.strip() for cell in line.strip("│┃ ").split("│")]
+        assert cells[1:5] == ["key-value", "timestamped", "-", application.changelog]
+        assert cells[5] == str(application.committed(partition))
+        assert cells[8] == "sealed"
+
+
+def test_list_tells_what_is_missing_and_what_is_in_use(application: Application, run: Run) -> None:
+    shutil.rmtree(live(application, 0))
+    with locked(application.store_spec(1).paths, 1):
+        lines = [line for line in run("list").out.splitlines() if application.name in line]
+    assert ["missing" in lines[0], "in use" in lines[1]] == [True, True]
+
+
+# -- verify -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("depth", ["offsets", "scan", "deep"])
+def test_healthy_stores_end_with_0_and_leave_a_report_and_history(
+    application: Application, run: Run, tmp_path: Path, depth: str
+) -> None:
+    report = tmp_path / "report.json"
+    reports_dir = str(tmp_path / "reports")
+    ran = run("verify", "--depth", depth, "--json", str(report), "--parallel", "1", REPORTS_DIR=reports_dir)
+    assert ran.code == 0, ran.out + ran.err
+    rows = read_report(report, VerifyReport).rows
+    assert [(row.task, row.status, row.depth) for row in rows] == [
+        (f"0_{partition}", Status.OK, depth) for partition in range(PARTITIONS)
+    ]
+    assert read_history(Path(reports_dir)).num_rows == PARTITIONS
+
+
+def test_damage_ends_with_1_and_is_named(application: Application, run: Run) -> None:
+    shutil.rmtree(live(application, 1))
+    ran = run("verify", "--parallel", "2")
+    assert ran.code == 1
+    (line,) = [line for line in ran.out.splitlines() if "MISSING" in line]
+    assert f"{application.name}/{STORE}/0_1" in line
+    assert "full" in line
+
+
+def test_a_store_in_use_ends_with_3(application: Application, run: Run) -> None:
+    with locked(application.store_spec(0).paths, 1):
+        ran = run("verify", "--partition", "0")
+    assert ran.code == 3
+    assert "LOCKED" in ran.out
+
+
+def test_a_broker_that_is_away_ends_with_3_and_says_so(run: Run) -> None:
+    ran = run("verify", BOOTSTRAP_SERVERS=NO_BROKER, KAFKA_TIMEOUT_S="1")
+    assert ran.code == 3
+    assert "KafkaUnavailableError" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--application", "no-such"], "no application 'no-such'"),
+        (["--application", "../etc"], "is not a valid name"),
+        (["--store", "no-such"], f"no store 'no-such'; the stores are: {STORE}"),
+        (["--store", f"{STORE}:kind=window"], "apply to one application without a definition"),
+        (["--retention", f"{STORE}=5"], "apply to one application without a definition"),
+        (["--partition", "7"], "partitions [7] do not exist; there are 0 to 1"),
+        (["--sample", "0.5"], "only depth deep compares a sample"),
+        (["--depth", "guess"], "guess"),
+        (["--parallel", "0"], "parallel"),
+    ],
+)
+def test_bad_input_ends_with_2_and_says_what_was_expected(run: Run, arguments: list[str], expected: str) -> None:
+    ran = run("verify", *arguments)
+    assert ran.code == 2
+    assert expected in " ".join(ran.err.replace("│", " ").split())
+
+
+def test_a_state_directory_that_the_system_refuses_ends_with_2(application: Application, run: Run) -> None:
+    ran = run("verify", STATE_DIR="/" + "x" * 5_000, DEFINITIONS="")
+    assert ran.code == 2
+    assert "StoreAccessError" in ran.err
+
+
+def test_definitions_that_are_not_there_end_with_2(run: Run, tmp_path: Path) -> None:
+    ran = run("verify", DEFINITIONS=str(tmp_path / "none.yaml"))
+    assert ran.code == 2
+    assert "none.yaml does not exist" in ran.err
+
+
+# -- restore ------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_does_nothing_and_a_restore_does_what_it_says(
+    application: Application, run: Run, tmp_path: Path
+) -> None:
+    contents = application.contents(1)
+    shutil.rmtree(live(application, 1))
+    report = tmp_path / "report.json"
+    ran = run("restore", "--dry-run", "--parallel", "1", "--json", str(report))
+    assert ran.code == 0, ran.out + ran.err
+    assert [(row.task, row.mode) for row in read_report(report, RestorePlanReport).rows] == [
+        ("0_0", None),
+        ("0_1", "full"),
+    ]
+    assert not live(application, 1).exists()
+
+    ran = run("restore", "--parallel", "2", "--json", str(report))
+    assert ran.code == 0, ran.out + ran.err
+    rows = read_report(report, RestoreReport).rows
+    assert [(row.task, row.outcome) for row in rows] == [("0_0", "skipped"), ("0_1", "restored")]
+    assert application.contents(1) == contents
+    assert run("verify", "--depth", "deep", "--parallel", "1").code == 0
+
+
+def test_only_what_a_report_advises_is_restored_and_what_diverged_for_sure(
+    application: Application, run: Run, tmp_path: Path
+) -> None:
+    spec = application.store_spec(1)
+    committed = application.committed(1)
+    contents = application.contents(1)
+    break_seal(spec.paths, STORE)
+    store = open_key_value_store(spec.store, spec.live)
+    store.put(b"key", ValueAndTimestamp(b"wrong", T0))
+    store.commit({spec.partition: committed})
+    store.close()
+    report = tmp_path / "verified.json"
+    assert run("verify", "--parallel", "1").code == 0, "no offset tells, and every row can be read"
+    assert run("verify", "--depth", "deep", "--parallel", "1", "--json", str(report)).code == 1
+
+    ran = run("restore", "--verify-report", str(report), "--parallel", "1", "--json", str(tmp_path / "restored.json"))
+    assert ran.code == 0, ran.out + ran.err
+    rows = read_report(tmp_path / "restored.json", RestoreReport).rows
+    assert [(row.task, row.outcome) for row in rows] == [("0_1", "restored")]
+    assert application.contents(1) == contents
+    assert run("verify", "--depth", "deep", "--parallel", "1", "--json", str(report)).code == 0
+    ran = run("restore", "--verify-report", str(report))
+    assert ran.code == 2
+    assert "advises to restore none of 2 store partitions" in ran.err
+
+
+def test_ranges_are_read_by_processes_of_their_own(application: Application, run: Run, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    arguments = ["--mode", "full", "--force", "--ranges", "2", "--parallel", "2", "--check", "deep"]
+    ran = run("restore", *arguments, "--json", str(report), REPORTS_DIR=str(tmp_path / "reports"))
+    assert ran.code == 0, ran.out + ran.err
+    rows = read_report(report, RestoreReport).rows
+    assert [(row.outcome, row.checked, row.resumed) for row in rows] == [
+        ("restored", "deep", row.records) for row in rows
+    ]
+    assert not list((tmp_path / "reports" / "restore").glob(".progress-*"))
+    assert run("verify", "--depth", "deep", "--parallel", "1").code == 0
+
+
+def test_a_store_as_of_an_offset_is_built_elsewhere(application: Application, run: Run, tmp_path: Path) -> None:
+    target = tmp_path / "then"
+    point = ["--mode", "as-of", "--as-of-offset", "0", "--partition", "0", "--parallel", "1"]
+    ran = run("restore", *point, "--target", str(target))
+    assert ran.code == 0, ran.out + ran.err
+    ran = run("get", STORE, "6b6579", "--partition", "0", STATE_DIR=str(target))
+    assert ran.code == 0, ran.out + ran.err
+    assert b"1".hex() in ran.out
+    assert application.contents(0)[b"key"].value == b"2"
+    ran = run("restore", "--mode", "as-of", "--as-of-offset", "1", "--partition", "0", "--target", str(target))
+    assert ran.code == 2
+    assert "name another directory" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--mode", "as-of"], "expected --as-of-offset or --as-of-timestamp, and --target"),
+        (["--as-of-offset", "1"], "are for mode as-of, found auto"),
+        (["--mode", "as-of", "--as-of-offset", "1", "--as-of-timestamp", "2"], "found both"),
+        (["--mode", "sideways"], "sideways"),
+        (["--ranges", "0"], "ranges"),
+    ],
+)
+def test_a_restore_that_makes_no_sense_ends_with_2(run: Run, arguments: list[str], expected: str) -> None:
+    ran = run("restore", *arguments)
+    assert ran.code == 2
+    assert expected in " ".join(ran.err.replace("│", " ").split())
+
+
+def test_a_store_in_use_is_not_restored_and_ends_with_3(application: Application, run: Run) -> None:
+    shutil.rmtree(live(application, 0))
+    with locked(application.store_spec(0).paths, 1):
+        ran = run("restore", "--partition", "0", "--parallel", "1")
+    assert ran.code == 3
+    assert not live(application, 0).exists()
+
+
+# -- get ----------------------------------------------------------------------------------------------------------
+
+
+def test_get_finds_a_key_in_every_partition_that_has_it(application: Application, run: Run) -> None:
+    ran = run("get", STORE, "key", "--key-serde", "utf8", "--value-serde", "int64")
+    assert ran.code == 2
+    assert "is not of --value-serde int64" in ran.err
+    ran = run("get", STORE, "key", "--key-serde", "utf8", "--value-serde", "utf8")
+    assert ran.code == 0
+    lines = [line for line in ran.out.splitlines() if application.name in line]
+    assert [[cell.strip() for cell in line.strip("│ ").split("│")][1:] for line in lines] == [["2", str(T0 + 1)]] * 2
+
+
+def test_get_takes_the_definitions_serdes_which_are_bytes_in_hex(run: Run) -> None:
+    assert b"2".hex() in run("get", STORE, b"key".hex(), "--partition", "1").out
+    ran = run("get", STORE, "key")
+    assert ran.code == 2
+    assert "is not hexadecimal digits, as --key-serde bytes wants it" in ran.err
+
+
+def test_a_key_that_is_not_there_ends_with_1(run: Run) -> None:
+    ran = run("get", STORE, "00")
+    assert ran.code == 1
+    assert f"no partition of {STORE} has the key '00'" in ran.err
+
+
+# -- processes ----------------------------------------------------------------------------------------------------
+
+
+def test_a_report_says_the_same_whatever_the_number_of_processes(run: Run, tmp_path: Path) -> None:
+    found = []
+    for processes in ("1", "2"):
+        report = tmp_path / f"{processes}.json"
+        assert run("verify", "--parallel", processes, "--json", str(report)).code == 0
+        rows = json.loads(report.read_text())["rows"]
+        found.append([{**row, "seconds": 0} for row in rows])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_no_process_outlives_a_command_that_is_ended(
+    application: Application, run: Run, tmp_path: Path, how: signal.Signals
+) -> None:
+    with ExitStack() as in_use:
+        for partition in range(PARTITIONS):
+            in_use.enter_context(locked(application.store_spec(partition).paths, 1))
+        command = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "statestore.cli", "verify", "--parallel", "2"),
+                *("--bootstrap-servers", application.servers, "--state-dir", str(application.state_dir)),
+                *("--definitions", str(tmp_path / "application.yaml")),
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        parent = psutil.Process(command.pid)
+        children = wait_for(lambda: len(found := parent.children(recursive=True)) >= PARTITIONS and found, "workers")
+        command.send_signal(how)
+        command.communicate(timeout=30)
+        assert command.returncode != 0
+        gone, alive = psutil.wait_procs(children, timeout=30)
+        assert (len(gone), alive) == (len(children), [])

@@ -1,0 +1,150 @@
+"""The job `restore` in Spark: ranges in Spark tasks of their own, plans, points, and what is refused."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs import restore as job
+from statestore.config import Settings
+from statestore.errors import InputError, TopicMismatchError
+from statestore.reports import (
+    Action,
+    RestorePlanReport,
+    RestoreReport,
+    Status,
+    VerifyReport,
+    VerifyRow,
+    write_report,
+)
+from tests.integration import broker
+from tests.integration.broker import consume, fold, transaction
+from tests.integration.support import Application
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def application(bootstrap_servers: str, tmp_path: Path) -> Application:
+    """Two store partitions, of which one has a longer log."""
+    application = Application(bootstrap_servers, tmp_path, partitions=2)
+    for partition, keys in ((0, 40), (1, 3)):
+        rows = [(b"key-%02d" % number, b"%d" % number) for number in range(keys)]
+        transaction(bootstrap_servers, application.changelog, rows, partition=partition)
+    return application
+
+
+@pytest.fixture
+def run(spark: SparkSession, application: Application, tmp_path: Path) -> Run:
+    """Run the job with arguments as on its command line."""
+    settings = Settings(
+        bootstrap_servers=application.servers,
+        state_dir=application.state_dir,
+        reports_dir=tmp_path / "reports",
+        definitions=tmp_path,
+        data_docs_dir=tmp_path / "docs",
+        kafka_timeout_s=10,
+    )
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--report", type=Path)
+    job.add_arguments(parser)
+
+    def call(*arguments: str) -> Any:
+        what = [] if "--verify-report" in arguments else ["--application", application.name]
+        named = ["--report", str(tmp_path / "run.json"), *what, *arguments]
+        return job.run(parser.parse_args(named), settings, {application.name: application.definition})
+
+    return call
+
+
+def test_r9_ranges_in_spark_tasks_of_their_own_give_the_same_stores(application: Application, run: Run) -> None:
+    report: RestoreReport = run()
+    assert [(row.task, row.outcome, row.keys, row.resumed) for row in report.rows] == [
+        ("0_0", "restored", 40, 0),
+        ("0_1", "restored", 3, 0),
+    ]
+    again: RestoreReport = run("--force", "--ranges", "3", "--check", "deep")
+    assert [(row.before, row.resumed, row.checked) for row in again.rows] == [
+        (Status.OK, 40, "deep"),
+        (Status.OK, 3, "deep"),
+    ]
+    assert [row.digest for row in again.rows] == [row.digest for row in report.rows]
+    for partition in range(2):
+        assert application.contents(partition) == fold(
+            consume(application.servers, application.changelog, partition)[0]
+        )
+    assert not list((application.state_dir.parent / "reports").rglob("*.json"))
+    assert [row.outcome for row in run("--ranges", "3").rows] == ["skipped", "skipped"]
+
+
+def test_a_store_that_was_found_to_diverge_is_rebuilt_although_it_looks_whole(
+    application: Application, run: Run, tmp_path: Path
+) -> None:
+    run()
+    named = {"application": application.name, "store": "counts"}
+    rows = (
+        VerifyRow(**named, task="0_0", status=Status.DIVERGED, action=Action.FULL),
+        VerifyRow(**named, task="0_1", status=Status.MISSING, action=Action.FULL),
+    )
+    found = VerifyReport(run_id="v", applications=(application.name,), started_ms=1, finished_ms=2, rows=rows)
+    write_report(tmp_path / "found.json", found)
+    report: RestoreReport = run("--verify-report", str(tmp_path / "found.json"))
+    assert [(row.task, row.outcome) for row in report.rows] == [("0_0", "restored"), ("0_1", "skipped")]
+
+
+def test_a_dry_run_reports_what_would_be_done(application: Application, run: Run, capsys: Any) -> None:
+    report: RestorePlanReport = run("--dry-run", "--ranges", "2")
+    assert [(row.task, row.status, row.mode, row.offsets, row.ranges) for row in report.rows] == [
+        ("0_0", Status.MISSING, "full", 41, 2),
+        ("0_1", Status.MISSING, "full", 4, 2),
+    ]
+    assert not application.live.exists()
+    assert "MISSING" in capsys.readouterr().out
+
+
+def test_as_of_goes_into_a_directory_of_its_own(application: Application, run: Run, tmp_path: Path) -> None:
+    target = tmp_path / "then"
+    point = ("--mode", "as-of", "--target", str(target))
+    report: RestoreReport = run(*point, "--as-of-offset", "2")
+    assert [(row.task, row.exact, row.keys, row.committed) for row in report.rows] == [
+        ("0_0", True, 3, 2),
+        ("0_1", True, 3, 2),
+    ]
+    assert (target / application.name / "0_1" / "rocksdb" / "counts" / "CURRENT").exists()
+    assert not application.live.exists()
+    with pytest.raises(InputError, match="asked for is offset 1"):
+        run(*point, "--as-of-offset", "1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--mode", "as-of", "--as-of-offset", "1"), "expected --as-of-offset or --as-of-timestamp, and --target"),
+        (("--target", "elsewhere"), "are for mode as-of, found auto"),
+        (("--ranges", "0"), "expected a number from 1, found 0"),
+        (("--partition", "2"), r"partitions \[2\] do not exist"),
+        (("--store", "unknown"), "no store 'unknown'"),
+        # The other partition's log is long enough; both are refused.
+        (("--mode", "as-of", "--as-of-offset", "30", "--target", "THEN"), "has the offsets 0 to 3"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_touched(
+    application: Application, run: Run, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        run(*(str(tmp_path / "then") if argument == "THEN" else argument for argument in arguments))
+    assert not application.state_dir.exists()
+    assert not (tmp_path / "then").exists()
+
+
+@pytest.mark.behaviour("R10")
+def test_r10_a_changelog_with_more_partitions_than_tasks_is_refused(application: Application, run: Run) -> None:
+    broker.add_partitions(application.servers, application.changelog, 3)
+    with pytest.raises(TopicMismatchError, match=r"has 3 partitions, .* has 2 tasks"):
+        run()
+    assert not application.state_dir.exists()

@@ -1,0 +1,391 @@
+"""Restoring stores of every kind: the rows are those of a replay, however the log was cut and interrupted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from demo.damage import flip_bit
+from statestore.changelog.reader import LogReader
+from statestore.errors import LockedError
+from statestore.formats import session_key, window_key
+from statestore.formats.position import encode
+from statestore.model import StoreDefinition, TopicPartition
+from statestore.recovery.restore import begin_ranges, restore, restore_range
+from statestore.recovery.spec import RestoreSpec
+from statestore.recovery.staging import Staging
+from statestore.reports import RestoreRow, Status
+from statestore.stores.accessor import DATA_COLUMN_FAMILIES
+from statestore.stores.open import build_store
+from statestore.stores.rocksdb import RocksDB
+from statestore.tasks.replay import replay
+from statestore.tasks.spec import StorePartitionSpec
+from tests.integration import broker, dying
+from tests.integration.broker import T0, Row
+from tests.integration.support import STORE, Application
+
+MINUTE = 60_000
+TINY_RUN = 1_000
+WINDOWED = {"name": STORE, "kind": "window", "retention_ms": 4 * MINUTE, "window_size_ms": MINUTE}
+STORES = {
+    "key-value": StoreDefinition(name=STORE),
+    "plain key-value": StoreDefinition(name=STORE, format="plain"),
+    "window": StoreDefinition(**WINDOWED),
+    "plain window": StoreDefinition(**WINDOWED, format="plain"),
+    "window with duplicates": StoreDefinition(**WINDOWED, retain_duplicates=True),
+    "session": StoreDefinition(name=STORE, kind="session", retention_ms=4 * MINUTE),
+}
+SEGMENTED = ["window", "window with duplicates", "session"]
+
+
+def changes(store: StoreDefinition, count: int, seed: int, minute: int = 0) -> list[Row]:
+    """Changes of a log, deletes among them; for windows and sessions time goes on, so that segments expire."""
+    chance = random.Random(seed)
+    rows: list[Row] = []
+    for number in range(count):
+        key = b"key-%02d" % chance.randrange(60)
+        value = None if chance.random() < 0.2 else b"%d" % number
+        start = T0 - T0 % MINUTE + (minute + number // 10 - chance.randrange(3)) * MINUTE
+        if store.kind == "window":
+            key = window_key.encode(key, start, number if store.retain_duplicates else 0)
+        elif store.kind == "session":
+            key = session_key.encode(key, start, start + chance.randrange(MINUTE))
+        rows.append((key, value))
+    return rows
+
+
+def stored(store: StorePartitionSpec, directory: Path) -> dict[bytes, bytes]:
+    """Rows of all databases below a directory, as they are stored."""
+    families = DATA_COLUMN_FAMILIES[store.store.format]
+    rows: dict[bytes, bytes] = {}
+    for path in sorted(directory.rglob("CURRENT")):
+        database = RocksDB(path.parent, families, read_only=True)
+        for family in families:
+            rows |= dict(database.scan(family))
+        database.close()
+    return rows
+
+
+def replayed(store: StorePartitionSpec, directory: Path) -> dict[bytes, bytes]:
+    """Rows that a task's own replay of the changelog gives."""
+    elsewhere = store.model_copy(update={"state_dir": directory})
+    opened = build_store(store.store)
+    opened.init(elsewhere.context())
+    with LogReader(store.bootstrap_servers, store.partition) as reader:
+        replay(opened, reader, 0, broker.consume(store.bootstrap_servers, store.partition.topic)[1])
+    opened.close()
+    return stored(store, elsewhere.live)
+
+
+def whole(row: RestoreRow) -> RestoreRow:
+    assert row.failure is None, row.failure
+    assert row.outcome == "restored"
+    return row
+
+
+def logged(servers: str, directory: Path, store: StoreDefinition, rows: Sequence[Row]) -> Application:
+    """An application of which there is nothing but a changelog."""
+    application = Application(servers, directory, stores=[store], processor="echo")
+    broker.transaction(servers, application.changelog, rows)
+    return application
+
+
+@pytest.fixture(params=STORES)
+def application(request: Any, bootstrap_servers: str, tmp_path: Path) -> Application:
+    store = STORES[request.param]
+    return logged(bootstrap_servers, tmp_path, store, changes(store, 300, 1))
+
+
+@pytest.fixture
+def windows(bootstrap_servers: str, tmp_path: Path) -> Application:
+    return logged(bootstrap_servers, tmp_path, STORES["window"], changes(STORES["window"], 300, 1))
+
+
+@pytest.mark.behaviour("R2", "R9")
+def test_r9_r2_every_kind_has_the_rows_of_a_replay_however_its_log_is_cut(
+    application: Application, tmp_path: Path
+) -> None:
+    store = application.store_spec()
+    expected = replayed(store, tmp_path / "replayed")
+    assert expected
+    digests = set()
+    for ways in ({}, {"run_bytes": TINY_RUN}, {"run_bytes": TINY_RUN, "ranges": 4}, {"check": "deep"}):
+        spec = application.restore_spec(force=True)._replace(**ways)
+        row = whole(restore(spec))
+        assert stored(store, store.live) == expected
+        # The last offset is a transaction's marker: it is passed, and is no record to wait for.
+        assert (row.keys, row.records + row.skipped, row.end) == (len(expected), 300, 301)
+        assert row.committed == 299
+        digests.add(row.digest)
+        assert application.verify().status is Status.OK
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("kind", SEGMENTED)
+def test_s3_the_tail_of_segments_is_replayed_into_a_linked_copy(
+    bootstrap_servers: str, tmp_path: Path, kind: str
+) -> None:
+    definition = STORES[kind]
+    application = logged(bootstrap_servers, tmp_path, definition, changes(definition, 100, 1))
+    store = application.store_spec()
+    whole(restore(application.restore_spec()))
+    before = stored(store, store.live)
+    broker.transaction(application.servers, application.changelog, changes(definition, 60, 2, minute=11))
+    row = whole(restore(application.restore_spec("tail")))
+    assert (row.mode, row.before, row.records + row.skipped) == ("tail", Status.LAGGING, 60)
+    assert stored(store, store.live) == replayed(store, tmp_path / "replayed")
+    assert row.keys == len(stored(store, store.live))
+    assert application.verify().status is Status.OK
+    assert row.quarantine is not None
+    assert stored(store, Path(row.quarantine)) == before
+    interval = str(2 * MINUTE)
+    assert (store.paths.segments(STORE) / "interval").read_text() == interval
+    assert (store.paths.quarantined_segments(STORE, "run") / "interval").read_text() == interval
+
+
+@pytest.mark.parametrize("kind", SEGMENTED)
+def test_a_restored_store_is_opened_and_written_like_any_other(
+    bootstrap_servers: str, tmp_path: Path, kind: str
+) -> None:
+    definition = STORES[kind]
+    application = logged(bootstrap_servers, tmp_path, definition, changes(definition, 100, 1))
+    store = application.store_spec()
+    whole(restore(application.restore_spec()))
+    opened = build_store(definition)
+    opened.init(store.context())
+    assert opened.committed_offset(store.partition) == 99
+    broker.transaction(application.servers, application.changelog, changes(definition, 60, 2, minute=11))
+    with LogReader(store.bootstrap_servers, store.partition) as reader:
+        replay(opened, reader, 100, 161)
+    opened.close()
+    assert stored(store, store.live) == replayed(store, tmp_path / "replayed")
+
+
+@pytest.mark.parametrize("kind", ["key-value", *SEGMENTED])
+def test_a_log_of_which_no_row_is_left_is_restored_to_an_empty_store(
+    bootstrap_servers: str, tmp_path: Path, kind: str
+) -> None:
+    definition = STORES[kind].model_copy(update={"retain_duplicates": False})
+    rows: list[Row] = [(key, None) for key, _ in changes(definition, 20, 1)]
+    application = logged(bootstrap_servers, tmp_path, definition, rows)
+    row = whole(restore(application.restore_spec()))
+    assert (row.keys, row.committed) == (0, 19)
+    found = application.verify()
+    assert (found.status, found.committed) == (Status.OK, 19)
+
+
+@pytest.mark.parametrize("ranges", [1, 3])
+def test_the_position_in_kafka_streams_headers_is_the_restored_stores(
+    bootstrap_servers: str, tmp_path: Path, ranges: int
+) -> None:
+    definition = STORES["window"]
+    application = logged(bootstrap_servers, tmp_path, definition, [])
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    for number, (key, value) in enumerate(changes(definition, 30, 1)):
+        position = {TopicPartition("in", 0): number * 2, TopicPartition("in", 1): 100 - number}
+        headers = [("v", b"\0"), ("c", encode(position))]
+        producer.produce(application.changelog, value, key, 0, timestamp=T0, headers=headers)
+    assert producer.flush(30) == 0
+    spec = application.restore_spec()._replace(ranges=ranges)
+    for part in begin_ranges(spec) if ranges > 1 else ():
+        whole(restore_range(spec, part))
+    whole(restore(spec))
+    opened = build_store(definition)
+    opened.init(spec.store.context(read_only=True))
+    assert opened.position() == {TopicPartition("in", 0): 58, TopicPartition("in", 1): 100}
+    opened.close(clean=False)
+
+
+# -- interrupted ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("R8")
+@pytest.mark.parametrize(
+    "point", ["restore, databases written", "swap, old store in quarantine", "swap, old segments in quarantine"]
+)
+def test_r8_a_killed_restore_of_segments_left_them_untouched_or_is_completed(windows: Application, point: str) -> None:
+    store = windows.store_spec()
+    whole(restore(windows.restore_spec()))
+    before = stored(store, store.live)
+    dying.restore_and_die(windows.restore_spec(force=True, label="killed"), point)
+    assert windows.verify().status is Status.OK
+    assert stored(store, store.live) == before
+    assert (store.paths.segments(STORE) / "interval").exists()
+    opened = build_store(store.store)
+    opened.init(store.context())
+    opened.close()
+
+
+@pytest.mark.behaviour("R8")
+@pytest.mark.parametrize("ranges", [1, 3])
+def test_r8_a_rerun_goes_on_behind_the_runs_of_a_killed_restore(
+    application: Application, tmp_path: Path, ranges: int
+) -> None:
+    store = application.store_spec()
+    spec = application.restore_spec(run_bytes=TINY_RUN)._replace(ranges=ranges)
+    dying.restore_and_die(spec, "restore, batch read" if ranges == 1 else "restore, range read:2")
+    row = whole(restore(spec))
+    assert 0 < row.resumed < row.records
+    assert row.records + row.skipped == 300
+    assert stored(store, store.live) == replayed(store, tmp_path / "replayed")
+
+
+@pytest.mark.behaviour("R8")
+def test_r8_what_was_logged_after_the_kill_is_read_by_the_rerun(windows: Application, tmp_path: Path) -> None:
+    store = windows.store_spec()
+    spec = windows.restore_spec(run_bytes=TINY_RUN)
+    dying.restore_and_die(spec, "restore, before the databases")
+    broker.transaction(windows.servers, windows.changelog, changes(store.store, 60, 2, minute=31))
+    row = whole(restore(spec))
+    assert (row.records, row.committed, row.end) == (360, 360, 362)
+    assert row.resumed > 0
+    assert stored(store, store.live) == replayed(store, tmp_path / "replayed")
+
+
+def _recreate(application: Application) -> None:
+    broker.delete_topic(application.servers, application.changelog)
+    broker.create_topic(application.servers, application.changelog, 1, {"cleanup.policy": "compact"})
+    definition = application.definition.stores[0]
+    broker.transaction(application.servers, application.changelog, changes(definition, 300, 3))
+
+
+def _make_old(application: Application) -> None:
+    staging = Staging(application.store_spec().paths, STORE)
+    plan = staging.plan()
+    assert plan is not None
+    staging.begin(plan.model_copy(update={"started_ms": plan.started_ms - application.delete_retention_ms}))
+
+
+def _tear(application: Application) -> None:
+    for path in application.store_spec().paths.runs(STORE).rglob("*.arrow"):
+        path.write_bytes(path.read_bytes()[:-20])
+
+
+def _flip(application: Application) -> None:
+    for path in application.store_spec().paths.runs(STORE).rglob("*.arrow"):
+        raw = bytearray(path.read_bytes())
+        raw[len(raw) // 3] ^= 0x10
+        path.write_bytes(raw)
+
+
+@pytest.mark.behaviour("R6")
+@pytest.mark.parametrize("meanwhile", [_recreate, _make_old, _tear, _flip])
+def test_r6_runs_that_do_not_fit_the_log_any_more_are_not_used(
+    windows: Application, tmp_path: Path, meanwhile: Any
+) -> None:
+    spec = windows.restore_spec(run_bytes=TINY_RUN)
+    dying.restore_and_die(spec, "restore, before the databases")
+    meanwhile(windows)
+    row = whole(restore(windows.restore_spec(run_bytes=TINY_RUN)))
+    assert row.resumed == 0
+    store = windows.store_spec()
+    assert stored(store, store.live) == replayed(store, tmp_path / "replayed")
+
+
+# -- ranges that others read ------------------------------------------------------------------------------------------
+
+
+def test_r9_ranges_read_by_others_are_taken_over(application: Application, tmp_path: Path) -> None:
+    store = application.store_spec()
+    spec = application.restore_spec()._replace(ranges=3)
+    parts = begin_ranges(spec)
+    assert len(parts) == 3
+    for part in reversed(parts):
+        assert whole(restore_range(spec, part)).records > 0
+    row = whole(restore(spec._replace(ranges=1)))
+    assert row.resumed == row.records
+    assert stored(store, store.live) == replayed(store, tmp_path / "replayed")
+
+
+def test_a_range_that_failed_is_read_when_the_store_is_put_together(windows: Application, tmp_path: Path) -> None:
+    store = windows.store_spec()
+    spec = windows.restore_spec()._replace(ranges=3)
+    first, _, last = begin_ranges(spec)
+    for part in (first, last):
+        whole(restore_range(spec, part))
+    row = whole(restore(spec))
+    assert 0 < row.resumed < row.records
+    assert stored(store, store.live) == replayed(store, tmp_path / "replayed")
+
+
+def test_r11_two_restores_of_one_store_do_not_mix(windows: Application) -> None:
+    spec = windows.restore_spec()._replace(ranges=3)
+    part, *_ = begin_ranges(spec)
+    staging = Staging(spec.store.paths, STORE)
+    with staging.reading(1):
+        row = restore(spec)
+        assert row.failure is not None
+        assert (row.failure.kind, row.failure.retriable) == ("LockedError", True)
+        with pytest.raises(LockedError):
+            begin_ranges(spec)
+    whole(restore(spec))
+    late = restore_range(spec, part)
+    assert late.failure is not None
+    assert (late.failure.kind, late.records) == ("LockedError", 0)
+    assert windows.verify().status is Status.OK
+
+
+# -- the check before the swap ----------------------------------------------------------------------------------------
+
+
+def _sabotage(monkeypatch: pytest.MonkeyPatch, spec: RestoreSpec, change: Any) -> None:
+    """Have the staged store changed between building and checking."""
+    from statestore.recovery import full
+
+    write = full.write_databases
+
+    def written(*arguments: Any) -> Any:
+        result = write(*arguments)
+        families = DATA_COLUMN_FAMILIES[spec.store.store.format]
+        database = RocksDB(spec.store.paths.staging(STORE), families)
+        change(database, families[0])
+        database.sync()
+        database.close()
+        return result
+
+    monkeypatch.setattr(full, "write_databases", written)
+
+
+SABOTAGES = {
+    "a row more": ("files", lambda database, family: database.put(family, b"more", bytes(9))),
+    "another offset": (
+        "files",
+        lambda database, _: database.write({}, {dict.fromkeys([PARTITION[0]]).popitem()[0]: 7}),
+    ),
+    "left open": ("files", lambda database, _: database.write({}, status=1)),
+    "another value": ("deep", lambda database, family: database.put(family, b"key-01", bytes(9))),
+}
+PARTITION: list[Any] = [None]
+
+
+@pytest.mark.parametrize("sabotage", SABOTAGES)
+def test_a_store_that_is_not_what_was_written_never_goes_live(
+    bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sabotage: str
+) -> None:
+    definition = STORES["key-value"]
+    application = logged(bootstrap_servers, tmp_path, definition, [(b"key-%02d" % n, b"1") for n in range(20)])
+    whole(restore(application.restore_spec()))
+    live = application.live.stat().st_ino
+    depth, change = SABOTAGES[sabotage]
+    spec = application.restore_spec(force=True)._replace(check=depth)
+    PARTITION[0] = spec.store.partition
+    _sabotage(monkeypatch, spec, change)
+    row = restore(spec)
+    assert row.failure is not None
+    assert row.failure.kind == "StoreCorruptedError"
+    assert application.live.stat().st_ino == live
+    assert application.verify().status is Status.OK
+
+
+def test_a_damaged_window_store_is_restored(windows: Application, tmp_path: Path) -> None:
+    store = windows.store_spec()
+    whole(restore(windows.restore_spec()))
+    flip_bit(next(path.parent for path in sorted(store.live.rglob("*.sst"))))
+    row = whole(restore(windows.restore_spec(label="again")))
+    assert (row.before, row.mode) == (Status.CORRUPT, "full")
+    assert stored(store, store.live) == replayed(store, tmp_path / "replayed")

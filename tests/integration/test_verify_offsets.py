@@ -1,0 +1,266 @@
+"""Verification by offsets: what it finds without opening a store, when it must open one, and many at once."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from statestore.errors import KafkaUnavailableError, StateStoreError, StoreAccessError
+from statestore.model import StoreDefinition
+from statestore.reports import Action, Status, VerifyRow
+from statestore.statedir.lock import locked
+from statestore.statedir.record import write_record
+from statestore.statedir.seal import break_seal, seal
+from statestore.tasks.spec import StorePartitionSpec
+from statestore.verification import check, seeing
+from statestore.verification.check import verify, verify_many
+from statestore.verification.options import DEPTHS, Depth, VerifyOptions
+from tests.integration import broker, dying
+from tests.integration.broker import NO_BROKER, Row, transaction
+from tests.integration.support import STORE, Application, plain_store
+
+OFFSETS = VerifyOptions(depth="offsets")
+INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b", None)]
+
+
+@pytest.fixture
+def application(bootstrap_servers: str, tmp_path: Path) -> Application:
+    return Application(bootstrap_servers, tmp_path)
+
+
+@pytest.fixture
+def whole(application: Application) -> Application:
+    """An application that has processed some input."""
+    application.process(INPUT)
+    return application
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the stores that are opened meanwhile."""
+    names: list[str] = []
+    build = seeing.build_store
+
+    def noting(definition: StoreDefinition) -> object:
+        names.append(definition.name)
+        return build(definition)
+
+    monkeypatch.setattr(seeing, "build_store", noting)
+    return names
+
+
+def offsets(application: Application) -> VerifyRow:
+    """Verify the store partition of task 0_0 by its offsets."""
+    return verify(application.store_spec(), OFFSETS)
+
+
+def test_l2_a_sealed_store_is_not_opened(whole: Application, opened: list[str]) -> None:
+    row = offsets(whole)
+    assert (row.status, row.action, row.committed, row.start, row.end, row.lag, row.sealed, row.keys) == (
+        Status.OK, Action.NONE, 4, 0, 6, 0, True, None,
+    )  # fmt: skip
+    assert (row.depth, opened) == ("offsets", [])
+
+
+def test_a_store_without_a_seal_is_opened(whole: Application, opened: list[str]) -> None:
+    break_seal(whole.store_spec().paths, STORE)
+    row = offsets(whole)
+    assert (row.status, row.committed, row.sealed, opened) == (Status.OK, 4, False, [STORE])
+
+
+def test_a_record_that_is_not_of_the_sealed_store_is_not_believed(whole: Application, opened: list[str]) -> None:
+    paths = whole.store_spec().paths
+    spec = whole.changelog_spec()
+    assert spec is not None
+    write_record(paths, STORE, spec.topic_id, 2)
+    row = offsets(whole)
+    assert (row.committed, opened) == (4, [STORE])
+
+
+def test_an_older_copy_of_the_store_beside_a_newer_record_is_found(whole: Application, tmp_path: Path) -> None:
+    shutil.copytree(whole.live, tmp_path / "older")
+    whole.process([(b"a", b"3")])
+    shutil.rmtree(whole.live)
+    shutil.copytree(tmp_path / "older", whole.live)
+    assert offsets(whole).status is Status.CORRUPT
+    break_seal(whole.store_spec().paths, STORE)
+    row = offsets(whole)
+    # Nobody knows since when this copy is not whole: deletes that it has not seen may be gone.
+    assert (row.status, row.action, row.committed) == (Status.LAGGING, Action.FULL, 4)
+
+
+def test_l1_an_offset_in_a_checkpoint_file_counts_also_where_the_store_is_sealed(whole: Application) -> None:
+    whole.store_spec().paths.checkpoint.write_text(f"0\n1\n{whole.changelog} 0 1\n")
+    assert offsets(whole).committed == 1
+
+
+def test_lag_is_counted_from_the_first_record_that_is_left(whole: Application) -> None:
+    transaction(whole.servers, whole.changelog, [(b"a", b"9")] * 3, end="abort")
+    assert offsets(whole).lag == 0
+    whole.send([(b"a", b"3")])
+    dying.run_and_die(whole.task_spec(), "Kafka committed, stores not")
+    row = offsets(whole)
+    # Offsets 0 to 5 are known, 6 to 9 were aborted, 10 is left, and its transaction's marker is the end.
+    assert (row.status, row.action, row.lag, row.end) == (Status.LAGGING, Action.TAIL, 2, 12)
+    assert "first record at 10" in row.detail
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "SST shorter": lambda store: os.truncate(max(store.glob("*.sst")), 100),
+    "SST gone": lambda store: max(store.glob("*.sst")).unlink(),
+    "CURRENT gone": lambda store: (store / "CURRENT").unlink(),
+    "MANIFEST shorter": lambda store: os.truncate(next(store.glob("MANIFEST*")), 50),
+    "MANIFEST gone": lambda store: next(store.glob("MANIFEST*")).unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_that_the_seal_shows(whole: Application, opened: list[str], damage: str) -> None:
+    DAMAGES[damage](whole.live)
+    row = offsets(whole)
+    assert (row.status, row.action, opened) == (Status.CORRUPT, Action.FULL, [])
+    assert row.file is not None
+    assert Path(row.file).parent == whole.live
+
+
+def test_missing_and_empty(application: Application) -> None:
+    assert offsets(application).status is Status.EMPTY
+    application.process(INPUT)
+    shutil.rmtree(application.live)
+    row = offsets(application)
+    assert (row.status, row.action, row.lag) == (Status.MISSING, Action.FULL, 6)
+
+
+@pytest.mark.behaviour("M2")
+@pytest.mark.parametrize("depth", ["offsets", "scan", "deep"])
+def test_m2_a_format_that_is_not_the_definitions(whole: Application, depth: Depth) -> None:
+    plain = whole.store_spec().model_copy(update={"store": plain_store()})
+    row = verify(plain, VerifyOptions(depth=depth))
+    assert (row.status, row.action) == (Status.DOWNGRADED, Action.FULL)
+    row = verify(plain.model_copy(update={"owned": False}), VerifyOptions(depth=depth))
+    assert (row.status, row.action) == (Status.UNKNOWN_FORMAT, Action.BY_HAND)
+
+
+def test_r10_a_changelog_with_too_few_partitions_is_only_touched_by_hand(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    application = Application(bootstrap_servers, tmp_path, partitions=2)
+    spec = application.store_spec(1)
+    assert spec.changelog is not None
+    fewer = spec.model_copy(update={"changelog": spec.changelog.model_copy(update={"partitions": 1})})
+    for depth in ("offsets", "scan"):
+        row = verify(fewer, VerifyOptions(depth=depth))  # type: ignore[arg-type]
+        assert (row.status, row.action) == (Status.REPARTITIONED, Action.BY_HAND)
+    assert "has 1 partitions, expected" in row.detail
+
+
+def test_unreachable_broker_is_an_error_and_never_a_status(whole: Application) -> None:
+    spec = whole.store_spec().model_copy(update={"bootstrap_servers": NO_BROKER, "kafka_timeout_s": 1})
+    for depth in ("offsets", "deep"):
+        with pytest.raises(KafkaUnavailableError):
+            verify(spec, VerifyOptions(depth=depth))  # type: ignore[arg-type]
+
+
+# -- many at once -----------------------------------------------------------------------------------------------------
+
+
+def test_many_are_verified_at_once_and_come_in_the_order_of_the_specs(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(bootstrap_servers, tmp_path, partitions=4)
+    for partition in range(4):
+        application.send(INPUT, partition)
+        assert application.run(partition).failure is None
+    broker.settle(bootstrap_servers, application.changelog)
+    specs = [application.store_spec(partition) for partition in (3, 1, 0, 2, 1)]
+    shutil.rmtree(specs[0].live)
+    (specs[3].live / "CURRENT").unlink()
+    with locked(specs[2].paths, 1):
+        rows = verify_many([spec.model_copy(update={"lock_wait_s": 0.1}) for spec in specs], OFFSETS)
+    assert [row.task for row in rows] == ["0_3", "0_1", "0_0", "0_2", "0_1"]
+    statuses = [Status.MISSING, Status.OK, Status.LOCKED, Status.CORRUPT, Status.OK]
+    assert [row.status for row in rows] == statuses
+
+
+def test_who_was_only_passed_by_records_that_came_in_between_is_whole(
+    whole: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = check._judged
+    calls: list[int] = []
+
+    def after_a_run(*arguments: object) -> list[VerifyRow]:
+        calls.append(1)
+        if len(calls) == 1:  # the store was looked at, its lock was given back, and its log was not yet asked for
+            whole.process([(b"a", b"3")])
+        return judged(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(check, "_judged", after_a_run)
+    row = offsets(whole)
+    assert (row.status, row.committed, len(calls)) == (Status.OK, 6, 2)
+
+
+def test_stores_of_one_task_share_its_lock(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(
+        bootstrap_servers,
+        tmp_path,
+        processor="count_in_two_stores",
+        stores=[StoreDefinition(name=STORE), plain_store("latest")],
+    )
+    application.process(INPUT)
+    application.send([(b"a", b"3")])
+    dying.run_and_die(application.task_spec(), "Kafka committed, stores not")
+    rows = verify_many([application.store_spec(store=name) for name in (STORE, "latest")], OFFSETS)
+    assert [row.status for row in rows] == [Status.LAGGING, Status.LAGGING]
+
+
+# -- what the operating system refuses --------------------------------------------------------------------------------
+
+
+def _verify_as_anybody(spec: StorePartitionSpec, answers: Path) -> None:
+    # Still root by name, but without what lets root pass over permissions: Linux' capset, version 3, of this process.
+    header, nothing = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    assert ctypes.CDLL(None).capset(header, nothing) == 0
+    for depth in DEPTHS:
+        try:
+            found = str(verify(spec, VerifyOptions(depth=depth)).status)
+        except StateStoreError as error:
+            found = type(error).__name__
+        with answers.open("a") as file:
+            file.write(f"{found}\n")
+
+
+FILES: dict[str, Callable[[StorePartitionSpec], Path]] = {
+    "MANIFEST": lambda spec: next(spec.live.glob("MANIFEST*")),
+    "CURRENT": lambda spec: spec.live / "CURRENT",
+    "SST": lambda spec: max(spec.live.glob("*.sst")),
+    "the store's directory": lambda spec: spec.live,
+    "the task's directory": lambda spec: spec.paths.task_dir,
+    "our directory": lambda spec: spec.paths.own_dir,
+    "the seal": lambda spec: spec.paths.seal(STORE),
+    "the record": lambda spec: spec.paths.record(STORE),
+}
+
+
+@pytest.mark.parametrize("refused", FILES)
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_missing_permission_is_never_taken_for_damage(
+    whole: Application, tmp_path: Path, refused: str, sealed: bool
+) -> None:
+    spec = whole.store_spec()
+    if not sealed:
+        break_seal(spec.paths, STORE)
+    if refused == "the seal" and not sealed:
+        seal(spec.paths, STORE)
+    victim = FILES[refused](spec)
+    mode = victim.stat().st_mode
+    victim.chmod(0)
+    process = dying.start_process(_verify_as_anybody, spec, tmp_path / "answers")
+    process.join(2 * broker.WAIT_S)
+    victim.chmod(mode)
+    expected = [StoreAccessError.__name__] * len(DEPTHS)
+    if refused == "SST" and sealed:
+        expected[0] = "OK"  # by offsets nobody asks for its contents
+    assert (tmp_path / "answers").read_text().split() == expected

@@ -1,0 +1,306 @@
+"""What the state directories and topics of a real Kafka Streams application tell of its stores, without a definition.
+
+The application has a store of every kind, one whose changelog is its own input, a global one, and one that is not
+logged. It is stopped; some of it is then damaged, moved away, or gone on without it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from kafka_streams import Command, KafkaStreams, Store
+from shared_state import contents_of
+
+from statestore.changelog.topics import Topics
+from statestore.cli.app import main
+from statestore.cli.choice import Asked, Chosen, Where, choose
+from statestore.cli.restoring import stores_to_restore
+from statestore.cli.work import exit_code, rows_without_work, verify_all
+from statestore.errors import InputError, LockedError, TopicMismatchError, UnknownApplicationError, UnknownStoreError
+from statestore.model import StoreFormat
+from statestore.reports import Action, Status, VerifyRow
+from statestore.verification.discovery import discover
+from statestore.verification.options import Depth, VerifyOptions
+from tests.integration.broker import T0, create_topic, produce
+
+RETENTION_MS = 3_600_000
+STORES = [
+    Store("plain-kv"),
+    Store("ts-kv", format=StoreFormat.TIMESTAMPED),
+    Store("window", "window"),
+    Store("ts-window", "window", StoreFormat.TIMESTAMPED),
+    Store("twice", "window", duplicates=True),
+    Store("session", "session"),
+]
+START = T0 - T0 % 60_000
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A stopped application, and its state directory."""
+
+    app: KafkaStreams
+    state_dir: Path
+    table: str
+    rates: str
+
+    def asked(self, stores: Sequence[str] = (), **changes: Any) -> Asked:
+        where = Where(self.app.bootstrap_servers, self.state_dir)
+        return Asked(**{"where": where, "applications": [self.app.application_id], "stores": stores, **changes})
+
+    def chosen(self, stores: Sequence[str] = (), **changes: Any) -> Chosen:
+        return choose(self.asked(stores, **changes), Topics(self.app.bootstrap_servers))
+
+    def verified(self, *stores: str, depth: Depth = "scan", **changes: Any) -> dict[str, VerifyRow]:
+        chosen = self.chosen(stores, **changes)
+        chosen.require_known()
+        rows = verify_all(chosen.specs, VerifyOptions(depth))
+        rows += rows_without_work(chosen, Topics(self.app.bootstrap_servers))
+        return {f"{row.store}/{row.task}": row for row in rows}
+
+    def copy(self, directory: Path) -> Stopped:
+        shutil.copytree(self.state_dir, directory)
+        return Stopped(self.app, directory, self.table, self.rates)
+
+    @property
+    def directory(self) -> Path:
+        return self.state_dir / self.app.application_id
+
+
+def commands() -> list[Command]:
+    found = []
+    for partition in range(2):
+        for number in range(200):
+            time_ms = START + number * 30_000
+            found += [
+                Command(
+                    store.name,
+                    b"key-%d" % (number % 20),
+                    b"%d" % number,
+                    T0 + number,
+                    start=time_ms,
+                    end=time_ms + 1_000,
+                    partition=partition,
+                )
+                for store in STORES
+            ]
+    return found
+
+
+@pytest.fixture(scope="module")
+def stopped(
+    kafka_streams: Callable[..., KafkaStreams], bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory
+) -> Stopped:
+    name = uuid4().hex[:8]
+    table = create_topic(bootstrap_servers, f"table-{name}", 2, {"cleanup.policy": "compact"})
+    rates = create_topic(bootstrap_servers, f"rates-{name}", 3, {"cleanup.policy": "compact"})
+    for topic, partitions in ((table, 2), (rates, 3)):
+        for partition in range(partitions):
+            rows = [(b"%d-%d" % (partition, number), b"v") for number in range(50)]
+            produce(bootstrap_servers, topic, rows, partition=partition, timestamp=T0)
+    app = kafka_streams(
+        partitions=2, changelog_config={}, tables={"by-id": table}, global_tables={"rates-store": rates}
+    )
+    state_dir = tmp_path_factory.mktemp("discovered") / "state"
+    app.write(state_dir, STORES, commands())
+    return Stopped(app, state_dir, table, rates)
+
+
+def test_every_store_is_told_with_kind_format_retention_and_changelog(stopped: Stopped) -> None:
+    found = {item.store.name: item.store for item in stopped.chosen().found}
+    definitions = {name: store.definition for name, store in found.items() if store.definition is not None}
+    assert {name: (made.kind, made.format.value, made.retention_ms) for name, made in definitions.items()} == {
+        "by-id": ("key-value", "timestamped", None),
+        "rates-store": ("key-value", "timestamped", None),
+        "plain-kv": ("key-value", "plain", None),
+        "ts-kv": ("key-value", "timestamped", None),
+        "window": ("window", "plain", RETENTION_MS),
+        "ts-window": ("window", "timestamped", RETENTION_MS),
+        "twice": ("window", "plain", RETENTION_MS),
+        "session": ("session", "plain", RETENTION_MS),
+    }
+    assert definitions["twice"].retain_duplicates
+    changelogs = {name: store.changelog.topic for name, store in found.items() if store.changelog}
+    own = {store.name: f"{stopped.app.application_id}-{store.name}-changelog" for store in STORES}
+    assert changelogs == {**own, "by-id": stopped.table, "rates-store": stopped.rates}
+    assert {name: [str(task) for task in store.tasks] for name, store in found.items()} == {
+        **{store.name: ["2_0", "2_1"] for store in STORES},
+        "by-id": ["0_0", "0_1"],
+        "rates-store": ["global"],
+    }
+
+
+def test_looking_leaves_the_applications_directory_as_it_is(stopped: Stopped, tmp_path: Path) -> None:
+    copied = stopped.copy(tmp_path / "state")
+    before = contents_of(copied.directory)
+    copied.verified()
+    assert contents_of(copied.directory) == before
+
+
+@pytest.mark.parametrize("depth", ["offsets", "scan", "deep"])
+def test_a_stopped_application_is_healthy(stopped: Stopped, depth: Depth) -> None:
+    rows = stopped.verified(depth=depth)
+    assert {label: (row.status, row.detail) for label, row in rows.items()} == dict.fromkeys(rows, (Status.OK, ""))
+    assert len(rows) == 2 * len(STORES) + 2 + 1
+    assert exit_code(list(rows.values())) == 0
+
+
+def test_input_that_was_not_processed_is_no_lag_of_the_store_whose_changelog_it_is(
+    stopped: Stopped, tmp_path: Path
+) -> None:
+    # Not the module's topics: what is written here stays.
+    name = uuid4().hex[:8]
+    servers = stopped.app.bootstrap_servers
+    state = stopped.copy(tmp_path / "state")
+    produce(servers, state.table, [(name.encode(), b"later")], partition=0, timestamp=T0)
+    assert state.verified("by-id")["by-id/0_0"].status is Status.OK
+
+
+def test_what_others_add_to_a_global_stores_topic_is_told_and_no_damage(stopped: Stopped) -> None:
+    produce(stopped.app.bootstrap_servers, stopped.rates, [(b"new", b"1")], partition=2, timestamp=T0)
+    row = stopped.verified("rates-store")["rates-store/global"]
+    assert (row.status, row.action) == (Status.LAGGING, Action.NONE)
+    assert f"{stopped.rates}-2 at 50" in row.detail
+    assert exit_code([row]) == 0
+
+
+@pytest.mark.parametrize(("store", "path"), [("plain-kv", "2_0/rocksdb/plain-kv"), ("session", "2_0/session")])
+def test_a_store_whose_directory_is_gone_in_one_task_is_missing_there(
+    stopped: Stopped, tmp_path: Path, store: str, path: str
+) -> None:
+    state = stopped.copy(tmp_path / "state")
+    shutil.rmtree(state.directory / path)
+    rows = state.verified(store)
+    assert {label: row.status for label, row in rows.items()} == {
+        f"{store}/2_0": Status.MISSING,
+        f"{store}/2_1": Status.OK,
+    }
+    assert exit_code(list(rows.values())) == 1
+
+
+def test_a_task_that_is_gone_is_missing_unless_it_may_be_elsewhere(stopped: Stopped, tmp_path: Path) -> None:
+    state = stopped.copy(tmp_path / "state")
+    shutil.rmtree(state.directory / "2_1")
+    assert state.verified("ts-kv")["ts-kv/2_1"].status is Status.MISSING
+    assert list(state.verified("ts-kv", here_only=True)) == ["ts-kv/2_0"]
+
+
+def test_a_task_beyond_the_changelogs_partitions_is_named(stopped: Stopped, tmp_path: Path) -> None:
+    state = stopped.copy(tmp_path / "state")
+    (state.directory / "2_0").rename(state.directory / "2_7")
+    row = state.verified("plain-kv")["plain-kv/2_7"]
+    assert (row.status, row.action) == (Status.REPARTITIONED, Action.BY_HAND)
+
+
+def test_stores_without_any_directory_are_missing_and_say_how_to_restore_them(stopped: Stopped, tmp_path: Path) -> None:
+    gone = Stopped(stopped.app, tmp_path / "empty", stopped.table, stopped.rates)
+    gone.state_dir.mkdir()
+    rows = gone.verified()
+    assert {row.status for row in rows.values()} == {Status.MISSING}
+    assert {row.store for row in rows.values()} == {store.name for store in STORES}
+    assert "--store window:kind=" in rows["window/?_0"].detail
+    assert exit_code(list(rows.values())) == 1
+    described = gone.verified("window:kind=window,format=plain,subtopology=2")
+    assert {label: row.status for label, row in described.items()} == {
+        "window/2_0": Status.MISSING,
+        "window/2_1": Status.MISSING,
+    }
+    assert gone.verified(*(f"{store.name}:engine=in_memory" for store in STORES)) == {}
+
+
+def test_a_store_in_another_format_is_named_and_left_alone(stopped: Stopped, tmp_path: Path) -> None:
+    state = stopped.copy(tmp_path / "state")
+    custom = state.directory / "2_0" / "custom"
+    custom.mkdir()
+    (custom / "data").mkdir()
+    row = state.verified()["custom/-"]
+    assert (row.status, row.action) == (Status.UNKNOWN_FORMAT, Action.BY_HAND)
+    assert str(custom) in row.detail
+    assert exit_code([row]) == 0
+
+
+def test_a_retention_that_does_not_fit_the_segments_is_refused(stopped: Stopped) -> None:
+    with pytest.raises(InputError, match=r"segment window\.\d+ does not fit a retention of 7000000 ms"):
+        stopped.verified("window", retentions=["window=7000000"])
+
+
+def test_names_that_are_not_there_are_refused_with_those_that_are(stopped: Stopped) -> None:
+    with pytest.raises(UnknownStoreError, match="plain-kv"):
+        stopped.chosen(["no-such"])
+    with pytest.raises(UnknownStoreError, match="plain-kv"):
+        stopped.chosen(retentions=["no-such=5000"])
+    with pytest.raises(TopicMismatchError, match="topic no-such, said to be the changelog of store ts-kv"):
+        stopped.chosen(changelogs=["ts-kv=no-such"])
+    with pytest.raises(UnknownApplicationError, match="no-such"):
+        stopped.chosen(applications=["no-such"])
+    with pytest.raises(InputError, match="is not a valid name"):
+        stopped.chosen(applications=["../etc"])
+    with pytest.raises(InputError, match=r"partitions \[7\] do not exist; there are 0 to 1"):
+        stopped.chosen(partitions=[1, 7])
+
+
+def test_an_application_that_runs_is_not_looked_into(stopped: Stopped, tmp_path: Path) -> None:
+    state = stopped.copy(tmp_path / "state")
+    servers, application = state.app.bootstrap_servers, state.app.application_id
+    before = contents_of(state.directory)
+    with running(state.directory):
+        found = discover(state.asked().where, Topics(servers), application, lock_wait_s=0)
+        assert {(store.trouble, len(store.tasks)) for store in found if store.name != "rates-store"} == {("in use", 2)}
+        rows = state.verified("plain-kv")
+        assert {label: row.status for label, row in rows.items()} == dict.fromkeys(
+            ["plain-kv/2_0", "plain-kv/2_1"], Status.LOCKED
+        )
+        assert exit_code(list(rows.values())) == 3
+        with pytest.raises(LockedError):
+            stores_to_restore(state.chosen(["plain-kv"]), Topics(servers))
+    assert contents_of(state.directory) == before
+
+
+@contextmanager
+def running(directory: Path) -> Iterator[None]:
+    """Hold the lock that a running Kafka Streams holds, in a process of its own as that is."""
+    code = (
+        "import fcntl, sys; file = open(sys.argv[1], 'r+'); fcntl.lockf(file, fcntl.LOCK_EX); "
+        "print('locked', flush=True); sys.stdin.read()"
+    )
+    argv = [sys.executable, "-c", code, str(directory / ".lock")]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "locked\n"
+        yield
+        process.stdin.close()
+
+
+def test_the_command_works_on_the_directory_alone(
+    stopped: Stopped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    state = stopped.copy(tmp_path / "state")
+
+    def run(*arguments: str) -> tuple[object, str]:
+        where = ["--state-dir", str(state.state_dir), "--bootstrap-servers", state.app.bootstrap_servers]
+        monkeypatch.setattr(sys, "argv", ["statestore", *arguments, *where, "--application", state.app.application_id])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, capfd.readouterr().out
+
+    code, listed = run("list")
+    assert code == 0
+    assert sum("sealed" in line or "closed" in line for line in listed.splitlines()) == 2 * len(STORES) + 2 + 1
+    code, found = run("get", "ts-kv", "key-19")
+    assert code == 0
+    assert f"{b'199'.hex()} │" in found
+    for task in ("0_1", "2_1"):
+        shutil.rmtree(state.directory / task)
+    assert run("verify", "--parallel", "2", "--depth", "offsets")[0] == 1
+    assert run("restore", "--parallel", "2")[0] == 0
+    assert run("verify", "--parallel", "1", "--depth", "deep")[0] == 0

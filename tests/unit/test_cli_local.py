@@ -1,0 +1,84 @@
+"""Work in processes of this machine: results in order, the first error, and no process left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+
+import pytest
+
+from statestore.cli.choice import _ranges
+from statestore.cli.local import run_each
+from statestore.errors import InputError, RetryError
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def process(_: int) -> int:
+    return os.getpid()
+
+
+def refuse_odd(number: int) -> int:
+    if number % 2:
+        raise InputError(f"{number} is odd, expected an even number")
+    return number
+
+
+def die_at_2(number: int) -> int:
+    if number == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def wait_long(_: int) -> None:
+    time.sleep(600)
+
+
+def fail_or_wait(number: int) -> None:
+    if number:
+        wait_long(number)
+    raise InputError("no")
+
+
+@pytest.mark.parametrize("processes", [1, 2, 5])
+def test_results_come_in_the_order_of_the_pieces(processes):
+    done = []
+    assert run_each(range(5), square, processes, done.append) == [0, 1, 4, 9, 16]
+    assert sorted(done) == [0, 1, 4, 9, 16]
+    assert run_each([], square, processes) == []
+
+
+def test_one_process_is_this_one_and_several_are_others():
+    assert set(run_each(range(3), process, 1)) == {os.getpid()}
+    assert os.getpid() not in run_each(range(3), process, 2)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_error_of_a_piece_is_raised_with_its_message(processes):
+    with pytest.raises(InputError, match="1 is odd, expected an even number"):
+        run_each([0, 1, 2], refuse_odd, processes)
+
+
+def test_a_process_that_is_killed_is_a_reason_to_try_again():
+    with pytest.raises(RetryError, match="smaller --parallel"):
+        run_each(range(4), die_at_2, 2)
+    assert multiprocessing.active_children() == []
+
+
+def test_an_error_ends_the_others_at_once():
+    before = time.monotonic()
+    with pytest.raises(InputError):
+        run_each(range(3), fail_or_wait, 2)
+    assert multiprocessing.active_children() == []
+    assert time.monotonic() - before < 300
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [([], ""), ([3], "3"), ([0, 1, 2], "0 to 2"), ([7, 0, 1, 3, 4], "0 to 1, 3 to 4, 7")]
+)
+def test_partitions_are_told_as_ranges(numbers, text):
+    assert _ranges(numbers) == text

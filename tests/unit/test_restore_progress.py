@@ -1,0 +1,84 @@
+"""What a restore tells of its progress, and how people see it."""
+
+from __future__ import annotations
+
+import pytest
+
+from statestore.model import StoreDefinition, TaskId
+from statestore.recovery import progress as progress_module
+from statestore.recovery.progress import RESTORES, Progress, RestoreProgress
+from statestore.reports import RestorePlanReport, RestorePlanRow, read_report, write_report
+from statestore.tasks import progress as files_module
+from statestore.tasks import progress_shown
+from statestore.tasks.progress import read_files
+from statestore.tasks.progress_shown import shown
+from statestore.tasks.spec import StorePartitionSpec
+
+
+@pytest.fixture
+def store(tmp_path):
+    return StorePartitionSpec(
+        application="app",
+        task=TaskId(0, 3),
+        store=StoreDefinition(name="s"),
+        changelog=None,
+        bootstrap_servers="",
+        state_dir=tmp_path / "state",
+        kafka_timeout_s=1,
+    )
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that the test sets forward, and files that are written at each call."""
+    now = [100.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(files_module, "_EVERY_S", 0)
+    return now
+
+
+def test_a_restore_tells_offsets_rate_and_the_time_that_is_left(store, tmp_path, clock):
+    with Progress(store, tmp_path / "told") as progress:
+        progress.reading(1_000, 5_000)
+        clock[0] += 2
+        progress.read(1_000, 900)
+        (found,) = read_files(tmp_path / "told", RestoreProgress)
+        assert (found.label, found.phase) == ("app/s/0_3", "reading")
+        assert (found.start, found.next, found.end, found.records) == (1_000, 2_000, 5_000, 900)
+        assert (found.records_per_s, found.seconds_left) == (450, 6)
+        progress.phase("building")
+    (found,) = read_files(tmp_path / "told", RestoreProgress)
+    assert found.phase == "ended"
+
+
+def test_ranges_of_a_store_partition_have_files_of_their_own(store, tmp_path):
+    with Progress(store, tmp_path), Progress(store, tmp_path, "1/2"), Progress(store, tmp_path, "2/2"):
+        labels = {found.label for found in read_files(tmp_path, RestoreProgress)}
+    assert labels == {"app/s/0_3", "app/s/0_3 1/2", "app/s/0_3 2/2"}
+
+
+def test_without_a_place_for_it_nothing_is_told(store, tmp_path):
+    with Progress(store, None) as progress:
+        progress.reading(0, 10)
+        progress.read(10, 10)
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_is_told_is_shown_as_bars_or_as_lines(store, tmp_path, monkeypatch, capsys, terminal):
+    monkeypatch.setattr(progress_shown.sys.stderr, "isatty", lambda: terminal, raising=False)
+    with shown(tmp_path, ["app/s/0_3"], RESTORES), Progress(store, tmp_path) as progress:
+        progress.reading(0, 4_000)
+        progress.read(4_000, 3_900)
+    said = capsys.readouterr().err
+    assert ("app/s/0_3 ended" if terminal else "restore: 1 of 1 ended, 3900 records read, 0 offsets left") in said
+
+
+def test_a_plan_comes_back_as_it_was_written(tmp_path):
+    row = RestorePlanRow(application="app", store="s", task="0_3", mode="full", start=10, end=30, resumable=5)
+    report = RestorePlanReport(
+        run_id="run", applications=("app",), started_ms=1, finished_ms=2, records_per_s=500_000, rows=(row,)
+    )
+    write_report(tmp_path / "plan.json", report)
+    assert read_report(tmp_path / "plan.json", RestorePlanReport) == report
+    assert row.offsets == 15

@@ -17,7 +17,7 @@ from benchmarks.restore_run import seconds_of
 from demo.processes import Processes, wait_until
 from statestore.changelog.client import client_config
 from statestore.changelog.topics import CHANGELOG_CONFIG, Topics
-from statestore.model import StoreDefinition, StoreFormat, TaskId, changelog_topic
+from statestore.model import StoreDefinition, StoreFormat, StorePartition, TaskId, changelog_topic
 from statestore.statedir.paths import TaskPaths
 
 APPLICATION = "fleet"
@@ -52,6 +52,10 @@ def make_fleet(processes: Processes, servers: str, scratch: Path, number: int, t
         copy = TaskPaths(state_dir, APPLICATION, TaskId(0, partition))
         for source, target in ((done.task_dir, copy.task_dir), (done.own_dir, copy.own_dir)):
             shutil.copytree(source, target, copy_function=_copy)
+        for definition in definitions:
+            mine, its = (StorePartition(APPLICATION, definition.name, task.task) for task in (copy, done))
+            sealed = copy.seal(definition.name)
+            sealed.write_text(sealed.read_text(encoding="utf-8").replace(f'"{its}"', f'"{mine}"'), encoding="utf-8")
     os.sync()
     return state_dir
 

@@ -9,6 +9,7 @@ What else is known of the range is in the schema's metadata. A file gets its nam
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ from statestore.changelog.reader import SCHEMA
 from statestore.errors import StoreCorruptedError, of_os_error
 
 _FACTS = b"statestore.run"
+#: What a process may run into without any fault of the file.
+_NOT_DAMAGE = frozenset({errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.EIO})
 
 
 class RunFacts(NamedTuple):
@@ -76,6 +79,8 @@ def read_run(path: Path) -> Iterator[pa.RecordBatch]:
             for at in range(reader.num_record_batches):
                 yield reader.get_batch(at)
     except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno in _NOT_DAMAGE:
+            raise of_os_error(error) from error
         raise StoreCorruptedError(f"{path} cannot be read: {error}; remove it, then run again") from error
 
 

@@ -188,17 +188,18 @@ def merged(runs: Sequence[Runs], routing: Routing) -> Iterator[Rows]:
 
 def _merged(sources: list[Path | SortedRun], routing: Routing, oldest: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     scratch: list[Path] = []
+    beside = next((source.parent for source in sources if isinstance(source, Path)), None)
     try:
         while len(sources) > _FAN_IN:
-            on_disk = next(source for source in sources if isinstance(source, Path))
-            scratch.append(Path(mkdtemp(prefix="merge-", dir=on_disk.parent)))
+            scratch.append(Path(mkdtemp(prefix="merge-", dir=beside)))
             sources = [
                 _narrowed(sources[at : at + _FAN_IN], routing, scratch[-1], at)
                 for at in range(0, len(sources), _FAN_IN)
             ]
-            for done in scratch[:-1]:
+            read_from = {source.parent for source in sources if isinstance(source, Path)}
+            for done in [directory for directory in scratch if directory not in read_from]:
                 shutil.rmtree(done)
-            del scratch[:-1]
+                scratch.remove(done)
         yield from merge([_batches(source) for source in sources], routing, _BATCH_BYTES, oldest, with_deletes=False)
     except OSError as error:
         raise of_os_error(error) from error

@@ -45,7 +45,7 @@ def _varint(data: Any, at: int) -> Any:
         at += 1
         found |= (byte & 0x7F) << shift
         shift += 7
-    return (found >> 1) ^ -(found & 1), at
+    return ((found >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(found & 1), at  # the shift is one of signed numbers
 
 
 @compiled

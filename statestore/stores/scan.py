@@ -7,7 +7,7 @@ were the end. So where `items` ends, a cursor looks whether it may: it raises wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,11 @@ from statestore.stores.rocksdb import RocksDB
 from statestore.stores.rocksdb_errors import translate
 from statestore.stores.table import Row
 
-#: Bytes that one batch of rows is to have at most, as far as the rows before it tell.
+#: A batch ends with the rows that bring it to so many bytes or rows; so many rows are looked at together.
 _BATCH_BYTES = 4 * 1024 * 1024
 _BATCH_ROWS = 1024
-_FIRST_ROWS = 32
+_ROWS_AT_ONCE = 64
+_LARGEST_BATCH_BYTES = 1 << 30
 _READ_AHEAD_BYTES = 2 * 1024 * 1024
 _LEVELS = 7
 
@@ -135,13 +136,23 @@ def _read_options(stop: bytes | None) -> ReadOptions:
 
 def _batches(rows: Iterator[Row]) -> Iterator[pa.RecordBatch]:
     rows = iter(rows)
-    size = _FIRST_ROWS
-    while held := list(islice(rows, size)):
-        keys, values = zip(*held, strict=True)
-        found = pa.RecordBatch.from_arrays([_binary(keys), _binary(values)], schema=STORED_SCHEMA)
-        yield found
-        mean = 1 + found.nbytes // len(keys)
-        size = max(1, min(2 * size, _BATCH_ROWS, _BATCH_BYTES // mean))
+    held: list[Row] = []
+    size = 0
+    while some := list(islice(rows, _ROWS_AT_ONCE)):
+        held += some
+        size += sum(map(len, chain.from_iterable(some)))
+        if size >= _BATCH_BYTES or len(held) >= _BATCH_ROWS:
+            yield from _cut(held, size)
+            held, size = [], 0
+    yield from _cut(held, size)
+
+
+def _cut(rows: Sequence[Row], size: int) -> Iterator[pa.RecordBatch]:
+    """One batch, or one for each row where all of them would be too large for Arrow's 32-bit offsets."""
+    step = max(len(rows), 1) if size < _LARGEST_BATCH_BYTES else 1
+    for at in range(0, len(rows), step):
+        keys, values = zip(*rows[at : at + step], strict=True)
+        yield pa.RecordBatch.from_arrays([_binary(keys), _binary(values)], schema=STORED_SCHEMA)
 
 
 def _binary(values: Sequence[bytes]) -> pa.Array:

@@ -32,6 +32,7 @@ _NO_TASKS: Mapping[tuple[str, int], int] = {}
 #: Store partitions whose logs are asked for at once, and tasks whose locks are held at once.
 _ASKED = 1_000
 _HELD = 32
+_ATTEMPTS = 3
 
 
 def verify(spec: StorePartitionSpec, options: VerifyOptions = _SCAN) -> VerifyRow:
@@ -192,11 +193,17 @@ def _judged(specs: Sequence[StorePartitionSpec], seen: Sequence[Seen | VerifyRow
     asked = [(spec, found) for spec, found in zip(specs, seen, strict=True) if isinstance(found, Seen)]
     if not asked:
         return [found for found in seen if isinstance(found, VerifyRow)]
-    logs = cluster.log_ranges([spec for spec, _ in asked])
-    now_ms = int(time.time() * 1000)
-    firsts = cluster.firsts(
-        [(spec.partition, unread(spec, found, logs[spec.partition], now_ms)) for spec, found in asked]
-    )
+    for attempts_left in reversed(range(_ATTEMPTS)):
+        logs = cluster.log_ranges([spec for spec, _ in asked])
+        now_ms = int(time.time() * 1000)
+        try:
+            firsts = cluster.firsts(
+                [(spec.partition, unread(spec, found, logs[spec.partition], now_ms)) for spec, found in asked]
+            )
+            break
+        except StoreBehindLogStartError:  # retention has moved a log's start since it was asked for
+            if not attempts_left:
+                raise
     judged = iter(
         judge(spec, found, logs[spec.partition], first, now_ms)
         for (spec, found), first in zip(asked, firsts, strict=True)

@@ -22,7 +22,7 @@ from statestore.bulk.runs import Rows, Runs, RunWriter, merged
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
 from statestore.durable import remove_tree
-from statestore.errors import StoreCorruptedError, TopicMismatchError
+from statestore.errors import InvalidStateError, StoreCorruptedError, TopicMismatchError
 from statestore.formats import session_key, window_key
 from statestore.reports import Contents
 from statestore.stores.scan import ScannedDatabase
@@ -88,7 +88,7 @@ def compare_contents(
     remove_tree(scratch)
     try:
         fold = _Fold(spec, log, options)
-        fold.read(committed, scratch)
+        fold.read(committed, scratch, topics)
         allowances = fold.allowances(topics)
         return _compared_fast(spec, fold, allowances, options) or _compared(spec, fold, allowances, options, _stored)
     finally:
@@ -117,25 +117,37 @@ class _Fold:
         self._changed_since = np.empty(0, np.uint64)
         self._began = time.monotonic()
 
-    def read(self, committed: int, scratch: Path) -> None:
+    def read(self, committed: int, scratch: Path, topics: Topics) -> None:
         """Read the log up to the committed offset, and which keys have changed since."""
         spec, start, stop = self._spec, self._log.start, committed + 1
-        # At-least-once stores may have what an open transaction still hides from read-committed readers.
-        read_committed = stop <= self._log.last_stable
-        with LogReader(
-            spec.bootstrap_servers, spec.partition, read_committed=read_committed, stall_timeout_s=spec.kafka_timeout_s
-        ) as reader:
+        stable = self._log.last_stable
+        if stable < stop:  # the log may go on behind what the application has processed of it
+            stable = topics.log_ranges([spec.partition])[spec.partition].last_stable
+        stable = min(stable, stop)
+        with self._reader(read_committed=True) as reader:
             if self._options.sample is not None:
-                self.sample = choose(some_keys(reader, start, stop), self._options.sample, self._options.seed)
+                self.sample = choose(some_keys(reader, start, stable), self._options.sample, self._options.seed)
             writer = RunWriter(scratch, self.routing, self._options.run_bytes, start=start)
             try:
-                for batch in reader.read(start, stop):
+                for batch in self._records(reader, stable, stop):
                     self._advance(batch)
                     writer.add(batch if self.sample is None else self.sample.of(batch))
             except StoreCorruptedError as error:  # by the writer: that the log is not this store's is no damage of it
                 raise TopicMismatchError(f"{spec.partition}: {error}") from error
             self._runs = [writer.finish(stop)]
             self._read_tail(reader, stop)
+
+    def _reader(self, *, read_committed: bool) -> LogReader:
+        spec = self._spec
+        return LogReader(
+            spec.bootstrap_servers, spec.partition, read_committed=read_committed, stall_timeout_s=spec.kafka_timeout_s
+        )
+
+    def _records(self, reader: LogReader, stable: int, stop: int) -> Iterator[pa.RecordBatch]:
+        yield from reader.read(self._log.start, stable)
+        if stable < stop:  # at-least-once stores may have what an open transaction still hides
+            with self._reader(read_committed=False) as hidden:
+                yield from hidden.read(max(stable, self._log.start), stop)
 
     def _advance(self, batch: pa.RecordBatch) -> None:
         if self.sample is not None and self.routing.interval_ms is not None and batch.num_rows:
@@ -175,7 +187,13 @@ class _Fold:
     def rows(self) -> Iterator[Rows]:
         """Rows that a store restored from the log has, in (segment, key) order."""
         self.stream_time = max([self.stream_time, *(runs.stream_time for runs in self._runs)])
-        return merged(self._runs, self.routing)
+        return self._merged()
+
+    def _merged(self) -> Iterator[Rows]:
+        try:
+            yield from merged(self._runs, self.routing)
+        except StoreCorruptedError as error:  # our own scratch files: no fault of the store
+            raise InvalidStateError(f"what was sorted of {self._spec.partition} cannot be read: {error}") from error
 
 
 def _compared_fast(

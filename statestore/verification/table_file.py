@@ -38,6 +38,7 @@ _PROPERTIES = {
     b"rocksdb.num.range-deletions": b"\0",
 }
 _BLOCKS_A_BATCH = 64
+_BATCH_BYTES = 4 << 20
 
 
 class OtherLayoutError(Exception):
@@ -67,8 +68,11 @@ def rows_of(path: Path) -> Iterator[pa.RecordBatch]:
     try:
         with path.open("rb") as file:
             offsets, sizes = _blocks(file)
-            for first in range(0, len(offsets), _BLOCKS_A_BATCH):
-                part = slice(first, first + _BLOCKS_A_BATCH)
+            first = 0
+            while first < len(offsets):
+                within = int(np.searchsorted(offsets, offsets[first] + _BATCH_BYTES))
+                part = slice(first, max(first + 1, min(first + _BLOCKS_A_BATCH, within)))
+                first = part.stop
                 begin, end = int(offsets[part][0]), int(offsets[part][-1] + sizes[part][-1] + _TRAILER_BYTES)
                 yield _batch(_read(file, begin, end - begin), offsets[part] - begin, sizes[part])
     except OSError as error:

@@ -262,6 +262,19 @@ def test_more_runs_than_are_merged_at_once_are_merged_in_steps(tmp_path):
     assert sorted(tmp_path.iterdir()) == sorted(runs.files)
 
 
+@pytest.mark.parametrize("count", range(3, 12))
+def test_any_number_of_steps_leaves_the_same_rows_and_nothing_on_disk(tmp_path, monkeypatch, count):
+    monkeypatch.setattr("statestore.bulk.runs._FAN_IN", 2)
+    log = [(b"%d" % (number % 4), b"value %d" % number, number) for number in range(count)]
+    found = [
+        written([record], [1], tmp_path / str(at), 1 << 20, first_offset=at, keep_in_memory=False)
+        for at, record in enumerate(log)
+    ]
+    before = sorted(tmp_path.rglob("*"))
+    assert rows_of(found) == folded(log, KEY_VALUE)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_many_keys_that_share_long_prefixes_are_in_order(tmp_path):
     rng = np.random.default_rng(1)
     log = [(b"\0" * int(rng.integers(0, 30)) + rng.bytes(int(rng.integers(0, 4))), b"v", 1) for _ in range(20_000)]

@@ -244,6 +244,12 @@ def test_records_that_contradict_their_batch_are_damage_and_never_crash() -> Non
         read(changed(BATCH, 57, struct.pack(">i", 19)))
 
 
+@pytest.mark.parametrize("later", [1 << 61, (1 << 62) - 1, 1 << 62, (1 << 63) - 2])
+def test_timestamps_that_are_far_apart_are_what_they_were(later: int) -> None:
+    log = [Row(b"a", b"1", 1, 0), Row(b"b", b"2", later, 1)]
+    assert [row.timestamp for row in rows(read(encoded(log)))] == [1, later]
+
+
 def test_log_append_time_replaces_every_timestamp() -> None:
     batch = changed(BATCH, _ATTRIBUTES_AT, struct.pack(">h", 0x08))
     assert {row.timestamp for row in rows(read(batch))} == {ROWS[-1].timestamp}

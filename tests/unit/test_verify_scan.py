@@ -80,6 +80,19 @@ def test_rows_larger_than_a_batch(tmp_path):
     assert len(scanned(tmp_path, store_format=StoreFormat.PLAIN)) == 10
 
 
+def test_large_rows_behind_small_ones_do_not_make_a_large_batch(tmp_path):
+    small = {b"a%05d" % number: b"v" for number in range(3_000)}
+    large = {b"b%05d" % number: bytes(64 * 1024) for number in range(300)}
+    write(tmp_path / "store", small | large, PLAIN)
+    database = ScannedDatabase(tmp_path / "store", StoreFormat.PLAIN)
+    try:
+        sizes = [batch.nbytes for batch in database.rows()]
+    finally:
+        database.close()
+    assert sum(sizes) > 300 * 64 * 1024
+    assert max(sizes) < 9 * 1024 * 1024
+
+
 def test_rows_that_are_still_in_the_older_format_are_read_in_the_newer(tmp_path):
     write(tmp_path, {key: value for key, (value, _) in ROWS.items()}, PLAIN)
     expected = {key: encode(value, -1) for key, (value, _) in ROWS.items()}

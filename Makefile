@@ -26,7 +26,7 @@ down: environment-demo ## stop what `make up` started
 test: environment-dev ## run all tests, two files at a time; ARGS are given to pytest
 	$(PYTHON_IN_VENV) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-faults: environment-dev ## kill, stop and cut off tasks and jobs 200 times; SEED=... repeats a run, ARGS are given to pytest
+faults: environment-dev ## kill tasks and jobs 200 times, damage 200 places, and what else takes long; SEED=... repeats a run, ARGS are given to pytest
 	@echo "SEED=$(SEED)"
 	FAULTS_SEED=$(SEED) FAULTS_KILLS=$(KILLS) $(PYTHON_IN_VENV) -m pytest -n 2 --dist worksteal tests/faults/long $(ARGS)
 

@@ -34,26 +34,26 @@ def _cores(number: int) -> str:
     return f"{number} core{'s' if number > 1 else ''}"
 
 
-BASE = Shape(LogShape(RECORDS), 2, 1 if SMALL else 5)
-_WINDOWED = Shape(LogShape(RECORDS, kind="window"), 2, 1 if SMALL else 2)
+BASE = Shape(LogShape(RECORDS), 2, 1 if SMALL else 3)
+_WINDOWED = Shape(LogShape(RECORDS, kind="window"), 2, 1)
 OTHERS = (
     (_WINDOWED,)
     if SMALL
     else (
-        Shape(LogShape(RECORDS), 1, 2),
-        Shape(LogShape(RECORDS, per_key=1), 2, 3),
-        Shape(LogShape(RECORDS, per_key=20), 2, 3),
-        Shape(LogShape(RECORDS, value_bytes=1_000), 2, 2),
+        Shape(LogShape(RECORDS), 1, 1),
+        Shape(LogShape(RECORDS, per_key=1), 2, 2),
+        Shape(LogShape(RECORDS, per_key=20), 2, 2),
+        Shape(LogShape(RECORDS, value_bytes=1_000), 2, 1),
         _WINDOWED,
-        Shape(LogShape(RECORDS, partitions=1), 2, 2),
-        Shape(LogShape(1_000_000), 2, 2),
-        Shape(LogShape(16_000_000), 2, 2),
+        Shape(LogShape(RECORDS, partitions=1), 2, 1),
+        Shape(LogShape(1_000_000), 2, 1),
+        Shape(LogShape(16_000_000), 2, 1),
     )
 )
 SHAPES = (BASE, *OTHERS)
 #: Measured at the base alone: they take the longest, or tell little beyond it.
 ONLY_BASE = ("Quix Streams", "ours, Spark job", "Kafka Streams")
 #: How often these are measured at most: a round of theirs takes as long as one of all the others.
-FEW_ROUNDS = {"Quix Streams": 2}
+FEW_ROUNDS = {"Quix Streams": 1}
 #: Not for a look: the one takes longer to start than the others to restore, and of the other there is one more.
 NOT_SMALL = ("ours, Spark job", "Kafka Streams")

@@ -14,14 +14,13 @@ from jobs.parallel import run_each
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.metastore.definitions import select
-from statestore.model import ApplicationDefinition
 from statestore.reports import VerifyReport, VerifyRow
 from statestore.statedir.paths import TaskPaths
 from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.check import verify_many
 from statestore.verification.history import write_history
 from statestore.verification.options import DEPTHS, Depth, VerifyOptions
-from statestore.verification.targets import store_partition_specs
+from statestore.verification.targets import store_partition_specs, task_counts
 
 T = TypeVar("T")
 #: Spark tasks for each core: more of them even out stores of different sizes, fewer share more clients of Kafka.
@@ -98,13 +97,6 @@ def by_task(specs: Sequence[StorePartitionSpec]) -> list[list[int]]:
     for at, spec in enumerate(specs):
         tasks.setdefault(spec.paths, []).append(at)
     return list(tasks.values())
-
-
-def task_counts(topics: Topics, applications: Sequence[ApplicationDefinition]) -> dict[tuple[str, int], int]:
-    """Return how many tasks there are, by application and subtopology: as many as its input has partitions."""
-    inputs = {(app.name, part.index): part.input_topic for app in applications for part in app.subtopologies}
-    found = topics.describe(inputs.values())
-    return {part: found[topic].partitions for part, topic in inputs.items() if topic in found}
 
 
 def split(items: Sequence[T], parts: int) -> list[Sequence[T]]:

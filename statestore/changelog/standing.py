@@ -29,6 +29,7 @@ def standing(
     caught_up_ms: int | None,
     delete_retention_ms: int,
     now_ms: int,
+    compacted: bool = True,
 ) -> Standing:
     """Judge a store by its committed offset.
 
@@ -46,6 +47,8 @@ def standing(
         When the store on disk last had all of its changelog; None if not recorded.
     delete_retention_ms
         For how long the changelog keeps tombstones after they could be compacted away.
+    compacted
+        Whether the changelog is compacted at all. If not, no tombstone behind the committed offset can be missing.
 
     Returns
     -------
@@ -83,7 +86,7 @@ def standing(
         )
     if committed + 1 >= log.last_stable:
         return Standing(Status.OK, Action.NONE, "")
-    if caught_up_ms is None or now_ms - caught_up_ms >= delete_retention_ms:
+    if compacted and (caught_up_ms is None or now_ms - caught_up_ms >= delete_retention_ms):
         since = "never" if caught_up_ms is None else f"{(now_ms - caught_up_ms) // 1000} s ago"
         return Standing(
             Status.LAGGING,

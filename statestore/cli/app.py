@@ -30,6 +30,7 @@ from statestore.reports import RestorePlanReport, RestoreReport, Status, VerifyR
 from statestore.statedir.lock import locked
 from statestore.verification.history import write_history
 from statestore.verification.options import Depth, VerifyOptions
+from statestore.verification.targets import task_counts
 
 app = typer.Typer(
     help="List, verify and restore state stores of stream applications: ours, and those of Kafka Streams.",
@@ -85,6 +86,7 @@ def verify(
 ) -> None:
     """Verify store partitions against their changelogs. Nothing is changed, and no store in use is opened."""
     started_ms = _now_ms()
+    options.require_writable(json=json, reports_dir=reports_dir)
     how = VerifyOptions(depth, sample, seed=started_ms, run_bytes=run_bytes, name_keys=not hide_keys)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     chosen = choose(asked, topics)
@@ -94,7 +96,8 @@ def verify(
         raise InputError(f"nothing to verify in {', '.join(chosen.applications)}: no store was found")
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
         bar = progress.add_task("verifying", total=len(chosen.specs))
-        verified = verify_all(chosen.specs, how, parallel, lambda count: progress.advance(bar, count))
+        tasks = task_counts(topics, chosen.defined)
+        verified = verify_all(chosen.specs, how, parallel, lambda count: progress.advance(bar, count), tasks=tasks)
     report = VerifyReport(
         run_id=f"command-{started_ms}",
         applications=chosen.applications,
@@ -173,6 +176,7 @@ def restore(
         reports_dir=reports_dir,
     )
     how.require_consistent()
+    options.require_writable(json=json, reports_dir=None if dry_run else reports_dir)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     chosen = choose(asked, topics)
     stores = stores_to_restore(chosen, topics)

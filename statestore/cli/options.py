@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from statestore.cli.choice import Asked, Where
+from statestore.errors import InputError
 
 StateDir = Annotated[
     Path, typer.Option(envvar="STATESTORE_STATE_DIR", help="Kafka Streams' state.dir.", show_default=False)
@@ -113,6 +114,30 @@ def _asked(
         here_only=here_only,
         guarantee="at_least_once" if at_least_once else "exactly_once_v2",
     )
+
+
+def require_writable(*, json: Path | None = None, reports_dir: Path | None = None) -> None:
+    """Refuse files that cannot be written later, before hours of work are done for them. Nothing is made.
+
+    Raises
+    ------
+    InputError
+        Naming the option and what is in the way.
+    """
+    if json is not None:
+        if json.is_dir():
+            raise InputError(f"--json: expected a file, found the directory {json}")
+        _require_writable_directory("--json", json.absolute().parent)
+    if reports_dir is not None:
+        _require_writable_directory("--reports-dir", reports_dir.absolute())
+
+
+def _require_writable_directory(option: str, directory: Path) -> None:
+    there = next(path for path in (directory, *directory.parents) if path.exists())
+    if not there.is_dir():
+        raise InputError(f"{option}: expected a directory, found the file {there}; name another one")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"{option}: {there} cannot be written to; name another directory, or have its mode changed")
 
 
 def with_target(command: Callable[..., None]) -> Callable[..., None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from statestore.changelog.topics import Topics
@@ -17,11 +17,13 @@ from statestore.verification.options import VerifyOptions
 
 #: Store partitions that are verified together by their offsets alone: with one client, and few requests.
 _TOGETHER = 500
+_NO_TASKS: Mapping[tuple[str, int], int] = {}
 
 
 class _Piece(NamedTuple):
     specs: Sequence[StorePartitionSpec]
     options: VerifyOptions
+    tasks: Mapping[tuple[str, int], int]
 
 
 def verify_all(
@@ -29,6 +31,8 @@ def verify_all(
     options: VerifyOptions,
     processes: int = 1,
     done: Callable[[int], None] = lambda _: None,
+    *,
+    tasks: Mapping[tuple[str, int], int] = _NO_TASKS,
 ) -> list[VerifyRow]:
     """Verify store partitions, global ones too, and return a row for each in the order of the specs.
 
@@ -36,15 +40,17 @@ def verify_all(
     ----------
     done
         Called with the number of store partitions that were verified since the last call.
+    tasks
+        How many tasks there are, by application and subtopology, where that is known.
     """
     size = _TOGETHER if options.depth == "offsets" else 1
-    pieces = [_Piece(specs[at : at + size], options) for at in range(0, len(specs), size)]
+    pieces = [_Piece(specs[at : at + size], options, tasks) for at in range(0, len(specs), size)]
     parts = run_each(pieces, _verify, processes, lambda rows: done(len(rows)))
     return [row for rows in parts for row in rows]
 
 
 def _verify(piece: _Piece) -> list[VerifyRow]:
-    of_tasks = iter(verify_many([spec for spec in piece.specs if not spec.is_global], piece.options))
+    of_tasks = iter(verify_many([spec for spec in piece.specs if not spec.is_global], piece.options, piece.tasks))
     return [verify_global(spec) if spec.is_global else next(of_tasks) for spec in piece.specs]
 
 

@@ -20,7 +20,7 @@ from statestore.changelog.holes import holes
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
 from statestore.durable import write_durably
-from statestore.errors import InputError
+from statestore.errors import InputError, TopicMismatchError
 from statestore.model import TopicPartition
 from statestore.recovery.full import Logs
 from statestore.recovery.spec import AsOf, RestoreSpec
@@ -104,7 +104,11 @@ def point_range(store: StorePartitionSpec, as_of: AsOf) -> Logs:
     ------
     InputError
         If the point lies before the log's start or after its end; with the numbers.
+    TopicMismatchError
+        If the changelog does not exist.
     """
+    if store.changelog is None:
+        raise TopicMismatchError(f"changelog topic {store.partition.topic} does not exist: nothing to restore from")
     if store.is_global:
         raise InputError(f"{store.store_partition} is a global store of several logs: as of one point it has no state")
     topics, partition = Topics(store.bootstrap_servers, store.kafka_timeout_s), store.partition

@@ -20,7 +20,16 @@ from statestore.formats.offsets import UNKNOWN_OFFSET
 from statestore.model import TopicPartition
 from statestore.recovery.progress import Progress
 from statestore.recovery.spec import RestoreSpec
-from statestore.recovery.staging import BuildPlan, Range, Staging, clear_built, cut, misfit, next_offsets
+from statestore.recovery.staging import (
+    BuildPlan,
+    Range,
+    Staging,
+    clear_built,
+    cut,
+    misfit,
+    next_offsets,
+    require_tombstones,
+)
 from statestore.stores.segments import segment_interval_ms
 
 Logs = Mapping[TopicPartition, LogRange]
@@ -59,15 +68,20 @@ class Built(NamedTuple):
         return next(iter(self.committed.values()))
 
 
-def plan_build(spec: RestoreSpec, staging: Staging, logs: Logs) -> BuildPlan:
+def plan_build(spec: RestoreSpec, staging: Staging, logs: Logs, asked_ms: int) -> BuildPlan:
     """Return what is to be read: the plan of an earlier attempt if it still fits, with the log's growth, or a new one.
 
     The caller holds the runs alone. Runs that do not fit are removed.
+
+    Parameters
+    ----------
+    asked_ms
+        Wall clock time before the logs' ends were asked for; with it a new plan starts.
     """
     store = spec.store
     if store.changelog is None:
         raise TopicMismatchError(f"changelog topic {store.partition.topic} does not exist: nothing to restore from")
-    routing, now_ms = routing_of(store.store), int(time.time() * 1000)
+    routing = routing_of(store.store)
     if (plan := staging.plan()) is not None:
         unfit = misfit(
             plan,
@@ -76,7 +90,7 @@ def plan_build(spec: RestoreSpec, staging: Staging, logs: Logs) -> BuildPlan:
             topic_id=store.changelog.topic_id,
             routing=routing,
             delete_retention_ms=store.changelog.delete_retention_ms,
-            now_ms=now_ms,
+            now_ms=int(time.time() * 1000),
         )
         if unfit is None:
             plan = plan.extended({partition.partition: log.last_stable for partition, log in logs.items()})
@@ -92,7 +106,7 @@ def plan_build(spec: RestoreSpec, staging: Staging, logs: Logs) -> BuildPlan:
         topic=store.changelog.topic,
         topic_id=store.changelog.topic_id,
         routing=routing,
-        started_ms=now_ms,
+        started_ms=asked_ms,
         ranges=tuple(ranges),
     )
     staging.begin(plan)
@@ -137,17 +151,30 @@ def read_range(
     return runs, resumed
 
 
-def build_full(spec: RestoreSpec, staging: Staging, logs: Logs, progress: Progress) -> Built:
+def build_full(spec: RestoreSpec, staging: Staging, logs: Logs, progress: Progress, asked_ms: int) -> Built:
     """Build the store from its log into the staging directory; the caller holds the runs alone.
 
-    Where runs of an earlier attempt cannot be read, or the log's retention was faster than the first fetch, all that
-    the log still has is read once more.
+    Where runs of an earlier attempt cannot be read, or the log's retention was faster than the first fetch, or reading
+    took longer than tombstones are kept, all that the log still has is read once more.
+
+    Parameters
+    ----------
+    asked_ms
+        Wall clock time before the logs' ends were asked for.
+
+    Raises
+    ------
+    StoreBehindLogStartError
+        If the log lost records before they could be read, twice.
+    StoreCorruptedError
+        If what was built or read before is damaged.
     """
     for last_attempt in (False, True):
         resumes = staging.has_runs
-        plan = plan_build(spec, staging, logs)
+        plan = plan_build(spec, staging, logs, int(time.time() * 1000) if last_attempt else asked_ms)
         try:
-            return _build(spec, staging, plan, progress)
+            built = _build(spec, staging, plan, progress)
+            return built._replace(since_ms=min(built.since_ms, asked_ms))  # a second attempt reads to the same ends
         except StoreBehindLogStartError:
             staging.clear()
             if last_attempt:
@@ -156,10 +183,15 @@ def build_full(spec: RestoreSpec, staging: Staging, logs: Logs, progress: Progre
             staging.clear()  # what is left of the disk is for others
             clear_built(spec.store.paths)
             raise
-        except (pa.ArrowException, StoreCorruptedError):
+        except (pa.ArrowException, StoreCorruptedError) as error:
             staging.clear()
             if last_attempt or not resumes:
-                raise
+                if isinstance(error, StoreCorruptedError):
+                    raise
+                raise StoreCorruptedError(
+                    f"sorted runs of {spec.store.store_partition} cannot be read: {error}; the live store is "
+                    "untouched, run the restore again"
+                ) from error
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -178,6 +210,12 @@ def _build(spec: RestoreSpec, staging: Staging, plan: BuildPlan, progress: Progr
         found = [run.last_offset for run in more if run.last_offset is not None]
         if found:
             last[store.partition._replace(partition=part.partition)] = found[-1]
+    require_tombstones(
+        store,
+        plan.started_ms,
+        int(time.time() * 1000),
+        "read it with more ranges at a time, or raise its delete.retention.ms, then run the restore again",
+    )
     progress.phase("building")
     kill_switch.reached("restore, before the databases")
     staged = store.paths.staging(store.store.name)

@@ -20,9 +20,11 @@ from statestore.recovery.progress import RESTORES, progress_label
 from statestore.recovery.restore import begin_ranges, restore, restore_range
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Range
-from statestore.reports import Action, RestoreRow, VerifyRow
+from statestore.reports import Action, RestoreRow, Status, VerifyRow
 from statestore.tasks.progress_shown import shown
+from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.check import verify
+from statestore.verification.judging import row as judged_row
 
 S = TypeVar("S")
 M = TypeVar("M", bound=BaseModel)
@@ -70,7 +72,10 @@ def cut_by_length(restores: Sequence[RestoreSpec], parallelism: int) -> list[Res
         return list(restores)
     cut = []
     for spec in restores:
-        logs = store_logs(spec.store).values() if spec.store.changelog and spec.mode in ("auto", "full") else ()
+        try:
+            logs = store_logs(spec.store).values() if spec.store.changelog and spec.mode in ("auto", "full") else ()
+        except (StateStoreError, OSError):
+            logs = ()  # the restore, or its plan, says why
         offsets = sum(log.last_stable - log.start for log in logs)
         cut.append(spec._replace(ranges=range_count(offsets, len(restores), parallelism)))
     return cut
@@ -97,7 +102,7 @@ def _read_ranges(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -
     """Read logs that are cut into ranges; what fails here, the restore reads again, or says why it cannot."""
     candidates = [spec for spec in restores if spec.ranges > 1 and spec.mode in ("auto", "full")]
     unsure = [spec for spec in candidates if not spec.force]
-    found = run([spec.store for spec in unsure], verify, VerifyRow)
+    found = run([spec.store for spec in unsure], _look_at, VerifyRow)
     whole = {spec.store for spec, row in zip(unsure, found, strict=True) if not _is_rebuilt(spec, row)}
     parts: list[_RangeOf] = []
     for spec in candidates:
@@ -105,7 +110,7 @@ def _read_ranges(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -
             continue
         try:
             ranges = begin_ranges(spec)
-        except StateStoreError:
+        except (StateStoreError, OSError):
             continue
         parts += [_RangeOf(spec, part, f"{number}/{len(ranges)}") for number, part in enumerate(ranges, start=1)]
     labels = [progress_label(item.spec.store.store_partition, item.name) for item in parts]
@@ -116,6 +121,14 @@ def _read_ranges(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -
     for row in rows:
         if row.failure is not None:
             print(f"restore: a range of {row.label} is read again: {row.failure.message}", file=sys.stderr)
+
+
+def _look_at(store: StorePartitionSpec) -> VerifyRow:
+    """Verify a store partition; one that cannot be verified now is left to its restore, which says why."""
+    try:
+        return verify(store)
+    except (StateStoreError, OSError) as error:
+        return judged_row(store, Status.LOCKED, Action.LATER, str(error))
 
 
 def _is_rebuilt(spec: RestoreSpec, row: VerifyRow) -> bool:

@@ -9,8 +9,15 @@ from typing import Literal
 
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import Topics
-from statestore.errors import DiskSpaceError, InputError, StateStoreError, TopicMismatchError, of_os_error
-from statestore.recovery.as_of import point_and_target, point_range, require_free_target
+from statestore.errors import (
+    DiskSpaceError,
+    InputError,
+    LockedError,
+    StateStoreError,
+    TopicMismatchError,
+    of_os_error,
+)
+from statestore.recovery.as_of import point_and_target, point_range, require_exact, require_free_target
 from statestore.recovery.full import Logs
 from statestore.recovery.spec import Mode, RestoreSpec
 from statestore.recovery.staging import Staging, next_offsets
@@ -38,11 +45,13 @@ def choose_mode(asked: Mode, force: bool, found: VerifyRow) -> Literal["tail", "
     ------
     InputError
         If it cannot be restored, or not in the way asked for.
+    LockedError
+        If it could not be looked at.
     """
     if found.action is Action.BY_HAND:
         raise InputError(f"{found.label} is {found.status} and is only touched by hand: {found.detail}")
     if found.action is Action.LATER:
-        raise InputError(f"{found.label} could not be looked at ({found.status}): {found.detail}; try again later")
+        raise LockedError(f"{found.label} could not be looked at ({found.status}): {found.detail}; try again later")
     if found.action is Action.NONE and not force:
         return None
     if asked == "tail" and found.action is Action.FULL:
@@ -154,6 +163,7 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
     if spec.mode == "as-of":
         as_of, target = point_and_target(spec)
         logs = point_range(store, as_of)
+        require_exact(spec, logs)
         require_free_target(target, store.state_dir, as_of)
         reason = f"as of {spec.as_of}"
     else:
@@ -166,10 +176,7 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
         mode, reason = chosen, found.detail or "asked for"
         logs = store_logs(store)
     if mode == "tail":
-        logs = {
-            partition: log._replace(start=log.start if committed is None else min(committed + 1, log.last_stable))
-            for partition, log in logs.items()
-        }
+        logs = tail_logs(logs, committed)
     start = min(log.start for log in logs.values())
     offsets = sum(log.last_stable - log.start for log in logs.values())
     size, free = estimated_bytes(store, logs), _free(spec.target or store.state_dir)
@@ -190,6 +197,14 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
             "failure": Failure(kind=DiskSpaceError.__name__, message=short) if free < needed else None,
         }
     )
+
+
+def tail_logs(logs: Logs, committed: int | None) -> Logs:
+    """Return the parts of logs that a store which has them up to a committed offset has not seen. Pure."""
+    return {
+        partition: log._replace(start=log.start if committed is None else min(committed + 1, log.last_stable))
+        for partition, log in logs.items()
+    }
 
 
 def store_logs(store: StorePartitionSpec) -> Logs:

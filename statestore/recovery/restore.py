@@ -6,6 +6,7 @@ the sorted runs that it left.
 
 from __future__ import annotations
 
+import sys
 import time
 
 from statestore import kill_switch
@@ -15,7 +16,7 @@ from statestore.recovery.as_of import claim_target, point_and_target, point_rang
 from statestore.recovery.checking import check_staged
 from statestore.recovery.full import Built, Logs, build_full, plan_build, read_range
 from statestore.recovery.planning import choose_mode as choose_mode
-from statestore.recovery.planning import require_disk, store_logs
+from statestore.recovery.planning import require_disk, store_logs, tail_logs
 from statestore.recovery.progress import Progress
 from statestore.recovery.quarantine import clean_quarantine
 from statestore.recovery.spec import RestoreSpec as RestoreSpec
@@ -64,10 +65,11 @@ def begin_ranges(spec: RestoreSpec) -> tuple[Range, ...]:
     LockedError
         If another restore of this store is at work.
     """
-    staging, logs = Staging(spec.store.paths, spec.store.store.name), store_logs(spec.store)
+    staging, asked_ms = Staging(spec.store.paths, spec.store.store.name), _now_ms()
+    logs = store_logs(spec.store)
     require_disk(spec, "full", logs)
     with staging.alone(spec.store.lock_wait_s):
-        return plan_build(spec, staging, logs).ranges
+        return plan_build(spec, staging, logs, asked_ms).ranges
 
 
 def restore_range(spec: RestoreSpec, part: Range, name: str = "") -> RestoreRow:
@@ -112,9 +114,12 @@ def _restore_live(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> Res
         before = row.model_copy(update={"before": found.status})
         try:
             row = _replace(spec, before, found, progress)
-            clean_quarantine(store.paths, store.store, spec.quarantine_s)
         except (StateStoreError, OSError) as error:
             return _failed(before, error)
+        try:
+            clean_quarantine(store.paths, store.store, spec.quarantine_s)
+        except (StateStoreError, OSError) as error:  # of no harm to the store, which is whole by now
+            print(f"restore: {row.label}: old stores in quarantine could not be removed: {error}", file=sys.stderr)
     return row
 
 
@@ -126,18 +131,21 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Pro
         if mode is None:
             _clear(store, staging)  # a killed restore may have left something, and somebody else has mended the store
             return row.model_copy(update={"outcome": "skipped", "keys": found.keys or 0, "committed": found.committed})
+        asked_ms = _now_ms()
         logs = store_logs(store)
         try:
-            require_disk(spec, mode, logs)
+            require_disk(spec, mode, tail_logs(logs, found.committed) if mode == "tail" else logs)
         except DiskSpaceError:
             _clear(store, staging)  # what an earlier attempt left only makes it worse
             raise
-        full = mode == "full"
-        built = build_full(spec, staging, logs, progress) if full else build_tail(spec, logs, found, progress)
+        if mode == "full":
+            built = build_full(spec, staging, logs, progress, asked_ms)
+        else:
+            built = build_tail(spec, logs, found, progress, asked_ms)
         progress.phase("checking")
         keys = check_staged(store, built, spec.check)
         kill_switch.reached("restore, built, not swapped")
-        quarantine = swap(store.paths, store.store, spec.label)
+        quarantine = swap(store.paths, store.store, spec.label, store.partitions)
         _vouch(store, built, built.since_ms)
         kill_switch.reached("restore, sealed, runs still there")
         _clear(store, staging)
@@ -154,6 +162,10 @@ def _vouch(store: StorePartitionSpec, built: Built, whole_ms: int) -> None:
     write_durably(store.paths.record(store.store.name), record.model_dump_json())
     kill_switch.reached("restore, recorded, not sealed")
     seal(store.paths, store.store.name, segmented=store.store.kind != "key-value")
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def _clear(store: StorePartitionSpec, staging: Staging) -> None:
@@ -180,6 +192,7 @@ def _figures(built: Built, logs: Logs, spec: RestoreSpec) -> dict[str, object]:
 
 def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> RestoreRow:
     as_of, target = point_and_target(spec)
+    asked_ms = _now_ms()
     logs = point_range(spec.store, as_of)
     exact = require_exact(spec, logs)
     claim_target(target, spec.store.state_dir, as_of)
@@ -194,11 +207,11 @@ def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> Re
                 update={"mode": "as-of", "outcome": "skipped", "exact": exact, "directory": str(store.live)}
             )
         require_disk(there, "full", logs)
-        built = build_full(there, staging, logs, progress)
+        built = build_full(there, staging, logs, progress, asked_ms)
         progress.phase("checking")
         keys = check_staged(store, built, spec.check)
         remove_tree(store.live)  # an attempt that was killed before it was sealed
-        swap(store.paths, store.store, spec.label)
+        swap(store.paths, store.store, spec.label, store.partitions)
         _vouch(store, built, 0)  # it never had all of the log: its tail may lack deletes
         _clear(store, staging)
     done = {"mode": "as-of", "keys": keys, "exact": exact, "directory": str(store.live)}

@@ -12,8 +12,9 @@ from statestore.changelog.reader import LogReader
 from statestore.recovery.full import Built, Logs
 from statestore.recovery.progress import Progress
 from statestore.recovery.spec import RestoreSpec
-from statestore.recovery.staging import clear_built
+from statestore.recovery.staging import clear_built, require_tombstones
 from statestore.reports import VerifyRow
+from statestore.statedir.record import read_record
 from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store
 from statestore.tasks.replay import replay
@@ -24,10 +25,23 @@ _LINKED = ".sst"
 _NOT_COPIED = ("LOCK", "LOG")
 
 
-def build_tail(spec: RestoreSpec, logs: Logs, found: VerifyRow, progress: Progress) -> Built:
-    """Bring a copy of the live store to the end of its changelog, in the staging directory."""
+def build_tail(spec: RestoreSpec, logs: Logs, found: VerifyRow, progress: Progress, asked_ms: int) -> Built:
+    """Bring a copy of the live store to the end of its changelog, in the staging directory.
+
+    Parameters
+    ----------
+    asked_ms
+        Wall clock time before the logs' ends were asked for.
+
+    Raises
+    ------
+    StoreBehindLogStartError
+        If the replay took so long that deletes behind the store's offset may be gone from the log.
+    """
     store = spec.store
-    since_ms = int(time.time() * 1000)
+    record = read_record(store.paths, store.store.name)
+    # A store that has nothing of its log is replayed from the log's start: only the replay itself takes time.
+    whole_ms = asked_ms if found.committed is None else record.whole_ms(found.committed) if record else None
     staged = store.paths.staging(store.store.name)
     clear_built(store.paths)
     link_store(store, staged)
@@ -51,11 +65,13 @@ def build_tail(spec: RestoreSpec, logs: Logs, found: VerifyRow, progress: Progre
             skipped += replayed.skipped
             progress.read(log.last_stable - start, replayed.records)
             committed[partition] = offset if replayed.last_offset is None else replayed.last_offset
+        if whole_ms is not None:  # if None, the log is not compacted
+            require_tombstones(store, whole_ms, int(time.time() * 1000), "use mode full")
         kill_switch.reached("restore, tail replayed")
         clean = True
     finally:
         opened.close(clean=clean)
-    return Built(records, skipped, 0, None, dict(committed), None, since_ms)  # type: ignore[arg-type]
+    return Built(records, skipped, 0, None, dict(committed), None, asked_ms)  # type: ignore[arg-type]
 
 
 def staged_context(store: StorePartitionSpec, *, read_only: bool) -> StoreContext:

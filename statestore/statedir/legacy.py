@@ -5,6 +5,8 @@ Kafka Streams copies its offsets over those of the stores, so an entry must be g
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from statestore.durable import remove_durably, write_durably
 from statestore.errors import StoreCorruptedError
 from statestore.formats import checkpoint_file
@@ -23,11 +25,17 @@ def legacy_offsets(paths: TaskPaths) -> dict[TopicPartition, int | None]:
     return checkpoint_file.read(paths.checkpoint) if paths.checkpoint.exists() else {}
 
 
-def forget_legacy_offset(paths: TaskPaths, store: str) -> None:
-    """Remove one store's entry, durably; the other stores of the task keep theirs. A torn file is removed."""
-    changelog = StorePartition(paths.application, store, paths.task).changelog
+def forget_legacy_offset(paths: TaskPaths, store: str, changelogs: Iterable[TopicPartition] = ()) -> None:
+    """Remove one store's entries, durably; the other stores of the task keep theirs. A torn file is removed.
+
+    Parameters
+    ----------
+    changelogs
+        Partitions that the store is filled from, where they are not those of the topic named after it.
+    """
+    gone = {StorePartition(paths.application, store, paths.task).changelog, *changelogs}
     try:
-        kept = {partition: offset for partition, offset in legacy_offsets(paths).items() if partition != changelog}
+        kept = {partition: offset for partition, offset in legacy_offsets(paths).items() if partition not in gone}
     except StoreCorruptedError:
         kept = {}
     if kept:

@@ -8,8 +8,9 @@ store is verified. SST files never change, so each is read for its digest once.
 A window or session store has one seal over all of its segments.
 
 Kafka Streams may have had the store open in between: then a CURRENT names a newer MANIFEST, or a segment is new, and
-there is no seal to speak of, which is no damage. It opens every segment at once. So where one is gone and all others
-are as they were sealed, it was not Kafka Streams that dropped it.
+there is no seal to speak of, which is no damage. It may also have removed the store and made it anew: then the identity
+is another one, and the seal does not speak of that database. It opens every segment at once. So where one is gone and
+all others are as they were sealed, it was not Kafka Streams that dropped it.
 
 The seal also holds the committed offset of the store that it speaks of: with the seal intact, nobody needs to open it.
 """
@@ -156,7 +157,7 @@ def check_seal(paths: TaskPaths, store: str, *, segmented: bool = False, content
         return None
     directory = _directory(paths, store, segmented=segmented)
     there = set(_databases(directory, segmented=segmented))
-    same = {name: _is_same(directory / name, database) for name, database in sealed.databases.items() if name in there}
+    same = {name: _is_same(directory / name, sealed, name) for name in sealed.databases if name in there}
     for name, file in sealed.sst.items():
         if same.get(name.rpartition("/")[0]):
             _check_file(directory / name, file, contents=contents)
@@ -169,8 +170,13 @@ def check_seal(paths: TaskPaths, store: str, *, segmented: bool = False, content
     return sealed
 
 
-def _is_same(directory: Path, database: SealedDatabase) -> bool:
-    """True if a database has the MANIFEST that was sealed, False if it has a newer one."""
+def _is_same(directory: Path, sealed: Seal, name: str) -> bool:
+    """True if a database has the MANIFEST that was sealed, False if it has a newer one or is another database."""
+    database, identity = sealed.databases[name], _identity(directory)
+    if identity and database.identity and identity != database.identity:
+        if other := next((found for found, its in sealed.databases.items() if its.identity == identity), None):
+            raise StoreCorruptedError(f"{directory} holds the segment that was sealed as {other}; restore the store")
+        return False  # made anew: its MANIFESTs are counted from the start again
     current = _manifest_name(directory)
     if _number(current) > _number(database.manifest):
         return False
@@ -219,13 +225,21 @@ def _sst_files(directory: Path) -> list[Path]:
 
 
 def _sealed(directory: Path) -> SealedDatabase:
-    manifest, identity = _manifest_name(directory), directory / "IDENTITY"
+    manifest = _manifest_name(directory)
     return SealedDatabase(
         manifest=manifest,
         manifest_sha256=_sha256(directory / manifest),
-        identity=identity.read_bytes().hex() if identity.exists() else "",
+        identity=_identity(directory),
         column_families=tuple(sorted(column_families(directory))),
     )
+
+
+def _identity(directory: Path) -> str:
+    """RocksDB's own name of the database, in hexadecimal; empty if it is not known."""
+    try:
+        return (directory / "IDENTITY").read_bytes().hex()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
 
 
 def _known_digests(paths: TaskPaths, store: str) -> _Digests:

@@ -14,6 +14,7 @@ Step 4 is for window and session stores only. Call everything here under the tas
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -21,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from statestore import kill_switch
 from statestore.durable import remove_durably, remove_tree, rename_durably, write_durably
 from statestore.errors import InvalidStateError
-from statestore.model import StoreDefinition
+from statestore.model import StoreDefinition, TopicPartition
 from statestore.statedir.context import forget_mode
 from statestore.statedir.legacy import forget_legacy_offset
 from statestore.statedir.paths import TaskPaths
@@ -29,7 +30,15 @@ from statestore.statedir.seal import break_seal, forget_digests
 
 
 class _Journal(BaseModel):
-    """A swap that has begun; `label` is the name that what was replaced has in quarantine."""
+    """A swap that has begun.
+
+    Attributes
+    ----------
+    label
+        The name that what was replaced has in quarantine.
+    changelogs
+        Partitions that the store is filled from; older journals have none.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -38,13 +47,21 @@ class _Journal(BaseModel):
     live: Path
     quarantine: Path | None
     label: str = ""
+    changelogs: tuple[TopicPartition, ...] = ()
 
 
-def swap(paths: TaskPaths, store: StoreDefinition, label: str) -> Path | None:
+def swap(
+    paths: TaskPaths, store: StoreDefinition, label: str, changelogs: Sequence[TopicPartition] = ()
+) -> Path | None:
     """Put the staged store in the place of the live one.
 
     Its entry in the checkpoint file goes first: Kafka Streams would copy that offset over the new store's. The seal
     goes with the old store and not before: if the swap never begins, it is still what proves that store damaged.
+
+    Parameters
+    ----------
+    changelogs
+        Partitions that the store is filled from, where they are not those of the topic named after it.
 
     Returns
     -------
@@ -54,8 +71,15 @@ def swap(paths: TaskPaths, store: StoreDefinition, label: str) -> Path | None:
     name, live = store.name, paths.live(store)
     unused = _unused_label(paths, name, label)
     quarantine = paths.quarantine(name, unused) if live.exists() else None
-    forget_legacy_offset(paths, name)
-    journal = _Journal(store=name, staged=paths.staging(name), live=live, quarantine=quarantine, label=unused)
+    forget_legacy_offset(paths, name, changelogs)
+    journal = _Journal(
+        store=name,
+        staged=paths.staging(name),
+        live=live,
+        quarantine=quarantine,
+        label=unused,
+        changelogs=tuple(changelogs),
+    )
     write_durably(paths.journal(name), journal.model_dump_json())
     kill_switch.reached("swap, journal written")
     _finish(paths, journal)
@@ -88,8 +112,8 @@ def finish_swaps(paths: TaskPaths) -> list[str]:
 
 def _finish(paths: TaskPaths, journal: _Journal) -> None:
     if journal.live.exists() and journal.quarantine is not None:
+        os.utime(journal.live)  # its age in quarantine counts from here, also if nobody comes back after the rename
         rename_durably(journal.live, journal.quarantine)
-        os.utime(journal.quarantine)  # its age counts from here
     kill_switch.reached("swap, old store in quarantine")
     _forget_old(paths, journal.store)
     # What is staged tells whose the present segments are: as long as it is there, they are the old store's.
@@ -99,6 +123,7 @@ def _finish(paths: TaskPaths, journal: _Journal) -> None:
             rename_durably(kept, paths.quarantined_segments(journal.store, journal.label))
         kill_switch.reached("swap, old segments in quarantine")
         rename_durably(staged, kept)
+    forget_legacy_offset(paths, journal.store, journal.changelogs)
     kill_switch.reached("swap, before the last rename")
     rename_durably(journal.staged, journal.live)
     kill_switch.reached("swap, new store live")

@@ -40,6 +40,8 @@ class ChangelogSpec(BaseModel):
     end_group
         Consumer group whose committed offset is the end, if the log goes on behind it: the topic is the application's
         own input, of which the store has no more than what was processed.
+    compacted
+        Whether the log loses records, tombstones among them, that later ones of the same key have overtaken.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -49,6 +51,7 @@ class ChangelogSpec(BaseModel):
     delete_retention_ms: int
     partitions: int | None = None
     end_group: str | None = None
+    compacted: bool = True
 
 
 class StorePartitionSpec(BaseModel):

@@ -2,7 +2,7 @@
 
 A store that cannot be used as it is, such as one left open without transactions, is rebuilt from its changelog by
 itself; the others stay as they are (conformance T13, R13). It is set aside only when Kafka has shown that its changelog
-is there, and removed when its successor is whole.
+is there and has not lost what the store had, and removed when its successor is whole.
 """
 
 from __future__ import annotations
@@ -159,26 +159,25 @@ class TaskStores:
             self._replay(name, start, log)
         elif found.action is not Action.NONE and not (committed is not None and self._nothing_left(name, start, log)):
             store.close(clean=False)
-            self._rebuild(name, RebuildError(found.detail), log)
+            self._rebuild(name, RebuildError(found.detail), log, committed)
             return
         self._note_whole(name)
 
-    def _rebuild(self, name: str, reason: RebuildError, log: LogRange) -> None:
+    def _rebuild(self, name: str, reason: RebuildError, log: LogRange, known: int | None = None) -> None:
+        """Build a store anew from its changelog; `known` is its committed offset, where it could be asked."""
         definition, record = self._definitions[name], read_record(self._paths, name)
-        topic = self._spec.changelogs[name]
-        if record is not None and record.topic_id != topic.topic_id:
-            raise ChangelogReplacedError(
-                f"store {name} of {self._spec.application.name} task {self._spec.task} cannot be used ({reason}), and "
-                f"its changelog {topic.topic} was recreated since: its contents cannot be rebuilt; restore it by hand"
-            )
         aside = self._paths.set_aside(name)
-        remove_tree(aside)
+        if record is not None:
+            self._require_whole_log(name, reason, record.topic_id, record.committed if known is None else known, log)
+            remove_tree(aside)  # its successor was whole
         break_seal(self._paths, name)
         forget_digests(self._paths, name)
         forget_mode(self._paths, name)
         remove_durably(self._paths.record(name))  # until the new one is whole, nothing vouches for it
         for part, path in (("store", self._paths.live(definition)), ("segments", self._paths.segments(name))):
-            if path.exists():
+            if (aside / part).exists():
+                remove_tree(path)  # half-built by a rebuild that was killed; what it was to replace waits on
+            elif path.exists():
                 rename_durably(path, aside / part)
         kill_switch.reached("damaged store set aside")
         self.by_name[name] = _build(definition)
@@ -210,6 +209,28 @@ class TaskStores:
         if store.persistent:
             offset = store.committed_offset(self._spec.changelog(name))
             write_record(self._paths, name, self._spec.changelogs[name].topic_id, offset)
+
+    def _require_whole_log(
+        self, name: str, reason: RebuildError, topic_id: str, committed: int | None, log: LogRange
+    ) -> None:
+        """Refuse to rebuild a store from a changelog that has lost what the store had."""
+        topic = self._spec.changelogs[name]
+        found = standing(
+            committed,
+            log,
+            empty=False,
+            topic_id=topic.topic_id,
+            recorded_topic_id=topic_id,
+            caught_up_ms=None,
+            delete_retention_ms=topic.delete_retention_ms,
+            now_ms=0,
+        )
+        if found.status in _REFUSED:
+            raise _REFUSED[found.status](
+                f"store {name} of {self._spec.application.name} task {self._spec.task} cannot be used ({reason}), and "
+                f"{topic.topic} may have lost what it had ({found.status}: {found.detail}): it is not rebuilt by "
+                "itself; run restore for it, which keeps the old store in quarantine"
+            )
 
     def _refuse(self, name: str, found: Standing) -> None:
         raise _REFUSED[found.status](

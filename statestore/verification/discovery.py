@@ -30,7 +30,7 @@ from statestore.verification.directories import StoreHere, applications_in, stor
 from statestore.verification.found import FoundStore, Seen, found_store
 from statestore.verification.hints import Hint
 from statestore.verification.look import Look, look_at_key_value, look_at_segments
-from statestore.verification.targets import Installation, changelog_spec
+from statestore.verification.targets import Installation, changelog_spec, is_input
 
 #: Kafka Streams keeps what it suppresses in memory, and logs it.
 _IN_MEMORY = "KTABLE-SUPPRESS-STATE-STORE-"
@@ -81,7 +81,10 @@ def discover(
         )
     _check_hints(application, hints, sorted({*here, *logged}), where)
     deadline = time.monotonic() + lock_wait_s
-    looks = {name: _look(state_dir, application, found, deadline) for name, found in here.items()}
+    looks = {
+        name: _look(state_dir, application, found, deadline, hints.get(name, Hint()).changelog)
+        for name, found in here.items()
+    }
     topic_of = {name: _topic(application, name, looks.get(name), hints.get(name)) for name in {*here, *logged, *hints}}
     described = topics.describe(sorted(set(topic_of.values())))
     for name, hint in hints.items():
@@ -100,7 +103,13 @@ def discover(
         topic = described.get(topic_of[name])
         changelog = None if topic is None else changelog_spec(topic, configs[topic.name])
         is_global = any(found.task == GLOBAL_TASK for found in partitions)
-        if changelog is not None and changelog.topic != changelog_topic(application, name) and not is_global:
+        # Of topics named otherwise, a store itself names an input only; a user may name one that nobody else writes.
+        if (
+            changelog is not None
+            and changelog.topic != changelog_topic(application, name)
+            and not is_global
+            and (hint.changelog is None or is_input(where, application, changelog))
+        ):
             changelog = changelog.model_copy(update={"end_group": application})
         config = configs.get(topic_of[name], {})
         seen = Seen(application, name, partitions, looks.get(name), changelog, config)
@@ -160,7 +169,7 @@ def _check_hints(application: str, hints: Mapping[str, Hint], known: Sequence[st
 
 
 def _look(
-    state_dir: Path, application: str, partitions: Sequence[StoreHere], deadline: float
+    state_dir: Path, application: str, partitions: Sequence[StoreHere], deadline: float, changelog: str | None = None
 ) -> Look | str | LockedError | None:
     """Look into the store's partitions until one tells enough; see `Seen`."""
     locked_out: LockedError | None = None
@@ -170,26 +179,34 @@ def _look(
         try:
             with locked(paths, max(deadline - time.monotonic(), 0)):
                 look = look_at_segments(found.directory) if found.segmented else look_at_key_value(found.directory)
-                look = look._replace(offsets=look.offsets | _legacy(paths, found.name))
+                look = look._replace(offsets=look.offsets | _legacy(paths, found.name, changelog))
         except LockedError as error:
             locked_out = error
         except UnknownFormatError as error:
-            return str(error)
+            if best is None:
+                return str(error)
         except StoreCorruptedError:
             continue  # another task's tells as much, and verification tells this one's damage
         else:
-            if not found.segmented or look.rows:
+            if look.offsets and (look.rows or not found.segmented):
                 return look
-            best = look
+            best = look if best is None else max(best, look, key=_worth)
     return locked_out if best is None else best
 
 
-def _legacy(paths: TaskPaths, store: str) -> frozenset[TopicPartition]:
+def _worth(look: Look) -> tuple[bool, bool]:
+    """What a look tells, for comparison: rows tell the kind of a windowed store, offsets tell its changelog."""
+    return look.rows > 0, bool(look.offsets)
+
+
+def _legacy(paths: TaskPaths, store: str, changelog: str | None) -> frozenset[TopicPartition]:
+    """Changelog partitions of a store in the task's checkpoint file, which does not say whose an input's offset is."""
     try:
         known = legacy_offsets(paths)
     except StoreCorruptedError:
         return frozenset()
-    return frozenset(found for found in known if found.topic == changelog_topic(paths.application, store))
+    topics = {changelog_topic(paths.application, store), changelog}
+    return frozenset(found for found in known if found.topic in topics)
 
 
 def _topic(application: str, name: str, look: Look | str | LockedError | None, hint: Hint | None) -> str:

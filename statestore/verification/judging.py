@@ -148,6 +148,7 @@ def _standing(spec: StorePartitionSpec, seen: Seen, log: LogRange, now_ms: int) 
         caught_up_ms=seen.record.whole_ms(seen.committed) if seen.record else None,
         delete_retention_ms=spec.changelog.delete_retention_ms,
         now_ms=now_ms,
+        compacted=spec.changelog.compacted,
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import LogRange, Topic, Topics
-from statestore.errors import InputError
+from statestore.errors import InputError, InputOffsetError
 from statestore.model import ApplicationDefinition, TaskId, TopicPartition, changelog_topic
 from statestore.tasks.spec import ChangelogSpec, StorePartitionSpec
 
@@ -84,20 +84,40 @@ def store_partition_specs(
     return specs
 
 
-def changelog_spec(topic: Topic, config: dict[str, str]) -> ChangelogSpec:
+def task_counts(topics: Topics, applications: Iterable[ApplicationDefinition]) -> dict[tuple[str, int], int]:
+    """Return how many tasks there are, by application and subtopology: as many as its input has partitions."""
+    inputs = {(app.name, part.index): part.input_topic for app in applications for part in app.subtopologies}
+    found = topics.describe(inputs.values())
+    return {part: found[topic].partitions for part, topic in inputs.items() if topic in found}
+
+
+def changelog_spec(topic: Topic, config: Mapping[str, str]) -> ChangelogSpec:
     """Return what is known of a changelog topic and its where."""
     return ChangelogSpec(
         topic=topic.name,
         topic_id=topic.topic_id,
         delete_retention_ms=int(config.get("delete.retention.ms", _DAY_MS)),
         partitions=topic.partitions,
+        compacted="compact" in config.get("cleanup.policy", "compact"),
     )
+
+
+def is_input(where: Installation, application: str, changelog: ChangelogSpec) -> bool:
+    """Tell whether an application reads a topic: its group has an offset for one of the partitions at least."""
+    with ConsumerGroup(where.bootstrap_servers, application, where.kafka_timeout_s) as group:
+        partitions = (TopicPartition(changelog.topic, number) for number in range(changelog.partitions or 0))
+        return any(group.committed(partition) is not None for partition in partitions)
 
 
 def log_ranges(topics: Topics, specs: Sequence[StorePartitionSpec]) -> dict[TopicPartition, LogRange]:
     """Ask where the logs of store partitions begin and end, all at once.
 
     Where the changelog is the application's own input, its end is what the application has processed.
+
+    Raises
+    ------
+    InputOffsetError
+        If such an input has records, and how far the application is in it is not known.
     """
     logged = [spec for spec in specs if spec.changelog is not None]
     found = topics.log_ranges(dict.fromkeys(partition for spec in logged for partition in spec.partitions))
@@ -106,14 +126,33 @@ def log_ranges(topics: Topics, specs: Sequence[StorePartitionSpec]) -> dict[Topi
             with ConsumerGroup(spec.bootstrap_servers, spec.changelog.end_group, spec.kafka_timeout_s) as group:
                 for partition in spec.partitions:
                     committed = group.committed(partition)
-                    found[partition] = processed(found[partition], committed and committed.next_offset)
+                    next_offset = None if committed is None else committed.next_offset
+                    found[partition] = processed(spec, partition, found[partition], next_offset)
     return found
 
 
-def processed(log: LogRange, next_offset: int | None) -> LogRange:
-    """End a log behind what a consumer group has processed; it has processed nothing if it never committed.
+def processed(spec: StorePartitionSpec, partition: TopicPartition, log: LogRange, next_offset: int | None) -> LogRange:
+    """End a log behind what a consumer group has processed. Pure.
 
     The high watermark stays: only a store that is beyond the log itself is ahead of it.
+
+    Parameters
+    ----------
+    next_offset
+        What the group committed; None: nothing.
+
+    Raises
+    ------
+    InputOffsetError
+        If the log has records and the group has no offset: what the store should have cannot be told.
     """
+    if next_offset is None and log.start < log.last_stable:
+        raise InputOffsetError(
+            f"{spec.store_partition} is filled from {partition}, which has the offsets {log.start} to "
+            f"{log.last_stable - 1}, but consumer group {spec.application} has no committed offset for it: how much of "
+            f"it was processed is not known. The group's offset is gone, or {partition.topic} is no input of the "
+            "application. Set the group's offset to where it was; or, if only the application writes the topic, say "
+            f"--changelog {spec.store.name}={partition.topic}"
+        )
     end = log.start if next_offset is None else max(next_offset, log.start)
     return log._replace(last_stable=min(log.last_stable, end))

@@ -15,14 +15,16 @@ from typing import NamedTuple
 import psutil
 import pytest
 
+from statestore.changelog.group import ConsumerGroup, GroupOffset
 from statestore.cli import app
+from statestore.model import TopicPartition
 from statestore.reports import RestorePlanReport, RestoreReport, Status, VerifyReport, read_report
 from statestore.statedir.lock import locked
 from statestore.statedir.seal import break_seal
 from statestore.stores.open import open_key_value_store
 from statestore.tasks import ValueAndTimestamp
 from statestore.verification.history import read_history
-from tests.integration.broker import NO_BROKER, T0, wait_for
+from tests.integration.broker import NO_BROKER, T0, add_partitions, create_topic, produce, unique, wait_for
 from tests.integration.support import STORE, Application
 
 PARTITIONS = 2
@@ -126,6 +128,50 @@ def test_damage_ends_with_1_and_is_named(application: Application, run: Run) -> 
     (line,) = [line for line in ran.out.splitlines() if "MISSING" in line]
     assert f"{application.name}/{STORE}/0_1" in line
     assert "full" in line
+
+
+def test_a_changelog_with_other_partitions_than_there_are_tasks_ends_with_1(application: Application, run: Run) -> None:
+    add_partitions(application.servers, application.changelog, PARTITIONS + 1)
+    ran = run("verify", "--depth", "offsets", "--parallel", "1")
+    assert ran.code == 1
+    assert ran.out.count("REPARTITIONED") == PARTITIONS
+
+
+@pytest.mark.parametrize("command", ["verify", "restore"])
+@pytest.mark.parametrize("option", ["--json", "--reports-dir"])
+def test_a_place_that_no_report_can_be_written_to_ends_with_2_before_the_work(
+    application: Application, run: Run, tmp_path: Path, command: str, option: str
+) -> None:
+    shutil.rmtree(live(application, 1))
+    (tmp_path / "file").touch()
+    ran = run(command, option, str(tmp_path / "file" / "report"))
+    assert ran.code == 2
+    assert f"{option}: expected a directory, found the file" in ran.err
+    assert not live(application, 1).exists()
+
+
+@pytest.mark.parametrize("offset", [None, 1])
+def test_a_changelog_named_otherwise_ends_where_the_group_is_only_if_it_is_an_input(
+    application: Application, run: Run, offset: int | None
+) -> None:
+    written = create_topic(application.servers, unique("written"), PARTITIONS, KEPT)
+    for partition in range(PARTITIONS):
+        produce(application.servers, written, [(b"a", b"1"), (b"b", b"1")], partition)
+    if offset is not None:
+        with ConsumerGroup(application.servers, application.name) as group:
+            group.commit({TopicPartition(written, 0): GroupOffset(offset)})
+    said = ("--application", application.name, "--changelog", f"{STORE}={written}")
+    for partition in range(PARTITIONS):
+        shutil.rmtree(live(application, partition))
+    described = ("--store", f"{STORE}:kind=key-value,format=plain,subtopology=0")
+    ran = run("verify", *said, *described, "--parallel", "1", DEFINITIONS="")
+    if offset is None:
+        assert ran.code == 1
+        assert ran.out.count("MISSING") == PARTITIONS
+    else:
+        assert ran.code == 2
+        assert "has no committed offset for it" in ran.err
+        assert "InputOffsetError" in ran.err
 
 
 def test_a_store_in_use_ends_with_3(application: Application, run: Run) -> None:

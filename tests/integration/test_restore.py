@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from demo.damage import delete_directory, flip_bit, move_beyond
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreDefinition
-from statestore.recovery import full
+from statestore.recovery import full, tail
 from statestore.recovery.restore import restore
 from statestore.reports import Status
 from statestore.statedir.lock import locked
@@ -222,6 +224,24 @@ def test_r6_tail_is_refused_where_it_would_replay_over_a_stale_store(whole: Appl
     assert row.failure is not None
     assert (row.failure.kind, row.failure.retriable) == ("InputError", False)
     assert whole.contents() == contents
+
+
+def test_r6_a_replay_that_took_longer_than_tombstones_are_kept_is_not_used(
+    whole: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _lag(whole)
+    contents = whole.contents()
+    with monkeypatch.context() as patch:
+        later_s = time.time() + whole.delete_retention_ms / 1000
+        patch.setattr(tail, "time", SimpleNamespace(time=lambda: later_s))
+        row = restore(whole.restore_spec())
+    assert row.failure is not None
+    assert row.failure.kind == "StoreBehindLogStartError"
+    assert "use mode full" in row.failure.message
+    assert whole.contents() == contents
+    assert whole.restore("full").mode == "full"
+    whole.process()
+    whole.assert_oracle()
 
 
 def test_r6_deletes_whose_tombstones_are_gone_do_not_come_back(bootstrap_servers: str, tmp_path: Path) -> None:

@@ -1,14 +1,19 @@
 """What a found store is, from what was seen of it: names of directories, a look inside, its topic, and what is said."""
 
+import time
+
 import pytest
 
+from statestore.durable import write_durably
 from statestore.errors import InputError
-from statestore.formats import session_key, window_key
+from statestore.formats import checkpoint_file, session_key, window_key
 from statestore.model import StoreDefinition, StoreFormat, TaskId, TopicPartition
+from statestore.statedir.paths import TaskPaths
 from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
 from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB
 from statestore.tasks.spec import GLOBAL_TASK, ChangelogSpec
 from statestore.verification.directories import StoreHere, applications_in, stores_in, tasks_in
+from statestore.verification.discovery import _look
 from statestore.verification.found import Seen, found_store
 from statestore.verification.hints import Hint
 from statestore.verification.look import Look, look_at_key_value, look_at_segments, store_format
@@ -191,6 +196,32 @@ def test_row_keys_tell_windows_from_sessions(tmp_path, seen, kind, segments):
 def test_sequence_numbers_tell_a_store_that_retains_duplicates(tmp_path):
     write_database(tmp_path / "s" / f"s.{T0}", {window_key.encode(b"k", T0, 2): b"v"})
     assert look_at_segments(tmp_path / "s").duplicates
+
+
+def test_a_store_without_offsets_in_one_task_is_told_by_another(tmp_path):
+    partitions = [StoreHere("s", TaskId(0, number), False, tmp_path / f"{number}") for number in range(3)]
+    for found, known in zip(
+        partitions, ({}, {TopicPartition("input", 1): 7}, {TopicPartition("other", 2): 7}), strict=True
+    ):
+        database = RocksDB(found.directory, [DEFAULT_COLUMN_FAMILY])
+        database.write({DEFAULT_COLUMN_FAMILY: {}}, known, status=0)
+        database.close()
+    for here, offsets in ((partitions, {TopicPartition("input", 1)}), (partitions[:1], set())):
+        look = _look(tmp_path / "state", "app", here, time.monotonic() + 1)
+        assert isinstance(look, Look)
+        assert look.offsets == offsets
+
+
+def test_a_checkpoint_file_tells_the_offset_of_the_input_that_is_said_to_be_the_changelog(tmp_path):
+    here = StoreHere("s", TASK, False, tmp_path / "s")
+    RocksDB(here.directory, [DEFAULT_COLUMN_FAMILY]).close()
+    checkpoint = TaskPaths(tmp_path, "app", TASK).checkpoint
+    orders, own = TopicPartition("orders", 0), TopicPartition("app-s-changelog", 0)
+    write_durably(checkpoint, checkpoint_file.write({orders: 7, own: 3, TopicPartition("app-t-changelog", 0): 1}))
+    for said, offsets in ((None, {own}), ("orders", {own, orders})):
+        look = _look(tmp_path, "app", [here], time.monotonic() + 1, said)
+        assert isinstance(look, Look)
+        assert look.offsets == offsets
 
 
 # -- names of directories

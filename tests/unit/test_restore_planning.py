@@ -15,14 +15,16 @@ from samples import CHANGELOG, TIMESTAMPED, contents
 from demo.damage import flip_bit
 from statestore.bulk.routing import Routing
 from statestore.changelog.topics import LogRange
-from statestore.errors import DiskSpaceError, InputError, TopicMismatchError
+from statestore.errors import DiskSpaceError, InputError, KafkaUnavailableError, LockedError, TopicMismatchError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import TaskId
-from statestore.recovery import planning
+from statestore.recovery import many, planning
 from statestore.recovery.as_of import claim_target
+from statestore.recovery.many import cut_by_length, restore_many
 from statestore.recovery.planning import (
     choose_mode,
     disk_needed,
+    plan_restore,
     range_count,
     require_disk,
     require_disk_for_all,
@@ -33,7 +35,7 @@ from statestore.recovery.quarantine import clean_quarantine, quarantined
 from statestore.recovery.spec import AsOf, RestoreSpec, parse_as_of
 from statestore.recovery.staging import BuildPlan, Range, cut, misfit
 from statestore.recovery.tail import link_database
-from statestore.reports import Action, RestorePlanRow, Status, VerifyRow
+from statestore.reports import Action, RestorePlanRow, RestoreRow, Status, VerifyRow
 from statestore.statedir.seal import seal
 from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
@@ -45,6 +47,7 @@ def found(status, action):
     return VerifyRow(application="app", store="s", task="0_0", status=status, action=action, detail="why")
 
 
+LABEL = {"application": "app", "store": "s", "task": "0_0"}
 WHOLE = [found(Status.OK, Action.NONE), found(Status.EMPTY, Action.NONE)]
 BEHIND = found(Status.LAGGING, Action.TAIL)
 BROKEN = [found(status, Action.FULL) for status in (Status.CORRUPT, Status.MISSING, Status.AHEAD, Status.LAGGING)]
@@ -85,7 +88,7 @@ def test_m2_a_store_of_unknown_format_is_only_touched_by_hand(mode, force):
 @pytest.mark.parametrize("mode", ["auto", "tail", "full"])
 @pytest.mark.parametrize("force", [False, True])
 def test_a_store_that_could_not_be_looked_at_is_not_touched(mode, force):
-    with pytest.raises(InputError):
+    with pytest.raises(LockedError):
         choose_mode(mode, force, found(Status.LOCKED, Action.LATER))
 
 
@@ -122,6 +125,54 @@ def log_of(offsets):
 
 def test_a_restore_that_fits_may_begin(tmp_path):
     require_disk(RestoreSpec(store_spec(tmp_path / "new"), "full", False, "label", 4096), "full", log_of(1))
+
+
+def as_of(store, best_effort=False):
+    """A plan for a store as of offset 3 of a log without its first two offsets."""
+    how = {"as_of": AsOf(offset=3), "target": store.state_dir.with_name("target"), "best_effort": best_effort}
+    return plan_restore(RestoreSpec(store, "as-of", False, "label", 4096, **how))
+
+
+def test_r16_a_plan_refuses_a_point_that_the_restore_would_refuse(tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "point_range", lambda *_: {CHANGELOG: LogRange(2, 4, 4)})
+    monkeypatch.setattr(planning, "estimated_bytes", lambda *_: 0)
+    store = store_spec(tmp_path / "state")
+    refused = as_of(store).failure
+    assert refused is not None
+    assert "its first 2 offsets were deleted" in refused.message
+    assert as_of(store, best_effort=True).failure is None
+
+
+def test_a_store_in_use_can_be_planned_again_later(tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "verify", lambda _: found(Status.LOCKED, Action.LATER))
+    row = plan_restore(RestoreSpec(store_spec(tmp_path), "auto", False, "label", 4096))
+    assert row.failure is not None
+    assert row.failure.retriable
+
+
+def refuse(error):
+    def refused(*_):
+        raise error
+
+    return refused
+
+
+@pytest.mark.parametrize("error", [KafkaUnavailableError("away"), OSError("I/O error")])
+def test_a_log_whose_length_cannot_be_told_is_not_cut(tmp_path, monkeypatch, error):
+    monkeypatch.setattr(many, "store_logs", refuse(error))
+    asked = [RestoreSpec(store_spec(tmp_path), "full", False, "label", 4096)]
+    assert cut_by_length(asked, 4) == asked
+
+
+@pytest.mark.parametrize("error", [KafkaUnavailableError("away"), OSError("I/O error")])
+@pytest.mark.parametrize("at", ["verify", "begin_ranges"])
+def test_a_store_whose_ranges_cannot_begin_is_left_to_its_restore(tmp_path, monkeypatch, at, error):
+    monkeypatch.setattr(many, "verify", lambda _: BROKEN[0])
+    monkeypatch.setattr(many, at, refuse(error))
+    monkeypatch.setattr(many, "restore", lambda _: RestoreRow(**LABEL, outcome="restored"))
+    asked = [RestoreSpec(store_spec(tmp_path), "full", False, "label", 4096, ranges=2)]
+    rows = restore_many(asked, lambda pieces, work, _: [work(piece) for piece in pieces], tmp_path / "progress")
+    assert [row.outcome for row in rows] == ["restored"]
 
 
 def test_a_restore_that_does_not_fit_is_refused_with_the_bytes(tmp_path, monkeypatch):

@@ -125,6 +125,26 @@ def test_a_store_that_another_program_opened_since_is_unsealed_and_not_damaged(p
     assert not check_seal(paths, "s")
 
 
+def test_a_store_that_another_program_made_anew_is_unsealed_and_not_damaged(paths, sealed):
+    sealed_manifest = manifest(sealed).name
+    shutil.rmtree(sealed)
+    open_key_value_store(TIMESTAMPED, sealed).close()
+    assert manifest(sealed).name <= sealed_manifest  # MANIFESTs are counted from the start again
+    assert check_seal(paths, "s", contents=True) is None
+
+
+@pytest.mark.parametrize("content", [None, b"", b"another"])
+def test_a_damaged_identity_costs_the_seal_at_most(paths, sealed, content):
+    (sealed / "IDENTITY").unlink()
+    if content is not None:
+        (sealed / "IDENTITY").write_bytes(content)
+    assert (check_seal(paths, "s") is None) == (content == b"another")
+    manifest(sealed).write_bytes(b"")
+    if content != b"another":
+        with pytest.raises(StoreCorruptedError, match="MANIFEST"):
+            check_seal(paths, "s")
+
+
 def test_a_store_without_a_seal_or_with_a_torn_one_is_unsealed(paths, sealed):
     paths.seal("s").write_text(paths.seal("s").read_text()[:20])
     assert not check_seal(paths, "s")
@@ -198,6 +218,14 @@ def test_a_segment_that_another_program_made_leaves_the_damage_in_an_old_one_in_
     assert check_seal(paths, "s", segmented=True) is None
     min((segments / "s.0").glob("*.sst")).unlink()
     with pytest.raises(StoreCorruptedError, match=r"s\.0"):
+        check_seal(paths, "s", segmented=True)
+
+
+def test_segments_in_each_others_places_are_damage(paths, segments, tmp_path):
+    (segments / "s.0").rename(tmp_path / "aside")
+    (segments / f"s.{INTERVAL_MS}").rename(segments / "s.0")
+    (tmp_path / "aside").rename(segments / f"s.{INTERVAL_MS}")
+    with pytest.raises(StoreCorruptedError, match=f"s.0 holds the segment that was sealed as s.{INTERVAL_MS}"):
         check_seal(paths, "s", segmented=True)
 
 

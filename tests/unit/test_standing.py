@@ -14,7 +14,9 @@ DAY_MS = 86_400_000
 LOGS = st.tuples(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30)).map(lambda ends: LogRange(*sorted(ends)))
 
 
-def judged(committed, log, *, empty=False, recorded="id", caught_up_ms=DAY_MS - 1, now_ms=DAY_MS, retention=DAY_MS):
+def judged(
+    committed, log, *, empty=False, recorded="id", caught_up_ms=DAY_MS - 1, now_ms=DAY_MS, retention=DAY_MS, **more
+):
     """Standing of a store that was whole a moment ago, unless told otherwise."""
     return standing(
         committed,
@@ -25,6 +27,7 @@ def judged(committed, log, *, empty=False, recorded="id", caught_up_ms=DAY_MS - 
         caught_up_ms=caught_up_ms,
         delete_retention_ms=retention,
         now_ms=now_ms,
+        **more,
     )
 
 
@@ -113,3 +116,11 @@ def test_a_store_is_ok_exactly_where_the_log_has_nothing_more(committed, log):
     assume(committed < log.high_watermark)
     assume(committed + 1 >= log.start)
     assert (judged(committed, log).status is Status.OK) == (committed + 1 >= log.last_stable)
+
+
+@pytest.mark.parametrize("caught_up_ms", [None, 0])
+def test_a_log_that_is_not_compacted_has_every_delete_so_its_tail_is_always_right(caught_up_ms):
+    lagging = judged(4, LogRange(0, 10, 10), caught_up_ms=caught_up_ms, compacted=False)
+    assert lagging[:2] == (Status.LAGGING, Action.TAIL)
+    assert judged(4, LogRange(6, 10, 10), caught_up_ms=caught_up_ms, compacted=False).status is Status.TRUNCATED
+    assert judged(None, LogRange(0, 7, 7), caught_up_ms=caught_up_ms, compacted=False).action is Action.FULL

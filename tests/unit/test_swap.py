@@ -13,9 +13,12 @@ from children import exit_code, finish_swaps_dying, swap_dying, write_durably_dy
 from samples import TIMESTAMPED as KEY_VALUE
 from samples import contents
 
-from statestore.durable import remove_durably, remove_tree, write_durably
+from statestore.durable import remove_durably, remove_tree, rename_durably, write_durably
 from statestore.errors import StateStoreError
-from statestore.model import StoreDefinition
+from statestore.formats import checkpoint_file
+from statestore.model import StoreDefinition, TopicPartition
+from statestore.statedir import swap as swap_module
+from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.swap import finish_swaps, swap
 
 OLD = {"CURRENT": b"MANIFEST-1\n", "000001.sst": b"old rows"}
@@ -79,11 +82,53 @@ def test_a_swap_without_a_live_store_has_no_quarantine(paths, store):
     assert state(paths, store) == (NEW, {}, {}, False)
 
 
+INPUT, NEIGHBOUR = TopicPartition("orders", 0), TopicPartition("app-t-changelog", 0)
+
+
+def write_checkpoint(paths):
+    write_durably(paths.checkpoint, checkpoint_file.write({INPUT: 7, NEIGHBOUR: 3}))
+
+
+def test_l6_a_swap_forgets_the_offset_of_an_input_that_is_the_changelog(paths):
+    lay_out(paths)
+    write_checkpoint(paths)
+    swap(paths, KEY_VALUE, "run", [INPUT])
+    assert legacy_offsets(paths) == {NEIGHBOUR: 3}
+
+
+def test_l6_a_swap_that_is_finished_later_forgets_that_offset_too(paths):
+    lay_out(paths)
+    write_checkpoint(paths)
+    places = {"staged": paths.staging("s"), "live": paths.store("s"), "quarantine": paths.quarantine("s", "run")}
+    journal = {"store": "s", **places, "label": "run", "changelogs": [INPUT]}
+    write_durably(paths.journal("s"), json.dumps(journal, default=str))
+    paths.store("s").rename(paths.task_dir / "moved")
+    assert finish_swaps(paths) == ["s"]
+    assert contents(paths.store("s")) == NEW
+    assert legacy_offsets(paths) == {NEIGHBOUR: 3}
+
+
 def test_the_age_of_a_replaced_store_counts_from_its_swap(paths):
     lay_out(paths)
     os.utime(paths.store("s"), (1, 1))
     began = time.time()
     assert swap(paths, KEY_VALUE, "run").stat().st_mtime >= began - 1
+
+
+def test_the_age_of_a_replaced_store_is_right_though_the_swap_ends_with_its_rename(paths, monkeypatch):
+    def rename_and_fail(source, target):
+        rename_durably(source, target)
+        raise OSError("power cut")
+
+    lay_out(paths)
+    os.utime(paths.store("s"), (1, 1))
+    began = time.time()
+    with monkeypatch.context() as patch:
+        patch.setattr(swap_module, "rename_durably", rename_and_fail)
+        with pytest.raises(OSError, match="power cut"):
+            swap(paths, KEY_VALUE, "run")
+    assert finish_swaps(paths) == ["s"]
+    assert paths.quarantine("s", "run").stat().st_mtime >= began - 1
 
 
 @pytest.mark.behaviour("R8")

@@ -44,7 +44,8 @@ def faults_of(store: str) -> dict[str, DirectoryFault]:
     lost, corrupt, foreign = {Status.MISSING}, {Status.CORRUPT}, {Status.CORRUPT, Status.DOWNGRADED}
     faults = {
         "gone": DirectoryFault(_lose, lost, lost),
-        "older copy": DirectoryFault(_put_older_back, corrupt, {Status.LAGGING}),
+        # Where the log is not compacted, a tail mends it.
+        "older copy": DirectoryFault(_put_older_back, corrupt, {Status.LAGGING}, None),
         "older copy with all that we keep": DirectoryFault(
             _put_all_back, {Status.LAGGING}, {Status.LAGGING}, Action.TAIL
         ),

@@ -1,0 +1,129 @@
+"""What a restore reads, and what comes of a log that cannot be read, or not fast enough. Needs no broker."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from itertools import count
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from samples import CHANGELOG, TIMESTAMPED
+
+from statestore.changelog.topics import LogRange
+from statestore.errors import StoreBehindLogStartError, StoreCorruptedError, TopicMismatchError
+from statestore.model import TaskId
+from statestore.recovery import full
+from statestore.recovery import restore as restore_module
+from statestore.recovery.as_of import point_range
+from statestore.recovery.planning import tail_logs
+from statestore.recovery.restore import restore
+from statestore.recovery.spec import AsOf, RestoreSpec
+from statestore.recovery.staging import Staging, require_tombstones
+from statestore.reports import Action, Status, VerifyRow
+from statestore.tasks.spec import ChangelogSpec, StorePartitionSpec
+
+LOGS = {CHANGELOG: LogRange(0, 100, 100)}
+
+
+@pytest.fixture
+def store(tmp_path):
+    return StorePartitionSpec(
+        application="app",
+        task=TaskId(0, 0),
+        store=TIMESTAMPED,
+        changelog=ChangelogSpec(topic="c", topic_id="t", delete_retention_ms=1_000),
+        bootstrap_servers="",
+        state_dir=tmp_path,
+        kafka_timeout_s=1,
+    )
+
+
+@pytest.fixture
+def spec(store):
+    return RestoreSpec(store, "full", False, "label", 4096)
+
+
+def test_of_a_tail_only_what_the_store_has_not_seen_is_read():
+    assert tail_logs(LOGS, None) == LOGS
+    assert tail_logs(LOGS, 89) == {CHANGELOG: LogRange(90, 100, 100)}
+    assert tail_logs(LOGS, 200) == {CHANGELOG: LogRange(100, 100, 100)}
+
+
+def test_a_point_of_a_changelog_that_does_not_exist_is_refused(store):
+    with pytest.raises(TopicMismatchError, match="does not exist: nothing to restore from"):
+        point_range(store.model_copy(update={"changelog": None}), AsOf(offset=0))
+
+
+@pytest.mark.behaviour("R6")
+@pytest.mark.parametrize(
+    ("took_ms", "changes", "refused"),
+    [
+        (999, {}, False),
+        (1_000, {}, True),
+        (10**9, {"compacted": False}, False),
+        (10**9, {"delete_retention_ms": 0}, False),  # such a log promises nothing
+    ],
+)
+def test_r6_what_was_read_for_longer_than_tombstones_are_kept_is_refused(store, took_ms, changes, refused):
+    store = store.model_copy(update={"changelog": store.changelog.model_copy(update=changes)})
+    refusal = pytest.raises(StoreBehindLogStartError, match=r"1 s had passed.*; do so") if refused else nullcontext()
+    with refusal:
+        require_tombstones(store, 5_000, 5_000 + took_ms, "do so")
+
+
+# -- attempts
+
+
+def failing_with(*errors):
+    """Stand in for reading and building: fails once with each of the errors, then succeeds."""
+    left = list(errors)
+
+    def attempt(_spec, _staging, plan, _progress):
+        if left:
+            raise left.pop(0)
+        return full.Built(1, 0, 0, 1, {CHANGELOG: 0}, None, plan.started_ms)
+
+    return attempt
+
+
+def build(spec):
+    return full.build_full(spec, Staging(spec.store.paths, "s"), LOGS, None, 1_000)
+
+
+@pytest.mark.behaviour("R6")
+def test_r6_a_log_that_was_read_too_slowly_is_read_once_more(spec, monkeypatch):
+    slow = StoreBehindLogStartError("slow")
+    monkeypatch.setattr(full, "_build", failing_with(slow))
+    assert build(spec).since_ms == 1_000  # nothing that was logged after the ends were asked for is in it
+    assert Staging(spec.store.paths, "s").plan().started_ms > 1_000
+    monkeypatch.setattr(full, "_build", failing_with(slow, slow))
+    with pytest.raises(StoreBehindLogStartError):
+        build(spec)
+
+
+@pytest.mark.behaviour("R6")
+def test_r6_the_time_that_reading_took_is_looked_at_when_it_ends(spec, monkeypatch):
+    monkeypatch.setattr(full, "read_range", lambda *_, **__: ([], 0))
+    monkeypatch.setattr(full, "time", SimpleNamespace(time=count(2.1, 1.1).__next__))
+    with pytest.raises(StoreBehindLogStartError, match="1 s had passed"):
+        full.build_full(spec, Staging(spec.store.paths, "s"), LOGS, SimpleNamespace(reading=lambda *_: None), 1_000)
+
+
+def test_runs_that_arrow_cannot_read_are_an_error_of_ours(spec, monkeypatch):
+    monkeypatch.setattr(full, "_build", failing_with(pa.ArrowInvalid("torn"), pa.ArrowInvalid("torn")))
+    with pytest.raises(StoreCorruptedError, match=r"app/s/0_0 cannot be read: torn; .*run the restore again"):
+        build(spec)
+
+
+def test_old_stores_that_cannot_be_removed_do_not_fail_the_restore(spec, monkeypatch, capsys):
+    whole = VerifyRow(application="app", store="s", task="0_0", status=Status.OK, action=Action.NONE, keys=3)
+
+    def refuse(*_):
+        raise OSError("no permission")
+
+    monkeypatch.setattr(restore_module, "check", lambda *_: whole)
+    monkeypatch.setattr(restore_module, "clean_quarantine", refuse)
+    row = restore(spec)
+    assert (row.outcome, row.keys, row.failure) == ("skipped", 3, None)
+    assert "quarantine could not be removed: no permission" in capsys.readouterr().err

@@ -1,0 +1,100 @@
+"""Where the log of a store ends whose changelog is the application's own input, and what a topic's settings tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from statestore.changelog.group import GroupOffset
+from statestore.changelog.topics import LogRange, Topic
+from statestore.errors import InputOffsetError
+from statestore.model import StoreDefinition, TaskId, TopicPartition
+from statestore.tasks.spec import ChangelogSpec, StorePartitionSpec
+from statestore.verification import targets
+from statestore.verification.targets import changelog_spec, is_input, log_ranges, processed
+
+INPUT = TopicPartition("orders", 1)
+LOG = LogRange(3, 10, 12)
+CHANGELOG = ChangelogSpec(topic="orders", topic_id="id", delete_retention_ms=1, partitions=2, end_group="app")
+SPEC = StorePartitionSpec(
+    application="app",
+    task=TaskId(0, 1),
+    store=StoreDefinition(name="by-id"),
+    changelog=CHANGELOG,
+    bootstrap_servers="nowhere:9092",
+    state_dir=Path("/state"),
+    kafka_timeout_s=1,
+)
+
+
+class Where:
+    bootstrap_servers = "nowhere:9092"
+    state_dir = Path("/state")
+    kafka_timeout_s = 1.0
+
+
+class Logs:
+    def log_ranges(self, partitions):
+        return dict.fromkeys(partitions, LOG)
+
+
+@pytest.fixture
+def group(monkeypatch):
+    """Committed offsets of the application's group, by partition."""
+    offsets = {}
+
+    class Group:
+        def __init__(self, servers, name, timeout_s):
+            assert (servers, name) == ("nowhere:9092", "app")
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def committed(self, partition):
+            return offsets.get(partition)
+
+    monkeypatch.setattr(targets, "ConsumerGroup", Group)
+    return offsets
+
+
+def test_an_input_ends_where_the_group_is(group):
+    group[INPUT] = GroupOffset(7)
+    assert log_ranges(Logs(), [SPEC]) == {INPUT: LogRange(3, 7, 12)}
+
+
+@pytest.mark.parametrize(("next_offset", "end"), [(0, 3), (3, 3), (7, 7), (10, 10), (11, 10)])
+def test_the_end_of_an_input_lies_within_its_log(next_offset, end):
+    assert processed(SPEC, INPUT, LOG, next_offset) == LogRange(3, end, 12)
+
+
+def test_records_that_nobody_knows_to_be_processed_are_no_empty_log(group):
+    with pytest.raises(InputOffsetError, match=r"group app has no committed offset .* say --changelog by-id=orders"):
+        log_ranges(Logs(), [SPEC])
+
+
+@pytest.mark.parametrize("log", [LogRange(0, 0, 0), LogRange(5, 5, 5), LogRange(5, 5, 9)])
+def test_an_input_without_records_needs_no_offset(log):
+    assert processed(SPEC, INPUT, log, None) == log
+
+
+def test_a_topic_that_the_group_has_an_offset_for_is_an_input(group):
+    assert not is_input(Where(), "app", CHANGELOG)
+    group[INPUT] = GroupOffset(0)
+    assert is_input(Where(), "app", CHANGELOG)
+
+
+@pytest.mark.parametrize(
+    ("config", "compacted"),
+    [
+        ({"cleanup.policy": "delete"}, False),
+        ({"cleanup.policy": "compact"}, True),
+        ({"cleanup.policy": "compact,delete"}, True),
+        ({}, True),
+    ],
+)
+def test_the_cleanup_policy_tells_whether_deletes_may_be_gone(config, compacted):
+    assert changelog_spec(Topic("orders", "id", 2), config).compacted is compacted

@@ -70,10 +70,10 @@ def test_a_process_that_is_killed_is_a_reason_to_try_again():
 
 
 def test_an_error_ends_the_others_at_once():
-    before = time.monotonic()
+    before, others = time.monotonic(), multiprocessing.active_children()
     with pytest.raises(InputError):
         run_each(range(3), fail_or_wait, 2)
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= set(others)
     assert time.monotonic() - before < 300
 
 

@@ -64,9 +64,10 @@ def test_an_error_of_a_piece_is_raised_with_its_message(processes):
 
 
 def test_a_process_that_is_killed_is_a_reason_to_try_again():
+    others = multiprocessing.active_children()
     with pytest.raises(RetryError, match="smaller --parallel"):
         run_each(range(4), die_at_2, 2)
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= set(others)
 
 
 def test_an_error_ends_the_others_at_once():

@@ -70,8 +70,8 @@ class Topics:
         self._timeout_s = timeout_s
         self._admin = AdminClient(client_config(bootstrap_servers))
 
-    def describe(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Describe those of the topics that exist.
+    def names(self) -> list[str]:
+        """Return the names of all topics, in order.
 
         Raises
         ------
@@ -83,7 +83,18 @@ class Topics:
             f"asking {self._servers} for topics",
             self._timeout_s,
         )
-        wanted = [name for name in dict.fromkeys(names) if name in listed.topics]
+        return sorted(listed.topics)
+
+    def describe(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Describe those of the topics that exist.
+
+        Raises
+        ------
+        KafkaUnavailableError
+            If no broker answers in time.
+        """
+        listed = set(self.names())
+        wanted = [name for name in dict.fromkeys(names) if name in listed]
         if not wanted:
             return {}
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from statestore.changelog.names import topic_names
 from statestore.changelog.topics import Topics
 from statestore.errors import (
     LockedError,
@@ -73,7 +72,7 @@ def discover(
     here: dict[str, list[StoreHere]] = {}
     for found in stores:
         here.setdefault(found.name, []).append(found)
-    logged = _logged_stores(where, application)
+    logged = _logged_stores(where, topics, application)
     if not tasks and not logged:
         raise UnknownApplicationError(
             f"no application {application!r}: {state_dir} has no directory of that name with tasks in it, and there is "
@@ -143,13 +142,13 @@ def found_specs(
     ]
 
 
-def _logged_stores(where: Installation, application: str) -> list[str]:
+def _logged_stores(where: Installation, topics: Topics, application: str) -> list[str]:
     """Stores that have a changelog topic named after them."""
     prefix, suffix = changelog_topic(application, "|").split("|")
     # `a-b-c-changelog` is that of store c of application a-b, if there is one, and not that of store b-c of a.
     others = tuple(f"{other}-" for other in applications_in(where.state_dir) if other.startswith(prefix))
     stores = []
-    for name in topic_names(where.bootstrap_servers, where.kafka_timeout_s):
+    for name in topics.names():
         store = name.removeprefix(prefix).removesuffix(suffix)
         if name == f"{prefix}{store}{suffix}" and not name.startswith(others) and not store.startswith(_IN_MEMORY):
             try:

@@ -25,7 +25,7 @@ from statestore.metastore.definitions import select
 from statestore.model import ApplicationDefinition
 from statestore.recovery.many import cut_by_length, require_points, restore_many
 from statestore.recovery.planning import RECORDS_PER_S, plan_restore, require_disk_for_all, require_partitions
-from statestore.recovery.spec import RestoreSpec, parse_as_of
+from statestore.recovery.spec import RestoreSpec, parse_as_of, require_consistent
 from statestore.reports import (
     Action,
     RestorePlanReport,
@@ -132,13 +132,7 @@ def _restores(
     arguments: Namespace, settings: Settings, stores: Sequence[StorePartitionSpec], progress: Path
 ) -> list[RestoreSpec]:
     as_of = parse_as_of(arguments.as_of_offset, arguments.as_of_timestamp)
-    asked = [as_of is not None, arguments.target is not None]
-    if arguments.mode == "as-of" and not all(asked):
-        raise InputError("mode as-of: expected --as-of-offset or --as-of-timestamp, and --target")
-    if arguments.mode != "as-of" and (any(asked) or arguments.best_effort):
-        raise InputError(
-            f"--as-of-offset, --as-of-timestamp, --target and --best-effort are for mode as-of, found {arguments.mode}"
-        )
+    require_consistent(arguments.mode, as_of, arguments.target, best_effort=arguments.best_effort)
     if arguments.ranges is not None and arguments.ranges < 1:
         raise InputError(f"--ranges: expected a number from 1, found {arguments.ranges}")
     return [

@@ -19,7 +19,7 @@ from statestore.durable import remove_tree
 from statestore.errors import InputError
 from statestore.recovery.many import cut_by_length, require_points, restore_many
 from statestore.recovery.planning import plan_restore, require_partitions
-from statestore.recovery.spec import AsOf, CheckDepth, Mode, RestoreSpec
+from statestore.recovery.spec import AsOf, CheckDepth, Mode, RestoreSpec, require_consistent
 from statestore.reports import Action, RestorePlanRow, RestoreRow, VerifyReport
 from statestore.tasks.spec import StorePartitionSpec
 
@@ -59,13 +59,7 @@ class How:
 
     def require_consistent(self) -> None:
         """Refuse options that do not fit together."""
-        given = self.as_of is not None, self.target is not None
-        if self.mode == "as-of" and not all(given):
-            raise InputError("mode as-of: expected --as-of-offset or --as-of-timestamp, and --target")
-        if self.mode != "as-of" and (any(given) or self.best_effort):
-            raise InputError(
-                f"--as-of-offset, --as-of-timestamp, --target and --best-effort are for mode as-of, found {self.mode}"
-            )
+        require_consistent(self.mode, self.as_of, self.target, best_effort=self.best_effort)
 
 
 def stores_to_restore(chosen: Chosen, topics: Topics) -> list[StorePartitionSpec]:

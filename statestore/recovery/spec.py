@@ -70,6 +70,23 @@ class RestoreSpec(NamedTuple):
     quarantine_s: float = QUARANTINE_KEPT_S
 
 
+def require_consistent(mode: Mode, as_of: AsOf | None, target: Path | None, *, best_effort: bool) -> None:
+    """Refuse options of a restore that do not fit together.
+
+    Raises
+    ------
+    InputError
+        If mode as-of lacks its point or target, or another mode has one.
+    """
+    given = as_of is not None, target is not None
+    if mode == "as-of" and not all(given):
+        raise InputError("mode as-of: expected --as-of-offset or --as-of-timestamp, and --target")
+    if mode != "as-of" and (any(given) or best_effort):
+        raise InputError(
+            f"--as-of-offset, --as-of-timestamp, --target and --best-effort are for mode as-of, found {mode}"
+        )
+
+
 def parse_as_of(offset: int | None, timestamp: str | None) -> AsOf | None:
     """Read the two ways to name a point; None if neither is given.
 

@@ -120,8 +120,3 @@ class Progress:
             poison_records=found.poison,
         )
         self._file.write(self._last)
-
-
-def read_progress(directory: Path) -> list[TaskProgress]:
-    """Read what the tasks of a run say."""
-    return read_files(directory, TaskProgress)

@@ -6,7 +6,7 @@ import pytest
 
 from statestore.model import ApplicationDefinition, TaskId
 from statestore.tasks import progress as progress_module
-from statestore.tasks.progress import Progress, TaskProgress, read_progress
+from statestore.tasks.progress import Progress, TaskProgress, read_files
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.topology import Counts
 
@@ -27,7 +27,7 @@ def spec(tmp_path):
 
 
 def found(spec):
-    (progress,) = read_progress(spec.progress.parent)
+    (progress,) = read_files(spec.progress.parent, TaskProgress)
     return progress
 
 
@@ -87,5 +87,5 @@ def test_what_cannot_be_read_says_nothing(spec):
     for name, text in (("a.json", "{"), ("b.json", "[]"), ("c.json", ""), (".app-0_4.json.1", "{}")):
         (spec.progress.parent / name).write_text(text)
     (spec.progress.parent / "d.json").mkdir()
-    assert [progress.task for progress in read_progress(spec.progress.parent)] == ["0_3"]
-    assert read_progress(spec.progress.parent / "absent") == []
+    assert [progress.task for progress in read_files(spec.progress.parent, TaskProgress)] == ["0_3"]
+    assert read_files(spec.progress.parent / "absent", TaskProgress) == []

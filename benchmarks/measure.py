@@ -46,12 +46,19 @@ class Result(NamedTuple):
         return statistics.median(self.runs)
 
 
-def measure(cases: list[Case], rounds: int = ROUNDS) -> list[Result]:
-    """Run every system of every case once per round, in alternating order."""
+def measure(cases: list[Case], rounds: int = ROUNDS, few: Mapping[str, int] | None = None) -> list[Result]:
+    """Run every system of every case once per round, in alternating order.
+
+    Parameters
+    ----------
+    few
+        Systems that take part in the first rounds only, and in how many.
+    """
+    few = few or {}
     runs: dict[tuple[str, str], list[float]] = {}
     for number in range(rounds):
         for case in cases:
-            order = list(case.systems.items())
+            order = [(system, work) for system, work in case.systems.items() if number < few.get(system, rounds)]
             for system, work in order if number % 2 == 0 else reversed(order):
                 with _no_garbage_collection():
                     runs.setdefault((case.name, system), []).append(work())

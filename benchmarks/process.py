@@ -46,8 +46,10 @@ BASE = Shape(10_000, 4, 1) if SMALL else Shape(1_000_000, 4, 3)
 #: How it grows with keys and with partitions.
 GROWTH = (Shape(10_000, 4, 1), Shape(100_000, 4, 1), Shape(1_000_000, 2, 1), Shape(1_000_000, 8, 1))
 SHAPES = (BASE,) if SMALL else (BASE, *GROWTH)
-#: Measured at the base alone: they take the longest.
-ONLY_BASE = ("Quix Streams", "ours, Spark job")
+#: Measured at the base alone: they take the longest, or tell little beyond it.
+ONLY_BASE = ("Quix Streams", "ours, Spark job", "Kafka Streams, no cache")
+#: How often these are measured at most: a round of theirs takes as long as one of all the others.
+FEW_ROUNDS = {"Quix Streams": 1, "ours, Spark job": 1}
 #: Not for a look: these take longer to start than the others to count.
 NOT_SMALL = ("Kafka Streams, no cache", "ours, Spark job")
 
@@ -107,7 +109,8 @@ def run(part: str = "", only: list[str] | None = None, rounds: int | None = None
                 continue
             topic = f"input-{shape.keys}-{shape.partitions}"
             counted = produce_input(servers, topic, shape.partitions, RECORDS, shape.keys)
-            results += measure(cases(processes, scratch, systems, shape, counted, part), rounds or shape.rounds)
+            measured = cases(processes, scratch, systems, shape, counted, part)
+            results += measure(measured, rounds or shape.rounds, FEW_ROUNDS)
             delete_topic(servers, topic)
     return results
 

@@ -50,7 +50,7 @@ def measure_shape(
     logs: Mapping[str, Log],
     rounds: int,
 ) -> list[Result]:
-    """Measure all systems in alternating order; those with few rounds are left out of the later ones.
+    """Measure all systems in alternating order.
 
     Parameters
     ----------
@@ -64,11 +64,7 @@ def measure_shape(
         found.append(measured(processes, systems[name], logs[name], shape.cores, scratch, check=not found))
         return found[-1].rate
 
-    few = min([rounds, *(number for name, number in FEW_ROUNDS.items() if name in systems)])
-    for number, left_out in ((few, ()), (rounds - few, FEW_ROUNDS)):
-        taking_part = {name: partial(rate, name) for name in systems if name not in left_out}
-        if number:
-            measure([Case(shape.case, "records/s", taking_part)], number)
+    measure([Case(shape.case, "records/s", {name: partial(rate, name) for name in systems})], rounds, FEW_ROUNDS)
     return results_of(shape, outcomes)
 
 

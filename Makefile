@@ -23,16 +23,16 @@ up: environment-demo ## start Kafka and Airflow and leave them running (build/up
 down: environment-demo ## stop what `make up` started
 	@$(PYTHON_IN_VENV) -m demo.down
 
-test: environment-dev ## run all tests, two files at a time; ARGS are given to pytest
+test: environment-dev ## run all tests but the long ones, two files at a time; ARGS are given to pytest
 	$(PYTHON_IN_VENV) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 faults: environment-dev ## kill tasks and jobs 200 times, damage 200 places, and what else takes long; SEED=... repeats a run, ARGS are given to pytest
 	@echo "SEED=$(SEED)"
-	FAULTS_SEED=$(SEED) FAULTS_KILLS=$(KILLS) $(PYTHON_IN_VENV) -m pytest -n 2 --dist worksteal tests/faults/long $(ARGS)
+	FAULTS_SEED=$(SEED) FAULTS_KILLS=$(KILLS) $(PYTHON_IN_VENV) -m pytest -n 2 --dist worksteal -m long $(ARGS)
 
 soak: environment-dev ## kill tasks KILLS=10000 times, at points drawn from SEED
 	@echo "SEED=$(SEED)"
-	FAULTS_SEED=$(SEED) FAULTS_KILLS=$(KILLS) $(PYTHON_IN_VENV) -m pytest -n 2 --dist worksteal tests/faults/long/test_kills.py $(ARGS)
+	FAULTS_SEED=$(SEED) FAULTS_KILLS=$(KILLS) $(PYTHON_IN_VENV) -m pytest -n 2 --dist worksteal -m long tests/faults/long/test_kills.py $(ARGS)
 
 conformance: environment-dev ## run the tests that prove a behaviour, and list the behaviours that none proves
 	$(PYTHON_IN_VENV) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --conformance

@@ -1,13 +1,23 @@
-"""What all tests share: one real broker per session, from the same code as the demo's."""
+"""What all tests share: one real broker per session, from the same code as the demo's; and which tests take long."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from demo.kafka import Kafka
 from demo.processes import Processes
+
+_LONG = Path(__file__).parent / "faults" / "long"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave whole directories of tests to `make faults`."""
+    for item in items:
+        if item.path.is_relative_to(_LONG):
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="session")

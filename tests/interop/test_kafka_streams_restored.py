@@ -153,6 +153,7 @@ def test_kafka_streams_has_nothing_to_restore_after_us_and_finds_what_it_and_its
     assert wiped.statuses(by_us) == WHOLE, "after Kafka Streams"
 
 
+@pytest.mark.long
 def test_kafka_streams_goes_on_with_what_we_restored(wiped: Wiped, tmp_path: Path) -> None:
     # Behind the tests that compare with what was there: the changelogs grow.
     wiped.restored(tmp_path)
@@ -164,6 +165,7 @@ def test_kafka_streams_goes_on_with_what_we_restored(wiped: Wiped, tmp_path: Pat
     assert wiped.statuses(tmp_path) == WHOLE
 
 
+@pytest.mark.long
 def test_one_piece_several_ranges_small_runs_and_twice_give_equal_digests(wiped: Wiped, tmp_path: Path) -> None:
     ways: dict[str, dict[str, Any]] = {
         "one piece": {},
@@ -181,6 +183,7 @@ def test_one_piece_several_ranges_small_runs_and_twice_give_equal_digests(wiped:
     assert all(digest for digest, _, _ in digests["one piece"].values())
 
 
+@pytest.mark.long
 def test_a_store_that_is_damaged_afterwards_is_rebuilt_alone_and_kafka_streams_takes_it(
     wiped: Wiped, tmp_path: Path
 ) -> None:

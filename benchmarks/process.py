@@ -6,24 +6,22 @@ the start of processing to the moment at which the last input offset is committe
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from argparse import ArgumentParser
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.command import Asked, main
 from benchmarks.count_ours import ours
 from benchmarks.counting import System, rate
-from benchmarks.measure import SMALL, Case, Result, measure, report
+from benchmarks.measure import SMALL, Case, Result, measure
 from benchmarks.peers.kafka_streams import kafka_streams
 from benchmarks.peers.quix_streams import quix_streams
 from benchmarks.process_input import Broker, Input, delete_topic, produce_input, warm_up
 from benchmarks.process_plot import draw
 from demo.kafka_jars import check_disk
 from demo.processes import Processes
-from statestore.errors import InputError, StateStoreError
 
 RECORDS = 50_000 if SMALL else 4_000_000
 INTERVALS_MS = {"100 ms": 100, "30 s": 30_000}
@@ -73,62 +71,25 @@ def cases(
     ]
 
 
-def run(part: str = "", only: list[str] | None = None, rounds: int | None = None) -> list[Result]:
-    """Start a broker, bring what the systems need, and measure shape by shape.
-
-    Parameters
-    ----------
-    part
-        Measure only cases that have this in their names.
-    only
-        Measure only these systems.
-    rounds
-        Measure so many rounds instead of the shape's own number.
-
-    Raises
-    ------
-    InputError
-        If no case is called so, or a system is not there.
-    """
-    names = [shape.case(interval) for shape in SHAPES for interval in INTERVALS_MS]
-    if not any(part in name for name in names):
-        raise InputError(f"no case has {part!r} in its name; the cases are: {'; '.join(names)}")
+def run(asked: Asked) -> list[Result]:
+    """Start a broker, bring what the systems need, and measure shape by shape."""
+    asked.require_some(shape.case(interval) for shape in SHAPES for interval in INTERVALS_MS)
     results: list[Result] = []
     with tempfile.TemporaryDirectory() as directory, Processes(Path(directory)) as processes:
         scratch = Path(directory)
         check_disk(scratch, _DISK_GIB, "make bench-process")
         servers = Broker(processes, scratch / "kafka").start()
         warm_up(servers)
-        systems = {**ours(), **kafka_streams(processes, scratch), **quix_streams()}
-        if unknown := set(only or ()).difference(systems):
-            raise InputError(f"no system is called {', '.join(unknown)}; the systems are: {'; '.join(systems)}")
-        default = [name for name in systems if not (SMALL and name in NOT_SMALL)]
-        systems = {name: system for name, system in systems.items() if name in (only or default)}
+        systems = asked.systems({**ours(), **kafka_streams(processes, scratch), **quix_streams()}, NOT_SMALL)
         for shape in SHAPES:
-            if not any(part in shape.case(interval) for interval in INTERVALS_MS):
+            if not any(asked.part in shape.case(interval) for interval in INTERVALS_MS):
                 continue
             topic = f"input-{shape.keys}-{shape.partitions}"
             counted = produce_input(servers, topic, shape.partitions, RECORDS, shape.keys)
-            measured = cases(processes, scratch, systems, shape, counted, part)
-            results += measure(measured, rounds or shape.rounds, FEW_ROUNDS)
+            measured = cases(processes, scratch, systems, shape, counted, asked.part)
+            results += measure(measured, asked.rounds or shape.rounds, FEW_ROUNDS)
             delete_topic(servers, topic)
     return results
-
-
-def main() -> None:
-    """Measure everything and report it; a choice of cases or systems is only shown."""
-    parser = ArgumentParser(prog="bench-process")
-    parser.add_argument("--case", default="", help="measure only cases that have this in their names")
-    parser.add_argument("--system", action="append", help="measure only this system; may be repeated")
-    parser.add_argument("--rounds", type=int, help="measure so many rounds")
-    arguments = parser.parse_args()
-    results = run(arguments.case, arguments.system, arguments.rounds)
-    if not (arguments.case or arguments.system or arguments.rounds):
-        report("process", results, _draw)
-        return
-    for result in results:
-        runs = " ".join(f"{figure:,.0f}" for figure in result.runs)
-        print(f"{result.case}: {result.system}: {result.median:,.0f} {result.unit} ({runs})")
 
 
 def _draw(name: str, results: list[Result]) -> None:
@@ -136,7 +97,4 @@ def _draw(name: str, results: list[Result]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except StateStoreError as error:
-        sys.exit(f"bench-process: {error}")
+    main("process", run, _draw)

@@ -6,15 +6,14 @@ is on disk, checked and in its place; Kafka Streams' when its listener says so, 
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
-from benchmarks.measure import SMALL, Case, Result, measure, report
+from benchmarks.command import Asked, main
+from benchmarks.measure import SMALL, Case, Result, measure
 from benchmarks.peers.kafka_streams_restore import kafka_streams
 from benchmarks.peers.quix_streams_restore import fill_quix, quix_streams
 from benchmarks.process_input import Broker, delete_topic, group_offsets
@@ -36,7 +35,6 @@ from benchmarks.restore_shapes import (
 )
 from demo.kafka_jars import check_disk
 from demo.processes import Processes
-from statestore.errors import InputError, StateStoreError
 from statestore.model import TopicPartition
 
 _DISK_GIB = 3 if SMALL else 16
@@ -84,26 +82,10 @@ def results_of(shape: Shape, outcomes: Mapping[str, list[Outcome]]) -> list[Resu
     ]
 
 
-def run(part: str = "", only: list[str] | None = None, rounds: int | None = None) -> list[Result]:
-    """Start a broker, bring what the systems need, and measure shape by shape.
-
-    Parameters
-    ----------
-    part
-        Measure only cases that have this in their names.
-    only
-        Measure only these systems.
-    rounds
-        Measure so many rounds instead of the shape's own number.
-
-    Raises
-    ------
-    InputError
-        If no case is called so, or a system is not there.
-    """
-    shapes = [shape for shape in SHAPES if part in shape.case]
-    if not shapes:
-        raise InputError(f"no case has {part!r} in its name; the cases are: {'; '.join(s.case for s in SHAPES)}")
+def run(asked: Asked) -> list[Result]:
+    """Start a broker, bring what the systems need, and measure shape by shape."""
+    asked.require_some(shape.case for shape in SHAPES)
+    shapes = [shape for shape in SHAPES if asked.part in shape.case]
     results: list[Result] = []
     with tempfile.TemporaryDirectory() as directory, Processes(Path(directory)) as processes:
         scratch = Path(directory)
@@ -111,11 +93,7 @@ def run(part: str = "", only: list[str] | None = None, rounds: int | None = None
         servers = Broker(processes, scratch / "kafka").start()
         with group_offsets(servers, "warm-up", [TopicPartition("warm-up", 0)]) as offsets:
             offsets()  # the broker makes its internal topic, which no system is to wait for
-        systems = {**ours(), **kafka_streams(processes, scratch), **quix_streams()}
-        if unknown := set(only or ()).difference(systems):
-            raise InputError(f"no system is called {', '.join(unknown)}; the systems are: {'; '.join(systems)}")
-        default = [name for name in systems if not (SMALL and name in NOT_SMALL)]
-        systems = {name: system for name, system in systems.items() if name in (only or default)}
+        systems = asked.systems({**ours(), **kafka_streams(processes, scratch), **quix_streams()}, NOT_SMALL)
         warm_up(processes, scratch, servers, shapes)
         log: Log | None = None
         for number, shape in enumerate(shapes):
@@ -127,7 +105,7 @@ def run(part: str = "", only: list[str] | None = None, rounds: int | None = None
             logs = dict.fromkeys(taking_part, log)
             if "Quix Streams" in taking_part:
                 logs["Quix Streams"] = fill_quix(servers, f"quix-{number}", shape.log)
-            results += measure_shape(processes, scratch, taking_part, shape, logs, rounds or shape.rounds)
+            results += measure_shape(processes, scratch, taking_part, shape, logs, asked.rounds or shape.rounds)
     return results
 
 
@@ -139,28 +117,9 @@ def warm_up(processes: Processes, scratch: Path, servers: str, shapes: Sequence[
         delete_topic(servers, log.topic)
 
 
-def main() -> None:
-    """Measure everything and report it; a choice of cases or systems is only shown."""
-    parser = ArgumentParser(prog="bench-restore")
-    parser.add_argument("--case", default="", help="measure only cases that have this in their names")
-    parser.add_argument("--system", action="append", help="measure only this system; may be repeated")
-    parser.add_argument("--rounds", type=int, help="measure so many rounds")
-    arguments = parser.parse_args()
-    results = run(arguments.case, arguments.system, arguments.rounds)
-    if not (arguments.case or arguments.system or arguments.rounds):
-        report("restore", results, _draw)
-        return
-    for result in results:
-        runs = " ".join(f"{figure:,.1f}" for figure in result.runs)
-        print(f"{result.case}: {result.system}: {result.median:,.1f} {result.unit} ({runs})")
-
-
 def _draw(name: str, results: list[Result]) -> None:
     draw(Path(f"docs/benchmarks/{name}.svg"), results, BASE, OTHERS)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except StateStoreError as error:
-        sys.exit(f"bench-restore: {error}")
+    main("restore", run, _draw)

@@ -6,13 +6,12 @@ read by two processes; a figure is records of the log per second, as for the res
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from argparse import ArgumentParser
 from functools import partial
 from pathlib import Path
 
-from benchmarks.measure import SMALL, Case, Result, measure, report
+from benchmarks.command import Asked, main
+from benchmarks.measure import SMALL, Case, Result, measure
 from benchmarks.process_input import Broker
 from benchmarks.restore_log import Log, fill
 from benchmarks.restore_ours import order_of
@@ -22,7 +21,6 @@ from benchmarks.restore_shapes import BASE
 from benchmarks.verify_fleet import APPLICATION, RECORDS, make_fleet, stores
 from demo.kafka_jars import check_disk
 from demo.processes import Processes, ServiceError
-from statestore.errors import InputError, StateStoreError
 
 STORES, TASKS = (10, 100) if SMALL else (40, 250)
 ROUNDS = 1 if SMALL else 3
@@ -30,6 +28,8 @@ CORES = 2
 _DISK_GIB = 3 if SMALL else 10
 #: What is done with the base's log; `ours` is the deep verification.
 DEPTHS = {"ours": "deep", "scan": "scan", "restore": "restore", "drain floor": "drain"}
+#: With how many cores offsets are compared, by the name of the system.
+CORES_OF = {"ours, 1 core": 1, f"ours, {CORES} cores": CORES}
 
 
 def offsets(processes: Processes, servers: str, scratch: Path, state_dir: Path, cores: int) -> float:
@@ -64,60 +64,38 @@ def _done(processes: Processes, order: Order, records: int) -> Outcome:
     return outcome
 
 
-def run(part: str = "", rounds: int = ROUNDS) -> list[Result]:
-    """Start a broker, make stores, and measure the cases that have `part` in their names.
-
-    Raises
-    ------
-    InputError
-        If no case is called so.
-    """
+def run(asked: Asked) -> list[Result]:
+    """Start a broker, make stores, and measure."""
     many, large = f"offsets of {STORES * TASKS:,} store partitions", f"contents: {BASE.case}"
-    if part not in many and part not in large:
-        raise InputError(f"no case has {part!r} in its name; the cases are: {many}; {large}")
+    asked.require_some((many, large))
+    chosen = asked.systems(dict.fromkeys((*DEPTHS, *CORES_OF)))
+    rounds = asked.rounds or ROUNDS
     with tempfile.TemporaryDirectory() as directory, Processes(Path(directory)) as processes:
         scratch = Path(directory)
         check_disk(scratch, _DISK_GIB, "make bench-verify")
         servers = Broker(processes, scratch / "kafka").start()
         results: list[Result] = []
-        if part in large:
+        if asked.part in large:
             log = fill(servers, "bench", BASE.log)
             state_dir = scratch / "whole"
             _done(processes, order_of("restore", Run(log, CORES, scratch), state_dir), log.shape.records)
             work = {
-                name: partial(contents, processes, log, depth, scratch, state_dir) for name, depth in DEPTHS.items()
+                name: partial(contents, processes, log, depth, scratch, state_dir)
+                for name, depth in DEPTHS.items()
+                if name in chosen
             }
-            work["ours"]()  # its kernels are compiled once for an installation
+            contents(processes, log, "deep", scratch, state_dir)  # kernels are compiled once for an installation
             results += measure([Case(large, "records/s", work)], rounds)
-        if part in many:
+        if asked.part in many:
             state_dir = make_fleet(processes, servers, scratch, STORES, TASKS)
             work = {
-                f"ours, {cores} core{'s' if cores > 1 else ''}": partial(
-                    offsets, processes, servers, scratch, state_dir, cores
-                )
-                for cores in (1, CORES)
+                name: partial(offsets, processes, servers, scratch, state_dir, cores)
+                for name, cores in CORES_OF.items()
+                if name in chosen
             }
             results += measure([Case(many, "s", work)], rounds)
     return results
 
 
-def main() -> None:
-    """Measure everything and report it; a choice of cases is only shown."""
-    parser = ArgumentParser(prog="bench-verify")
-    parser.add_argument("--case", default="", help="measure only cases that have this in their names")
-    parser.add_argument("--rounds", type=int, help="measure so many rounds")
-    arguments = parser.parse_args()
-    results = run(arguments.case, arguments.rounds or ROUNDS)
-    if not (arguments.case or arguments.rounds):
-        report("verify", results)
-        return
-    for result in results:
-        runs = " ".join(f"{figure:,.1f}" for figure in result.runs)
-        print(f"{result.case}: {result.system}: {result.median:,.1f} {result.unit} ({runs})")
-
-
 if __name__ == "__main__":
-    try:
-        main()
-    except StateStoreError as error:
-        sys.exit(f"bench-verify: {error}")
+    main("verify", run)

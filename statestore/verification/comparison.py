@@ -1,7 +1,8 @@
 """A store's rows beside those that its log gives, both in key order, batch by batch: what differs, and what may.
 
 Two rows with one key are the same if their values are, and in the timestamped format their timestamps, unless the
-store's is unknown (-1). What the log can no longer tell is counted and not judged.
+store's is unknown (-1). Where windows keep duplicates, what counts is which values each window has (duplicates.py).
+What the log can no longer tell is counted and not judged.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from statestore.model import StoreFormat
 from statestore.reports import Contents, DifferingKey
 from statestore.stores.codec import stored_value
 from statestore.stores.scan import STORED_SCHEMA
+from statestore.verification.duplicates import OneSided, Window, Windows
 from statestore.verification.kernels import (
     ONLY_IN_LOG,
     ONLY_IN_STORE,
@@ -45,7 +47,6 @@ _NAMES: dict[int, Literal["only in store", "only in log", "other value"]] = {
     ONLY_IN_LOG: "only in log",
 }
 _FOREVER = np.iinfo(np.int64).max
-_WEIGHTS = 1 << 256
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Allowances:
     ----------
     changed_since
         Sorted hashes of the keys that the log has changed behind the store's committed offset: compaction may have
-        removed the record that the store has.
+        removed the record that the store has. Where windows keep duplicates these are keys without their numbers.
     gone_before_ms
         Rows older than this may be gone from the log; 0: nothing is gone.
     time_back
@@ -72,16 +73,22 @@ class Allowances:
 
     def excused(self, kinds: Bytes, keys: pa.Array, stored: pa.Array, *, timestamped: bool) -> Flags:
         """Say for each row that differs whether it may; `stored` is null where the store has no such row."""
-        excused = np.zeros(len(keys), np.bool_)
-        if len(self.changed_since):
-            excused = np.isin(hashes_of(keys), self.changed_since)
+        excused = self.changed(keys)
+        excused |= (kinds == ONLY_IN_STORE) & self.may_be_gone(keys, stored, timestamped=timestamped)
         if self.deletes_are_gone:
             excused |= kinds == ONLY_IN_LOG
-        if self.gone_before_ms:
-            excused |= (kinds == ONLY_IN_STORE) & self._may_be_gone(keys, stored, timestamped=timestamped)
         return excused
 
-    def _may_be_gone(self, keys: pa.Array, stored: pa.Array, *, timestamped: bool) -> Flags:
+    def changed(self, keys: pa.Array, *, cut: int = 0) -> Flags:
+        """Say for each row key, without so many bytes of its end, whether the log has changed it since."""
+        if not len(self.changed_since):
+            return np.zeros(len(keys), np.bool_)
+        return np.isin(hashes_of(keys, cut=cut), self.changed_since)
+
+    def may_be_gone(self, keys: pa.Array, stored: pa.Array, *, timestamped: bool) -> Flags:
+        """Say for each row of the store whether its record may be gone from the log."""
+        if not self.gone_before_ms:
+            return np.zeros(len(keys), np.bool_)
         if not self.time_back:
             return np.ones(len(keys), np.bool_)
         earliest = numbers_in(keys, back=self.time_back)
@@ -101,8 +108,7 @@ class Comparison:
     name_keys
         Whether these keys are told as they are, besides their digests.
     numbered
-        Whether row keys end in numbers that store and log count each by itself: those of duplicates in a window.
-        Kafka Streams' stores do not count nulls, their logs do. Only the values of each window are compared then.
+        Whether row keys end in the numbers of duplicates in a window. Only the values of each window are compared then.
     """
 
     def __init__(
@@ -116,8 +122,7 @@ class Comparison:
         self._counts = dict.fromkeys(_NAMES, 0)
         self._same = self._excused = 0
         self._told: list[DifferingKey] = []
-        self._numbered = numbered
-        self._balance = 0
+        self._windows = Windows() if numbered else None
         self._digests = Digest(store_format), Digest(store_format)
 
     def compare(self, stored: Iterable[pa.RecordBatch], logged: Iterable[pa.RecordBatch]) -> None:
@@ -134,7 +139,7 @@ class Comparison:
         while True:
             rows, batch = store.current(), log.current()
             if not rows.num_rows and not batch.num_rows:
-                return
+                break
             size = rows.num_rows + batch.num_rows
             kinds = np.empty(size, np.uint8)
             at = np.empty(size, np.int32), np.empty(size, np.int32)
@@ -150,6 +155,8 @@ class Comparison:
                 self._digests[0].add_stored(done.column(0), done.column(1))
             if (done := log.done()) is not None:
                 self._digests[1].add(done)
+        if self._windows is not None:
+            self._judge(self._windows.end())
 
     def _note(
         self, kinds: Bytes, rows: pa.RecordBatch, rows_at: Int32s, batch: pa.RecordBatch, batch_at: Int32s
@@ -159,44 +166,72 @@ class Comparison:
         stored_keys, stored = (rows.column(at).take(rows_at) for at in range(2))
         logged_keys, logged, times = (batch.column(at).take(batch_at) for at in range(3))
         keys = pc.coalesce(stored_keys, logged_keys)
+        if self._windows is not None:
+            self._note_duplicates(self._windows, keys, stored, logged, times)
+            return
         excused = self._allowances.excused(kinds, keys, stored, timestamped=self._timestamped)
         self._excused += int(excused.sum())
         for kind in _NAMES:
             self._counts[kind] += int((~excused & (kinds == kind)).sum())
-        if self._numbered:
-            self._weigh(
-                keys.filter(pa.array(~excused)), *(found.filter(pa.array(~excused)) for found in (stored, logged))
-            )
         for at in np.flatnonzero(~excused)[: self._first - len(self._told)].tolist():
-            value = logged[at].as_py()
-            if value is not None:
-                value = stored_value(self._format, value, times[at].as_py())
-            self._told.append(self._told_key(int(kinds[at]), keys[at].as_py(), stored[at].as_py(), value))
+            value, row = logged[at].as_py(), stored[at].as_py()
+            self._tell(
+                int(kinds[at]),
+                keys[at].as_py(),
+                None if row is None else sha256(row).hexdigest(),
+                None if value is None else self._logged_digest(value, times[at].as_py()),
+            )
 
-    def _weigh(self, keys: pa.Array, stored: pa.Array, logged: pa.Array) -> None:
-        """Add what the store has, and take off what the log has: nothing is left where both have the same values."""
+    def _note_duplicates(
+        self, windows: Windows, keys: pa.Array, stored: pa.Array, logged: pa.Array, times: pa.Array
+    ) -> None:
+        """Add rows that differ to their windows, and judge the windows that are over."""
         skipped = TIMESTAMP_BYTES if self._timestamped else 0
-        for key, mine, its in zip(*(found.to_pylist() for found in (keys, stored, logged)), strict=True):
-            window = key[:-SEQUENCE_BYTES]
-            self._balance += 0 if mine is None else _weight(window, mine[skipped:])
-            self._balance -= 0 if its is None else _weight(window, its)
+        changed = self._allowances.changed(keys, cut=SEQUENCE_BYTES).tolist()
+        gone = self._allowances.may_be_gone(keys, stored, timestamped=self._timestamped).tolist()
+        rows = (found.to_pylist() for found in (keys, stored, logged, times))
+        for key, mine, its, time, has_changed, may_be_gone in zip(*rows, changed, gone, strict=True):
+            self._judge(windows.over(key))
+            window = windows.of(key)
+            window.changed |= has_changed
+            window.may_be_gone |= may_be_gone
+            if mine is not None:
+                window.add_stored(OneSided(key, sha256(mine[skipped:]).digest(), sha256(mine).hexdigest()))
+            if its is not None:
+                window.add_logged(OneSided(key, sha256(its).digest(), self._logged_digest(its, time)))
 
-    def _told_key(self, kind: int, key: bytes, stored: bytes | None, logged: bytes | None) -> DifferingKey:
-        return DifferingKey(
+    def _judge(self, windows: Iterable[Window]) -> None:
+        """Count what differs in windows that are over, and tell the first of it."""
+        for window in windows:
+            self._same += window.pairs
+            for kind, rows, excused in (
+                (ONLY_IN_STORE, window.only_stored, window.may_be_gone),
+                (ONLY_IN_LOG, window.only_logged, self._allowances.deletes_are_gone),
+            ):
+                if excused or window.changed:
+                    self._excused += len(rows)
+                    continue
+                self._counts[kind] += len(rows)
+                for row in rows[: self._first - len(self._told)]:
+                    in_store = kind == ONLY_IN_STORE
+                    self._tell(kind, row.key, row.told if in_store else None, None if in_store else row.told)
+
+    def _logged_digest(self, value: bytes, timestamp: int) -> str:
+        return sha256(stored_value(self._format, value, timestamp)).hexdigest()
+
+    def _tell(self, kind: int, key: bytes, store_sha256: str | None, log_sha256: str | None) -> None:
+        told = DifferingKey(
             found=_NAMES[kind],
             key=key.hex() if self._name_keys else None,
             key_sha256=sha256(key).hexdigest(),
-            store_sha256=None if stored is None else sha256(stored).hexdigest(),
-            log_sha256=None if logged is None else sha256(logged).hexdigest(),
+            store_sha256=store_sha256,
+            log_sha256=log_sha256,
         )
+        self._told.append(told)
 
     def contents(self, sample: float | None) -> Contents:
         """What was found."""
         store, log = self._digests
-        if self._numbered and self._balance % _WEIGHTS == 0:
-            self._same += self._counts[OTHER_VALUE] + self._counts[ONLY_IN_STORE]
-            self._counts = dict.fromkeys(_NAMES, 0)
-            self._told.clear()
         return Contents(
             store_rows=store.rows,
             log_rows=log.rows,
@@ -210,11 +245,6 @@ class Comparison:
             sample=sample,
             first=tuple(self._told),
         )
-
-
-def _weight(window: bytes, value: bytes) -> int:
-    """A number for a value in a window; the sum of many stands for all of them, in any order."""
-    return int.from_bytes(sha256(b"%d:%b%b" % (len(window), window, value)).digest(), "big")
 
 
 class _Side:

@@ -31,7 +31,7 @@ from statestore.verification.comparison import Allowances, Comparison
 from statestore.verification.directories import segments_in
 from statestore.verification.kernels import UInt64s, hashes_of, numbers_in
 from statestore.verification.options import VerifyOptions
-from statestore.verification.sampling import ALL_KEYS, Sample, choose, some_keys
+from statestore.verification.sampling import Sample, choose, some_keys
 from statestore.verification.table_file import OtherLayoutError, files_of_rows, rows_of
 
 #: Brokers' clocks and ours need not agree.
@@ -110,6 +110,8 @@ class _Fold:
         self.sample: Sample | None = None
         self.stream_time = -1
         self.routing = routing_of(spec.store)
+        # Duplicates of a window stand and fall together: store and log count them each by itself.
+        self._cut = window_key.SEQUENCE_BYTES if spec.store.retain_duplicates else 0
         self._spec = spec
         self._log = log
         self._options = options
@@ -125,9 +127,10 @@ class _Fold:
             stable = topics.log_ranges([spec.partition])[spec.partition].last_stable
         stable = min(stable, stop)
         with self._reader(read_committed=True) as reader:
-            if self._options.sample is not None:
-                self.sample = choose(some_keys(reader, start, stable), self._options.sample, self._options.seed)
-            writer = RunWriter(scratch, self.routing, self._options.run_bytes, start=start)
+            options = self._options
+            if options.sample is not None:
+                self.sample = choose(some_keys(reader, start, stable), options.sample, options.seed, cut=self._cut)
+            writer = RunWriter(scratch, self.routing, options.run_bytes, start=start)
             try:
                 for batch in self._records(reader, stable, stop):
                     self._advance(batch)
@@ -157,7 +160,7 @@ class _Fold:
     def _read_tail(self, reader: LogReader, start: int) -> None:
         held: list[UInt64s] = [self._changed_since]
         for batch in reader.read(start, self._log.last_stable):
-            held.append(hashes_of(batch.column(0)))
+            held.append(hashes_of(batch.column(0), cut=self._cut))
             if sum(map(len, held)) > 2 * len(held[0]) + _HASHES_HELD:
                 held = [np.unique(np.concatenate(held))]
         self._changed_since = np.unique(np.concatenate(held))
@@ -260,8 +263,9 @@ def _compared(
 
 
 def _stored(database: ScannedDatabase, sample: Sample | None) -> Iterator[pa.RecordBatch]:
-    for key_range in ALL_KEYS if sample is None else sample.ranges:
-        yield from database.rows(*key_range)
+    if sample is None:
+        return database.rows()
+    return (sample.of(batch) for key_range in sample.ranges for batch in database.rows(*key_range))
 
 
 def _droppable_before(here: Iterable[int], routing: Routing) -> int:

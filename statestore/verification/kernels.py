@@ -120,17 +120,17 @@ def merge_rows(
 
 
 @compiled
-def _hash_rows(ends: int, data: int, rows: int, hashes: UInt64s) -> None:
+def _hash_rows(ends: int, data: int, rows: int, cut: int, hashes: UInt64s) -> None:
     for at in range(rows):
         start = load_i32(ends + 4 * at)
-        hashes[at] = xxh64(data + start, load_i32(ends + 4 * at + 4) - start)
+        hashes[at] = xxh64(data + start, max(load_i32(ends + 4 * at + 4) - start - cut, 0))
 
 
-def hashes_of(array: pa.Array) -> UInt64s:
-    """XXH64 of each row of a binary array; of a null it is that of no bytes."""
+def hashes_of(array: pa.Array, *, cut: int = 0) -> UInt64s:
+    """XXH64 of each row of a binary array without so many bytes of its end; of a null it is that of no bytes."""
     hashes = np.empty(len(array), np.uint64)
     if len(array):
-        _hash_rows(*column(array), len(array), hashes)
+        _hash_rows(*column(array), len(array), cut, hashes)
     return hashes
 
 
@@ -164,11 +164,19 @@ def numbers_in(array: pa.Array, *, behind: int = 0, back: int = 0, otherwise: in
 
 @compiled
 def _mark_rows(
-    ends: int, data: int, rows: int, bound_ends: int, bounds: int, bound_rows: int, chosen: Bytes, marks: Bytes
+    ends: int,
+    data: int,
+    rows: int,
+    bound_ends: int,
+    bounds: int,
+    bound_rows: int,
+    cut: int,
+    chosen: Bytes,
+    marks: Bytes,
 ) -> None:
     for at in range(rows):
         start = load_i32(ends + 4 * at)
-        size = load_i32(ends + 4 * at + 4) - start
+        size = max(load_i32(ends + 4 * at + 4) - start - cut, 0)
         low, high = 0, bound_rows  # how many bounds are at or below the key
         while low < high:
             middle = (low + high) // 2
@@ -179,11 +187,23 @@ def _mark_rows(
             else:
                 high = middle
         marks[at] = chosen[low]
+        if cut and low < bound_rows:
+            bound = load_i32(bound_ends + 4 * low)
+            bound_size = load_i32(bound_ends + 4 * low + 4) - bound
+            if bound_size > size and equal(bounds + bound, data + start, size):
+                marks[at] = 0
 
 
-def rows_within(array: pa.Array, bounds: pa.Array, chosen: Bytes) -> Bytes:
-    """For each key: the `chosen` of the range it is in, 0 being what is below the first bound (1-byte flags)."""
+def rows_within(array: pa.Array, bounds: pa.Array, chosen: Bytes, *, cut: int = 0) -> Bytes:
+    """For each key: the `chosen` of the range it is in, 0 being what is below the first bound (1-byte flags).
+
+    Parameters
+    ----------
+    cut
+        Bytes of the keys' ends that do not count. Keys that are the same without them get the same flag, also where a
+        bound begins as they do and lies between them: 0.
+    """
     marks = np.empty(len(array), np.uint8)
     if len(array):
-        _mark_rows(*column(array), len(array), *column(bounds), len(bounds), chosen, marks)
+        _mark_rows(*column(array), len(array), *column(bounds), len(bounds), cut, chosen, marks)
     return marks

@@ -28,34 +28,37 @@ class KeyRange(NamedTuple):
     stop: bytes | None
 
 
-ALL_KEYS = (KeyRange(None, None),)
-
-
 class Sample:
     """Chosen ranges of keys.
+
+    Parameters
+    ----------
+    cut
+        Bytes of the keys' ends that do not count: keys that are the same without them are in the sample together.
 
     Attributes
     ----------
     fraction
         How many of the ranges were chosen.
     ranges
-        The chosen ones in order, neighbours as one.
+        The chosen ones in order, neighbours as one. They may have more keys than the sample, where keys are cut.
     """
 
-    def __init__(self, bounds: Sequence[bytes], chosen: Sequence[int]) -> None:
+    def __init__(self, bounds: Sequence[bytes], chosen: Sequence[int], *, cut: int = 0) -> None:
         self._bounds = pa.array(bounds, pa.binary())
+        self._cut = cut
         self._chosen: Bytes = np.zeros(len(bounds) + 1, np.uint8)
         self._chosen[list(chosen)] = 1
         self.fraction = len(set(chosen)) / len(self._chosen)
         self.ranges = tuple(_joined([None, *bounds, None], sorted(set(chosen))))
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the records whose keys are in the chosen ranges."""
-        marks = rows_within(batch.column(0), self._bounds, self._chosen)
-        return batch.filter(pa.array(marks.view(np.bool_)))
+        """Return the rows or records whose keys, the first column, are in the sample."""
+        marks = rows_within(batch.column(0), self._bounds, self._chosen, cut=self._cut).view(np.bool_)
+        return batch if marks.all() else batch.filter(pa.array(marks))
 
 
-def choose(keys: Iterable[bytes], fraction: float, seed: int) -> Sample:
+def choose(keys: Iterable[bytes], fraction: float, seed: int, *, cut: int = 0) -> Sample:
     """Cut the keys into ranges of about as many, and choose a fraction of them: at least one.
 
     Parameters
@@ -66,12 +69,14 @@ def choose(keys: Iterable[bytes], fraction: float, seed: int) -> Sample:
         Above 0, at most 1.
     seed
         Decides which ranges are chosen.
+    cut
+        Bytes of the keys' ends that do not count.
     """
-    ordered = sorted(set(keys))
+    ordered = sorted({key[: max(len(key) - cut, 0)] for key in keys})
     count = min(_RANGES, len(ordered) + 1)
     bounds = [ordered[at * len(ordered) // count] for at in range(1, count)]
     chosen = np.random.default_rng(seed).choice(count, size=max(1, round(fraction * count)), replace=False)
-    return Sample(bounds, chosen.tolist())
+    return Sample(bounds, chosen.tolist(), cut=cut)
 
 
 def some_keys(reader: LogReader, start: int, end: int) -> Iterator[bytes]:

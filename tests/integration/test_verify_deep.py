@@ -353,6 +353,51 @@ def test_windows_that_the_log_has_dropped_by_age_are_not_judged(bootstrap_server
     assert (row.status, row.contents.not_judged) == (Status.OK, 1)
 
 
+@pytest.fixture
+def duplicates(bootstrap_servers: str, tmp_path: Path) -> Application:
+    """An application with windows that keep duplicates, under other numbers in the store than in the log."""
+    store = WINDOWS.model_copy(update={"retain_duplicates": True})
+    application = Application(bootstrap_servers, tmp_path, stores=[store])
+    application.defined(processor="tests.integration.test_verify_deep:write_window")
+    for minute in range(8):
+        rows: list[Row] = [(b"a", b"1"), (b"a", b"2"), (b"b", b"1"), (b"a", b"1")]
+        application.send(rows, timestamp=LONG_AGO + minute * MINUTE)
+    application.process()
+    spec = application.store_spec()
+    break_seal(spec.paths, spec.store.name)
+    for directory in databases(spec).values():
+        scanned = ScannedDatabase(directory, spec.store.format)
+        found = [row for batch in scanned.rows() for row in zip(*batch.to_pydict().values(), strict=True)]
+        scanned.close()
+        renumbered = {key[:-1] + bytes([key[-1] + 100]): value for key, value in found}
+        database = RocksDB(directory, DATA_COLUMN_FAMILIES[spec.store.format])
+        database.write({DATA_COLUMN_FAMILIES[spec.store.format][0]: dict.fromkeys(dict(found)) | renumbered})
+        database.sync()
+        database.close()
+    return application
+
+
+def test_windows_that_keep_duplicates_are_compared_whatever_their_numbers(duplicates: Application) -> None:
+    row = deep(duplicates)
+    assert row.contents is not None
+    assert (row.status, row.contents.equal, row.contents.differing) == (Status.OK, 32, 0)
+    for seed in range(8):
+        row = deep(duplicates, sample=0.3, seed=seed)
+        assert row.contents is not None
+        assert (row.status, row.contents.not_judged) == (Status.OK, 0)
+        assert 0 < row.contents.equal == row.contents.store_rows == row.contents.log_rows < 32
+
+
+def test_of_windows_that_keep_duplicates_the_log_may_have_dropped_some_by_age(duplicates: Application) -> None:
+    # Brokers' clocks may be ten minutes ahead of ours.
+    about_to_go = {"cleanup_policy": "compact,delete", "retention_ms": str(69 * MINUTE)}
+    broker.set_topic_config(duplicates.servers, duplicates.changelog, **about_to_go)
+    broker.delete_records(duplicates.servers, duplicates.changelog, 1)
+    row = deep(duplicates)
+    assert row.contents is not None
+    assert (row.status, row.contents.equal, row.contents.not_judged) == (Status.OK, 31, 1)
+
+
 def test_an_offset_of_another_partition_is_corrupt_at_any_depth(whole: Application) -> None:
     spec = whole.store_spec()
     break_seal(spec.paths, STORE)

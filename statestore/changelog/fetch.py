@@ -36,6 +36,7 @@ _PARTITION = Struct(">iiqqi")
 _ANSWER = Struct(">iihi")
 _ANSWERED = Struct(">ihqqqi")
 _ABORTED = Struct(">qq")
+_RECORDS = Struct(">ii")  # preferred replica and length
 _FETCH, _VERSION = 1, 11
 _LARGEST_ANSWER = 2**31 - 1
 
@@ -55,7 +56,7 @@ class Fetched(NamedTuple):
     error
         Kafka's code, 0 for none.
     last_stable
-        Where the log ends for read-committed readers.
+        Where the log ends for read-committed readers; -1 where the broker names another one to ask.
     records
         Record batches, of which the last may be cut off. They are overwritten by the next answer.
     """
@@ -64,6 +65,13 @@ class Fetched(NamedTuple):
     last_stable: int
     aborted: list[AbortedTransaction]
     records: Bytes
+
+    def tells_of_none_before(self, end: int) -> bool:
+        """True if nothing is left of the log between what was asked for and an offset: compaction removed it.
+
+        A partition that was asked for beside others may also have got nothing because they took all the room.
+        """
+        return not self.error and not len(self.records) and self.last_stable >= end
 
 
 def can_fetch(settings: Mapping[str, Any]) -> bool:
@@ -182,12 +190,14 @@ class FetchConnection:
                 aborted = [
                     AbortedTransaction(*_ABORTED.unpack_from(data, at + i * _ABORTED.size)) for i in range(count)
                 ]
-                at += max(count, 0) * _ABORTED.size + _INT.size
-                size = max(_INT.unpack_from(data, at)[0], 0)
-                at += _INT.size
+                at += max(count, 0) * _ABORTED.size
+                replica, size = _RECORDS.unpack_from(data, at)
+                at += _RECORDS.size
+                size = max(size, 0)
                 if size > length - at:
                     raise ConnectionLostError(f"{size} bytes of records, of which {length - at} came")
                 records = self._buffer[at : at + size]
+                last_stable = last_stable if replica < 0 else -1  # else it has not looked for records
                 answered[TopicPartition(topic, partition)] = Fetched(error, last_stable, aborted, records)
                 at += size
         return answered, throttled_ms / 1000

@@ -120,12 +120,16 @@ class FirstOffsets:
         connection = self._connections[leader]
         connection.request(positions, limits, read_committed=True)
         answered, throttled_s = connection.answer(silence_s)
+        # Whoever got nothing beside others that got something may only have found no room.
+        all_empty = not any(len(fetched.records) for fetched in answered.values())
         for partition, fetched in answered.items():
             if fetched.error:
                 self._note(partition, KafkaError(fetched.error))
                 self._led.pop(partition, None)
             elif len(fetched.records):
                 self._look_at(partition, fetched)
+            elif all_empty and fetched.tells_of_none_before(self._ranges[partition][1]):
+                del self._next[partition]
         time.sleep(throttled_s)  # a quota: the broker would not answer before
 
     def _look_at(self, partition: TopicPartition, fetched: Fetched) -> None:

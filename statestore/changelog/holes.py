@@ -35,7 +35,10 @@ def holes(
     fetcher = PartitionFetcher(bootstrap_servers, partition, read_committed=False, stall_timeout_s=stall_timeout_s)
     with closing(fetcher):
         while position < end:
-            for batch in split(fetcher.fetch(position).records, partition):
+            fetched = fetcher.fetch(position, end)
+            if not len(fetched.records):
+                return found + end - position
+            for batch in split(fetched.records, partition):
                 if batch.base_offset >= end:
                     return found + max(end - position, 0)
                 found += max(batch.base_offset - position, 0)  # between the batches

@@ -59,8 +59,14 @@ class PartitionFetcher:
         except ConnectionLostError:
             self.close()  # `fetch` makes another one
 
-    def fetch(self, offset: int) -> Fetched:
+    def fetch(self, offset: int, end: int) -> Fetched:
         """Wait for records from an offset on; they are overwritten by the next call's.
+
+        Parameters
+        ----------
+        end
+            Where what is wanted ends, exclusive. If compaction left nothing up to there, the answer without records is
+            returned: what comes behind may be a transaction that hangs.
 
         Raises
         ------
@@ -90,7 +96,7 @@ class PartitionFetcher:
                 self.close()
                 failed = self._passing(error.args[0], offset)
                 continue
-            if found is not None and len(found.records):
+            if found is not None and (len(found.records) or found.tells_of_none_before(end)):
                 return found
             pause_s, failed = throttled_s, None
         if isinstance(failed, TopicMismatchError):

@@ -22,13 +22,15 @@ from statestore.changelog.first_offsets import FirstOffsets
 from statestore.changelog.header_positions import HeaderPositions
 from statestore.changelog.partition_fetcher import PartitionFetcher, gone
 from statestore.changelog.record_batch import OldFormatError, damaged, delivered, split
-from statestore.errors import KafkaUnavailableError
+from statestore.errors import KafkaUnavailableError, StateStoreError
 from statestore.model import TopicPartition
 
 __all__ = ["SCHEMA", "LogReader", "first_offset", "first_offsets", "to_batch"]
 
 _MAX_MESSAGES = 100_000
 _POLL_S = 0.05
+#: When for so long nothing came through librdkafka, the brokers are asked whether there is anything.
+_QUIET_S = 1.0
 #: Fewer are read through librdkafka before numba is imported and its loops are loaded.
 _FEW = 200_000
 
@@ -110,7 +112,9 @@ class LogReader:
         )
         try:
             while start < end:
-                fetched = fetcher.fetch(start)
+                fetched = fetcher.fetch(start, end)
+                if not len(fetched.records):
+                    return
                 try:
                     batches = list(split(fetched.records, self.partition))
                 except OldFormatError:  # librdkafka knows it
@@ -141,7 +145,7 @@ class LogReader:
         topic, partition = self.partition
         consumer = self._consumer()
         consumer.assign([KafkaTopicPartition(topic, partition, start)])
-        deadline = time.monotonic() + self._stall_timeout_s
+        position, deadline, ask_at = start, time.monotonic() + self._stall_timeout_s, time.monotonic() + _QUIET_S
         while True:
             try:
                 arrived = consumer.consume(_MAX_MESSAGES, _POLL_S)
@@ -153,13 +157,31 @@ class LogReader:
                         f"reading {self.partition} from offset {start} to {end}: nothing came for "
                         f"{self._stall_timeout_s:g} s; check that the brokers are up, then run again"
                     )
+                if time.monotonic() > ask_at:
+                    if self._has_none(position, end):
+                        return
+                    ask_at = time.monotonic() + _QUIET_S
                 continue
             messages, finished = self._sort_out(arrived, start, end)
             if messages:
+                position = messages[-1].offset() + 1
                 yield messages
             if finished:
                 return
-            deadline = time.monotonic() + self._stall_timeout_s
+            deadline, ask_at = time.monotonic() + self._stall_timeout_s, time.monotonic() + _QUIET_S
+
+    def _has_none(self, start: int, end: int) -> bool:
+        """True if the brokers say that no record is left in a range.
+
+        librdkafka tells the end of the log only where it has read up to it: not behind a compaction hole that is
+        followed by an open transaction.
+        """
+        if not self._read_committed or not can_fetch(client_config(self._servers)):
+            return False
+        try:
+            return first_offset(self._servers, self.partition, start, end, _QUIET_S) is None
+        except StateStoreError:  # what is in the way, librdkafka tells, or the stall
+            return False
 
     def _sort_out(self, arrived: list[Message], start: int, end: int) -> tuple[list[Message], bool]:
         """Split records below `end` from events; True if the range is done."""

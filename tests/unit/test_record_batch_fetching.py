@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError
 from test_record_batches import BATCH, ROWS, encoded
 
 from statestore.changelog import leaders, record_kernels  # noqa: F401  # else short ranges go through librdkafka
+from statestore.changelog.holes import holes
 from statestore.changelog.partition_fetcher import PartitionFetcher
 from statestore.changelog.reader import LogReader, first_offsets
 from statestore.errors import KafkaUnavailableError, StoreBehindLogStartError, TopicMismatchError
@@ -34,15 +35,15 @@ class Asked(NamedTuple):
 Answer = Callable[[Asked], bytes]
 
 
-def told(records: bytes = b"", error: int = 0) -> Answer:
-    """Answer with records or with an error code."""
+def told(records: bytes = b"", error: int = 0, last_stable: int = 0, replica: int = -1) -> Answer:
+    """Answer with records or with an error code; or with a replica that is to be asked instead."""
 
     def answer(asked: Asked) -> bytes:
         topic = PARTITION.topic.encode()
         body = struct.pack(">iihi", asked.number, 0, 0, 0)
         body += struct.pack(">ih", 1, len(topic)) + topic
-        body += struct.pack(">iihqqqi", 1, PARTITION.partition, error, _NEVER, _NEVER, 0, -1)
-        return _framed(body + struct.pack(">ii", -1, len(records)) + records)
+        body += struct.pack(">iihqqqi", 1, PARTITION.partition, error, _NEVER, last_stable, 0, -1)
+        return _framed(body + struct.pack(">ii", replica, len(records)) + records)
 
     return answer
 
@@ -122,7 +123,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Peer]]]
 def _fetched(stall_s: float = 5, offset: int = 0) -> bytes:
     fetcher = PartitionFetcher("127.0.0.1:1", PARTITION, read_committed=True, stall_timeout_s=stall_s)
     with closing(fetcher):
-        return fetcher.fetch(offset).records.tobytes()
+        return fetcher.fetch(offset, _NEVER).records.tobytes()
 
 
 _PASSING = {
@@ -188,6 +189,32 @@ def test_empty_answers_are_a_stall_in_the_end(play: Callable[..., list[Peer]]) -
     play([told()] * 100_000)
     with pytest.raises(KafkaUnavailableError, match=r"log-3 from offset 7: nothing came for 0\.5 s"):
         _fetched(0.5, 7)
+
+
+def _read(end: int, stall_s: float = 30) -> list[int]:
+    with LogReader("127.0.0.1:1", PARTITION, stall_timeout_s=stall_s) as reader:
+        return [offset for batch in reader.read(0, end) for offset in batch.column("offset").to_pylist()]
+
+
+def test_range_is_done_when_nothing_is_left_in_it_before_the_last_stable_offset(
+    play: Callable[..., list[Peer]],
+) -> None:
+    (peer,) = play([told(BATCH), told(last_stable=30), told(BATCH), told(last_stable=30), told(last_stable=30)])
+    assert _read(30) == list(range(20))
+    assert holes("127.0.0.1:1", PARTITION, 0, 30, 30) == 10
+    assert first_offsets("127.0.0.1:1", {PARTITION: (20, 30)}, 30) == {PARTITION: None}
+    assert peer.offsets == [0, 20, 0, 20, 20]
+
+
+@pytest.mark.parametrize("empty", [told(last_stable=29), told(last_stable=30, replica=2)])
+def test_range_is_not_done_by_an_empty_answer_that_says_nothing_of_all_of_it(
+    play: Callable[..., list[Peer]], empty: Answer
+) -> None:
+    play([told(BATCH), *[empty] * 100_000])
+    with pytest.raises(KafkaUnavailableError, match=r"log-3 from offset 20: nothing came for 0\.5 s"):
+        _read(30, 0.5)
+    with pytest.raises(KafkaUnavailableError, match=r"log-3 the first: nothing came for 0\.5 s"):
+        first_offsets("127.0.0.1:1", {PARTITION: (20, 30)}, 0.5)
 
 
 def test_what_failed_last_is_told_when_nothing_comes(play: Callable[..., list[Peer]]) -> None:

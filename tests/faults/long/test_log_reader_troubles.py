@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 
 from demo.processes import Processes
+from statestore.changelog.holes import holes
 from statestore.changelog.reader import LogReader, first_offsets
 from statestore.errors import KafkaUnavailableError, LogCorruptedError
 from statestore.model import TopicPartition
 from tests.faults.own_broker import OwnBroker
 from tests.integration import broker
-from tests.integration.broker import T0, produce
-from tests.integration.log_reading import WAYS, choose, read
+from tests.integration.broker import T0, WAIT_S, produce
+from tests.integration.log_reading import FETCHED, WAYS, choose, read
 
 #: More than fits into two answers.
 _COUNT = 20_000
@@ -138,3 +140,40 @@ def test_records_of_an_old_format_are_read_beside_new_ones(place: _Place, topic:
         (b"new", b"3", 3),
     ]
     assert first_offsets(servers, {TopicPartition(topic, 0): (1, 4)}, 10) == {TopicPartition(topic, 0): 1}
+
+
+def _without(segment: bytes, gone: range) -> bytes:
+    """Leave out the record batches at some offsets, as compaction does."""
+    left, at = b"", 0
+    while at < len(segment):
+        base, length = struct.unpack_from(">qi", segment, at)
+        left += b"" if base in gone else segment[at : at + 12 + length]
+        at += 12 + length
+    return left
+
+
+@pytest.mark.parametrize("way", [FETCHED], indirect=True)
+def test_range_that_ends_in_a_hole_before_an_open_transaction_is_done(place: _Place, topic: str) -> None:
+    servers, partition = place.broker.servers, TopicPartition(topic, 0)
+    produce(servers, topic, [(b"k", b"0")])
+    produce(servers, topic, [(b"k", b"1"), (b"k", None)])
+    settings = {"transactional.id": topic, "transaction.timeout.ms": 600_000, "log_level": 0}
+    hung = Producer({"bootstrap.servers": servers, **settings})
+    hung.init_transactions(WAIT_S)
+    hung.begin_transaction()
+    hung.produce(topic, b"3", b"k", timestamp=T0)
+    assert hung.flush(WAIT_S) == 0
+    place.broker.stop()
+    whole = place.segment(topic).read_bytes()
+    place.segment(topic).write_bytes(_without(whole, range(1, 3)))
+    place.broker.start()
+    started = time.monotonic()
+    assert [row.offset for row in read(servers, topic, 0, 3, stall_s=WAIT_S)] == [0]
+    assert read(servers, topic, 1, 3, stall_s=WAIT_S) == []
+    with LogReader(servers, partition, stall_timeout_s=WAIT_S) as reader:  # through librdkafka
+        assert [message.offset() for messages in reader.read_messages(0, 3) for message in messages] == [0]
+    assert first_offsets(servers, {partition: (1, 3)}, WAIT_S) == {partition: None}
+    assert holes(servers, partition, 0, 3, WAIT_S) == 2
+    assert time.monotonic() - started < WAIT_S / 2
+    with pytest.raises(KafkaUnavailableError):  # the transaction is still open: its record is not to be had
+        read(servers, topic, 0, 4, stall_s=1)

@@ -1,22 +1,97 @@
 """Loops over the records of a log, compiled by numba.
 
 What is compiled is kept on disk: beside the source (`__pycache__`), or below the user's cache directory where that may
-not be written, or where NUMBA_CACHE_DIR says. So a process pays for numba's import, not for the compiler.
+not be written, or where NUMBA_CACHE_DIR says. So a process pays for numba's import, not for the compiler. It is used
+only as long as all that the compiler has put together is the same: numba itself looks at the file of the function that
+is called, and would go on with what an older version of this package had in the other files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar, cast
+import linecache
+import pickle
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from hashlib import sha256
+from inspect import unwrap
+from types import CodeType, FunctionType
+from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
+from numba.core.caching import FunctionCache
 
 F = TypeVar("F", bound=Callable[..., object])
+
+_CONSTANTS = (int, float, bytes, str, tuple, np.generic, np.ndarray)
+#: Of files, by name, from when the first function of each was met: what is imported is what was there then.
+_digests: dict[str, bytes] = {}
 
 
 def compiled(function: F) -> F:
     """Compile a function when it is first called; it runs without the interpreter's lock."""
-    try:
-        return cast(F, numba.njit(cache=True, nogil=True)(function))
-    except RuntimeError:  # no directory can be written: compile in every process
-        return cast(F, numba.njit(nogil=True)(function))
+    loop: Any = numba.njit(nogil=True)(function)
+    for known in (compiled, function):
+        _file_digest(known)
+    with suppress(RuntimeError):  # no directory can be written: compile in every process
+        loop._cache = _Cache(function)
+    return cast(F, loop)
+
+
+class _Cache(FunctionCache):
+    """What is kept of one function; its stamp is made when it is first used, as by then all that it calls is there."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        self._stamped = False
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        self._stamp()
+        return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        self._stamp()
+        super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+
+    def _stamp(self) -> None:
+        if not self._stamped:
+            ingredients = {_file_digest(compiled), *_ingredients(self._py_func, set())}
+            self._cache_file._source_stamp = sha256(b"".join(sorted(ingredients))).hexdigest()
+            self._stamped = True
+
+
+def _ingredients(function: FunctionType, seen: set[FunctionType]) -> Iterator[bytes]:
+    """Yield what a compiled function is made of: digests of files, constants, and the fields of named tuples."""
+    seen.add(function)
+    yield _file_digest(function)
+    for name in _names(function):
+        value = unwrap(function.__globals__.get(name))  # type: ignore[arg-type]
+        if isinstance(value, FunctionType):
+            if value not in seen and not value.__module__.startswith("numba."):  # its version is looked at by itself
+                yield from _ingredients(value, seen)
+        elif isinstance(value, type):
+            yield pickle.dumps((name, getattr(value, "_fields", ())))
+        elif isinstance(value, _CONSTANTS):
+            yield pickle.dumps((name, value))
+
+
+def _names(function: FunctionType) -> Iterator[str]:
+    """Names that may be globals in a function, in functions inside of it and in its annotations."""
+    codes = [function.__code__]
+    for code in codes:
+        yield from code.co_names
+        codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+    for annotation in function.__annotations__.values():
+        yield from re.findall(r"\w+", str(annotation))
+
+
+def _file_digest(function: Any) -> bytes:
+    """Digest of the source file of a function, which may be in an archive; of its own code if there is none."""
+    name = function.__code__.co_filename
+    if name not in _digests:
+        lines = linecache.getlines(name, function.__globals__)
+        if not lines:
+            return sha256(function.__code__.co_code).digest()
+        _digests[name] = sha256("".join(lines).encode()).digest()
+    return _digests[name]

@@ -1,0 +1,62 @@
+"""Compiled loops that are kept on disk: used again, and never when anything that they are made of has changed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+_PARTS = """
+from typing import NamedTuple
+from statestore.changelog.compiled import compiled
+
+STEP = {step}
+
+class Place(NamedTuple):
+    {fields}
+
+@compiled
+def inner(number):
+    return number + {inner}
+"""
+_WHOLE = """
+from __future__ import annotations
+from statestore.changelog.compiled import compiled
+from parts import STEP, Place, inner
+
+@compiled
+def whole(number: int, place: Place) -> int:
+    return 100 * behind(number) + 10 * STEP + place.one
+
+@compiled
+def behind(number):
+    return inner(number)
+"""
+_RUN = """
+from whole import Place, whole
+print(whole(1, Place(one=4, two=5)), sum(whole.stats.cache_hits.values()))
+"""
+
+
+def test_what_is_kept_is_used_until_something_in_another_file_changes(tmp_path):
+    parts = {"step": 2, "inner": 1, "fields": "one: int; two: int"}
+    (tmp_path / "whole.py").write_text(_WHOLE)
+
+    def run(**changes):
+        parts.update(changes)
+        (tmp_path / "parts.py").write_text(_PARTS.format(**parts))
+        # Without Python's own bytecode, which looks at a file's size and the second of its change alone.
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment.pop("NUMBA_CACHE_DIR", None)
+        done = subprocess.run(
+            [sys.executable, "-c", _RUN], env=environment, capture_output=True, text=True, timeout=120, check=True
+        )
+        value, hits = map(int, done.stdout.split())
+        return value, hits > 0
+
+    assert run() == (224, False)
+    assert run() == (224, True)
+    assert run(inner=2) == (324, False)
+    assert run(step=3) == (334, False)
+    assert run(fields="two: int; one: int") == (334, False)
+    assert run() == (334, True)

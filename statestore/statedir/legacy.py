@@ -5,7 +5,7 @@ Kafka Streams copies its offsets over those of the stores, so an entry must be g
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from statestore.durable import remove_durably, write_durably
 from statestore.errors import StoreCorruptedError
@@ -25,20 +25,41 @@ def legacy_offsets(paths: TaskPaths) -> dict[TopicPartition, int | None]:
     return checkpoint_file.read(paths.checkpoint) if paths.checkpoint.exists() else {}
 
 
-def forget_legacy_offset(paths: TaskPaths, store: str, changelogs: Iterable[TopicPartition] = ()) -> None:
-    """Remove one store's entries, durably; the other stores of the task keep theirs. A torn file is removed.
+def legacy_offsets_of(
+    paths: TaskPaths, store: str, changelogs: Iterable[TopicPartition] = ()
+) -> dict[TopicPartition, int | None]:
+    """Entries of one store; a torn file has none.
 
     Parameters
     ----------
     changelogs
         Partitions that the store is filled from, where they are not those of the topic named after it.
     """
-    gone = {StorePartition(paths.application, store, paths.task).changelog, *changelogs}
+    own = {StorePartition(paths.application, store, paths.task).changelog, *changelogs}
+    return {partition: offset for partition, offset in _readable(paths).items() if partition in own}
+
+
+def forget_legacy_offset(paths: TaskPaths, store: str, changelogs: Iterable[TopicPartition] = ()) -> None:
+    """Remove the entries of one store, durably; the other stores of the task keep theirs. A torn file is removed."""
+    gone = legacy_offsets_of(paths, store, changelogs)
+    _write(paths, {partition: offset for partition, offset in _readable(paths).items() if partition not in gone})
+
+
+def put_back_legacy_offsets(paths: TaskPaths, offsets: Mapping[TopicPartition, int | None]) -> None:
+    """Enter offsets that were removed; those that are there by now stay."""
+    if offsets:
+        _write(paths, {**offsets, **_readable(paths)})
+
+
+def _readable(paths: TaskPaths) -> dict[TopicPartition, int | None]:
     try:
-        kept = {partition: offset for partition, offset in legacy_offsets(paths).items() if partition not in gone}
+        return legacy_offsets(paths)
     except StoreCorruptedError:
-        kept = {}
-    if kept:
-        write_durably(paths.checkpoint, checkpoint_file.write(kept))
+        return {}
+
+
+def _write(paths: TaskPaths, offsets: Mapping[TopicPartition, int | None]) -> None:
+    if offsets:
+        write_durably(paths.checkpoint, checkpoint_file.write(offsets))
     else:
         remove_durably(paths.checkpoint)

@@ -1,14 +1,17 @@
 """Replacing a live store by a staged one: renames and a journal.
 
     1  write the journal                          live = old
-    2  rename live -> quarantine                  live is absent
-    3  remove the old store's seal, digests and mode
-    4  rename what we kept of the old segments -> quarantine, and what we shall keep of the new ones -> its place
-    5  rename staged -> live                      live = new
-    6  remove the journal
+    2  remove the store's entries in the legacy checkpoint file
+    3  rename live -> quarantine                  live is absent
+    4  remove the old store's seal, digests and mode
+    5  rename what we kept of the old segments -> quarantine, and what we shall keep of the new ones -> its place
+    6  rename staged -> live                      live = new
+    7  remove the journal
 
-Whoever takes the task's lock next finishes what was begun: before 2 the swap is forgotten, from 2 on it is completed.
-Step 4 is for window and session stores only. Call everything here under the task's lock.
+Whoever takes the task's lock next finishes what was begun: before 3 the swap is forgotten, from 3 on it is completed.
+The entries go before the old store, because Kafka Streams would copy their offsets over those of whatever lies there.
+They may be all that tells how far the old store is, so a swap that is forgotten puts them back, from the journal.
+Step 5 is for window and session stores only. Call everything here under the task's lock.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from statestore.durable import remove_durably, remove_tree, rename_durably, writ
 from statestore.errors import InvalidStateError
 from statestore.model import StoreDefinition, TopicPartition
 from statestore.statedir.context import forget_mode
-from statestore.statedir.legacy import forget_legacy_offset
+from statestore.statedir.legacy import forget_legacy_offset, legacy_offsets_of, put_back_legacy_offsets
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.seal import break_seal, forget_digests
 
@@ -38,6 +41,8 @@ class _Journal(BaseModel):
         The name that what was replaced has in quarantine.
     changelogs
         Partitions that the store is filled from; older journals have none.
+    legacy
+        The old store's entries in the legacy checkpoint file; older journals have none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,6 +53,7 @@ class _Journal(BaseModel):
     quarantine: Path | None
     label: str = ""
     changelogs: tuple[TopicPartition, ...] = ()
+    legacy: tuple[tuple[TopicPartition, int | None], ...] = ()
 
 
 def swap(
@@ -55,8 +61,8 @@ def swap(
 ) -> Path | None:
     """Put the staged store in the place of the live one.
 
-    Its entry in the checkpoint file goes first: Kafka Streams would copy that offset over the new store's. The seal
-    goes with the old store and not before: if the swap never begins, it is still what proves that store damaged.
+    The seal goes with the old store and not before: if the swap never begins, it is still what proves that store
+    damaged.
 
     Parameters
     ----------
@@ -71,7 +77,6 @@ def swap(
     name, live = store.name, paths.live(store)
     unused = _unused_label(paths, name, label)
     quarantine = paths.quarantine(name, unused) if live.exists() else None
-    forget_legacy_offset(paths, name, changelogs)
     journal = _Journal(
         store=name,
         staged=paths.staging(name),
@@ -79,6 +84,7 @@ def swap(
         quarantine=quarantine,
         label=unused,
         changelogs=tuple(changelogs),
+        legacy=tuple(legacy_offsets_of(paths, name, changelogs).items()) if live.exists() else (),
     )
     write_durably(paths.journal(name), journal.model_dump_json())
     kill_switch.reached("swap, journal written")
@@ -105,12 +111,15 @@ def finish_swaps(paths: TaskPaths) -> list[str]:
             _put_back(paths, journal)  # somebody removed the staged store: the old one is left
         elif not journal.staged.exists():
             _forget_old(paths, journal.store)
+        else:  # not begun
+            put_back_legacy_offsets(paths, dict(journal.legacy))
         remove_durably(path)
         stores.append(journal.store)
     return stores
 
 
 def _finish(paths: TaskPaths, journal: _Journal) -> None:
+    forget_legacy_offset(paths, journal.store, journal.changelogs)
     if journal.live.exists() and journal.quarantine is not None:
         os.utime(journal.live)  # its age in quarantine counts from here, also if nobody comes back after the rename
         rename_durably(journal.live, journal.quarantine)
@@ -123,7 +132,6 @@ def _finish(paths: TaskPaths, journal: _Journal) -> None:
             rename_durably(kept, paths.quarantined_segments(journal.store, journal.label))
         kill_switch.reached("swap, old segments in quarantine")
         rename_durably(staged, kept)
-    forget_legacy_offset(paths, journal.store, journal.changelogs)
     kill_switch.reached("swap, before the last rename")
     rename_durably(journal.staged, journal.live)
     kill_switch.reached("swap, new store live")
@@ -136,6 +144,7 @@ def _put_back(paths: TaskPaths, journal: _Journal) -> None:
         remove_tree(paths.segments(journal.store))
         rename_durably(old, paths.segments(journal.store))
     rename_durably(journal.quarantine, journal.live)
+    put_back_legacy_offsets(paths, dict(journal.legacy))  # not before: the place was empty
 
 
 def _forget_old(paths: TaskPaths, store: str) -> None:

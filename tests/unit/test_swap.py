@@ -83,10 +83,11 @@ def test_a_swap_without_a_live_store_has_no_quarantine(paths, store):
 
 
 INPUT, NEIGHBOUR = TopicPartition("orders", 0), TopicPartition("app-t-changelog", 0)
+OWN = TopicPartition("app-s-changelog", 0)
 
 
-def write_checkpoint(paths):
-    write_durably(paths.checkpoint, checkpoint_file.write({INPUT: 7, NEIGHBOUR: 3}))
+def write_checkpoint(paths, changelog=INPUT):
+    write_durably(paths.checkpoint, checkpoint_file.write({changelog: 7, NEIGHBOUR: 3}))
 
 
 def test_l6_a_swap_forgets_the_offset_of_an_input_that_is_the_changelog(paths):
@@ -106,6 +107,29 @@ def test_l6_a_swap_that_is_finished_later_forgets_that_offset_too(paths):
     assert finish_swaps(paths) == ["s"]
     assert contents(paths.store("s")) == NEW
     assert legacy_offsets(paths) == {NEIGHBOUR: 3}
+
+
+@pytest.mark.parametrize("step_of_finishing", [None, 1, 4, 7, 10])
+@both_kinds
+def test_l6_a_swap_killed_before_any_step_leaves_its_offset_to_the_old_store_and_to_nothing_else(
+    paths, store, step_of_finishing
+):
+    seen = set()
+    for step in count(1):
+        remove_tree(paths.state_dir)
+        lay_out(paths, store)
+        write_checkpoint(paths, OWN)
+        if exit_code(swap_dying, paths, store, "run", step) == 0:
+            break
+        old_is_live = contents(paths.live(store)) == OLD
+        seen.add((old_is_live, OWN in legacy_offsets(paths)))
+        if step_of_finishing is not None:
+            exit_code(finish_swaps_dying, paths, step_of_finishing)
+            assert contents(paths.live(store)) == OLD or OWN not in legacy_offsets(paths)
+        finish_swaps(paths)
+        assert legacy_offsets(paths) == ({OWN: 7, NEIGHBOUR: 3} if old_is_live else {NEIGHBOUR: 3}), step
+    assert legacy_offsets(paths) == {NEIGHBOUR: 3}
+    assert seen == {(True, True), (True, False), (False, False)}
 
 
 def test_the_age_of_a_replaced_store_counts_from_its_swap(paths):
@@ -240,12 +264,14 @@ def test_of_a_swap_whose_new_store_is_gone_the_old_one_is_put_back_with_its_segm
     for step in count(1):
         remove_tree(paths.state_dir)
         lay_out(paths, WINDOW)
+        write_checkpoint(paths, OWN)
         if exit_code(swap_dying, paths, WINDOW, "run", step) == 0:
             break
         if not paths.live(WINDOW).exists():
             remove_tree(paths.staging("s"))
             finish_swaps(paths)
             assert contents(paths.live(WINDOW)) == OLD
+            assert legacy_offsets(paths) == {OWN: 7, NEIGHBOUR: 3}
             assert contents(paths.segments("s")) == OLD_SEGMENTS
     assert step > 6
 

@@ -141,6 +141,8 @@ def _end_at_time(store: StorePartitionSpec, log: LogRange, topics: Topics, as_of
     now_ms = int(time.time() * 1000)
     if as_of.timestamp_ms > now_ms:
         raise InputError(f"as of {as_of}: expected a time that has passed, it is {now_ms} ms now")
+    if log.start >= log.last_stable:
+        return log.start  # an empty log is that of an empty store at any time; `require_exact` tells if it had records
     partition = store.partition
     found = topics.first_after(partition, as_of.timestamp_ms)
     end = log.last_stable

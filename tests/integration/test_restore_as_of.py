@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from statestore.errors import InputError
+from statestore.formats import window_key
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.model import StoreDefinition
 from statestore.recovery.as_of import claim_target, point_range
+from statestore.recovery.many import require_points
 from statestore.recovery.planning import plan_restore
 from statestore.recovery.progress import RestoreProgress
 from statestore.recovery.restore import restore
@@ -19,6 +22,8 @@ from statestore.recovery.spec import AsOf, RestoreSpec
 from statestore.reports import RestoreRow, Status
 from statestore.statedir.lock import locked
 from statestore.tasks.progress import ProgressFile
+from statestore.verification.check import verify
+from statestore.verification.options import VerifyOptions
 from tests.integration import broker
 from tests.integration.broker import T0, Row, consume, fold, transaction
 from tests.integration.support import Application
@@ -69,6 +74,37 @@ def test_as_of_a_time_has_what_is_not_younger(application: Application, after_ms
     # Markers have the time of their commit, which is an hour later than the records'.
     ((_, log),) = point_range(application.store_spec(), AsOf(timestamp_ms=T0 + after_ms)).items()
     assert (log.start, log.last_stable) == (0, end)
+
+
+@pytest.mark.parametrize("kind", ["key-value", "window"])
+def test_as_of_a_time_an_empty_partition_has_an_empty_store(bootstrap_servers: str, tmp_path: Path, kind: str) -> None:
+    windowed = {"kind": "window", "retention_ms": 600_000, "window_size_ms": 60_000} if kind == "window" else {}
+    store = StoreDefinition(name="counts", **windowed)
+    application = Application(bootstrap_servers, tmp_path, stores=[store], partitions=2)
+    broker.produce(bootstrap_servers, application.changelog, [(window_key.encode(b"a", T0), b"1")], partition=1)
+    point, target = AsOf(timestamp_ms=T0 + 1), tmp_path / "then"
+    specs = [
+        RestoreSpec(application.store_spec(partition), "as-of", False, "run", 1 << 24, as_of=point, target=target)
+        for partition in range(2)
+    ]
+    require_points(specs)
+    assert [plan_restore(spec).failure for spec in specs] == [None, None]
+    rows = [restore(spec) for spec in specs]
+    assert [(row.failure, row.outcome, row.exact, row.keys) for row in rows] == [
+        (None, "restored", True, 0),
+        (None, "restored", True, 1),
+    ]
+    there = specs[0].store.model_copy(update={"state_dir": target})
+    assert verify(there, VerifyOptions(depth="deep")).healthy
+    assert restore(specs[0]).outcome == "skipped"
+
+
+def test_as_of_a_time_a_partition_whose_records_were_deleted_is_refused(application: Application) -> None:
+    broker.set_topic_config(application.servers, application.changelog, cleanup_policy="delete")
+    broker.delete_records(application.servers, application.changelog, 17)
+    row = as_of(application, AsOf(timestamp_ms=T0 + 1), application.state_dir.with_name("then"))
+    assert row.failure is not None
+    assert "its first 17 offsets were deleted" in row.failure.message
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from demo.processes import Processes
 from tests.integration.broker import wait_for
 
 _ESTABLISHED = "01"
+_STOPPED = "T"
 
 
 class OwnBroker:
@@ -26,8 +27,20 @@ class OwnBroker:
         return self._kafka._service.pid
 
     def pause(self) -> None:
-        """Let it answer nothing; its connections stay."""
+        """Let it answer nothing; its connections stay.
+
+        The signal stops one thread, which stops the others when it gets a processor: until then they answer requests.
+        """
         os.kill(self._pid, signal.SIGSTOP)
+        wait_for(self.stands_still, "every thread of the broker to stop")
+
+    def stands_still(self) -> bool:
+        """True if none of its threads can run."""
+        try:
+            stats = [stat.read_text() for stat in Path(f"/proc/{self._pid}/task").glob("*/stat")]
+        except (FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+            return False
+        return bool(stats) and all(stat.rpartition(")")[2].split()[0] == _STOPPED for stat in stats)
 
     def resume(self) -> None:
         """Let it go on."""

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from statestore.errors import InputError
+from statestore.model import Name
 
 
 class Settings(BaseSettings):
@@ -26,6 +27,13 @@ class Settings(BaseSettings):
     reports_dir: Annotated[Path, Field(description="JSON reports of the jobs, one directory per job kind")]
     definitions: Annotated[Path, Field(description="YAML file or directory with the application definitions")]
     data_docs_dir: Annotated[Path, Field(description="where Great Expectations writes its Data Docs")]
+    service_id: Annotated[
+        Name, Field(description="names the metastore: which command topic has the definitions of this installation")
+    ] = "default"
+    metastore_backup: Annotated[
+        Path | None,
+        Field(description="backup of the command topic; `<reports_dir>/metastore/<service_id>.backup` if not said"),
+    ] = None
     kafka_timeout_s: Annotated[
         float, Field(gt=0, allow_inf_nan=False, description="deadline of one request to Kafka")
     ] = 30.0

@@ -49,6 +49,10 @@ class CommitOutcomeUnknownError(RetryError):
     """
 
 
+class MetastoreContendedError(RetryError):
+    """Other writers of the command topic came first more often than the bound allows. Nothing was written."""
+
+
 # -- rebuild: this store cannot be used as it is ------------------------------------------------------------------
 
 
@@ -133,6 +137,26 @@ class LogCorruptedError(InputError):
 
 class StoreAccessError(InputError):
     """The operating system refuses access to the state directory. Never taken for damage."""
+
+
+class InvalidCommandError(InputError):
+    """A command does not fit the catalogue that it is to change, or does not read back as what it is."""
+
+
+class NewerCommandError(InputError):
+    """A command was written by a newer version; this one must not guess what it means."""
+
+
+class UnreadableCommandError(InputError):
+    """A record of the command topic is no command."""
+
+
+class MetastoreDegradedError(InputError):
+    """The catalogue is not known to be whole: it is read, but nothing is written or built on it."""
+
+
+class BackupError(InputError):
+    """The backup of the command topic is missing, torn or altered."""
 
 
 # -- give up ------------------------------------------------------------------------------------------------------

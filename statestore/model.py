@@ -25,7 +25,8 @@ def check_name(name: str) -> str:
     """Return `name` if it may stand in a topic name and in a path, otherwise raise ValueError."""
     if not _NAME.fullmatch(name):
         raise ValueError(
-            f"{name!r} is not a valid name: expected 1 to 100 of a-z A-Z 0-9 . _ -, starting with a letter or digit"
+            f"{name!r:.120} is not a valid name: expected 1 to 100 of a-z A-Z 0-9 . _ -, starting with a letter or "
+            "digit"
         )
     return name
 
@@ -78,6 +79,15 @@ class StoreFormat(StrEnum):
     TIMESTAMPED = "timestamped"
 
 
+def _check_printable(text: str) -> str:
+    """Return `text` if a terminal shows it as it is: one line, nothing that moves the cursor."""
+    if not text.isprintable():
+        raise ValueError(f"{text!r} has characters that cannot be printed; expected one line of text")
+    return text
+
+
+#: Free text for people, on one line.
+Line = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_check_printable)]
 #: An attribute of a module on the Python path, as `package.module:attribute`.
 Reference = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 #: Values of Kafka Streams' `processing.guarantee`.
@@ -87,6 +97,10 @@ SerdeName = Literal["bytes", "utf8", "int64", "json"] | Reference
 
 #: Values of Kafka Streams' `default.dsl.store`; `txn_rocksDB` is RocksDB with transactions (KIP-844).
 Engine = Literal["rocksDB", "in_memory", "txn_rocksDB"]
+
+#: Lengths of time that a store of a kind has or has not.
+_TIMES = ("retention_ms", "window_size_ms")
+_HAS_TIMES = {"key-value": (False, False), "session": (True, False), "window": (True, True)}
 
 
 class StoreDefinition(_Definition):
@@ -104,6 +118,12 @@ class StoreDefinition(_Definition):
         Whether a window store adds a value at each put instead of replacing the one before.
     key_serde, value_serde
         Types that a processor sees. An aggregation writes its own: `value_serde` should be its result's.
+    owner
+        Who is to be asked about it: a person or a team.
+    partitions
+        How many partitions the topic has that its tasks read, where that is to be checked when the store is applied.
+    changelog
+        Name of its changelog topic, where that is to be checked: it follows from application and store.
     """
 
     name: Name
@@ -116,28 +136,27 @@ class StoreDefinition(_Definition):
     key_serde: SerdeName = "bytes"
     value_serde: SerdeName = "bytes"
     expectations: Name | None = Field(default=None, description="suite in expectations/suites, without .json")
+    owner: Line | None = None
+    partitions: int | None = Field(default=None, ge=1, le=10_000)
+    changelog: str | None = Field(default=None, max_length=249)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _sessions_are_plain(cls, data: Any) -> Any:
+    @model_validator(mode="after")
+    def _sessions_are_plain(self) -> StoreDefinition:
         """Kafka Streams has no timestamped session stores, so plain is their default."""
-        if isinstance(data, dict) and data.get("kind") == "session":
-            return {"format": StoreFormat.PLAIN, **data}
-        return data
+        if self.kind == "session" and "format" not in self.model_fields_set:
+            object.__setattr__(self, "format", StoreFormat.PLAIN)  # a frozen model's own validator may complete it
+        return self
 
     @model_validator(mode="after")
     def _settings_fit_the_kind(self) -> StoreDefinition:
-        needed: set[str] = {
-            "key-value": set(),
-            "session": {"retention_ms"},
-            "window": {"retention_ms", "window_size_ms"},
-        }[self.kind]
-        found = {name for name in ("retention_ms", "window_size_ms") if getattr(self, name) is not None}
-        if found != needed or (self.retain_duplicates and self.kind != "window"):
+        fits = (self.retention_ms is not None, self.window_size_ms is not None) == _HAS_TIMES[self.kind]
+        if not fits or (self.retain_duplicates and self.kind != "window"):
+            needed = [name for name, has in zip(_TIMES, _HAS_TIMES[self.kind], strict=True) if has]
+            found = [name for name in _TIMES if getattr(self, name) is not None]
             raise ValueError(
-                f"a {self.kind} store has {', '.join(sorted(needed)) or 'neither retention nor window'}"
+                f"a {self.kind} store has {', '.join(needed) or 'neither retention nor window'}"
                 f"{' and may have retain_duplicates' if self.kind == 'window' else ', and no retain_duplicates'}; "
-                f"found {', '.join(sorted(found)) or 'none'}, retain_duplicates {self.retain_duplicates}"
+                f"found {', '.join(found) or 'none'}, retain_duplicates {self.retain_duplicates}"
             )
         if self.kind == "window" and (self.retention_ms or 0) < (self.window_size_ms or 0):
             raise ValueError(
@@ -337,15 +356,27 @@ class ApplicationDefinition(_Definition):
         return self
 
     @model_validator(mode="after")
-    def _stream_times_fit_into_a_commit(self) -> ApplicationDefinition:
-        for part in self.subtopologies:
-            names = [store.name for store in part.stores if store.kind != "key-value"]
-            size = sum(len(name) + _TIME_BYTES for name in names)
-            if size > _MAX_TIMES_BYTES:
+    def _changelogs_are_their_stores(self) -> ApplicationDefinition:
+        for store in self.stores:
+            derived = changelog_topic(self.name, store.name)
+            if store.changelog not in (None, derived):
                 raise ValueError(
-                    f"the names of the {len(names)} window and session stores of a task are too long: with each name, "
-                    f"{_TIME_BYTES} bytes more are committed, in all {size}; expected at most {_MAX_TIMES_BYTES}"
+                    f"the changelog topic of store {store.name} is {derived}, as in Kafka Streams; found "
+                    f"{store.changelog!r}. Rename the application or the store, or leave `changelog` out"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _stream_times_fit_into_a_commit(self) -> ApplicationDefinition:
+        # Only subtopology 0 may have many stores: those behind a repartition topic have one each.
+        elsewhere = {item.store for item in self.aggregations if item.group_by is not None}
+        names = [store.name for store in self.stores if store.kind != "key-value" and store.name not in elsewhere]
+        size = sum(len(name) + _TIME_BYTES for name in names)
+        if size > _MAX_TIMES_BYTES:
+            raise ValueError(
+                f"the names of the {len(names)} window and session stores of a task are too long: with each name, "
+                f"{_TIME_BYTES} bytes more are committed, in all {size}; expected at most {_MAX_TIMES_BYTES}"
+            )
         return self
 
     @model_validator(mode="after")

@@ -8,7 +8,15 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from statestore.changelog.client import client_config, until_answered
 from statestore.errors import InputError, KafkaUnavailableError, StateStoreError, TopicMismatchError
@@ -105,6 +113,21 @@ class Topics:
         found = until_answered(ask, f"describing the topics {', '.join(wanted)}", self._timeout_s)
         return {name: Topic(name, str(topic.topic_id), len(topic.partitions)) for name, topic in found.items()}
 
+    def find(self, name: str) -> Topic | None:
+        """Describe one topic; None if it does not exist. One that may not be seen is an error, unlike in `describe`."""
+
+        def ask(timeout_s: float) -> Topic | None:
+            asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=timeout_s)
+            try:
+                found = asked[name].result()
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    return None
+                raise
+            return Topic(name, str(found.topic_id), len(found.partitions))
+
+        return until_answered(ask, f"describing topic {name}", self._timeout_s)
+
     def require(self, name: str) -> Topic:
         """Describe one topic.
 
@@ -150,6 +173,23 @@ class Topics:
                     raise
 
         until_answered(ask, f"creating topic {name}", self._timeout_s)
+
+    def delete(self, name: str) -> None:
+        """Delete a topic with all its records, and wait until the brokers no longer show it."""
+
+        def ask(timeout_s: float) -> None:
+            try:
+                self._admin.delete_topics([name], request_timeout=timeout_s)[name].result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+
+        until_answered(ask, f"deleting topic {name}", self._timeout_s)
+        deadline = time.monotonic() + self._timeout_s
+        while name in self.names():
+            if time.monotonic() > deadline:
+                raise KafkaUnavailableError(f"topic {name} was deleted, but is still there after {self._timeout_s:g} s")
+            time.sleep(_PAUSE_S)
 
     def _appeared(self, name: str) -> Topic:
         """Wait until the brokers show a topic that was just created: one learns of it later than another."""
@@ -207,6 +247,19 @@ class Topics:
         doing = f"reading settings of the topics {', '.join(resource.name for resource in resources)}"
         return until_answered(ask, doing, self._timeout_s) if resources else {}
 
+    def set_config(self, name: str, settings: Mapping[str, str]) -> None:
+        """Set some settings of a topic; the others stay."""
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+
+        def ask(timeout_s: float) -> None:
+            for future in self._admin.incremental_alter_configs([resource], request_timeout=timeout_s).values():
+                future.result()
+
+        until_answered(ask, f"changing settings of topic {name}", self._timeout_s)
+
     def require_no_members(self, group: str) -> None:
         """Make sure that nobody consumes as this group, such as a running Kafka Streams application of that name.
 
@@ -253,9 +306,15 @@ class Topics:
 
         def ask(timeout_s: float) -> dict[TopicPartition, int]:
             futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
-            return {
-                TopicPartition(answered.topic, answered.partition): future.result().offset
-                for answered, future in futures.items()
-            }
+            try:
+                return {
+                    TopicPartition(answered.topic, answered.partition): future.result().offset
+                    for answered, future in futures.items()
+                }
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.FENCED_LEADER_EPOCH:
+                    # The broker was started anew since; librdkafka would go on with the epoch that it remembers.
+                    self._admin.list_topics(timeout=timeout_s)
+                raise
 
         return until_answered(ask, f"asking for the log ends of {', '.join(map(str, partitions))}", self._timeout_s)

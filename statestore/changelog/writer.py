@@ -222,6 +222,8 @@ class TransactionalWriter(RecordWriter):
                 # librdkafka keeps asking a coordinator that it has lost (its issues 5456, 5511) until the connection
                 # is taken for idle.
                 "connections.max.idle.ms": _IDLE_MS,
+                # Else the connection to the coordinator is only made when librdkafka next looks, which may take 0.8 s.
+                "enable.sparse.connections": False,
             },
         )
         self._open = False

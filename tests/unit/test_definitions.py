@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from statestore.errors import DefinitionError, InputError, UnknownApplicationError, UnknownStoreError
-from statestore.metastore.definitions import load_definitions, select
-from statestore.model import StoreFormat
+from statestore.metastore.definitions import load_definitions, parse_definitions, select, to_yaml
+from statestore.model import ApplicationDefinition, StoreFormat
 
 GOOD = """
 name: {name}
@@ -47,7 +49,7 @@ def test_an_empty_directory_defines_nothing(tmp_path):
 
 
 def test_a_path_that_is_not_there_is_an_error_with_the_next_step(tmp_path):
-    with pytest.raises(DefinitionError, match="absent does not exist: set STATESTORE_DEFINITIONS"):
+    with pytest.raises(DefinitionError, match="absent does not exist; expected a YAML file"):
         load_definitions(tmp_path / "absent")
 
 
@@ -84,7 +86,9 @@ def test_two_applications_with_one_changelog_topic_are_refused(tmp_path):
         GOOD.format(name="2026-13-45", store="s"),
         GOOD.format(name="!!int x", store="s"),
         GOOD.format(name="!!python/object/apply:os.getcwd []", store="s"),
-        GOOD.format(name="app", store="s") + "---\n" + GOOD.format(name="b", store="s"),
+        GOOD.format(name="app", store="s") + "---\n" + GOOD.format(name="app", store="s"),
+        GOOD.format(name="app", store="s") + "---\n" + GOOD.format(name="b", store="a/b"),
+        "---\n---\n",
         "name: [",
         "name: {",
         "name: *unknown",
@@ -121,7 +125,7 @@ def test_any_bytes_are_a_definition_or_a_definition_error(tmp_path_factory, raw)
 
 def test_a_definition_of_more_than_a_megabyte_is_refused_unread(tmp_path):
     (tmp_path / "app.yaml").write_bytes(b"#" * ((1 << 20) + 1))
-    with pytest.raises(DefinitionError, match="at most 1048576"):
+    with pytest.raises(DefinitionError, match=r"app\.yaml is too long: expected at most 1048576"):
         load_definitions(tmp_path)
 
 
@@ -178,6 +182,160 @@ def test_aggregations_windows_and_sessions_are_read(tmp_path):
     assert [store.kind for store in application.stores] == ["key-value", "window", "session"]
     assert {store.engine for store in application.stores} == {"rocksDB"}
     assert (application.processing_guarantee, application.dead_letter_topic) == ("at_least_once", "orders-dead")
+
+
+# -- several documents
+
+
+def test_a_file_gives_all_of_its_documents_in_order_of_names(tmp_path):
+    text = "---\n".join(["", GOOD.format(name="beta", store="s"), GOOD.format(name="alpha", store="s"), ""])
+    (tmp_path / "both.yaml").write_text(text)
+    assert list(load_definitions(tmp_path)) == list(parse_definitions(text, "the form")) == ["alpha", "beta"]
+
+
+def test_a_problem_in_one_of_several_documents_is_named_with_its_number():
+    text = GOOD.format(name="a", store="s") + "---\n" + GOOD.format(name="b", store="s") + "colour: red\n"
+    with pytest.raises(DefinitionError, match="the form, document 2, does not define an application: colour: "):
+        parse_definitions(text, "the form")
+
+
+def test_an_application_in_two_documents_is_refused():
+    text = GOOD.format(name="a", store="s")
+    with pytest.raises(DefinitionError, match="the form defines application a twice"):
+        parse_definitions(f"{text}---\n{text}", "the form")
+
+
+def test_two_documents_with_one_changelog_topic_are_refused():
+    with pytest.raises(DefinitionError, match="a-b-c-changelog"):
+        parse_definitions(GOOD.format(name="a", store="b-c") + "---\n" + GOOD.format(name="a-b", store="c"), "the form")
+
+
+# -- what would exhaust us
+
+
+class _Counted(io.BytesIO):
+    taken = 0
+
+    def read(self, size=-1):
+        content = super().read(size)
+        self.taken += len(content)
+        return content
+
+
+def test_of_ten_megabytes_only_the_first_is_read(tmp_path, monkeypatch):
+    path = tmp_path / "app.yaml"
+    path.touch()
+    opened = _Counted(b"#" * 10_000_000)
+    monkeypatch.setattr(type(path), "open", lambda self, mode: opened)
+    with pytest.raises(DefinitionError, match="too long"):
+        load_definitions(path)
+    assert 0 < opened.taken <= (1 << 20) + 1
+
+
+@pytest.mark.parametrize("text", ["#" * ((1 << 20) + 1), "é" * (1 << 19) + "é"])
+def test_a_text_of_more_than_a_megabyte_is_refused(text):
+    with pytest.raises(DefinitionError, match="the form is too long"):
+        parse_definitions(text, "the form")
+
+
+def test_a_bomb_of_aliases_is_refused_at_its_first_anchor():
+    levels = "\n".join(f"l{at}: &l{at} [{', '.join([f'*l{at - 1}'] * 9)}]" for at in range(1, 40))
+    with pytest.raises(DefinitionError, match=r"anchors and aliases .* not accepted(?s:.*)line 1, column 5"):
+        parse_definitions(f"l0: &l0 [x]\n{levels}\n", "the form")
+
+
+@pytest.mark.parametrize("text", ["name: &a app", "&a name: app", "- &a\n- x", "<<: {name: app}", "name: *a"])
+def test_anchors_aliases_and_merges_are_refused_also_where_they_are_harmless(text):
+    with pytest.raises(DefinitionError, match="is not YAML"):
+        parse_definitions(text, "the form")
+
+
+@pytest.mark.parametrize(
+    "nested", [lambda depth: "[" * depth + "]" * depth, lambda depth: "{a: " * depth + "}" * depth]
+)
+def test_more_than_32_levels_are_refused(nested):
+    with pytest.raises(DefinitionError, match="does not define an application"):
+        parse_definitions(nested(31), "the form")
+    with pytest.raises(DefinitionError, match="nested deeper than 32 levels"):
+        parse_definitions(nested(33), "the form")
+    with pytest.raises(DefinitionError, match="nested deeper than 32 levels"):
+        parse_definitions(nested(100_000), "the form")
+
+
+def test_more_values_than_any_application_has_are_refused_before_all_are_read():
+    with pytest.raises(DefinitionError, match="more than 50000 values"):
+        parse_definitions("[" + "1," * 500_000 + "]", "the form")
+
+
+@pytest.mark.parametrize("text", ["name: {}", "{}: 1", "{0}: 1\n{0}: 2", "owner: [{}]"])
+def test_of_a_long_text_only_the_beginning_is_shown(text):
+    with pytest.raises(DefinitionError) as caught:
+        parse_definitions(text.format("x" * 100_000), "the form")
+    assert len(str(caught.value)) < 2_000
+
+
+def test_of_many_problems_the_first_are_named():
+    unknown = "".join(f"unknown{number}: 1\n" for number in range(5_000))
+    with pytest.raises(DefinitionError, match="and 4980 more") as caught:
+        parse_definitions(GOOD.format(name="app", store="s") + unknown, "the form")
+    assert len(str(caught.value)) < 5_000
+
+
+# -- owner, partitions and changelog of a store
+
+
+def _store(**fields):
+    application = {"name": "app", "input_topic": "in", "processor": "m:f", "stores": [{"name": "s", **fields}]}
+    return ApplicationDefinition.model_validate(application).store("s")
+
+
+def test_a_store_may_have_an_owner_and_what_is_to_be_checked():
+    store = _store(owner="Zoë, fleet team <fleet@example.org>", partitions=6, changelog="app-s-changelog")
+    assert (store.owner, store.partitions) == ("Zoë, fleet team <fleet@example.org>", 6)
+    assert _store().owner is _store().partitions is _store().changelog is None
+
+
+@pytest.mark.parametrize("owner", ["", "x" * 201, "two\nlines", "\x1b[2J", 7])
+def test_an_owner_that_is_no_line_of_text_is_refused(owner):
+    with pytest.raises(ValidationError, match="owner"):
+        _store(owner=owner)
+
+
+@pytest.mark.parametrize("partitions", [0, -1, 10_001, "many"])
+def test_a_number_of_partitions_that_no_topic_has_is_refused(partitions):
+    with pytest.raises(ValidationError, match="partitions"):
+        _store(partitions=partitions)
+
+
+@pytest.mark.parametrize("changelog", ["s-changelog", "app-s", "app-t-changelog", ""])
+def test_a_changelog_that_is_not_the_stores_is_refused_with_the_right_one(changelog):
+    with pytest.raises(ValidationError, match="the changelog topic of store s is app-s-changelog, as in Kafka Streams"):
+        _store(changelog=changelog)
+
+
+def test_an_aggregation_s_own_store_is_checked_too(tmp_path):
+    text = AGGREGATING + "stores: [{name: spent, changelog: other}]\n"
+    with pytest.raises(DefinitionError, match="changelog topic of store spent is orders-spent-changelog"):
+        parse_definitions(text, "the form")
+
+
+# -- writing
+
+
+def test_what_was_read_is_written_with_all_defaults_and_read_again():
+    application = parse_definitions(AGGREGATING, "the form")["orders"]
+    text = to_yaml(application)
+    assert "commit_interval_ms: 1000" in text
+    assert parse_definitions(text, "the form") == {"orders": application}
+
+
+@pytest.mark.parametrize("name", ["yes", "null", "123", "1.5", "1_0", "2026-01-02", "0x10", "1e3"])
+@pytest.mark.parametrize("owner", ["no", "- a: b # c", "'\"", "*", "Zoë", "a" * 200])
+def test_names_and_texts_that_look_like_something_else_are_read_as_they_were_written(name, owner):
+    fields = {"name": name, "input_topic": name, "processor": "m:f", "stores": [{"name": "s"}]}
+    fields["stores"][0]["owner"] = owner
+    application = ApplicationDefinition.model_validate(fields)
+    assert parse_definitions(to_yaml(application), "the form") == {name: application}
 
 
 # -- choosing

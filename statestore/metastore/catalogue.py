@@ -1,0 +1,249 @@
+"""The catalogue: which applications and stores there are, as the pure fold of the commands of the log.
+
+No Kafka, no clock, no side effect: the same commands give the same catalogue, whoever reads them and however often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from statestore.errors import InvalidCommandError, UnknownApplicationError
+from statestore.metastore.commands import (
+    Command,
+    Content,
+    DropApplication,
+    DropStore,
+    Entry,
+    PutApplication,
+    RecordTopics,
+    Snapshot,
+    digest_of,
+)
+from statestore.metastore.evolution import internal_topics, require_compatible, require_droppable, require_partitions
+from statestore.model import ApplicationDefinition, changelog_topic
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """All applications after some prefix of the log.
+
+    Attributes
+    ----------
+    applications
+        By name, in order of names.
+    next_id
+        The id that the next command has.
+    """
+
+    applications: Mapping[str, Entry] = field(default_factory=dict)
+    next_id: int = 1
+
+    @classmethod
+    def of_content(cls, content: Content, next_id: int) -> Catalogue:
+        """Return the catalogue that a snapshot holds."""
+        return cls(dict(sorted(content.applications.items())), next_id)
+
+    def apply(self, command: Command) -> Catalogue:
+        """Return the catalogue after one more command; many are applied faster by a `Rebuild`.
+
+        Raises
+        ------
+        InvalidCommandError
+            If the command does not fit.
+        """
+        rebuild = Rebuild(self)
+        rebuild.apply(command)
+        return rebuild.catalogue()
+
+    def definitions(self) -> dict[str, ApplicationDefinition]:
+        """Return the definitions by name, in order of names."""
+        return {name: entry.definition for name, entry in self.applications.items()}
+
+    def entry(self, application: str) -> Entry:
+        """Return an application.
+
+        Raises
+        ------
+        UnknownApplicationError
+            If there is none of that name; the message lists those that there are.
+        """
+        try:
+            return self.applications[application]
+        except KeyError:
+            known = ", ".join(self.applications) or "none"
+            raise UnknownApplicationError(
+                f"no application {application!r} is in the catalogue; there are: {known}"
+            ) from None
+
+    def content(self) -> Content:
+        """Return what a snapshot holds."""
+        return Content(applications=dict(self.applications))
+
+    def digest(self) -> str:
+        """Return the SHA-256, hex, of the applications: the same for the same content, wherever the log has got to."""
+        return self._digest
+
+    def snapshot(self) -> Snapshot:
+        """Return the command that says all of this at once. It is not stamped."""
+        return Snapshot(catalogue=self.content(), digest=self.digest())
+
+    @cached_property
+    def _digest(self) -> str:
+        return digest_of(self.content())
+
+
+class Rebuild:
+    """A fold in progress. A command that is refused has changed nothing, and the fold can go on or stop before it.
+
+    Parameters
+    ----------
+    start
+        The catalogue to go on from.
+    """
+
+    def __init__(self, start: Catalogue | None = None) -> None:
+        start = start or Catalogue()
+        self._applications = dict(start.applications)
+        self._next_id = start.next_id
+        self._in_order = True
+
+    def apply(self, command: Command) -> None:
+        """Apply one command.
+
+        Raises
+        ------
+        InvalidCommandError
+            If it does not fit; nothing was changed.
+        """
+        match command:
+            case Snapshot():
+                self._take(command)
+            case _ if command.id != self._next_id:
+                # Writers exclude each other, so a gap or a repetition is no accident of the protocol: something is
+                # missing, or was written past it.
+                raise InvalidCommandError(f"the command has id {command.id}; expected {self._next_id}, the next one")
+            case PutApplication():
+                self._put(command)
+            case DropApplication():
+                require_droppable(self._entry(command.name))
+                del self._applications[command.name]
+            case DropStore():
+                self._drop_store(command)
+            case RecordTopics():
+                self._record(command)
+        self._next_id = command.id + 1
+
+    def catalogue(self) -> Catalogue:
+        """Return the catalogue as it is by now."""
+        if not self._in_order:
+            self._applications = dict(sorted(self._applications.items()))
+            self._in_order = True
+        return Catalogue(self._applications.copy(), self._next_id)
+
+    def _put(self, command: PutApplication) -> None:
+        definition, name = command.definition, command.definition.name
+        old = self._applications.get(name)
+        require_compatible(old, command)
+        self._require_own_changelogs(definition, old)
+        topics = None
+        if old is not None and old.topics is not None:
+            topics = _only(old.topics, internal_topics(definition))
+        self._applications[name] = Entry.model_construct(  # of parts that were checked when they were read
+            definition=definition,
+            partitions=command.partitions,
+            topics=topics,
+            created_id=old.created_id if old is not None else command.id,
+            changed_id=command.id,
+            changed_ms=command.written_ms,
+            changed_by=command.written_by,
+        )
+        self._in_order &= old is not None
+
+    def _drop_store(self, command: DropStore) -> None:
+        old = self._entry(command.application)
+        require_droppable(old, command.store)
+        stores = tuple(store for store in old.definition.stores if store.name != command.store)
+        definition = old.definition.model_copy(update={"stores": stores})
+        self._applications[command.application] = old.model_copy(
+            update={
+                "definition": definition,
+                "topics": None if old.topics is None else _only(old.topics, internal_topics(definition)),
+                "changed_id": command.id,
+                "changed_ms": command.written_ms,
+                "changed_by": command.written_by,
+            }
+        )
+
+    def _record(self, command: RecordTopics) -> None:
+        old = self._entry(command.application)
+        if foreign := sorted(set(command.topics).difference(internal_topics(old.definition))):
+            raise InvalidCommandError(
+                f"application {command.application} has no internal topics {', '.join(foreign)}: its definition was "
+                "changed since; look at it again"
+            )
+        topics = {**(old.topics or {}), **command.topics}
+        self._applications[command.application] = old.model_copy(update={"topics": dict(sorted(topics.items()))})
+
+    def _take(self, command: Snapshot) -> None:
+        """Take over a snapshot at the start of a log; behind its commands, compare it with what they have made."""
+        if command.id < self._next_id:
+            raise InvalidCommandError(f"the snapshot has id {command.id}; expected at least {self._next_id}")
+        if self._next_id > 1:
+            if command.catalogue.applications != self._applications:
+                raise InvalidCommandError(
+                    f"snapshot {command.id} is not the catalogue that the commands before it have made; expected "
+                    f"digest {self.catalogue().digest()}, found {command.digest}"
+                )
+            return
+        fresh = Rebuild()
+        for name, entry in sorted(command.catalogue.applications.items()):
+            if name != entry.definition.name or not entry.created_id <= entry.changed_id < command.id:
+                raise InvalidCommandError(
+                    f"snapshot {command.id} contradicts itself: {name} holds {entry.definition.name}, created by "
+                    f"command {entry.created_id}, changed by {entry.changed_id}"
+                )
+            require_partitions(entry.definition, entry.partitions)
+            fresh._require_own_changelogs(entry.definition, None)
+            fresh._applications[name] = entry
+        self._applications = fresh._applications
+
+    def _entry(self, application: str) -> Entry:
+        try:
+            return self._applications[application]
+        except KeyError:
+            known = ", ".join(sorted(self._applications)) or "none"
+            raise InvalidCommandError(
+                f"no application {application!r} is in the catalogue; there are: {known}"
+            ) from None
+
+    def _require_own_changelogs(self, definition: ApplicationDefinition, old: Entry | None) -> None:
+        """Refuse another application's changelog topic: `a-b` with `c`, and `a` with `b-c`, would share one."""
+        known = set() if old is None else {store.name for store in old.definition.stores}
+        for store in definition.stores:
+            if store.name in known:
+                continue
+            for application, rest in _splits(f"{definition.name}-{store.name}"):
+                other = self._applications.get(application)
+                if other is None or application == definition.name:
+                    continue
+                if any(found.name == rest for found in other.definition.stores):
+                    raise InvalidCommandError(
+                        f"{definition.name}/{store.name} and {application}/{rest} would share the changelog topic "
+                        f"{changelog_topic(definition.name, store.name)}; rename one"
+                    )
+
+
+def _splits(text: str) -> Iterator[tuple[str, str]]:
+    """Split at each dash in turn."""
+    at = text.find("-")
+    while at >= 0:
+        yield text[:at], text[at + 1 :]
+        at = text.find("-", at + 1)
+
+
+def _only(topics: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """Return those of the topics that have one of the names."""
+    kept = set(names)
+    return {name: topic_id for name, topic_id in topics.items() if name in kept}

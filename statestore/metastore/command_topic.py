@@ -1,0 +1,177 @@
+"""The command topic: its name, its settings, and reading it.
+
+One partition; records are kept for ever, until `compaction.py` deletes those before a snapshot.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from statestore.changelog.open_transaction import advice
+from statestore.changelog.reader import LogReader
+from statestore.changelog.topics import LogRange, Topic, Topics
+from statestore.errors import OpenTransactionError, RetryError, TopicMismatchError
+from statestore.model import TopicPartition
+
+#: Without them commands would be lost, by age, by size, by a key that comes again, by a replica that was behind; or
+#: refused for their size.
+CONFIG = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "unclean.leader.election.enable": "false",
+    "max.message.bytes": "67108864",  # a snapshot is one record: that of some 40,000 applications
+}
+_PAUSE_S = 0.005
+
+
+def topic_name(service_id: str) -> str:
+    """Name of a service's command topic."""
+    return f"_statestore-{service_id}_command_topic"
+
+
+class Logged(NamedTuple):
+    """A record of the command topic."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+class EnsuredTopic(NamedTuple):
+    """The command topic as it is now, and what had to be repaired."""
+
+    topic: Topic
+    warnings: tuple[str, ...]
+
+
+class CommandTopic:
+    """The command topic of one service.
+
+    Parameters
+    ----------
+    timeout_s
+        Deadline of one request, and of waiting for a transaction to end.
+    """
+
+    def __init__(self, bootstrap_servers: str, service_id: str, timeout_s: float = 30.0) -> None:
+        self.partition = TopicPartition(topic_name(service_id), 0)
+        self._servers = bootstrap_servers
+        self._timeout_s = timeout_s
+        self._topics = Topics(bootstrap_servers, timeout_s)
+
+    @property
+    def name(self) -> str:
+        """Name of the topic."""
+        return self.partition.topic
+
+    def describe(self) -> Topic | None:
+        """Describe the topic; None if there is none."""
+        return self._topics.find(self.name)
+
+    def ensure(self, seen: Topic | None = None) -> EnsuredTopic:
+        """Return the topic, made if it was not there, with its settings repaired where they would lose commands.
+
+        Parameters
+        ----------
+        seen
+            The topic that was there a moment ago; None if there was none. Only then it is made.
+
+        Raises
+        ------
+        TopicMismatchError
+            If it has another number of partitions than one.
+        RetryError
+            If it is no longer the one that was seen.
+        """
+        topic = self.describe()
+        if topic is None and seen is None:
+            return EnsuredTopic(self._topics.ensure(self.name, 1, CONFIG), ())
+        if topic is None or (seen is not None and topic.topic_id != seen.topic_id):
+            raise RetryError(f"command topic {self.name} was deleted since it was looked at; run again")
+        if topic.partitions != 1:
+            raise TopicMismatchError(
+                f"command topic {self.name} has {topic.partitions} partitions, expected 1: the order of commands is "
+                "that of one log. Use another service id, or `statestore metastore restore-backup` to make it anew"
+            )
+        wrong = self.wrong_settings()
+        if not wrong:
+            return EnsuredTopic(topic, ())
+        self._topics.set_config(self.name, {key: CONFIG[key] for key in wrong})
+        found = ", ".join(f"{key}={value}" for key, value in wrong.items())
+        expected = ", ".join(f"{key}={CONFIG[key]}" for key in wrong)
+        warning = f"command topic {self.name} had {found}, which loses or refuses commands; set to {expected}"
+        return EnsuredTopic(topic, (warning,))
+
+    def wrong_settings(self) -> dict[str, str | None]:
+        """Return the settings of the topic that are not those of `CONFIG`."""
+        found = self._topics.topic_configs([self.name])[self.name]
+        return {key: found.get(key) for key, value in CONFIG.items() if found.get(key) != value}
+
+    def recreate(self) -> Topic:
+        """Delete the topic with all that is in it, and make it anew."""
+        self._topics.delete(self.name)
+        return self._topics.ensure(self.name, 1, CONFIG)
+
+    def ends(self) -> LogRange:
+        """Return where the log starts and ends.
+
+        Raises
+        ------
+        TopicMismatchError
+            If there is no such topic.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return self._topics.log_ranges([self.partition])[self.partition]
+            except TopicMismatchError:  # or a broker that was just started leads nothing yet
+                if time.monotonic() > deadline or self.describe() is None:
+                    raise
+            time.sleep(_PAUSE_S)
+
+    def read(self, start: int, target: int) -> list[Logged]:
+        """Return the committed records with `start <= offset < target`.
+
+        The end is told by the reader's position: markers and aborted records take offsets, too. The log must be stable
+        up to the target.
+        """
+        if start >= target:
+            return []
+        with LogReader(self._servers, self.partition, stall_timeout_s=self._timeout_s) as reader:
+            return [
+                Logged(message.offset(), message.timestamp()[1], message.key(), message.value())
+                for messages in reader.read_messages(start, target)
+                for message in messages
+            ]
+
+    def wait_until_stable(self, target: int, log: LogRange | None = None) -> None:
+        """Wait until every transaction that began below an offset has ended.
+
+        Parameters
+        ----------
+        log
+            The log's ends, if they have just been asked for.
+
+        Raises
+        ------
+        OpenTransactionError
+            If one is still open when the deadline has passed.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        log = log or self.ends()
+        while log.last_stable < target:
+            if time.monotonic() > deadline:
+                raise OpenTransactionError(
+                    f"a transaction is open in {self.name} since offset {log.last_stable}, and hides commands up to "
+                    f"offset {target}; waited {self._timeout_s:g} s: "
+                    + advice(self._servers, self.partition, log.last_stable, self._timeout_s)
+                )
+            time.sleep(_PAUSE_S)  # a marker is written a moment after its commit was answered
+            log = self.ends()
+
+    def delete_before(self, offset: int) -> None:
+        """Delete the records before an offset."""
+        self._topics.delete_records({self.partition: offset})

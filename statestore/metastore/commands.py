@@ -1,0 +1,276 @@
+"""Commands: what the records of the command topic say, as canonical JSON.
+
+    key     what the command is about, UTF-8: application/flight-delays, store/flight-delays/aircraft, snapshot
+    value   {"definition":{...},"id":7,"kind":"put-application",...,"version":1,"written_by":"me@host","written_ms":...}
+
+Canonical: keys in order, no blanks, UTF-8, every field there, also those that have their defaults. A command says what
+is to be, resolved, and never what to compute: it means the same whenever it is read. What a command of version 1 may
+hold can only become wider; whatever would refuse or change what was written before is a new version.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import json
+import os
+import socket
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from statestore.errors import InvalidCommandError, NewerCommandError, UnreadableCommandError
+from statestore.model import ApplicationDefinition, Line, Name
+
+VERSION = 1
+#: In every record; a command that is being made has defaults in their place.
+_STAMP = frozenset({"version", "id", "written_ms", "written_by"})
+_SHOWN_PROBLEMS = 5
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Entry(_Model):
+    """An application in the catalogue.
+
+    Attributes
+    ----------
+    partitions
+        Of each topic that its tasks read, repartition topics included.
+    topics
+        Internal topics, changelogs and repartition topics, and their ids. None until some were recorded; those of
+        stores that were added since are missing until they are recorded too.
+    created_id, changed_id
+        The commands that put it first, and that put or dropped something of it last.
+    """
+
+    definition: ApplicationDefinition
+    partitions: dict[str, int]
+    topics: dict[str, str] | None = None
+    created_id: int = Field(ge=1)
+    changed_id: int = Field(ge=1)
+    changed_ms: int = Field(ge=0)
+    changed_by: Line
+
+
+class Content(_Model):
+    """What a catalogue holds, without where in the log that was."""
+
+    applications: dict[str, Entry] = {}
+
+
+class _Command(_Model):
+    """What all commands have.
+
+    Attributes
+    ----------
+    id
+        Number of the command, one more than that of the one before; 0 until it is stamped.
+    written_ms, written_by
+        When and by whom, for people.
+    """
+
+    version: Literal[1] = 1
+    id: int = Field(default=0, ge=0, strict=True)
+    written_ms: int = Field(default=0, ge=0, strict=True)
+    written_by: Line = "unknown"
+
+
+class PutApplication(_Command):
+    """Define an application, or change it.
+
+    Attributes
+    ----------
+    partitions
+        Of each topic that its tasks read: that of each subtopology.
+    """
+
+    kind: Literal["put-application"] = "put-application"
+    definition: ApplicationDefinition
+    partitions: dict[str, Annotated[int, Field(ge=1, strict=True)]]
+
+
+class DropApplication(_Command):
+    """Forget an application."""
+
+    kind: Literal["drop-application"] = "drop-application"
+    name: Name
+
+
+class DropStore(_Command):
+    """Forget a store of an application."""
+
+    kind: Literal["drop-store"] = "drop-store"
+    application: Name
+    store: Name
+
+
+class RecordTopics(_Command):
+    """Record which internal topics an application has; those that are not named stay as they are.
+
+    Attributes
+    ----------
+    topics
+        Name of a changelog or repartition topic -> its id.
+    """
+
+    kind: Literal["record-topics"] = "record-topics"
+    application: Name
+    topics: dict[str, Annotated[str, Field(min_length=1, max_length=100)]] = Field(min_length=1)
+
+
+class Snapshot(_Command):
+    """The whole catalogue as all commands before this one made it, so that they can be deleted.
+
+    Attributes
+    ----------
+    digest
+        The catalogue's, see `digest_of`; compared with the record as it is, before anything is read into it.
+    """
+
+    kind: Literal["snapshot"] = "snapshot"
+    catalogue: Content
+    digest: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+Command = Annotated[PutApplication | DropApplication | DropStore | RecordTopics | Snapshot, Field(discriminator="kind")]
+C = TypeVar("C", bound=_Command)
+_COMMANDS: TypeAdapter[Command] = TypeAdapter(Command)
+
+
+def this_writer() -> str:
+    """Return `user@host` of this process."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = str(os.getuid())
+    text = f"{user}@{socket.gethostname()}"[:200]
+    return text if text.isprintable() else ascii(text)[:200]
+
+
+def stamped(command: C, next_id: int, written_ms: int, written_by: str) -> C:
+    """Return the command with its number, the catalogue's `next_id`, and who writes it when."""
+    return command.model_copy(update={"id": next_id, "written_ms": written_ms, "written_by": written_by})
+
+
+def application_of(command: Command) -> str | None:
+    """Return the application that a command is about; None: about all."""
+    match command:
+        case PutApplication():
+            return command.definition.name
+        case DropApplication():
+            return command.name
+        case DropStore() | RecordTopics():
+            return command.application
+        case Snapshot():
+            return None
+
+
+def key_of(command: Command) -> bytes:
+    """Return the key of the command's record."""
+    if isinstance(command, DropStore):
+        return f"store/{command.application}/{command.store}".encode()
+    application = application_of(command)
+    return b"snapshot" if application is None else f"application/{application}".encode()
+
+
+def canonical(value: BaseModel | dict[str, Any]) -> bytes:
+    """Return the one JSON text of a value: keys in order, no blanks, nothing left out.
+
+    Raises
+    ------
+    ValueError
+        If a model holds what its type does not allow.
+    """
+    data = value.model_dump(mode="json", warnings="error") if isinstance(value, BaseModel) else value
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode()
+
+
+def digest_of(content: Content | dict[str, Any]) -> str:
+    """Return the SHA-256, hex, of a catalogue's content."""
+    return hashlib.sha256(canonical(content)).hexdigest()
+
+
+def encode(command: Command) -> bytes:
+    """Return the value of the command's record.
+
+    Raises
+    ------
+    InvalidCommandError
+        If a field holds what it must not.
+    """
+    try:
+        return canonical(command)
+    except ValueError as error:
+        raise InvalidCommandError(f"the {command.kind} command cannot be written: {error}") from error
+
+
+def decode(value: bytes | None) -> Command:
+    """Read the value of a record.
+
+    Raises
+    ------
+    NewerCommandError
+        If it says that it has a later version.
+    UnreadableCommandError
+        If it is no command.
+    """
+    if value is None:
+        raise UnreadableCommandError("the record has no value; expected a command in JSON")
+    try:
+        command = _COMMANDS.validate_json(value)
+    except ValidationError as error:
+        _require_known_version(value)
+        raise UnreadableCommandError(f"the record is no command of version {VERSION}: {_problems(error)}") from error
+    if missing := _STAMP - command.model_fields_set:
+        raise UnreadableCommandError(f"the record is no command: {', '.join(sorted(missing))} missing")
+    if command.id == 0:
+        raise UnreadableCommandError("the record is no command: its id is 0; expected at least 1")
+    if isinstance(command, Snapshot):
+        # As it was written: a field that a later version of ours adds is not in it.
+        found = digest_of(json.loads(value)["catalogue"])
+        if found != command.digest:
+            raise UnreadableCommandError(
+                f"snapshot {command.id} was altered: expected digest {command.digest}, found {found}"
+            )
+    return command
+
+
+def check_round_trip(command: Command) -> bytes:
+    """Return the value of the command's record, from which the same command is read.
+
+    Raises
+    ------
+    InvalidCommandError
+        If another command or none would be read. It must not be sent.
+    """
+    value = encode(command)
+    try:
+        found = decode(value)
+    except (UnreadableCommandError, NewerCommandError) as error:
+        raise InvalidCommandError(f"the {command.kind} command does not read back: {error}") from error
+    if found != command or encode(found) != value:
+        raise InvalidCommandError(f"the {command.kind} command reads back as another one: {value.decode()[:500]}")
+    return value
+
+
+def _require_known_version(value: bytes) -> None:
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):  # ValueError: no JSON, or no UTF-8
+        return
+    version = found.get("version") if isinstance(found, dict) else None
+    if isinstance(version, int) and not isinstance(version, bool) and version > VERSION:
+        raise NewerCommandError(
+            f"the command has version {version}; this installation reads up to {VERSION}. Upgrade it: until then the "
+            "catalogue ends before this command"
+        )
+
+
+def _problems(error: ValidationError) -> str:
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    texts = [f"{'.'.join(map(str, problem['loc'])) or 'the value'}: {problem['msg']}" for problem in found]
+    more = len(texts) - _SHOWN_PROBLEMS
+    return "; ".join(texts[:_SHOWN_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,51 @@
+"""Compaction of the command topic: a snapshot of the catalogue, then the commands before it are deleted.
+
+A crash in between leaves both, which is as good as either; the next compaction deletes what this one did not.
+"""
+
+from __future__ import annotations
+
+from statestore import kill_switch
+from statestore.errors import InvalidCommandError
+from statestore.metastore.command_log import CommandLog
+from statestore.metastore.health import SNAPSHOT_KEY, require_running
+from statestore.metastore.protocol import CommandWriter
+from statestore.metastore.replay import fold
+from statestore.metastore.view import Submitted, View
+
+
+def compact(log: CommandLog, writer: CommandWriter) -> Submitted:
+    """Have the log start at a snapshot; nothing happens if its last command is one, at which it starts.
+
+    Raises
+    ------
+    MetastoreDegradedError
+        If the catalogue is not known to be whole.
+    InvalidCommandError
+        If the snapshot does not give the same catalogue; nothing was deleted.
+    """
+    look = log.look(strict=True)
+    require_running(look.view)
+    if look.last is None:
+        return Submitted(None, None, 1, look.view)
+    if look.last.key == SNAPSHOT_KEY:
+        done, offset = Submitted(None, None, 1, look.view), look.last.offset
+    else:
+        done = writer.submit(lambda catalogue: catalogue.snapshot())
+        offset = done.view.offset - 1
+        kill_switch.reached("snapshot committed, the commands before it still there")
+    if log.topic.ends().start < offset:
+        _require_equal(log, offset, done.view)
+        log.topic.delete_before(offset)
+        log.look()  # the backup begins with the snapshot, too
+    return done
+
+
+def _require_equal(log: CommandLog, offset: int, view: View) -> None:
+    """Read the snapshot back, as those will who have nothing else."""
+    folded = fold(log.topic.read(offset, offset + 1))
+    if folded.reason or folded.catalogue != view.catalogue:
+        raise InvalidCommandError(
+            f"the snapshot at offset {offset} of {log.topic.name} does not give the catalogue that was compacted "
+            f"({folded.reason or 'it gives another one'}); nothing was deleted"
+        )

@@ -1,0 +1,223 @@
+"""What may be changed in a definition while stores are there, and what would need them to be built anew.
+
+The rules decide on the catalogue alone: whether an application runs, or has topics and directories, others find out.
+They hold for every command of the log, also when it is read again: make them wider, never narrower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
+from typing import NamedTuple
+
+from statestore.errors import InvalidCommandError
+from statestore.metastore.commands import Entry, PutApplication
+from statestore.model import (
+    AggregationDefinition,
+    ApplicationDefinition,
+    StoreDefinition,
+    StoreFormat,
+    changelog_topic,
+    repartition_topic,
+)
+
+#: Fields of a store that decide on keys and segments of its rows.
+_SETTLED = ("kind", "window_size_ms", "retention_ms", "retain_duplicates")
+_settled = attrgetter(*_SETTLED)
+#: Fields of an aggregation that decide on the rows that it writes.
+_WRITING = ("aggregate", "group_by", "windows.size_ms", "windows.advance_ms", "sessions.gap_ms")
+
+
+class _Home(NamedTuple):
+    """Where a store is, and what writes it.
+
+    Attributes
+    ----------
+    topic
+        What its tasks read.
+    writing
+        Of its aggregation, the values of `_WRITING`; all None in a processor's store.
+    """
+
+    subtopology: int
+    topic: str
+    writing: tuple[str | int | None, ...]
+
+
+def internal_topics(definition: ApplicationDefinition) -> tuple[str, ...]:
+    """Return the names of the application's changelogs and repartition topics."""
+    changelogs = (changelog_topic(definition.name, store.name) for store in definition.stores)
+    return (*changelogs, *(topic for topic in topics_read(definition) if topic != definition.input_topic))
+
+
+def topics_read(definition: ApplicationDefinition) -> tuple[str, ...]:
+    """Return the topic that the tasks of each subtopology read."""
+    regrouped = (item for item in definition.aggregations if item.group_by is not None)
+    return (definition.input_topic, *(repartition_topic(definition.name, item.store) for item in regrouped))
+
+
+def partitions_of(definition: ApplicationDefinition, of_input: int) -> dict[str, int]:
+    """Return the partitions of each topic that the tasks read, where the input has so many."""
+    repartitions = {
+        repartition_topic(definition.name, item.store): item.partitions or of_input
+        for item in definition.aggregations
+        if item.group_by is not None
+    }
+    return {definition.input_topic: of_input, **repartitions}
+
+
+def require_compatible(old: Entry | None, new: PutApplication) -> None:
+    """Refuse a definition that contradicts its topics, or that the stores of the one before cannot go on with.
+
+    Raises
+    ------
+    InvalidCommandError
+        With the path of each field, and what to do.
+    """
+    homes = _homes(new.definition)
+    _require_partitions(new.definition, new.partitions, homes)
+    if old is None:
+        return
+    before = _homes(old.definition)
+    stores = {store.name: store for store in old.definition.stores}
+    changes = []
+    for store in new.definition.stores:
+        if store.name in stores:
+            was, now = before[store.name], homes[store.name]
+            partitions = old.partitions[was.topic], new.partitions[now.topic]
+            found = _changes(stores[store.name], store, was, now, *partitions)
+            changes += [f"stores.{store.name}.{change}" for change in found]
+    if changes:
+        raise InvalidCommandError(
+            f"application {new.definition.name}: stores that are there cannot take over these changes: "
+            f"{'; '.join(changes)}. Leave them as they were, or give a changed store another name: it is then built "
+            "from nothing"
+        )
+
+
+def require_partitions(definition: ApplicationDefinition, found: Mapping[str, int]) -> None:
+    """Refuse partitions of topics that are not those that the tasks read, or not as many as the definition says.
+
+    Raises
+    ------
+    InvalidCommandError
+        With the path of each field.
+    """
+    _require_partitions(definition, found, _homes(definition))
+
+
+def require_droppable(entry: Entry, store: str | None = None) -> None:
+    """Refuse to drop a store that is not there or in use; without a store, an application can always be dropped.
+
+    Raises
+    ------
+    InvalidCommandError
+        If the application has no such store, an aggregation writes it, or it is the only one.
+    """
+    if store is None:
+        return
+    definition = entry.definition
+    names = [found.name for found in definition.stores]
+    if store not in names:
+        raise InvalidCommandError(
+            f"application {definition.name} has no store {store!r}; its stores are: {', '.join(names)}"
+        )
+    for index, item in enumerate(definition.aggregations):
+        if item.store == store:
+            raise InvalidCommandError(
+                f"store {definition.name}/{store} is in use: aggregations.{index} writes it; apply a definition of "
+                f"{definition.name} without that aggregation and without the store"
+            )
+    if len(names) == 1:
+        raise InvalidCommandError(
+            f"store {definition.name}/{store} is the only one of its application, which cannot be without; drop "
+            f"application {definition.name} instead"
+        )
+
+
+def _homes(definition: ApplicationDefinition) -> dict[str, _Home]:
+    alone = _Home(0, definition.input_topic, (None,) * len(_WRITING))
+    homes = {store.name: alone for store in definition.stores}
+    subtopology = 0
+    for item in definition.aggregations:
+        if item.group_by is None:
+            homes[item.store] = _Home(0, definition.input_topic, _writing(item))
+        else:
+            subtopology += 1
+            topic = repartition_topic(definition.name, item.store)
+            homes[item.store] = _Home(subtopology, topic, _writing(item))
+    return homes
+
+
+def _writing(item: AggregationDefinition) -> tuple[str | int | None, ...]:
+    windows, sessions = item.windows, item.sessions
+    return (
+        item.aggregate,
+        item.group_by,
+        windows.size_ms if windows else None,
+        windows.step_ms if windows else None,
+        sessions.gap_ms if sessions else None,
+    )
+
+
+def _require_partitions(
+    definition: ApplicationDefinition, found: Mapping[str, int], homes: Mapping[str, _Home]
+) -> None:
+    read = topics_read(definition)
+    if found.keys() != set(read):
+        raise InvalidCommandError(
+            f"application {definition.name}: partitions: expected those of {', '.join(read)}, which its tasks read; "
+            f"found {', '.join(found) or 'none'}"
+        )
+    problems = [
+        f"aggregations.{item.store}.partitions: expected {count} of {topic}, found {found[topic]}"
+        for item in definition.aggregations
+        if item.group_by is not None
+        for topic in [repartition_topic(definition.name, item.store)]
+        for count in [item.partitions or found[definition.input_topic]]
+        if found[topic] != count
+    ]
+    problems += [
+        f"stores.{store.name}.partitions: expected {store.partitions}, found {found[topic]} of {topic}, which its "
+        "tasks read"
+        for store in definition.stores
+        if store.partitions is not None
+        for topic in [homes[store.name].topic]
+        if found[topic] != store.partitions
+    ]
+    if problems:
+        raise InvalidCommandError(f"application {definition.name} does not fit its topics: {'; '.join(problems)}")
+
+
+def _changes(
+    old: StoreDefinition, new: StoreDefinition, was: _Home, now: _Home, partitions: int, new_partitions: int
+) -> Iterator[str]:
+    """Name what a store that is there cannot take over."""
+    if _settled(old) != _settled(new):
+        yield from _different(_SETTLED, _settled(old), _settled(new))
+    if old.format is StoreFormat.TIMESTAMPED and new.format is StoreFormat.PLAIN:
+        yield f"format: {old.format} -> {new.format}, which has no place for the timestamps"
+    if was.subtopology != now.subtopology:
+        yield (
+            f"subtopology: {was.subtopology} -> {now.subtopology}, other tasks (group_by, and the order of the "
+            "aggregations that have one, decide on it)"
+        )
+    elif was.topic != now.topic:
+        yield f"input_topic: {was.topic} -> {now.topic}, which holds other records"
+    if was.writing != now.writing:  # a task with stores refuses that too (tasks/shape.py)
+        yield from _different(_WRITING, was.writing, now.writing)
+    if partitions != new_partitions:
+        yield (
+            f"partitions: its tasks read {partitions}, and would read {new_partitions}: keys would be in other tasks' "
+            "stores"
+        )
+
+
+def _different(names: Iterable[str], old: Iterable[object], new: Iterable[object]) -> Iterator[str]:
+    for name, before, after in zip(names, old, new, strict=True):
+        if before != after:
+            yield f"{name}: {_shown(before)} -> {_shown(after)}"
+
+
+def _shown(value: object) -> str:
+    return "-" if value is None else str(value)

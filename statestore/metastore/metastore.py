@@ -1,0 +1,149 @@
+"""The metastore of one service: one command topic, one catalogue. What the other rooms use of it is here.
+
+Reading fences nobody and makes no topic. Writing goes by ksqlDB's protocol (`protocol.py`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from statestore.changelog.writer import TransactionalWriter
+from statestore.config import Settings
+from statestore.errors import InputError
+from statestore.metastore import compaction, restoring
+from statestore.metastore.command_log import CommandLog, Look
+from statestore.metastore.command_topic import Logged
+from statestore.metastore.health import SNAPSHOT_KEY, require_running
+from statestore.metastore.protocol import CommandWriter, Make
+from statestore.metastore.replay import UNUSABLE, command_of, fold
+from statestore.metastore.view import Health, LoggedCommand, Pin, Restored, Submitted, View
+
+__all__ = ["Health", "LoggedCommand", "Make", "Metastore", "Pin", "Restored", "Submitted", "View"]
+
+
+class Metastore:
+    """Definitions of applications and stores, rebuilt from a command topic.
+
+    Parameters
+    ----------
+    bootstrap_servers
+        Kafka brokers.
+    service_id
+        Names the command topic, and the `transactional.id` of those who write to it.
+    backup
+        File that keeps a copy of each command, beside which the topic is checked. None: a topic that was deleted is
+        taken for one that never was.
+    timeout_s
+        Deadline of one request to Kafka, and of beginning another attempt after having been fenced.
+
+    Examples
+    --------
+    >>> metastore = Metastore("localhost:9092", "default", Path("reports/metastore/default.backup"))  # doctest: +SKIP
+    >>> metastore.view().catalogue.definitions()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, service_id: str, backup: Path | None = None, timeout_s: float = 30.0
+    ) -> None:
+        def open_writer() -> TransactionalWriter:
+            return TransactionalWriter(bootstrap_servers, f"statestore-metastore-{service_id}", timeout_s)
+
+        self._open_writer = open_writer
+        self._log = CommandLog(bootstrap_servers, service_id, backup, timeout_s)
+        self._writer = CommandWriter(self._log, open_writer, timeout_s)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Metastore:
+        """Return the metastore of an installation."""
+        backup = settings.metastore_backup or settings.reports_dir / "metastore" / f"{settings.service_id}.backup"
+        return cls(settings.bootstrap_servers, settings.service_id, backup, settings.kafka_timeout_s)
+
+    def view(self, at: int | None = None) -> View:
+        """Return the catalogue as it is now; without a topic and a backup, an empty one.
+
+        Parameters
+        ----------
+        at
+            Return it as it was before the command at this offset. The health is that of now.
+
+        Raises
+        ------
+        InputError
+            If the topic has not got that far, or its commands up to there were compacted.
+        KafkaUnavailableError
+            If Kafka does not answer.
+        """
+        look = self._log.look()
+        return look.view if at is None else self._as_of(look, at)
+
+    def pinned(self, pin: Pin) -> View:
+        """Return the catalogue that a pin names. If it was compacted away, that of now will do, if it is the same.
+
+        Raises
+        ------
+        InputError
+            If neither is.
+        """
+        look = self._log.look()
+        if look.catalogue.digest() == pin.digest:
+            return look.view._replace(offset=pin.offset)
+        try:
+            found = self._as_of(look, pin.offset)
+        except InputError as error:
+            raise InputError(f"catalogue {pin} is not there any more: {error}; pin the catalogue of now") from error
+        if found.catalogue.digest() != pin.digest:
+            raise InputError(
+                f"the catalogue at offset {pin.offset} has digest {found.catalogue.digest()}, expected {pin.digest}: "
+                "the command topic was made anew since it was pinned, or is another one; pin the catalogue of now"
+            )
+        return found._replace(offset=pin.offset)
+
+    def require_running(self) -> View:
+        """Return the catalogue of now, if it is known to be whole.
+
+        Raises
+        ------
+        MetastoreDegradedError
+            If it is not; the message has the reason and what to do.
+        """
+        view = self.view()
+        require_running(view)
+        return view
+
+    def submit(self, make: Make) -> Submitted:
+        """Log a command; see `CommandWriter.submit`."""
+        return self._writer.submit(make)
+
+    def history(self) -> list[LoggedCommand]:
+        """Return all records of the command topic, or of the backup if the topic is damaged."""
+        look = self._log.look()
+        return [_logged(record, look) for record in self._log.records(look)]
+
+    def compact(self) -> Submitted:
+        """Have the log start at a snapshot; see `compaction.compact`."""
+        return compaction.compact(self._log, self._writer)
+
+    def restore_backup(self) -> Restored:
+        """Make the command topic anew from the backup; see `restoring.restore_backup`. Ask before."""
+        return restoring.restore_backup(self._log, self._open_writer)
+
+    def _as_of(self, look: Look, at: int) -> View:
+        if not 0 <= at <= max(look.position, look.offset):
+            raise InputError(f"there is no offset {at} in the command topic: it ends at {look.position}")
+        records = self._log.records(look)
+        if records and records[0].key == SNAPSHOT_KEY and at <= records[0].offset:
+            raise InputError(
+                f"the commands before offset {records[0].offset} were compacted into the snapshot there: the catalogue "
+                f"as it was at offset {at} is gone"
+            )
+        folded = fold(record for record in records if record.offset < at)
+        return look.view._replace(catalogue=folded.catalogue, offset=folded.offset)
+
+
+def _logged(record: Logged, look: Look) -> LoggedCommand:
+    try:
+        command = command_of(record)
+    except UNUSABLE as error:
+        return LoggedCommand(record.offset, record.timestamp, None, str(error))
+    problem = "" if record.offset < look.offset else f"not applied: {look.reason}"
+    return LoggedCommand(record.offset, record.timestamp, command, problem)

@@ -1,0 +1,162 @@
+"""What applying definitions would do to a catalogue, field by field, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from pydantic import JsonValue
+
+from statestore.metastore.catalogue import Catalogue, Rebuild
+from statestore.metastore.commands import PutApplication, stamped
+from statestore.model import ApplicationDefinition
+
+#: Lists whose items have a name, and the field that it is in.
+_NAMED = {"stores": "name", "aggregations": "store"}
+
+
+class Change(NamedTuple):
+    """One field that becomes another.
+
+    Attributes
+    ----------
+    path
+        Such as `stores.aircraft.owner`; items of a list go by their names.
+    before, after
+        None: not there, or empty.
+    """
+
+    path: str
+    before: JsonValue
+    after: JsonValue
+
+    def __str__(self) -> str:
+        return f"{self.path}: {_shown(self.before)} -> {_shown(self.after)}"
+
+
+class Step(NamedTuple):
+    """What would become of one application.
+
+    Attributes
+    ----------
+    command
+        What would be logged, not stamped; None if nothing changes.
+    """
+
+    application: str
+    kind: Literal["create", "change", "unchanged"]
+    changes: tuple[Change, ...]
+    command: PutApplication | None
+
+
+class Plan(NamedTuple):
+    """What would become of all applications that were given, in their order."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def changes_something(self) -> bool:
+        """Whether anything would be logged."""
+        return any(step.command is not None for step in self.steps)
+
+
+def difference(old: ApplicationDefinition | None, new: ApplicationDefinition) -> list[Change]:
+    """Return the fields that differ, in the order in which a definition has them, those that are gone last.
+
+    Parameters
+    ----------
+    old
+        None if there was none: all fields that are not empty are new.
+    """
+    before = {} if old is None else _fields(old)
+    after = _fields(new)
+    changes = [
+        Change(path, before.get(path), after.get(path))
+        for path in dict.fromkeys([*after, *before])
+        if before.get(path) != after.get(path)
+    ]
+    return changes + list(_orders(old, new))
+
+
+def put(
+    catalogue: Catalogue, definition: ApplicationDefinition, partitions: Mapping[str, int]
+) -> PutApplication | None:
+    """Return the command that puts a definition into the catalogue, not stamped; None if it is there already.
+
+    Parameters
+    ----------
+    partitions
+        Of each topic that its tasks read.
+    """
+    entry = catalogue.applications.get(definition.name)
+    if entry is not None and entry.definition == definition and entry.partitions == dict(partitions):
+        return None
+    return PutApplication(definition=definition, partitions=dict(partitions))
+
+
+def make_plan(catalogue: Catalogue, definitions: Iterable[tuple[ApplicationDefinition, Mapping[str, int]]]) -> Plan:
+    """Plan what applying all of the definitions would do.
+
+    Parameters
+    ----------
+    definitions
+        Each with the partitions of the topics that its tasks read.
+
+    Raises
+    ------
+    InvalidCommandError
+        If one of them cannot be applied after those before it.
+    """
+    rebuild, steps = Rebuild(catalogue), []
+    for definition, partitions in definitions:
+        now = rebuild.catalogue()
+        steps.append(_step(now, definition, partitions))
+        if (command := steps[-1].command) is not None:
+            rebuild.apply(stamped(command, now.next_id, 0, "plan"))
+    return Plan(tuple(steps))
+
+
+def _step(catalogue: Catalogue, definition: ApplicationDefinition, partitions: Mapping[str, int]) -> Step:
+    command = put(catalogue, definition, partitions)
+    entry = catalogue.applications.get(definition.name)
+    if command is None:
+        return Step(definition.name, "unchanged", (), None)
+    known = {} if entry is None else entry.partitions
+    changes = difference(None if entry is None else entry.definition, definition)
+    changes += [
+        Change(f"partitions.{topic}", known.get(topic), partitions.get(topic))
+        for topic in dict.fromkeys([*partitions, *known])
+        if known.get(topic) != partitions.get(topic)
+    ]
+    return Step(definition.name, "create" if entry is None else "change", tuple(changes), command)
+
+
+def _fields(definition: ApplicationDefinition) -> dict[str, JsonValue]:
+    return dict(_flat("", definition.model_dump(mode="json")))
+
+
+def _flat(path: str, value: Any) -> Iterator[tuple[str, JsonValue]]:
+    """Give every field that is not empty, by its path."""
+    if isinstance(value, list) and path in _NAMED:
+        value = {item.pop(_NAMED[path]): item for item in value}
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _flat(f"{path}.{name}" if path else name, item)
+    elif value not in (None, []):
+        yield path, value
+
+
+def _orders(old: ApplicationDefinition | None, new: ApplicationDefinition) -> Iterator[Change]:
+    """Give lists that have the same items in another order."""
+    if old is None:
+        return
+    for path, name in _NAMED.items():
+        before, after = ([getattr(item, name) for item in getattr(one, path)] for one in (old, new))
+        if before != after and sorted(before) == sorted(after):
+            yield Change(path, before, after)
+
+
+def _shown(value: JsonValue) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "-" if value is None else str(value)

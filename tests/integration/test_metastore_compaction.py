@@ -1,0 +1,141 @@
+"""Compaction of the command topic: the snapshot first, then the commands before it; what it leaves gives the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from statestore.changelog.topics import Topics
+from statestore.errors import InputError
+from statestore.metastore.backup import BackupFile
+from statestore.metastore.command_topic import CommandTopic
+from statestore.metastore.commands import Snapshot
+from statestore.metastore.metastore import Health
+from statestore.metastore.replay import fold
+from statestore.model import TopicPartition
+from tests.integration.commands import Service, at, drop, names, put
+
+DELETION = "snapshot committed, the commands before it still there"
+
+
+@pytest.fixture
+def service(bootstrap_servers: str, tmp_path: Path) -> Service:
+    """A service with five commands, which leave two applications."""
+    service = Service(bootstrap_servers, tmp_path)
+    metastore = service.metastore()
+    for make in (put("airports"), put("flights"), put("weather"), drop("airports"), put("flights", "counts", "latest")):
+        metastore.submit(make)
+    return service
+
+
+def _start(service: Service) -> int:
+    partition = TopicPartition(service.topic, 0)
+    return Topics(service.servers).log_ranges([partition])[partition].start
+
+
+@pytest.mark.behaviour("C17")
+def test_c17_the_snapshot_is_committed_before_the_commands_before_it_are_deleted(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[int]] = []
+    with at(monkeypatch, DELETION, lambda: seen.append(service.ids())):
+        done = service.metastore().compact()
+    assert seen == [[1, 2, 3, 4, 5, 6]]
+    assert isinstance(done.command, Snapshot)
+    assert [type(command) for command in service.commands()] == [Snapshot]
+    assert _start(service) == done.offset
+
+
+@pytest.mark.behaviour("C17")
+def test_c17_snapshot_and_tail_give_what_the_full_log_gives(service: Service) -> None:
+    full = service.logged()
+    before = service.metastore().view()
+    service.metastore().compact()
+    service.metastore().submit(put("airports"))
+    service.metastore().submit(drop("weather"))
+    tail = service.logged()
+    assert len(tail) == 3
+    assert service.ids() == [6, 7, 8]  # C12: they go on
+    topic = CommandTopic(service.servers, service.service_id)
+    records = topic.read(_start(service), topic.ends().last_stable)
+    everything = fold([*(type(records[0])(r.offset, r.timestamp, r.key, r.value) for r in full), *records])
+    assert everything.reason == ""
+    for view in (service.metastore().view(), service.metastore(backup=False).view()):
+        assert (view.health, view.catalogue) == (Health.RUNNING, everything.catalogue)
+        assert view.catalogue.digest() == everything.catalogue.digest() != before.catalogue.digest()
+
+
+@pytest.mark.behaviour("C17")
+def test_c17_a_log_that_starts_at_its_snapshot_is_left_alone(service: Service) -> None:
+    metastore = service.metastore()
+    first = metastore.compact()
+    ends = CommandTopic(service.servers, service.service_id).ends()
+    for again in (metastore, service.metastore()):
+        done = again.compact()
+        assert (done.command, done.offset) == (None, None)
+        assert done.view.pin == first.view.pin
+    assert CommandTopic(service.servers, service.service_id).ends() == ends
+
+
+@pytest.mark.behaviour("C17")
+def test_c17_a_compaction_that_was_cut_off_has_lost_nothing_and_is_completed_by_the_next(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = service.metastore().view()
+
+    def cut_off() -> None:
+        raise KeyboardInterrupt
+
+    with at(monkeypatch, DELETION, cut_off), pytest.raises(KeyboardInterrupt):
+        service.metastore().compact()
+    assert service.metastore().view().catalogue.digest() == before.catalogue.digest()
+    done = service.metastore().compact()
+    assert done.command is None  # the snapshot is there
+    assert service.ids() == [6]
+    assert _start(service) == service.logged()[0].offset
+    assert service.metastore().view().catalogue.digest() == before.catalogue.digest()
+
+
+@pytest.mark.behaviour("C17")
+def test_c17_commands_of_others_between_snapshot_and_deletion_stay(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = service.metastore()
+    with at(monkeypatch, DELETION, lambda: other.submit(put("more"))):
+        service.metastore().compact()
+    assert service.ids() == [6, 7]
+    for view in (other.view(), service.metastore().view()):
+        assert (view.health, names(view.catalogue)) == (Health.RUNNING, ["flights", "more", "weather"])
+
+
+def test_readers_go_on_over_a_compaction(service: Service) -> None:
+    reader = service.metastore()
+    before = reader.view()
+    service.metastore().compact()
+    after = reader.view()
+    assert (after.health, after.catalogue.digest()) == (Health.RUNNING, before.catalogue.digest())
+    assert after.offset > before.offset
+    assert reader.pinned(before.pin).pin == before.pin  # its commands are gone, the catalogue is the same
+    reader.submit(put("more"))
+    with pytest.raises(InputError, match="is not there any more"):
+        reader.pinned(before.pin)
+    with pytest.raises(InputError, match="were compacted into the snapshot"):
+        reader.view(at=2)
+
+
+def test_the_backup_begins_with_the_snapshot_too_wherever_it_is(service: Service, tmp_path: Path) -> None:
+    other_host = Service(service.servers, tmp_path / "other host")
+    other_host.service_id, other_host.topic = service.service_id, service.topic
+    other_host.metastore().view()
+    service.metastore().compact()
+    for where in (service, other_host):
+        assert where.metastore().view().health is Health.RUNNING
+        (record,) = BackupFile(where.backup, service.service_id).read_whole().records
+        assert record.key == b"snapshot"
+
+
+def test_there_is_nothing_to_compact_where_nothing_is(bootstrap_servers: str, tmp_path: Path) -> None:
+    service = Service(bootstrap_servers, tmp_path)
+    assert service.metastore().compact().command is None
+    assert service.topic not in Topics(service.servers).names()

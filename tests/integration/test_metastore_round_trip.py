@@ -1,0 +1,74 @@
+"""A command that would read back as another one, or not at all, never reaches the command topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from statestore.changelog.topics import Topics
+from statestore.changelog.writer import TransactionalWriter
+from statestore.errors import InvalidCommandError
+from statestore.metastore.catalogue import Catalogue
+from statestore.metastore.commands import Command, PutApplication
+from statestore.model import TopicPartition
+from tests.integration.commands import Service, application, put
+
+
+@pytest.fixture
+def service(bootstrap_servers: str, tmp_path: Path) -> Service:
+    return Service(bootstrap_servers, tmp_path)
+
+
+def _unchecked(**fields: object) -> PutApplication:
+    """A command with a definition that no model has looked at."""
+    command = application("weather")
+    return command.model_copy(update={"definition": command.definition.model_copy(update=fields)})
+
+
+BAD: dict[str, Callable[[], Command]] = {
+    "reads back as another": lambda: _unchecked(commit_interval_ms="1000"),
+    "does not read back": lambda: _unchecked(name="../weather"),
+    "cannot be written": lambda: _unchecked(processor="\ud800"),
+}
+every_bad_one = pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+
+
+def _end(service: Service) -> int:
+    partition = TopicPartition(service.topic, 0)
+    return Topics(service.servers).log_ranges([partition])[partition].high_watermark
+
+
+@pytest.mark.behaviour("C6")
+@every_bad_one
+def test_c6_it_is_refused_before_anybody_is_fenced_or_anything_sent(
+    service: Service, monkeypatch: pytest.MonkeyPatch, bad: Callable[[], Command]
+) -> None:
+    service.metastore().submit(put("flights"))
+    end, opened = _end(service), []
+    monkeypatch.setattr(TransactionalWriter, "init", lambda writer: opened.append(writer))
+    with pytest.raises(InvalidCommandError, match="put-application command"):
+        service.metastore().submit(lambda _: bad())
+    assert opened == []
+    assert _end(service) == end
+
+
+@pytest.mark.behaviour("C6")
+@every_bad_one
+def test_c6_one_that_is_made_after_catching_up_is_aborted_before_it_is_produced(
+    service: Service, monkeypatch: pytest.MonkeyPatch, bad: Callable[[], Command]
+) -> None:
+    service.metastore().submit(put("flights"))
+    end, produced, made = _end(service), [], []
+    monkeypatch.setattr(TransactionalWriter, "produce", lambda *given: produced.append(given))
+
+    def make(_: Catalogue) -> Command:
+        made.append(bad() if made else application("weather"))
+        return made[-1]
+
+    with pytest.raises(InvalidCommandError, match="put-application command"):
+        service.metastore().submit(make)
+    assert (len(made), produced) == (2, [])
+    assert _end(service) == end
+    assert service.ids() == [1]

@@ -1,0 +1,125 @@
+"""The command topic: how it is made, repaired and read, and that reading leaves everything as it is."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from statestore.changelog.topics import Topics
+from statestore.errors import MetastoreDegradedError, TopicMismatchError
+from statestore.metastore.command_topic import CONFIG, CommandTopic, topic_name
+from statestore.metastore.metastore import Health
+from tests.integration import broker
+from tests.integration.commands import Service, application, at, names, put, rows
+
+
+@pytest.fixture
+def service(bootstrap_servers: str, tmp_path: Path) -> Service:
+    return Service(bootstrap_servers, tmp_path)
+
+
+@pytest.mark.behaviour("C1")
+def test_c1_the_first_command_makes_the_topic_that_the_service_id_names(service: Service) -> None:
+    assert service.topic == topic_name(service.service_id) == f"_statestore-{service.service_id}_command_topic"
+    done = service.metastore().submit(put("flights"))
+    assert done.warnings == ()
+    topics = Topics(service.servers)
+    topic = topics.describe([service.topic])[service.topic]
+    assert (topic.partitions, topic.topic_id) == (1, done.view.topic_id)
+    config = topics.topic_configs([service.topic])[service.topic]
+    assert {key: config[key] for key in CONFIG} == CONFIG
+    assert (config["retention.ms"], config["cleanup.policy"]) == ("-1", "delete")
+    assert config["unclean.leader.election.enable"] == "false"
+
+
+@pytest.mark.behaviour("C1")
+def test_c1_settings_that_lose_commands_are_repaired_with_a_warning(service: Service) -> None:
+    metastore = service.metastore()
+    metastore.submit(put("flights"))
+    broker.set_topic_config(service.servers, service.topic, retention_ms="1000", cleanup_policy="compact")
+    assert metastore.view().health is Health.RUNNING
+    assert CommandTopic(service.servers, service.service_id).wrong_settings() == {  # reading repairs nothing
+        "retention.ms": "1000",
+        "cleanup.policy": "compact",
+    }
+    done = metastore.submit(put("weather"))
+    (warning,) = done.warnings
+    assert "retention.ms=1000" in warning
+    assert "cleanup.policy=compact" in warning
+    assert CommandTopic(service.servers, service.service_id).wrong_settings() == {}
+    assert metastore.submit(put("airports")).warnings == ()
+
+
+@pytest.mark.behaviour("C1")
+def test_c1_a_topic_with_another_number_of_partitions_is_refused(service: Service) -> None:
+    broker.create_topic(service.servers, service.topic, 2)
+    with pytest.raises(TopicMismatchError, match="2 partitions, expected 1"):
+        CommandTopic(service.servers, service.service_id).ensure()
+    with pytest.raises(MetastoreDegradedError, match="2 partitions, expected 1"):
+        service.metastore().submit(put("flights"))
+    assert service.logged() == []
+
+
+def test_without_topic_and_backup_the_catalogue_is_empty_and_reading_makes_nothing(service: Service) -> None:
+    view = service.metastore().require_running()
+    assert (view.catalogue.applications, view.offset, view.topic_id) == ({}, 0, None)
+    assert service.metastore().history() == []
+    assert service.topic not in AdminClient({"bootstrap.servers": service.servers}).list_topics(timeout=10).topics
+    assert not service.backup.parent.exists()
+
+
+@pytest.mark.behaviour("C3")
+def test_c3_a_log_that_ends_in_what_is_never_delivered_is_read_to_its_end(service: Service) -> None:
+    metastore = service.metastore(timeout_s=5)
+    metastore.submit(put("flights"))
+    broker.transaction(service.servers, service.topic, rows(application("aborted"), next_id=2), end="abort")
+    broker.transaction(service.servers, service.topic, [(b"k", b"v")] * 5, end="abort")
+    done = metastore.submit(put("weather"))  # it would time out if it waited for the last record's offset
+    assert (done.attempts, names(done.view.catalogue)) == (1, ["flights", "weather"])
+    broker.transaction(service.servers, service.topic, [(b"k", b"v")], end="abort")
+    view = service.metastore(timeout_s=5).view()
+    assert (names(view.catalogue), view.health, view.offset) == (
+        ["flights", "weather"],
+        Health.RUNNING,
+        done.offset + 1,
+    )
+
+
+@pytest.mark.behaviour("C3")
+def test_c3_commands_are_caught_up_with_that_came_before_init(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metastore = service.metastore()
+    metastore.submit(put("flights"))
+
+    def before_the_end_is_asked_for() -> None:
+        broker.transaction(service.servers, service.topic, rows(application("weather"), next_id=2))
+
+    with at(monkeypatch, "command writer initialized", before_the_end_is_asked_for):
+        done = metastore.submit(put("airports"))
+    assert done.command is not None
+    assert done.command.id == 3
+    assert names(done.view.catalogue) == ["airports", "flights", "weather"]
+    assert service.ids() == [1, 2, 3]
+
+
+@pytest.mark.behaviour("C3")
+def test_c3_the_end_is_beyond_what_an_open_transaction_hides(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    metastore = service.metastore()
+    metastore.submit(put("flights"))
+    timers = []
+
+    def leave_one_open_for_a_while() -> None:
+        weather = rows(application("weather"), next_id=2)
+        other = broker.transaction(service.servers, service.topic, weather, end="open")
+        timers.append(threading.Timer(0.5, other.commit_transaction))
+        timers[0].start()
+
+    with at(monkeypatch, "command writer initialized", leave_one_open_for_a_while):
+        done = metastore.submit(put("airports"))
+    timers[0].join()
+    assert names(done.view.catalogue) == ["airports", "flights", "weather"]
+    assert service.ids() == [1, 2, 3]

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from statestore.changelog.topics import Topics
-from statestore.cli import options, restoring, tables, work
+from statestore.cli import catalogue, drifting, metastore, options, output, restoring, tables, work
 from statestore.cli.choice import Asked, choose
 from statestore.cli.listing import listed
 from statestore.cli.restoring import How, advised, plan_all, restore_all, stores_to_restore
@@ -26,18 +26,28 @@ from statestore.errors import InputError, RebuildError, StateStoreError, of_os_e
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.recovery.planning import RECORDS_PER_S, require_disk_for_all
 from statestore.recovery.spec import CheckDepth, Mode, parse_as_of
-from statestore.reports import RestorePlanReport, RestoreReport, Status, VerifyReport, read_report, write_report
+from statestore.reports import RestorePlanReport, RestoreReport, Status, VerifyReport, read_report
 from statestore.statedir.lock import locked
 from statestore.verification.history import write_history
 from statestore.verification.options import Depth, VerifyOptions
 from statestore.verification.targets import task_counts
 
 app = typer.Typer(
-    help="List, verify and restore state stores of stream applications: ours, and those of Kafka Streams.",
+    help="Define stream applications, and verify and restore their state stores: ours, and those of Kafka Streams.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+app.command()(catalogue.apply)
+app.command("list")(catalogue.list_)
+app.command()(catalogue.get)
+app.command()(catalogue.describe)
+app.command()(catalogue.drop)
+app.command()(catalogue.history)
+app.command()(drifting.drift)
+app.add_typer(metastore.app, name="metastore")
 
 
 def main() -> None:
@@ -50,9 +60,9 @@ def main() -> None:
         sys.exit(1 if isinstance(cause, RebuildError) else cause.exit_code)
 
 
-@app.command("list")
+@app.command()
 @options.with_target
-def list_(asked: Asked) -> None:
+def partitions(asked: Asked) -> None:
     """List store partitions: what they are, where their changelogs are, and how far they were when last closed."""
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     rows = listed(choose(asked, topics), topics)
@@ -60,7 +70,7 @@ def list_(asked: Asked) -> None:
         *("store partition", "kind", "format", "retention ms>", "changelog", "recorded offset>"),
         *("log start>", "log end>", "state", "note"),
     )
-    tables.console().print(tables.table(f"{len(rows)} store partitions", columns, rows))
+    output.console().print(tables.table(f"{len(rows)} store partitions", columns, rows))
 
 
 @app.command()
@@ -81,12 +91,11 @@ def verify(
         bool, typer.Option("--hide-keys", help="Report digests of the keys that differ, not the keys.")
     ] = False,
     run_bytes: options.RunBytes = options.RUN_BYTES,
-    reports_dir: options.ReportsDir = None,
     json: options.Json = None,
 ) -> None:
     """Verify store partitions against their changelogs. Nothing is changed, and no store in use is opened."""
     started_ms = _now_ms()
-    options.require_writable(json=json, reports_dir=reports_dir)
+    options.require_writable(json=json, reports_dir=asked.reports_dir)
     how = VerifyOptions(depth, sample, seed=started_ms, run_bytes=run_bytes, name_keys=not hide_keys)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     chosen = choose(asked, topics)
@@ -101,17 +110,17 @@ def verify(
     report = VerifyReport(
         run_id=f"command-{started_ms}",
         applications=chosen.applications,
+        catalogue=chosen.catalogue,
         started_ms=started_ms,
         finished_ms=_now_ms(),
         rows=(*verified, *rows),
     )
-    tables.show_verified(tables.console(), report.rows)
+    tables.show_verified(output.console(json), report.rows)
     for item in chosen.troubled("unlogged"):
         print(f"statestore: {item.application}/{item.store.name} is left alone: {item.store.problem}", file=sys.stderr)
-    if reports_dir is not None:
-        write_history(reports_dir, report)
-    if json is not None:
-        write_report(json, report)
+    if asked.reports_dir is not None:
+        write_history(asked.reports_dir, report)
+    output.write_json(json, report)
     raise typer.Exit(work.exit_code(report.rows))
 
 
@@ -152,7 +161,6 @@ def restore(
     quarantine_days: Annotated[
         float, typer.Option(envvar="STATESTORE_QUARANTINE_DAYS", min=0, help="How long replaced stores are kept.")
     ] = 7.0,
-    reports_dir: options.ReportsDir = None,
     json: options.Json = None,
 ) -> None:
     """Restore store partitions from their changelogs; live stores are replaced when the new ones are whole."""
@@ -173,23 +181,24 @@ def restore(
         target=target,
         best_effort=best_effort,
         processes=parallel,
-        reports_dir=reports_dir,
+        reports_dir=asked.reports_dir,
     )
     how.require_consistent()
-    options.require_writable(json=json, reports_dir=None if dry_run else reports_dir)
+    options.require_writable(json=json, reports_dir=None if dry_run else asked.reports_dir)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
-    chosen = choose(asked, topics)
+    chosen = choose(asked, topics, certain=True)
     stores = stores_to_restore(chosen, topics)
     if verified is not None:
         stores = advised(stores, verified)
     report: RestoreReport | RestorePlanReport
     if dry_run:
         plans = tuple(plan_all(stores, how))
-        tables.show_plan(tables.console(), plans)
+        tables.show_plan(output.console(json), plans)
         require_disk_for_all(plans)
         report = RestorePlanReport(
             run_id=how.label,
             applications=chosen.applications,
+            catalogue=chosen.catalogue,
             started_ms=started_ms,
             finished_ms=_now_ms(),
             records_per_s=RECORDS_PER_S,
@@ -197,22 +206,22 @@ def restore(
         )
     else:
         rows = tuple(restore_all(stores, how))
-        tables.show_restored(tables.console(), rows)
+        tables.show_restored(output.console(json), rows)
         report = RestoreReport(
             run_id=how.label,
             applications=chosen.applications,
+            catalogue=chosen.catalogue,
             started_ms=started_ms,
             finished_ms=_now_ms(),
             rows=rows,
         )
-    if json is not None:
-        write_report(json, report)
+    output.write_json(json, report)
     raise typer.Exit(restoring.exit_code(report.rows))
 
 
 @app.command()
 @options.with_target
-def get(
+def read(
     asked: Asked,
     name: Annotated[str, typer.Argument(metavar="STORE", help="Name of a key-value store.")],
     key: Annotated[str, typer.Argument(help="As --key-serde has it.")],
@@ -233,7 +242,9 @@ def get(
     found = []
     for spec in specs:
         if spec.store.kind != "key-value":
-            raise InputError(f"{spec.store_partition} is a {spec.store.kind} store; get reads key-value stores")
+            raise InputError(
+                f"{spec.store_partition} is a {spec.store.kind} store; only key-value stores are read by key"
+            )
         # Of a found store no serde is known; keys are text more often than not.
         raw = key_bytes(key, key_serde or (spec.store.key_serde if spec.owned else "utf8"))
         with locked(spec.paths, spec.lock_wait_s):
@@ -245,7 +256,7 @@ def get(
     if not found:
         print(f"statestore: no partition of {name} has the key {key!r}", file=sys.stderr)
         raise typer.Exit(1)
-    tables.console().print(tables.table(f"{name}: {key}", ("store partition", "value", "timestamp ms>"), found))
+    output.console().print(tables.table(f"{name}: {key}", ("store partition", "value", "timestamp ms>"), found))
 
 
 def _now_ms() -> int:

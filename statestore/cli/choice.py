@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore.changelog.topics import Topics
+from statestore.cli.service import Service
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
 from statestore.metastore.definitions import load_definitions
 from statestore.model import ApplicationDefinition, Guarantee
@@ -33,17 +34,22 @@ class Asked:
 
     Attributes
     ----------
+    service
+        Whose catalogue tells the definitions; None: there is no catalogue.
     definitions
-        YAML file or directory of definitions; None: there are none.
+        YAML file or directory of definitions, instead of the catalogue.
     applications, stores, partitions
         Names and numbers; empty: all. A store may come with settings (`verification/hints.py`).
     here_only
         Only tasks that have a directory here, of applications without a definition.
     guarantee
         `processing.guarantee` of applications without a definition.
+    reports_dir
+        Where reports of verifications, and progress, are kept; None: nowhere.
     """
 
     where: Where
+    service: Service | None = None
     definitions: Path | None = None
     applications: Sequence[str] = ()
     stores: Sequence[str] = ()
@@ -52,6 +58,7 @@ class Asked:
     retentions: Sequence[str] = ()
     here_only: bool = False
     guarantee: Guarantee = "exactly_once_v2"
+    reports_dir: Path | None = None
 
 
 class FoundIn(NamedTuple):
@@ -75,12 +82,15 @@ class Chosen:
         Store partitions, application by application.
     found
         Stores of applications without a definition, those with a problem included.
+    catalogue
+        Pin of the catalogue that the definitions are from; None if they are not from one.
     """
 
     applications: tuple[str, ...]
     defined: tuple[ApplicationDefinition, ...]
     specs: list[StorePartitionSpec]
     found: list[FoundIn]
+    catalogue: str | None = None
 
     def troubled(self, trouble: str) -> list[FoundIn]:
         """Return the found stores that have a problem of this sort."""
@@ -113,17 +123,24 @@ class Chosen:
             )
 
 
-def choose(asked: Asked, topics: Topics) -> Chosen:
+def choose(asked: Asked, topics: Topics, *, certain: bool = False) -> Chosen:
     """Find out what was asked for.
+
+    Parameters
+    ----------
+    certain
+        Stores are written: a catalogue that could not be read to its end will not do.
 
     Raises
     ------
+    MetastoreDegradedError
+        If that is how the catalogue is.
     UnknownApplicationError, UnknownStoreError
         If there is no such application or store; the message lists those that are.
     InputError
         If an option is malformed or does not apply.
     """
-    definitions = load_definitions(asked.definitions) if asked.definitions else {}
+    definitions, catalogue = _definitions(asked, certain=certain)
     names = list(dict.fromkeys(asked.applications)) or list(definitions) or applications_in(asked.where.state_dir)
     if not names:
         raise UnknownApplicationError(
@@ -152,7 +169,17 @@ def choose(asked: Asked, topics: Topics) -> Chosen:
     for name in others:
         stores = [item.store for item in found if item.application == name]
         specs += found_specs(asked.where, name, stores, exactly_once=asked.guarantee == "exactly_once_v2")
-    return Chosen(tuple(names), tuple(defined), _of_partitions(specs, asked.partitions), found)
+    return Chosen(tuple(names), tuple(defined), _of_partitions(specs, asked.partitions), found, catalogue)
+
+
+def _definitions(asked: Asked, *, certain: bool) -> tuple[dict[str, ApplicationDefinition], str | None]:
+    """Return the definitions, and the pin of the catalogue that they are from."""
+    if asked.definitions is not None:
+        return load_definitions(asked.definitions), None
+    if asked.service is None:
+        return {}, None
+    view = asked.service.certain_view() if certain else asked.service.view()
+    return view.catalogue.definitions(), str(view.pin)
 
 
 def _require_stores(wanted: Iterable[str], defined: Sequence[ApplicationDefinition], found: Sequence[FoundIn]) -> None:

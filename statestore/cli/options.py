@@ -12,7 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from statestore.cli.choice import Asked, Where
+from statestore.cli.output import STANDARD_OUTPUT
+from statestore.cli.service import Service
 from statestore.errors import InputError
+from statestore.model import check_name
 
 StateDir = Annotated[
     Path, typer.Option(envvar="STATESTORE_STATE_DIR", help="Kafka Streams' state.dir.", show_default=False)
@@ -26,9 +29,8 @@ Servers = Annotated[
 Definitions = Annotated[
     Path | None,
     typer.Option(
-        envvar="STATESTORE_DEFINITIONS",
-        help="YAML file or directory with definitions of applications. One that is not in it is looked for in the "
-        "state directory and the topics, as Kafka Streams lays them out.",
+        help="YAML file or directory with definitions of applications, instead of the catalogue. An application that "
+        "is not in it is looked for in the state directory and the topics, as Kafka Streams lays them out.",
     ),
 ]
 Applications = Annotated[
@@ -84,9 +86,52 @@ RunBytes = Annotated[
 ]
 ReportsDir = Annotated[
     Path | None,
-    typer.Option(envvar="STATESTORE_REPORTS_DIR", help="Keep the history of verifications, and progress, below it."),
+    typer.Option(
+        envvar="STATESTORE_REPORTS_DIR",
+        help="Below it are histories, progress, and the command topic's backup.",
+    ),
 ]
-Json = Annotated[Path | None, typer.Option("--json", help="Also write the report to this file.")]
+Json = Annotated[Path | None, typer.Option("--json", help="Also write it as JSON to this file; - is standard output.")]
+ServiceId = Annotated[
+    str,
+    typer.Option(
+        "--service-id", envvar="STATESTORE_SERVICE_ID", help="Whose catalogue: its command topic is named after it."
+    ),
+]
+Backup = Annotated[
+    Path | None,
+    typer.Option(
+        "--metastore-backup",
+        envvar="STATESTORE_METASTORE_BACKUP",
+        help="Backup of the command topic. If not said, it is metastore/<service id>.backup below --reports-dir.",
+    ),
+]
+At = Annotated[
+    str | None,
+    typer.Option(
+        metavar="OFFSET",
+        help="Read the catalogue as it was before the command at this offset; or OFFSET:DIGEST, as reports pin it.",
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing.")]
+
+
+def _service(
+    *,
+    bootstrap_servers: Servers,
+    service_id: ServiceId = "default",
+    metastore_backup: Backup = None,
+    reports_dir: ReportsDir = None,
+    kafka_timeout_s: TimeoutS = 30.0,
+) -> Service:
+    try:
+        check_name(service_id)
+    except ValueError as error:
+        raise InputError(f"--service-id: {error}") from error
+    backup = metastore_backup
+    if backup is None and reports_dir is not None:
+        backup = reports_dir / "metastore" / f"{service_id}.backup"
+    return Service(bootstrap_servers, service_id, backup, kafka_timeout_s)
 
 
 def _asked(
@@ -101,10 +146,21 @@ def _asked(
     retention: Retentions = None,
     here_only: HereOnly = False,
     at_least_once: AtLeastOnce = False,
+    service_id: ServiceId = "default",
+    metastore_backup: Backup = None,
+    reports_dir: ReportsDir = None,
     kafka_timeout_s: TimeoutS = 30.0,
 ) -> Asked:
     return Asked(
         where=Where(bootstrap_servers, state_dir, kafka_timeout_s),
+        service=_service(
+            bootstrap_servers=bootstrap_servers,
+            service_id=service_id,
+            metastore_backup=metastore_backup,
+            reports_dir=reports_dir,
+            kafka_timeout_s=kafka_timeout_s,
+        ),
+        reports_dir=reports_dir,
         definitions=definitions,
         applications=tuple(application or ()),
         stores=tuple(store or ()),
@@ -124,7 +180,7 @@ def require_writable(*, json: Path | None = None, reports_dir: Path | None = Non
     InputError
         Naming the option and what is in the way.
     """
-    if json is not None:
+    if json is not None and json != STANDARD_OUTPUT:
         if json.is_dir():
             raise InputError(f"--json: expected a file, found the directory {json}")
         _require_writable_directory("--json", json.absolute().parent)
@@ -142,14 +198,23 @@ def _require_writable_directory(option: str, directory: Path) -> None:
 
 def with_target(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that say what it works on; its first argument is what they ask for."""
-    shared = inspect.signature(_asked, eval_str=True).parameters
+    return _with(_asked, command)
+
+
+def with_service(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say whose catalogue it is about; its first argument is that service."""
+    return _with(_service, command)
+
+
+def _with(gather: Callable[..., Any], command: Callable[..., None]) -> Callable[..., None]:
+    shared = inspect.signature(gather, eval_str=True).parameters
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
     parameters = [*(item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in own), *shared.values()]
 
     @wraps(command)
     def run(**given: Any) -> None:
-        asked = _asked(**{name: given.pop(name) for name in shared})
-        command(asked, **given)
+        gathered = gather(**{name: given.pop(name) for name in shared})
+        command(gathered, **given)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {item.name: item.annotation for item in parameters}

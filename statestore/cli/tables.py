@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
@@ -11,13 +10,7 @@ from rich.text import Text
 
 from statestore.reports import Action, RestorePlanRow, RestoreRow, Status, VerifyRow
 
-_PIPE_COLUMNS = 240
 _BAD, _DOUBTFUL, _GOOD = "bold red", "yellow", "green"
-
-
-def console() -> Console:
-    """Return standard output; without a terminal lines are long, since nobody scrolls a pipe sideways."""
-    return Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Text | str | int | float | None]]) -> Table:

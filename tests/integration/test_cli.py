@@ -10,13 +10,11 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil
 import pytest
 
 from statestore.changelog.group import ConsumerGroup, GroupOffset
-from statestore.cli import app
 from statestore.model import TopicPartition
 from statestore.reports import RestorePlanReport, RestoreReport, Status, VerifyReport, read_report
 from statestore.statedir.lock import locked
@@ -25,19 +23,12 @@ from statestore.stores.open import open_key_value_store
 from statestore.tasks import ValueAndTimestamp
 from statestore.verification.history import read_history
 from tests.integration.broker import NO_BROKER, T0, add_partitions, create_topic, produce, unique, wait_for
+from tests.integration.command_line import Command, Ran
 from tests.integration.support import STORE, Application
 
 PARTITIONS = 2
 #: As of an offset there is a state only while nothing was compacted away.
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
-
-
-class Ran(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
 
 
 Run = Callable[..., Ran]
@@ -57,23 +48,19 @@ def application(bootstrap_servers: str, tmp_path: Path) -> Application:
 @pytest.fixture
 def run(application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> Run:
     """Run the command on the application, with its definition."""
-    definitions = tmp_path / "application.yaml"
-    definitions.write_text(application.definition.model_dump_json())
+    written = tmp_path / "application.yaml"
+    written.write_text(application.definition.model_dump_json())
 
-    def run(command: str, *arguments: str, **settings: str) -> Ran:
-        environment = {
-            "BOOTSTRAP_SERVERS": application.servers,
-            "STATE_DIR": str(application.state_dir),
-            "DEFINITIONS": str(definitions),
-            "KAFKA_TIMEOUT_S": "10",
-            **settings,
-        }
-        for name, value in environment.items():
-            monkeypatch.setenv(f"STATESTORE_{name}", value)
-        monkeypatch.setattr(sys, "argv", ["statestore", command, *arguments])
-        with pytest.raises(SystemExit) as ended:
-            app.main()
-        return Ran(ended.value.code, *capfd.readouterr())
+    settings = {
+        "BOOTSTRAP_SERVERS": application.servers,
+        "STATE_DIR": str(application.state_dir),
+        "SERVICE_ID": application.name,
+        "KAFKA_TIMEOUT_S": "10",
+    }
+    command = Command(monkeypatch, capfd, settings)
+
+    def run(*arguments: str, definitions: Path | None = written, **settings: str) -> Ran:
+        return command(*arguments, *(("--definitions", str(definitions)) if definitions else ()), **settings)
 
     return run
 
@@ -82,11 +69,11 @@ def live(application: Application, partition: int) -> Path:
     return application.store_spec(partition).live
 
 
-# -- list ---------------------------------------------------------------------------------------------------------
+# -- partitions ---------------------------------------------------------------------------------------------------
 
 
-def test_list_shows_each_store_partition_and_where_it_stands(application: Application, run: Run) -> None:
-    ran = run("list")
+def test_each_store_partition_is_listed_with_where_it_stands(application: Application, run: Run) -> None:
+    ran = run("partitions")
     assert ran.code == 0
     for partition in range(PARTITIONS):
         (line,) = [line for line in ran.out.splitlines() if f"{application.name}/{STORE}/0_{partition}" in line]
@@ -96,10 +83,10 @@ def test_list_shows_each_store_partition_and_where_it_stands(application: Applic
         assert cells[8] == "sealed"
 
 
-def test_list_tells_what_is_missing_and_what_is_in_use(application: Application, run: Run) -> None:
+def test_the_list_tells_what_is_missing_and_what_is_in_use(application: Application, run: Run) -> None:
     shutil.rmtree(live(application, 0))
     with locked(application.store_spec(1).paths, 1):
-        lines = [line for line in run("list").out.splitlines() if application.name in line]
+        lines = [line for line in run("partitions").out.splitlines() if application.name in line]
     assert ["missing" in lines[0], "in use" in lines[1]] == [True, True]
 
 
@@ -164,7 +151,7 @@ def test_a_changelog_named_otherwise_ends_where_the_group_is_only_if_it_is_an_in
     for partition in range(PARTITIONS):
         shutil.rmtree(live(application, partition))
     described = ("--store", f"{STORE}:kind=key-value,format=plain,subtopology=0")
-    ran = run("verify", *said, *described, "--parallel", "1", DEFINITIONS="")
+    ran = run("verify", *said, *described, "--parallel", "1", definitions=None)
     if offset is None:
         assert ran.code == 1
         assert ran.out.count("MISSING") == PARTITIONS
@@ -208,13 +195,13 @@ def test_bad_input_ends_with_2_and_says_what_was_expected(run: Run, arguments: l
 
 
 def test_a_state_directory_that_the_system_refuses_ends_with_2(application: Application, run: Run) -> None:
-    ran = run("verify", STATE_DIR="/" + "x" * 5_000, DEFINITIONS="")
+    ran = run("verify", STATE_DIR="/" + "x" * 5_000, definitions=None)
     assert ran.code == 2
     assert "StoreAccessError" in ran.err
 
 
 def test_definitions_that_are_not_there_end_with_2(run: Run, tmp_path: Path) -> None:
-    ran = run("verify", DEFINITIONS=str(tmp_path / "none.yaml"))
+    ran = run("verify", definitions=tmp_path / "none.yaml")
     assert ran.code == 2
     assert "none.yaml does not exist" in ran.err
 
@@ -288,7 +275,7 @@ def test_a_store_as_of_an_offset_is_built_elsewhere(application: Application, ru
     point = ["--mode", "as-of", "--as-of-offset", "0", "--partition", "0", "--parallel", "1"]
     ran = run("restore", *point, "--target", str(target))
     assert ran.code == 0, ran.out + ran.err
-    ran = run("get", STORE, "6b6579", "--partition", "0", STATE_DIR=str(target))
+    ran = run("read", STORE, "6b6579", "--partition", "0", STATE_DIR=str(target))
     assert ran.code == 0, ran.out + ran.err
     assert b"1".hex() in ran.out
     assert application.contents(0)[b"key"].value == b"2"
@@ -321,28 +308,28 @@ def test_a_store_in_use_is_not_restored_and_ends_with_3(application: Application
     assert not live(application, 0).exists()
 
 
-# -- get ----------------------------------------------------------------------------------------------------------
+# -- read ---------------------------------------------------------------------------------------------------------
 
 
-def test_get_finds_a_key_in_every_partition_that_has_it(application: Application, run: Run) -> None:
-    ran = run("get", STORE, "key", "--key-serde", "utf8", "--value-serde", "int64")
+def test_read_finds_a_key_in_every_partition_that_has_it(application: Application, run: Run) -> None:
+    ran = run("read", STORE, "key", "--key-serde", "utf8", "--value-serde", "int64")
     assert ran.code == 2
     assert "is not of --value-serde int64" in ran.err
-    ran = run("get", STORE, "key", "--key-serde", "utf8", "--value-serde", "utf8")
+    ran = run("read", STORE, "key", "--key-serde", "utf8", "--value-serde", "utf8")
     assert ran.code == 0
     lines = [line for line in ran.out.splitlines() if application.name in line]
     assert [[cell.strip() for cell in line.strip("│ ").split("│")][1:] for line in lines] == [["2", str(T0 + 1)]] * 2
 
 
-def test_get_takes_the_definitions_serdes_which_are_bytes_in_hex(run: Run) -> None:
-    assert b"2".hex() in run("get", STORE, b"key".hex(), "--partition", "1").out
-    ran = run("get", STORE, "key")
+def test_read_takes_the_definitions_serdes_which_are_bytes_in_hex(run: Run) -> None:
+    assert b"2".hex() in run("read", STORE, b"key".hex(), "--partition", "1").out
+    ran = run("read", STORE, "key")
     assert ran.code == 2
     assert "is not hexadecimal digits, as --key-serde bytes wants it" in ran.err
 
 
 def test_a_key_that_is_not_there_ends_with_1(run: Run) -> None:
-    ran = run("get", STORE, "00")
+    ran = run("read", STORE, "00")
     assert ran.code == 1
     assert f"no partition of {STORE} has the key '00'" in ran.err
 

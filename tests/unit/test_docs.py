@@ -1,4 +1,4 @@
-"""Python in the docs runs."""
+"""Python in the docs runs, and what they say of definitions is so."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from statestore.metastore.definitions import parse_definitions
+from statestore.model import AggregationDefinition, ApplicationDefinition, Sessions, StoreDefinition, Windows
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,3 +29,14 @@ def test_the_python_in_a_document_runs(name, tmp_path):
     script.write_text("\n".join(blocks), encoding="utf-8")
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_definitions_in_the_metastores_document_are_some_and_every_field_is_named():
+    text = (ROOT / "docs/metastore.md").read_text(encoding="utf-8")
+    examples = re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert examples
+    for example in examples:
+        assert parse_definitions(example, "the document")
+    models = (ApplicationDefinition, StoreDefinition, AggregationDefinition, Windows, Sessions)
+    fields = {field for model in models for field in model.model_fields}
+    assert {field for field in fields if f"`{field}`" not in text} == set()

@@ -1,0 +1,158 @@
+"""The commands on the catalogue: apply, list, get, describe, drop, history."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from statestore.cli import catalogue_tables as shown
+from statestore.cli import options, output
+from statestore.cli.service import Service, offset_of
+from statestore.errors import DefinitionError, InputError
+from statestore.metastore.applying import carry_out, plan_definitions
+from statestore.metastore.commands import Command, DropApplication, DropStore
+from statestore.metastore.definitions import load_definitions, parse_definitions, to_yaml
+from statestore.metastore.evolution import internal_topics, require_droppable
+from statestore.metastore.in_use import kept_free
+from statestore.metastore.view import Submitted
+from statestore.model import ApplicationDefinition, changelog_topic
+
+_STANDARD_INPUT = Path("-")
+_MAX_BYTES = 1 << 20
+Application = Annotated[str, typer.Argument(metavar="NAME", help="Name of an application.")]
+
+
+@options.with_service
+def apply(
+    service: Service,
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE|DIR", help="YAML files, or directories of them; - is standard input."),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and do nothing.")] = False,
+    yes: options.Yes = False,
+    json: options.Json = None,
+) -> None:
+    """Define applications: show what changes in the catalogue, ask on a terminal, and submit it."""
+    options.require_writable(json=json)
+    definitions = _definitions(paths)
+    view = service.view() if dry_run else service.metastore.require_running()
+    plan = plan_definitions(service.topics, view.catalogue, definitions.values())
+    console = output.console(json)
+    output.say(console, shown.plan_text(plan))
+    pin = view.pin
+    if not dry_run:
+        if plan.changes_something and not yes and output.on_terminal() and not output.confirmed("Apply this?"):
+            raise InputError("nothing was applied: the answer was no")
+        for step, submitted in carry_out(service.topics, service.metastore, view.catalogue, plan):
+            if submitted is not None:
+                _say(console, submitted, step.application)
+        pin = service.metastore.view().pin
+        output.say(console, f"catalogue {pin}")
+    output.write_content(json, {"catalogue": str(pin), "applied": not dry_run, "plan": shown.plan_content(plan)})
+
+
+@options.with_service
+def list_(service: Service, at: options.At = None, json: options.Json = None) -> None:
+    """List the applications and stores of the catalogue."""
+    options.require_writable(json=json)
+    view = service.view(at)
+    console = output.console(json)
+    console.print(shown.applications_table(view))
+    output.say(console, f"catalogue {view.pin}")
+    output.write_content(json, shown.view_content(view))
+
+
+@options.with_service
+def get(
+    service: Service,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Names of applications; none means all.")
+    ] = None,
+    at: options.At = None,
+    json: options.Json = None,
+) -> None:
+    """Print definitions as YAML that `apply` takes, with every default said."""
+    options.require_writable(json=json)
+    catalogue = service.view(at).catalogue
+    entries = [catalogue.entry(name) for name in names or catalogue.applications]
+    if json != output.STANDARD_OUTPUT:
+        print("---\n".join(to_yaml(entry.definition) for entry in entries), end="")
+    output.write_content(json, {entry.definition.name: entry.definition.model_dump(mode="json") for entry in entries})
+
+
+@options.with_service
+def describe(service: Service, name: Application, at: options.At = None, json: options.Json = None) -> None:
+    """Show all that the catalogue has of one application."""
+    options.require_writable(json=json)
+    entry = service.view(at).catalogue.entry(name)
+    console = output.console(json)
+    for table in shown.entry_tables(entry):
+        console.print(table)
+    output.write_content(json, entry.model_dump(mode="json"))
+
+
+@options.with_service
+def drop(
+    service: Service,
+    name: Annotated[str, typer.Argument(metavar="NAME[/STORE]", help="An application, or one of its stores.")],
+    state_dir: options.StateDir,
+    yes: options.Yes = False,
+) -> None:
+    """Remove an application or a store from the catalogue. Its topics and directories stay."""
+    application, _, store = name.partition("/")
+    entry = service.metastore.require_running().catalogue.entry(application)
+    require_droppable(entry, store if "/" in name else None)
+    command: Command = DropStore(application=application, store=store) if store else DropApplication(name=application)
+    with kept_free(service.topics, state_dir.absolute(), application):
+        if not yes and output.on_terminal() and not output.confirmed(f"Drop {name} from the catalogue?"):
+            raise InputError("nothing was dropped: the answer was no")
+        _say(output.console(), service.metastore.submit(lambda _: command), name)
+    names = [changelog_topic(application, store)] if store else internal_topics(entry.definition)
+    print(f"its topics ({', '.join(names)}) and directories are still there; `statestore drift` lists them")
+
+
+@options.with_service
+def history(
+    service: Service,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only of this application.")] = None,
+    at: options.At = None,
+    json: options.Json = None,
+) -> None:
+    """List the commands that made the catalogue, and what each changed."""
+    options.require_writable(json=json)
+    end = None if at is None else offset_of(at)
+    logged = [item for item in service.metastore.history() if end is None or item.offset < end]
+    rows = shown.history_rows(logged)
+    if name is not None:
+        rows = [row for row in rows if row.application in (None, name)]
+    output.console(json).print(shown.history_table(rows))
+    output.write_content(json, shown.history_content(logged, name))
+
+
+def _definitions(paths: Iterable[Path]) -> dict[str, ApplicationDefinition]:
+    found: dict[str, ApplicationDefinition] = {}
+    for path in paths:
+        if path == _STANDARD_INPUT:
+            more = parse_definitions(sys.stdin.read(_MAX_BYTES + 1), "standard input")
+        else:
+            more = load_definitions(path)
+        if twice := sorted(found.keys() & more.keys()):
+            raise DefinitionError(f"{path} defines {', '.join(twice)}, which another of the files defines")
+        found |= more
+    if not found:
+        raise DefinitionError(f"{', '.join(map(str, paths))}: no application is defined there; expected YAML files")
+    return found
+
+
+def _say(console: Console, submitted: Submitted, about: str) -> None:
+    for warning in submitted.warnings:
+        print(f"statestore: {warning}", file=sys.stderr)
+    if submitted.command is not None:
+        done = f"{about}: command {submitted.command.id} at offset {submitted.offset}"
+        output.say(console, done)

@@ -1,0 +1,64 @@
+"""The command `drift`: what is not as the catalogue says, and mending of what can be mended without losing data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from statestore.cli import options, output
+from statestore.cli.choice import Where
+from statestore.cli.service import Service
+from statestore.metastore.drift import Drift, Remedy, find_drift, repair
+
+_HOW = {Remedy.REPAIR: "--repair will: ", Remedy.ASK: "--repair asks, then will: ", Remedy.BY_HAND: "by hand: "}
+
+
+@options.with_service
+def drift(
+    service: Service,
+    state_dir: options.StateDir,
+    mend: Annotated[
+        bool, typer.Option("--repair", help="Mend what can be mended without losing data; ask where a log is at stake.")
+    ] = False,
+    yes: options.Yes = False,
+    json: options.Json = None,
+) -> None:
+    """List where Kafka and the state directory are not as the catalogue says; exit code 1 if anything is wrong."""
+    options.require_writable(json=json)
+    topics, metastore = service.topics, service.metastore
+    where = Where(service.bootstrap_servers, state_dir.absolute(), service.kafka_timeout_s)
+
+    def find() -> list[Drift]:
+        return find_drift(where, service.service_id, service.view(), metastore.history(), topics)
+
+    console = output.console(json)
+    found = find()
+    repaired: list[Drift] = []
+    if mend:
+        for item in found:
+            if _agreed(item, yes=yes):
+                repair(item, topics, metastore)
+                repaired.append(item)
+                output.say(console, f"repaired {item.subject}: {item.todo}")
+        found = find()
+    for item in found:
+        whose = f" of {item.application}" if item.application else ""
+        output.say(console, Text(f"{item.kind.value}: {item.subject}{whose}", "yellow" if item.is_left else "bold red"))
+        if not item.is_left:
+            output.say(console, f"    expected {item.expected}, found {item.found}")
+        output.say(console, f"    {_HOW[item.remedy]}{item.todo}")
+    output.say(console, f"{len(found)} found")
+    output.write_content(
+        json, {"drift": [asdict(item) for item in found], "repaired": [asdict(item) for item in repaired]}
+    )
+    raise typer.Exit(1 if any(not item.is_left for item in found) else 0)
+
+
+def _agreed(item: Drift, *, yes: bool) -> bool:
+    """Tell whether a finding is to be mended; where nobody can be asked, the answer is no."""
+    if item.remedy is Remedy.ASK:
+        return yes or (output.on_terminal() and output.confirmed(f"{item.subject} ({item.found}): {item.todo}?"))
+    return item.remedy is Remedy.REPAIR

@@ -1,0 +1,66 @@
+"""The commands on the command topic itself: status, compact, restore-backup."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from statestore.cli import options, output, tables
+from statestore.cli.service import Service
+from statestore.metastore.command_topic import topic_name
+from statestore.metastore.view import Health
+
+app = typer.Typer(
+    help="Look after the command topic: its state, its length, its backup.", no_args_is_help=True, add_completion=False
+)
+
+
+@app.command()
+@options.with_service
+def status(service: Service, json: options.Json = None) -> None:
+    """Say whether the catalogue is whole and takes commands; exit code 1 if it is DEGRADED."""
+    options.require_writable(json=json)
+    view = service.metastore.view()
+    content = {
+        "service_id": service.service_id,
+        "topic": topic_name(service.service_id),
+        "topic_id": view.topic_id,
+        "health": view.health.value,
+        "reason": view.reason,
+        "catalogue": str(view.pin),
+        "applications": len(view.catalogue.applications),
+        "next_id": view.catalogue.next_id,
+        "backup": None if service.backup is None else str(service.backup),
+    }
+    rows = [(name.replace("_", " "), None if value is None else str(value)) for name, value in content.items()]
+    output.console(json).print(tables.table("", ("metastore", ""), rows))
+    output.write_content(json, content)
+    raise typer.Exit(0 if view.health is Health.RUNNING else 1)
+
+
+@app.command()
+@options.with_service
+def compact(service: Service) -> None:
+    """Replace all commands by one that holds the whole catalogue. History and --at end there."""
+    submitted = service.metastore.compact()
+    for warning in submitted.warnings:
+        print(f"statestore: {warning}", file=sys.stderr)
+    if submitted.command is None:
+        print(f"nothing to compact: catalogue {submitted.view.pin}")
+    else:
+        print(f"the log starts at offset {submitted.offset}: snapshot of catalogue {submitted.view.pin}")
+
+
+@app.command("restore-backup")
+@options.with_service
+def restore_backup(service: Service, yes: options.Yes = False) -> None:
+    """Delete the command topic, make it anew, and write into it what the backup has. Asks first."""
+    topic = topic_name(service.service_id)
+    output.require_yes(
+        f"Delete {topic}, if it is there, and make it anew from {service.backup}?",
+        yes=yes,
+        otherwise=f"{topic} stays as it is",
+    )
+    restored = service.metastore.restore_backup()
+    print(f"{topic} has {restored.commands} commands of {service.backup}: catalogue {restored.view.pin}")

@@ -1,0 +1,82 @@
+"""Where a command's results go: tables for people, JSON for programs, and what is asked before something is done."""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from statestore.durable import write_durably
+from statestore.errors import InputError
+from statestore.reports import JobReport, write_report
+
+#: `--json -`.
+STANDARD_OUTPUT = Path("-")
+_PIPE_COLUMNS = 240
+
+
+def console(json: Path | None = None) -> Console:
+    """Return where tables go: standard output, or standard error if JSON goes there.
+
+    Without a terminal lines are long, since nobody scrolls a pipe sideways.
+    """
+    file = sys.stderr if json == STANDARD_OUTPUT else sys.stdout
+    return Console(file=file, width=None if file.isatty() else _PIPE_COLUMNS)
+
+
+def say(console: Console, text: Text | str) -> None:
+    """Print lines as they are: what is to be copied must not be broken."""
+    console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+
+def write_json(json: Path | None, report: JobReport) -> None:
+    """Write a report to the file, or to standard output, if that is asked for."""
+    if json == STANDARD_OUTPUT:
+        print(report.model_dump_json(indent=1), flush=True)
+    elif json is not None:
+        write_report(json, report)
+
+
+def write_content(json: Path | None, content: dict[str, Any]) -> None:
+    """Write what is no report of a job likewise."""
+    text = json_format.dumps(content, ensure_ascii=False, indent=1)
+    if json == STANDARD_OUTPUT:
+        print(text, flush=True)
+    elif json is not None:
+        write_durably(json, text + "\n")
+
+
+def on_terminal() -> bool:
+    """Tell whether somebody is there to answer."""
+    return sys.stdin.isatty()
+
+
+def confirmed(question: str) -> bool:
+    """Ask on the terminal; anything but yes is no."""
+    return typer.confirm(question, default=False, err=True)
+
+
+def require_yes(question: str, *, yes: bool, otherwise: str) -> None:
+    """Go on only if the question is answered by yes: by the option, or on the terminal.
+
+    Parameters
+    ----------
+    otherwise
+        What was not done, for the error.
+
+    Raises
+    ------
+    InputError
+        If it is not.
+    """
+    if yes:
+        return
+    if not on_terminal():
+        raise InputError(f"{otherwise}: nobody is there to be asked; say --yes")
+    if not confirmed(question):
+        raise InputError(f"{otherwise}: the answer was no")

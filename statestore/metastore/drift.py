@@ -1,0 +1,275 @@
+"""Where Kafka and the state directories are not as the catalogue says. Finding that changes nothing.
+
+`repair` mends one finding, and only `statestore drift --repair` calls it. Whatever would delete data is left to people.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from statestore.changelog.topics import REPARTITION_CONFIG, Topic, Topics
+from statestore.errors import InputError
+from statestore.metastore import evolution
+from statestore.metastore.command_topic import CONFIG, topic_name
+from statestore.metastore.commands import Entry, PutApplication, Snapshot
+from statestore.metastore.effects import InternalTopic, internal_topics, make_topics, record_topics, written_topics
+from statestore.metastore.metastore import Metastore
+from statestore.metastore.view import LoggedCommand, View
+from statestore.model import TaskId
+from statestore.statedir.paths import OWN_DIRECTORY
+from statestore.verification.directories import applications_in, stores_in
+from statestore.verification.targets import Installation
+
+#: Of these settings only speed depends.
+_FREE_SETTINGS = frozenset({"segment.bytes"})
+
+
+class Kind(StrEnum):
+    """What is not as it should be."""
+
+    NOT_RECORDED = "not recorded"
+    MISSING = "missing"
+    REPLACED = "replaced"
+    PARTITIONS = "partitions"
+    SETTINGS = "settings"
+    LEFT_TOPIC = "left topic"
+    LEFT_DIRECTORY = "left directory"
+
+
+class Remedy(StrEnum):
+    """Who mends it: `repair`, also unasked; `repair`, when somebody has agreed; or people alone."""
+
+    REPAIR = "repair"
+    ASK = "ask"
+    BY_HAND = "by hand"
+
+
+@dataclass(frozen=True)
+class Drift:
+    """One finding.
+
+    Attributes
+    ----------
+    subject
+        The topic, or the directory.
+    application
+        Whose it is; empty for the command topic.
+    todo
+        What `repair` does, or what people may do: a command where there is one.
+    """
+
+    kind: Kind
+    subject: str
+    application: str
+    expected: str
+    found: str
+    remedy: Remedy
+    todo: str
+
+    @property
+    def is_left(self) -> bool:
+        """True if something is there that nobody needs any more: no harm."""
+        return self.kind in (Kind.LEFT_TOPIC, Kind.LEFT_DIRECTORY)
+
+
+def find_drift(
+    where: Installation, service_id: str, view: View, history: Iterable[LoggedCommand], topics: Topics
+) -> list[Drift]:
+    """Compare the catalogue with Kafka and the state directory.
+
+    Parameters
+    ----------
+    history
+        Tells which topics were of applications and stores that are no longer in the catalogue.
+    """
+    entries = view.catalogue.applications
+    needed = {name: internal_topics(entry.definition, entry.partitions) for name, entry in entries.items()}
+    internal = {topic.name for found in needed.values() for topic in found}
+    others = {name for entry in entries.values() for name in (*entry.partitions, *written_topics(entry.definition))}
+    owners = _owners(history)
+    left = sorted(owners.keys() - internal - others)
+    commands = topic_name(service_id)
+    there = topics.describe([commands, *internal, *others, *left])
+    configs = topics.topic_configs(name for name in (commands, *internal) if name in there)
+    result = _wrong_settings(commands, "", CONFIG, configs[commands]) if commands in there else []
+    for name, entry in entries.items():
+        result += _external(entry, there)
+        for topic in needed[name]:
+            result += _internal(entry, topic, there.get(topic.name), configs)
+    delete = f"kafka-topics.sh --bootstrap-server {where.bootstrap_servers} --delete --topic"
+    result += [
+        Drift(Kind.LEFT_TOPIC, name, owners[name], "no topic", "topic", Remedy.BY_HAND, f"{delete} {name}")
+        for name in left
+        if name in there
+    ]
+    return [*result, *_directories(where.state_dir.absolute(), entries, frozenset(owners.values()))]
+
+
+def _owners(history: Iterable[LoggedCommand]) -> dict[str, str]:
+    """Return the internal topics of all definitions that the log has, and whose they are.
+
+    Names are never guessed by a prefix: `a-b-c-changelog` may be of application `a`, or of `a-b`, which may be one of
+    Kafka Streams.
+    """
+    found: dict[str, str] = {}
+    for logged in history:
+        entries: Iterable[PutApplication | Entry] = ()
+        if isinstance(logged.command, PutApplication):
+            entries = [logged.command]
+        elif isinstance(logged.command, Snapshot):
+            entries = logged.command.catalogue.applications.values()
+        for entry in entries:
+            found |= dict.fromkeys(evolution.internal_topics(entry.definition), entry.definition.name)
+    return found
+
+
+def repair(drift: Drift, topics: Topics, metastore: Metastore) -> None:
+    """Mend a finding; the caller has asked where that is needed.
+
+    Raises
+    ------
+    InputError
+        If only people can mend it.
+    """
+    if drift.remedy is Remedy.BY_HAND:
+        raise InputError(f"{drift.subject} cannot be repaired without losing data: {drift.todo}")
+    if not drift.application:
+        topics.set_config(drift.subject, CONFIG)
+        return
+    if drift.kind is Kind.NOT_RECORDED:
+        make_topics(topics, metastore, drift.application)
+        return
+    entry = metastore.require_running().catalogue.applications.get(drift.application)
+    wanted = [] if entry is None else internal_topics(entry.definition, entry.partitions)
+    for topic in wanted:
+        if topic.name == drift.subject:
+            if drift.kind is Kind.SETTINGS:
+                topics.set_config(topic.name, dict(topic.config))
+            else:
+                found = topics.ensure(topic.name, topic.partitions, dict(topic.config))
+                record_topics(metastore, drift.application, [found], replacing=frozenset({topic.name}))
+            return
+    raise InputError(
+        f"{drift.subject} is no topic of application {drift.application} any more; look at the drift again"
+    )
+
+
+# -- topics -------------------------------------------------------------------------------------------------------
+
+
+def _external(entry: Entry, there: Mapping[str, Topic]) -> Iterator[Drift]:
+    definition, name = entry.definition, entry.definition.input_topic
+    count, found = entry.partitions[name], there.get(name)
+    if found is None:
+        todo = f"create it with {count} partitions"
+        yield Drift(Kind.MISSING, name, definition.name, "input topic", "no topic", Remedy.BY_HAND, todo)
+    elif found.partitions != count:
+        yield _wrong_partitions(found, definition.name, count)
+    for output, role in written_topics(definition).items():
+        if output not in there:
+            yield Drift(Kind.MISSING, output, definition.name, f"{role} topic", "no topic", Remedy.BY_HAND, "create it")
+
+
+def _internal(
+    entry: Entry, topic: InternalTopic, found: Topic | None, configs: Mapping[str, Mapping[str, str]]
+) -> list[Drift]:
+    application, recorded = entry.definition.name, (entry.topics or {}).get(topic.name)
+    expected = f"id {recorded}" if recorded else "an id in the catalogue"
+    lost = "stores built from the old one are then REPLACED"
+    if topic.config is REPARTITION_CONFIG:
+        lost = "what was in the old one and not yet processed is lost"
+    if found is None:
+        if recorded is None:
+            todo = "make and record it"
+            return [Drift(Kind.NOT_RECORDED, topic.name, application, expected, "no topic", Remedy.REPAIR, todo)]
+        todo = f"make it anew, empty, and record it; {lost}"
+        return [Drift(Kind.MISSING, topic.name, application, expected, "no topic", Remedy.ASK, todo)]
+    if found.partitions != topic.partitions:
+        return [_wrong_partitions(found, application, topic.partitions)]
+    drift = _wrong_settings(topic.name, application, topic.config, configs[topic.name])
+    now = f"id {found.topic_id}"
+    if recorded is None:
+        return [Drift(Kind.NOT_RECORDED, topic.name, application, expected, now, Remedy.REPAIR, "record it"), *drift]
+    if recorded != found.topic_id:
+        todo = f"record the new id; {lost}"
+        return [Drift(Kind.REPLACED, topic.name, application, expected, now, Remedy.ASK, todo), *drift]
+    return drift
+
+
+def _wrong_partitions(found: Topic, application: str, count: int) -> Drift:
+    expected, todo = f"{count} partitions", "they cannot change while there is state: apply it under another name"
+    return Drift(
+        Kind.PARTITIONS, found.name, application, expected, f"{found.partitions} partitions", Remedy.BY_HAND, todo
+    )
+
+
+def _wrong_settings(name: str, application: str, expected: Mapping[str, str], found: Mapping[str, str]) -> list[Drift]:
+    wrong = [
+        key
+        for key, value in expected.items()
+        if key not in _FREE_SETTINGS and _policies(value) != _policies(found.get(key, ""))
+    ]
+    if not wrong:
+        return []
+    return [
+        Drift(
+            Kind.SETTINGS,
+            name,
+            application,
+            ", ".join(f"{key}={expected[key]}" for key in wrong),
+            ", ".join(f"{key}={found.get(key)}" for key in wrong),
+            Remedy.ASK if _deletes_more(expected, found) else Remedy.REPAIR,
+            "set what is expected" + (": Kafka may then delete records" if _deletes_more(expected, found) else ""),
+        )
+    ]
+
+
+def _policies(value: str) -> frozenset[str]:
+    return frozenset(value.replace(" ", "").split(","))
+
+
+def _deletes_more(expected: Mapping[str, str], found: Mapping[str, str]) -> bool:
+    """Tell whether Kafka deletes something under the expected settings that it keeps under those found."""
+    before, after = _policies(found.get("cleanup.policy", "")), _policies(expected.get("cleanup.policy", ""))
+    if "compact" in after - before:
+        return True
+    return "delete" in after and _kept_ms(expected) < (_kept_ms(found) if "delete" in before else float("inf"))
+
+
+def _kept_ms(config: Mapping[str, str]) -> float:
+    kept = int(config.get("retention.ms", -1))
+    return float("inf") if kept < 0 else kept
+
+
+# -- directories --------------------------------------------------------------------------------------------------
+
+
+def _directories(state_dir: Path, entries: Mapping[str, Entry], known: frozenset[str]) -> Iterator[Drift]:
+    own = [path.name for path in (state_dir / OWN_DIRECTORY).glob("*") if path.is_dir()]
+    for name in sorted({*applications_in(state_dir), *own}):
+        if name in entries:
+            yield from _stores(state_dir, entries[name])
+            continue
+        paths = [path for path in (state_dir / name, state_dir / OWN_DIRECTORY / name) if path.is_dir()]
+        todo = f"rm -r {shlex.join(map(str, paths))}"
+        if name not in known:
+            todo = f"nothing, if it is an application of Kafka Streams; else {todo}"
+        yield Drift(Kind.LEFT_DIRECTORY, str(paths[0]), name, "no directory", "directory", Remedy.BY_HAND, todo)
+
+
+def _stores(state_dir: Path, entry: Entry) -> Iterator[Drift]:
+    name = entry.definition.name
+    tasks = {
+        store.name: {TaskId(part.index, number) for number in range(entry.partitions[part.input_topic])}
+        for part in entry.definition.subtopologies
+        for store in part.stores
+    }
+    for found in stores_in(state_dir, name)[0]:
+        if found.task not in tasks.get(found.name, ()):
+            expected = f"no store {found.name} in task {found.task}"
+            todo = f"rm -r {shlex.join([str(found.directory)])}"
+            yield Drift(Kind.LEFT_DIRECTORY, str(found.directory), name, expected, "directory", Remedy.BY_HAND, todo)

@@ -1,0 +1,139 @@
+"""What follows from a definition in Kafka: internal topics, made once and recorded in the catalogue with their ids.
+
+Reading the catalogue makes nothing. A topic is made only while the catalogue records no id of it; from then on it is
+required, and one that is missing or was replaced is drift (`drift.py`), mended only by command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from statestore.changelog.topics import REPARTITION_CONFIG, Topic, Topics, changelog_config
+from statestore.errors import TopicMismatchError
+from statestore.metastore.catalogue import Catalogue
+from statestore.metastore.commands import Command, Entry, RecordTopics
+from statestore.metastore.evolution import partitions_of
+from statestore.metastore.metastore import Metastore
+from statestore.model import ApplicationDefinition, changelog_topic, repartition_topic
+
+
+class InternalTopic(NamedTuple):
+    """A topic that the application owns, as it is made."""
+
+    name: str
+    partitions: int
+    config: Mapping[str, str]
+
+
+def internal_topics(definition: ApplicationDefinition, partitions: Mapping[str, int]) -> list[InternalTopic]:
+    """Return the repartition topics and the changelogs of an application.
+
+    Parameters
+    ----------
+    partitions
+        Of each topic that its tasks read, repartition topics included.
+    """
+    parts = definition.subtopologies
+    repartitions = (repartition_topic(definition.name, item.store) for part in parts for item in part.regrouped)
+    changelogs = [
+        InternalTopic(
+            changelog_topic(definition.name, store.name), partitions[part.input_topic], changelog_config(store)
+        )
+        for part in parts
+        for store in part.stores
+    ]
+    return [*(InternalTopic(name, partitions[name], REPARTITION_CONFIG) for name in repartitions), *changelogs]
+
+
+def written_topics(definition: ApplicationDefinition) -> dict[str, str]:
+    """Return the topics that the application writes to and does not own, and the role of each."""
+    outputs = [*definition.output_topics, *(item.output_topic for item in definition.aggregations)]
+    named = {name: "output" for name in outputs if name is not None}
+    return named | ({definition.dead_letter_topic: "dead-letter"} if definition.dead_letter_topic else {})
+
+
+def resolve_partitions(topics: Topics, definition: ApplicationDefinition) -> dict[str, int]:
+    """Compare a definition with Kafka and return the partitions of each topic that its tasks read. Nothing is made.
+
+    Raises
+    ------
+    TopicMismatchError
+        If topics are missing or partitions do not fit; the message names all of them.
+    """
+    roles = {**written_topics(definition), definition.input_topic: "input"}
+    found = topics.describe(roles)
+    problems = [
+        f"{role} topic {name} does not exist; create it, or correct its name"
+        for name, role in roles.items()
+        if name not in found
+    ]
+    partitions = {}
+    if definition.input_topic in found:
+        partitions = partitions_of(definition, found[definition.input_topic].partitions)
+        needed = {topic.name: topic.partitions for topic in internal_topics(definition, partitions)}
+        problems += [
+            f"internal topic {topic.name} has {topic.partitions} partitions, expected {needed[topic.name]}: that of an "
+            "application with state cannot change; give the application another name, or, if the topic was left by one "
+            "that was dropped, delete it"
+            for topic in topics.describe(needed).values()
+            if topic.partitions != needed[topic.name]
+        ]
+    if problems:
+        raise TopicMismatchError(f"application {definition.name} does not fit Kafka: {'; '.join(problems)}")
+    return partitions
+
+
+def unrecorded_topics(entry: Entry) -> list[InternalTopic]:
+    """Return the internal topics that the catalogue records no id of."""
+    recorded = entry.topics or {}
+    return [topic for topic in internal_topics(entry.definition, entry.partitions) if topic.name not in recorded]
+
+
+def make_topics(topics: Topics, metastore: Metastore, application: str) -> None:
+    """Make the internal topics of an application that are not recorded, and record them.
+
+    Killed in between, the next call finds the topics that were made and records those. Where all are recorded, nothing
+    is done.
+
+    Raises
+    ------
+    UnknownApplicationError
+        If the catalogue has no such application.
+    TopicMismatchError
+        If an internal topic is there with another number of partitions.
+    MetastoreDegradedError
+        If the catalogue takes no commands.
+    """
+    missing = unrecorded_topics(metastore.require_running().catalogue.entry(application))
+    if missing:
+        made = [topics.ensure(topic.name, topic.partitions, dict(topic.config)) for topic in missing]
+        record_topics(metastore, application, made)
+
+
+def record_topics(
+    metastore: Metastore, application: str, found: Iterable[Topic], *, replacing: frozenset[str] = frozenset()
+) -> None:
+    """Record the ids of internal topics. One that another writer has recorded meanwhile stays, unless it is replaced.
+
+    Parameters
+    ----------
+    replacing
+        Names of topics whose recorded id is no longer right.
+    """
+    ids = {topic.name: topic.topic_id for topic in found}
+
+    def command(catalogue: Catalogue) -> Command | None:
+        entry = catalogue.applications.get(application)
+        if entry is None:  # dropped since
+            return None
+        recorded = entry.topics or {}
+        needed = {topic.name for topic in internal_topics(entry.definition, entry.partitions)}
+        new = {
+            name: topic_id
+            for name, topic_id in ids.items()
+            if name in needed and recorded.get(name) != topic_id and (name not in recorded or name in replacing)
+        }
+        return RecordTopics(application=application, topics=new) if new else None
+
+    metastore.submit(command)

@@ -1,0 +1,64 @@
+"""The `statestore` command, run in this process: what it prints, and its exit code."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TextIO
+
+import pytest
+
+from statestore.cli import app
+
+
+class Ran(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Command:
+    """Runs the command with settings in the environment."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], settings: Mapping[str, str]
+    ) -> None:
+        self._monkeypatch = monkeypatch
+        self._capfd = capfd
+        self.settings = settings
+
+    def __call__(self, *arguments: str, **settings: str) -> Ran:
+        """Run it with nobody there to be asked; settings go by their names without `STATESTORE_`."""
+        with open(os.devnull) as nobody:
+            return self._run(nobody, arguments, settings)
+
+    def fed(self, text: str, *arguments: str) -> Ran:
+        """Run it with this text as standard input."""
+        return self._run(io.StringIO(text), arguments, {})
+
+    def answered(self, answer: str, *arguments: str) -> Ran:
+        """Run it on a terminal, where somebody gives this answer to each question."""
+        keyboard, terminal = pty.openpty()
+        try:
+            os.write(keyboard, f"{answer}\n".encode() * 20)
+            with open(terminal) as somebody:
+                return self._run(somebody, arguments, {})
+        finally:
+            os.close(keyboard)
+
+    def _run(self, stdin: TextIO, arguments: Sequence[str], settings: Mapping[str, str]) -> Ran:
+        for name, value in {**self.settings, **settings}.items():
+            self._monkeypatch.setenv(f"STATESTORE_{name}", value)
+        self._capfd.readouterr()
+        with self._monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", ["statestore", *arguments])
+            patch.setattr(sys, "stdin", stdin)
+            with pytest.raises(SystemExit) as ended:
+                app.main()
+        code = ended.value.code
+        return Ran(code if isinstance(code, int) else 0, *self._capfd.readouterr())

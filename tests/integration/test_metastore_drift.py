@@ -1,0 +1,232 @@
+"""Drift: what is not as the catalogue says is listed, whatever else is done, and mended by command alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statestore.changelog.topics import Topics
+from statestore.metastore.command_topic import CONFIG, topic_name
+from statestore.metastore.commands import PutApplication
+from statestore.metastore.metastore import Metastore
+from statestore.model import ApplicationDefinition
+from tests.integration.broker import (
+    add_partitions,
+    create_topic,
+    delete_topic,
+    set_topic_config,
+    unique,
+    wait_for,
+)
+from tests.integration.catalogued import BY_VALUE, changed, defined, log_end, write
+from tests.integration.command_line import Command
+
+WINDOW = {"name": "windows", "kind": "window", "retention_ms": 7_200_000, "window_size_ms": 3_600_000}
+#: What the changelog of a window store of two hours keeps.
+KEPT_MS = 7_200_000 + 86_400_000
+
+
+class Installation:
+    """A service with an application, a state directory, and the command on them."""
+
+    def __init__(self, servers: str, directory: Path, command: Command) -> None:
+        self.servers = servers
+        self.directory = directory
+        self.state_dir = directory / "state"
+        self.command = command
+        self.topics = Topics(servers, 10)
+        self.definition = defined(servers, aggregations=[BY_VALUE], stores=[{"name": "counts"}, WINDOW])
+        self.apply(self.definition)
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def service_id(self) -> str:
+        return self.command.settings["SERVICE_ID"]
+
+    def apply(self, definition: ApplicationDefinition) -> None:
+        ran = self.command("apply", write(self.directory, definition))
+        assert ran.code == 0, ran.err
+
+    def drift(self, *options: str) -> tuple[int, dict[str, dict[str, Any]]]:
+        """Exit code, and what was found by topic or directory."""
+        ran = self.command("drift", "--json", "-", *options)
+        return ran.code, {item["subject"]: item for item in json.loads(ran.out)["drift"]}
+
+    def found(self, subject: str) -> dict[str, Any]:
+        """The one thing that is found, of this topic or directory."""
+        code, found = self.drift()
+        assert (code, list(found)) == (1, [subject])
+        return found[subject]
+
+    def recorded(self, topic: str) -> str:
+        topics = Metastore(self.servers, self.service_id).view().catalogue.entry(self.name).topics
+        assert topics is not None
+        return topics[topic]
+
+    def config(self, topic: str) -> dict[str, str]:
+        return self.topics.topic_configs([topic])[topic]
+
+
+@pytest.fixture
+def installation(
+    bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Installation:
+    settings = {
+        "BOOTSTRAP_SERVERS": bootstrap_servers,
+        "SERVICE_ID": unique("service"),
+        "STATE_DIR": str(tmp_path / "state"),
+        "REPORTS_DIR": str(tmp_path / "reports"),
+        "KAFKA_TIMEOUT_S": "10",
+    }
+    return Installation(bootstrap_servers, tmp_path, Command(monkeypatch, capfd, settings))
+
+
+def test_an_installation_that_is_as_its_catalogue_says_has_none(installation: Installation) -> None:
+    assert installation.drift() == (0, {})
+    assert installation.drift("--repair", "--yes") == (0, {})
+
+
+@pytest.mark.behaviour("C18")
+def test_drift_is_reported_and_repaired_only_by_command(installation: Installation) -> None:
+    servers, name = installation.servers, installation.name
+    gone, replaced = f"{name}-counts-changelog", f"{name}-by-value-changelog"
+    commands, windows = topic_name(installation.service_id), f"{name}-windows-changelog"
+    delete_topic(servers, gone)
+    delete_topic(servers, replaced)
+    before = installation.recorded(replaced)
+    installation.topics.create(replaced, 2, {"cleanup.policy": "compact"})
+    set_topic_config(servers, windows, retention_ms="1000")
+    set_topic_config(servers, commands, retention_ms="604800000")
+    delete_topic(servers, f"{name}-out")
+    left = installation.state_dir / name / "0_0" / "rocksdb" / "no-store-of-it"
+    left.mkdir(parents=True)
+    wait_for(lambda: installation.config(commands)["retention.ms"] == "604800000", "the settings")
+    wait_for(lambda: replaced in installation.topics.describe([replaced]), "the topic that is there instead")
+    wrong = {
+        gone: ("missing", "ask"),
+        replaced: ("replaced", "ask"),
+        windows: ("settings", "repair"),
+        commands: ("settings", "repair"),
+        f"{name}-out": ("missing", "by hand"),
+        str(left): ("left directory", "by hand"),
+    }
+
+    def listed() -> dict[str, tuple[str, str]]:
+        code, found = installation.drift()
+        assert code == 1
+        return {subject: (item["kind"], item["remedy"]) for subject, item in found.items()}
+
+    # Nothing else that is done mends anything.
+    assert listed() == wrong
+    for arguments in (["list"], ["describe", name], ["history"], ["metastore", "status"], ["partitions"], ["drift"]):
+        installation.command(*arguments)
+    assert listed() == wrong
+
+    code, found = installation.drift("--repair")
+    assert code == 1
+    assert {subject for subject, item in found.items() if item["remedy"] != "by hand"} == {gone, replaced}
+    assert installation.config(windows)["retention.ms"] == str(KEPT_MS)
+    assert {key: installation.config(commands)[key] for key in CONFIG} == CONFIG
+    assert installation.recorded(replaced) == before, "nobody was asked"
+
+    code, found = installation.drift("--repair", "--yes")
+    assert (code, set(found)) == (1, {f"{name}-out", str(left)})
+    there = installation.topics.describe([gone, replaced])
+    assert {topic: installation.recorded(topic) for topic in (gone, replaced)} == {
+        topic: there[topic].topic_id for topic in (gone, replaced)
+    }
+    assert there[gone].partitions == 2
+    assert left.exists()
+
+    create_topic(servers, f"{name}-out", 2)
+    assert installation.drift()[0] == 0, "what is left over does no harm"
+
+
+@pytest.mark.parametrize(("answer", "made"), [("n", False), ("y", True)])
+def test_a_log_that_is_gone_is_made_anew_only_if_somebody_agrees(
+    installation: Installation, answer: str, made: bool
+) -> None:
+    topic = f"{installation.name}-counts-changelog"
+    delete_topic(installation.servers, topic)
+    assert installation.found(topic)["kind"] == "missing"
+    ran = installation.command.answered(answer, "drift", "--repair")
+    assert "make it anew, empty" in ran.err
+    assert ran.code == (0 if made else 1)
+    assert (topic in installation.topics.describe([topic])) is made
+    end = log_end(installation.servers, installation.service_id)
+    installation.drift()
+    assert log_end(installation.servers, installation.service_id) == end
+
+
+def test_topics_that_were_not_recorded_are_made_by_a_repair(installation: Installation) -> None:
+    definition = changed(installation.definition, stores=[*installation.definition.stores, {"name": "more"}])
+    metastore = Metastore(installation.servers, installation.service_id, timeout_s=10)
+    partitions = metastore.view().catalogue.entry(installation.name).partitions
+    metastore.submit(lambda _: PutApplication(definition=definition, partitions=partitions))
+    topic = f"{installation.name}-more-changelog"
+    assert installation.found(topic)["kind"] == "not recorded"
+    assert installation.drift("--repair") == (0, {})
+    assert installation.recorded(topic) == installation.topics.require(topic).topic_id
+
+
+@pytest.mark.parametrize("suffix", ["-in", "-counts-changelog"])
+def test_partitions_that_do_not_fit_are_for_people(installation: Installation, suffix: str) -> None:
+    topic = f"{installation.name}{suffix}"
+    add_partitions(installation.servers, topic, 3)
+    found = installation.found(topic)
+    assert (found["kind"], found["expected"], found["found"]) == ("partitions", "2 partitions", "3 partitions")
+    assert installation.drift("--repair", "--yes")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "retention_ms", "remedy"),
+    [
+        ("compact,delete", KEPT_MS - 1, "repair"),
+        ("compact,delete", KEPT_MS + 1, "ask"),
+        ("compact,delete", -1, "ask"),
+        ("compact", KEPT_MS, "ask"),
+        ("delete", KEPT_MS, "ask"),
+    ],
+)
+def test_settings_under_which_kafka_would_delete_more_are_set_only_if_somebody_agrees(
+    installation: Installation, policy: str, retention_ms: int, remedy: str
+) -> None:
+    topic = f"{installation.name}-windows-changelog"
+    set_topic_config(installation.servers, topic, cleanup_policy=policy, retention_ms=str(retention_ms))
+    wait_for(lambda: installation.config(topic)["cleanup.policy"] == policy, "the settings")
+    found = installation.found(topic)
+    assert (found["kind"], found["remedy"]) == ("settings", remedy)
+    assert installation.drift("--repair")[0] == (0 if remedy == "repair" else 1)
+    assert installation.drift("--repair", "--yes") == (0, {})
+
+
+def test_what_a_dropped_application_leaves_is_listed_with_the_command_that_removes_it(
+    installation: Installation,
+) -> None:
+    name, state_dir = installation.name, installation.state_dir
+    (state_dir / name / "0_0").mkdir(parents=True)
+    (state_dir / ".statestore" / name / "0_0").mkdir(parents=True)
+    (state_dir / "of-kafka-streams" / "0_0").mkdir(parents=True)
+    other = create_topic(installation.servers, f"{name}-of-kafka-streams-changelog", 1)
+    assert installation.command("drop", name).code == 0
+    code, found = installation.drift()
+    assert code == 0
+    delete = f"kafka-topics.sh --bootstrap-server {installation.servers} --delete --topic"
+    topics = [f"{name}-{end}" for end in ("by-value-repartition", "by-value-changelog", "counts-changelog")]
+    topics.append(f"{name}-windows-changelog")
+    assert {subject: item["todo"] for subject, item in found.items()} == {
+        **{topic: f"{delete} {topic}" for topic in topics},
+        str(state_dir / name): f"rm -r {state_dir / name} {state_dir / '.statestore' / name}",
+        str(state_dir / "of-kafka-streams"): "nothing, if it is an application of Kafka Streams; else "
+        f"rm -r {state_dir / 'of-kafka-streams'}",
+    }
+    assert other not in found, "it may be of an application whose name only begins like this one's"
+    installation.drift("--repair", "--yes")
+    assert set(topics) <= set(installation.topics.names())
+    assert (state_dir / name).exists()

@@ -1,0 +1,156 @@
+"""Internal topics follow from definitions once: made, recorded, and from then on never made by themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from statestore.changelog.topics import Topics
+from statestore.errors import InvalidCommandError, TopicMismatchError, UnknownApplicationError
+from statestore.metastore.applying import carry_out, plan_definitions
+from statestore.metastore.effects import internal_topics, make_topics, resolve_partitions
+from statestore.metastore.metastore import Metastore
+from statestore.model import ApplicationDefinition
+from tests.integration.broker import create_topic, delete_topic, unique
+from tests.integration.catalogued import BY_VALUE, changed, commands_in, defined, log_end
+
+WINDOW = {"name": "windows", "kind": "window", "retention_ms": 7_200_000, "window_size_ms": 3_600_000}
+
+
+class Catalogued:
+    """A service of its own."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        self.service_id = unique("service")
+        self.topics = Topics(servers, 10)
+        self.metastore = Metastore(servers, self.service_id, timeout_s=10)
+
+    def apply(self, *definitions: ApplicationDefinition) -> None:
+        catalogue = self.metastore.view().catalogue
+        plan = plan_definitions(self.topics, catalogue, definitions)
+        for _ in carry_out(self.topics, self.metastore, catalogue, plan):
+            pass
+
+    def put(self, definition: ApplicationDefinition) -> None:
+        """Log the definition alone, as if its writer had ended right after the commit."""
+        catalogue = self.metastore.view().catalogue
+        (step,) = plan_definitions(self.topics, catalogue, [definition]).steps
+        self.metastore.submit(lambda _: step.command)
+
+    def recorded(self, definition: ApplicationDefinition) -> dict[str, str] | None:
+        return self.metastore.view().catalogue.entry(definition.name).topics
+
+
+@pytest.fixture
+def catalogued(bootstrap_servers: str) -> Catalogued:
+    return Catalogued(bootstrap_servers)
+
+
+def test_internal_topics_are_made_as_kafka_streams_makes_them_and_recorded(catalogued: Catalogued) -> None:
+    definition = defined(
+        catalogued.servers, stores=[{"name": "counts"}, WINDOW], aggregations=[{**BY_VALUE, "partitions": 3}]
+    )
+    catalogued.apply(definition)
+    name = definition.name
+    expected = {
+        f"{name}-by-value-repartition": (3, "delete", "-1"),
+        f"{name}-by-value-changelog": (3, "compact", None),
+        f"{name}-counts-changelog": (2, "compact", None),
+        f"{name}-windows-changelog": (2, "compact,delete", str(7_200_000 + 86_400_000)),
+    }
+    found = catalogued.topics.describe(expected)
+    configs = catalogued.topics.topic_configs(expected)
+    assert {
+        topic: (
+            found[topic].partitions,
+            configs[topic]["cleanup.policy"],
+            configs[topic]["retention.ms"] if "delete" in configs[topic]["cleanup.policy"] else None,
+        )
+        for topic in expected
+    } == expected
+    assert catalogued.recorded(definition) == {topic: found[topic].topic_id for topic in expected}
+
+
+def test_what_is_recorded_is_never_made_again(catalogued: Catalogued) -> None:
+    definition = defined(catalogued.servers)
+    catalogued.apply(definition)
+    delete_topic(catalogued.servers, f"{definition.name}-counts-changelog")
+    end = log_end(catalogued.servers, catalogued.service_id)
+    make_topics(catalogued.topics, catalogued.metastore, definition.name)
+    catalogued.apply(definition)
+    assert Metastore(catalogued.servers, catalogued.service_id).view().catalogue.definitions()
+    assert catalogued.topics.describe([f"{definition.name}-counts-changelog"]) == {}
+    assert log_end(catalogued.servers, catalogued.service_id) == end
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_a_writer_that_ended_before_it_recorded_topics_is_made_up_for(catalogued: Catalogued, made: bool) -> None:
+    definition = defined(catalogued.servers)
+    catalogued.put(definition)
+    assert catalogued.recorded(definition) is None
+    name = f"{definition.name}-counts-changelog"
+    if made:
+        (topic,) = internal_topics(definition, resolve_partitions(catalogued.topics, definition))
+        topic_id = catalogued.topics.ensure(topic.name, topic.partitions, dict(topic.config)).topic_id
+    catalogued.apply(definition)
+    recorded = catalogued.recorded(definition)
+    assert recorded == {name: catalogued.topics.require(name).topic_id}
+    if made:
+        assert recorded == {name: topic_id}
+    assert commands_in(catalogued.metastore) == ["put-application", "record-topics"]
+
+
+def test_a_store_that_is_added_gets_its_topic_and_the_others_stay(catalogued: Catalogued) -> None:
+    definition = defined(catalogued.servers)
+    catalogued.apply(definition)
+    before = catalogued.recorded(definition)
+    assert before is not None
+    catalogued.apply(changed(definition, stores=[{"name": "counts"}, {"name": "latest"}]))
+    after = catalogued.recorded(definition)
+    added = f"{definition.name}-latest-changelog"
+    assert after == {**before, added: catalogued.topics.require(added).topic_id}
+
+
+def test_everything_that_does_not_fit_is_named_and_nothing_is_made(catalogued: Catalogued) -> None:
+    missing = changed(
+        defined(catalogued.servers), output_topics=["no-such-output"], dead_letter_topic="no-such-dead-letters"
+    )
+    other = defined(catalogued.servers)
+    changelog = create_topic(catalogued.servers, f"{other.name}-counts-changelog", 5)
+    good = defined(catalogued.servers)
+    with pytest.raises(TopicMismatchError) as refused:
+        catalogued.apply(good, missing, other)
+    message = str(refused.value)
+    assert "output topic no-such-output does not exist" in message
+    assert "dead-letter topic no-such-dead-letters does not exist" in message
+    assert f"internal topic {changelog} has 5 partitions, expected 2" in message
+    assert catalogued.metastore.view().topic_id is None
+    assert catalogued.topics.describe([f"{good.name}-counts-changelog"]) == {}
+
+
+def test_a_definition_that_was_changed_since_the_plan_is_not_overwritten(catalogued: Catalogued) -> None:
+    definition = defined(catalogued.servers)
+    catalogued.apply(definition)
+    seen = catalogued.metastore.view().catalogue
+    plan = plan_definitions(catalogued.topics, seen, [changed(definition, commit_interval_ms=500)])
+    catalogued.apply(changed(definition, commit_interval_ms=900))
+    with pytest.raises(InvalidCommandError, match=r"was changed by .* since this plan was made"):
+        list(carry_out(catalogued.topics, catalogued.metastore, seen, plan))
+    assert catalogued.metastore.view().catalogue.entry(definition.name).definition.commit_interval_ms == 900
+
+
+def test_a_plan_that_another_writer_has_carried_out_already_logs_nothing(catalogued: Catalogued) -> None:
+    definition = defined(catalogued.servers)
+    seen = catalogued.metastore.view().catalogue
+    plan = plan_definitions(catalogued.topics, seen, [definition])
+    catalogued.apply(definition)
+    kinds = commands_in(catalogued.metastore)
+    (done,) = carry_out(catalogued.topics, catalogued.metastore, seen, plan)
+    assert done.submitted is not None
+    assert done.submitted.command is None
+    assert commands_in(catalogued.metastore) == kinds
+
+
+def test_topics_of_an_application_that_is_not_there_are_not_made(catalogued: Catalogued) -> None:
+    with pytest.raises(UnknownApplicationError, match="no application 'none' is in the catalogue"):
+        make_topics(catalogued.topics, catalogued.metastore, "none")

@@ -6,7 +6,6 @@ Run as a program, this plans as the job does and gives each of two workers the n
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import sys
 import time
@@ -17,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.counting import Command, Run, System
+from benchmarks.registered import register
 from jobs.planning import prepare, task_specs
 from statestore.changelog.topics import Topics
 from statestore.config import load_settings
-from statestore.metastore.definitions import load_definitions
+from statestore.metastore.metastore import Metastore
 from statestore.model import changelog_topic
 from statestore.reports import ProcessReport, ProcessRow, read_report
 from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp
@@ -44,21 +44,18 @@ def _changelog(run: Run) -> str:
 
 
 def _environment(run: Run, work: Mapping[str, object]) -> dict[str, str]:
-    """Write the application's definition and return the settings of an installation that has it."""
-    definitions = run.directory / "definitions"
-    definitions.mkdir()
+    """Register the application and return the settings of an installation that has it."""
     definition = {
         "name": run.application,
         "input_topic": run.input.topic,
         "commit_interval_ms": run.commit_interval_ms,
         **work,
     }
-    (definitions / "count.yaml").write_text(json.dumps(definition), encoding="utf-8")  # JSON is YAML
     return {
+        **register(run.input.servers, definition),
         "STATESTORE_BOOTSTRAP_SERVERS": run.input.servers,
         "STATESTORE_STATE_DIR": str(run.directory / "state"),
         "STATESTORE_REPORTS_DIR": str(run.directory / "reports"),
-        "STATESTORE_DEFINITIONS": str(definitions),
         "STATESTORE_DATA_DOCS_DIR": str(run.directory / "docs"),
     }
 
@@ -114,12 +111,12 @@ def _nothing() -> None:
 
 
 def main(started: Path) -> int:
-    """Process everything that the environment's definition asks for; return the exit code."""
+    """Process everything for the only application of the environment's catalogue; return the exit code."""
     settings = load_settings()
-    topics = Topics(settings.bootstrap_servers)
-    (application,) = load_definitions(settings.definitions).values()
-    prepare(topics, application)
-    specs = task_specs(settings, topics, application)
+    topics, metastore = Topics(settings.bootstrap_servers), Metastore.of(settings)
+    (entry,) = metastore.require_running().catalogue.applications.values()
+    prepare(topics, metastore, [entry])
+    specs = task_specs(settings, topics, entry.definition)
     spawn = multiprocessing.get_context("spawn")
     # Without a lock: both workers may write at their first task, and the difference is nothing.
     started_s = spawn.Value("d", 0.0, lock=False)

@@ -5,12 +5,12 @@ The same workers also read the log and throw it away: no restore can be faster.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.counting import Command
+from benchmarks.registered import register
 from benchmarks.restore_log import STORE, rows_digest, window_key
 from benchmarks.restore_program import Order, specs_of
 from benchmarks.restore_run import Outcome, Run, System
@@ -56,20 +56,17 @@ def _report(run: Run) -> Path:
 
 
 def _spark_submit(run: Run) -> Command:
-    definitions = run.directory / "definitions"
-    definitions.mkdir()
     definition = {
         "name": run.log.application,
         "input_topic": run.log.input,
         "processor": "benchmarks.count_ours:count",  # an application needs one; a restore does not call it
         "stores": [run.log.shape.store.model_dump(mode="json")],
     }
-    (definitions / "restore.yaml").write_text(json.dumps(definition), encoding="utf-8")  # JSON is YAML
     environment = {
+        **register(run.log.servers, definition),
         "STATESTORE_BOOTSTRAP_SERVERS": run.log.servers,
         "STATESTORE_STATE_DIR": str(run.state_dir),
         "STATESTORE_REPORTS_DIR": str(run.directory / "reports"),
-        "STATESTORE_DEFINITIONS": str(definitions),
         "STATESTORE_DATA_DOCS_DIR": str(run.directory / "docs"),
         "PYSPARK_PYTHON": sys.executable,
     }

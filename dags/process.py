@@ -13,7 +13,8 @@ Reads the input topics up to their present ends and brings every state store up 
 works on all input partitions; below *check*, each task of each application has its own square.
 
 ### What red means
-* **plan**: the form or the definitions are wrong; the log says what was expected.
+* **plan**: the form is wrong, or the metastore is DEGRADED; the log says what was expected. If Kafka did not answer, it
+  is retried once.
 * **spark**: the run could not be done at all, for example because Kafka did not answer. It is retried once.
 * **check**, one square: that task did not reach its end; the others did. Nothing is lost and nothing is done twice:
   the next run goes on where this one stopped.
@@ -38,7 +39,7 @@ with DAG(
             None,
             type=["null", "string"],
             title="Application",
-            description="The one application to process. Blank: all that are defined.",
+            description="The one application to process. Blank: all in the catalogue.",
         ),
     },
 ):

@@ -15,7 +15,8 @@ than `STATESTORE_QUARANTINE_DAYS`. What is whole already is skipped, so running 
 it goes on where it was. A store as of an earlier point is made with `jobs/restore.py --mode as-of` instead.
 
 ### What red means
-* **plan**: the form is wrong; the log says what was expected. Nothing was touched.
+* **plan**: the form is wrong, or the metastore is DEGRADED; the log says what was expected. Nothing was touched. If
+  Kafka did not answer, it is retried once.
 * **spark**: the run could not be done at all, for example because Kafka did not answer. It is retried once.
 * **check**, one square: this store partition was not restored and is as it was before. The log says why.
 

@@ -12,7 +12,8 @@ its changelog, and the rules of its own suite. The results are in the Data Docs 
 restore, passing releases the replaced stores from quarantine.
 
 ### What red means
-* **plan**: the form is wrong; the log says what was expected.
+* **plan**: the form is wrong, or the metastore is DEGRADED; the log says what was expected. If Kafka did not answer, it
+  is retried once.
 * **spark**: the run could not be done at all, for example because Kafka did not answer. It is retried once.
 * **check**, one square: an expectation did not hold for this store, or could not be evaluated. The replaced store stays
   in quarantine.

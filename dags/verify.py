@@ -16,7 +16,8 @@ Compares every store partition with its changelog topic and changes nothing; the
 and is looked at again next time.
 
 ### What red means
-* **plan**: the form or the definitions are wrong; the log says what was expected.
+* **plan**: the form is wrong, or the metastore is DEGRADED; the log says what was expected. If Kafka did not answer, it
+  is retried once.
 * **spark**: nothing could be said, for example because Kafka did not answer. That says nothing about the stores. It is
   retried once.
 * **check**, one square: this store partition needs work. The log names its status and the evidence.
@@ -48,7 +49,7 @@ with DAG(
             None,
             type=["null", "string"],
             title="Application",
-            description="The one application to verify. Blank: all that are defined.",
+            description="The one application to verify. Blank: all in the catalogue.",
         ),
         "depth": Param(
             "scan",

@@ -20,6 +20,7 @@ from demo.installation import REPOSITORY, Installation
 from demo.kafka import Kafka
 from demo.processes import Processes, ServiceError, wait_until
 from demo.recompute import Rows, differences, expected
+from demo.registering import DEFINITION, register
 from demo.summary import Summary, process_table, restore_table, summary_table, validate_table, verify_table
 from statestore.metastore.definitions import load_definitions
 from statestore.model import StorePartition, TaskId
@@ -37,7 +38,7 @@ from statestore.statedir.paths import TaskPaths
 ROOT = REPOSITORY / "build" / "demo"
 APPLICATION = "flight-delays"
 STORE = "aircraft"
-DAGS = ["process", "verify", "restore", "validate"]
+DAGS = ["metastore", "process", "verify", "restore", "validate"]
 _PARSED_S = 120
 _RUN_S = 300
 _SHOWN = 5
@@ -57,6 +58,8 @@ def main() -> int:
                 servers = kafka.start()
             with summary.step("produce flights", console):
                 produced = _produce(servers, installation)
+            with summary.step("apply the definition", console):
+                console.print(register(processes, installation, servers), markup=False)
             with summary.step("start Airflow", console):
                 airflow = Airflow(processes, installation, servers, schedules=False)
                 client = airflow.start()
@@ -134,7 +137,7 @@ class Demo:
         self.summary = summary
         self._client = client
         self._state_dir = installation.state_dir
-        self._application = load_definitions(REPOSITORY / "demo" / "definitions")[APPLICATION]
+        self._application = load_definitions(DEFINITION)[APPLICATION]
 
     # -- DAG runs -------------------------------------------------------------------------------------------------
 

@@ -91,7 +91,6 @@ class Installation:
             "STATESTORE_BOOTSTRAP_SERVERS": bootstrap_servers,
             "STATESTORE_STATE_DIR": str(self.state_dir),
             "STATESTORE_REPORTS_DIR": str(self.reports_dir),
-            "STATESTORE_DEFINITIONS": str(REPOSITORY / "demo" / "definitions"),
             "STATESTORE_DATA_DOCS_DIR": str(self.data_docs_dir),
             "STATESTORE_JOBS_DIR": str(REPOSITORY / "jobs"),
         }

@@ -12,9 +12,13 @@ from demo.flights import produce_flights
 from demo.installation import REPOSITORY, Installation
 from demo.kafka import Kafka
 from demo.processes import Processes, running, stop_run
+from demo.registering import register
+from statestore.errors import StateStoreError
+from statestore.metastore.metastore import Metastore
 
+APPLICATION = "flight-delays"
 UP = REPOSITORY / "build" / "up"
-_DAGS = ["process", "verify", "restore", "validate"]
+_DAGS = ["metastore", "process", "verify", "restore", "validate"]
 _PARSED_S = 120
 
 
@@ -39,6 +43,7 @@ def up() -> int:
             if not (UP / "flights.json").exists():
                 console.print("Producing the demo's flights ...")
                 produce_flights(servers, UP / "flights.json")
+            _register(processes, installation, servers)
             console.print("Starting Airflow, which takes about half a minute ...")
             airflow = Airflow(processes, installation, servers)
             airflow.start().wait_for_dags(_DAGS, _PARSED_S)
@@ -48,6 +53,18 @@ def up() -> int:
             processes.leave_running()
         _show(found)
     return 0
+
+
+def _register(processes: Processes, installation: Installation, servers: str) -> None:
+    """Register the sample application, unless the catalogue has it: somebody may have changed it since."""
+    try:
+        if APPLICATION in Metastore(servers, "default").view().catalogue.applications:
+            return
+        console.print("Applying the demo's definition ...")
+        console.print(register(processes, installation, servers), markup=False)
+    except StateStoreError as error:
+        # A metastore that takes no commands is mended while Kafka runs.
+        console.print(str(error), style="yellow", markup=False, soft_wrap=True)
 
 
 def _show(found: dict[str, str]) -> None:

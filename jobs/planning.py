@@ -1,11 +1,20 @@
-"""What jobs find out on the driver before any Spark task starts: topics, partitions, and a spec per piece of work."""
+"""What jobs find out on the driver before any Spark task starts: topics, partitions, and a spec per piece of work.
+
+Internal topics are made while the catalogue has no ids of them; from then on they must be there, and be the same ones.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from statestore.changelog.topics import REPARTITION_CONFIG, Topics, changelog_config
+from statestore.changelog.topics import Topic, Topics
 from statestore.config import Settings
+from statestore.errors import TopicMismatchError
+from statestore.metastore.catalogue import Catalogue
+from statestore.metastore.commands import Entry
+from statestore.metastore.effects import InternalTopic, internal_topics, make_topics, unrecorded_topics, written_topics
+from statestore.metastore.metastore import Metastore
 from statestore.model import ApplicationDefinition, TaskId, TopicPartition, changelog_topic, repartition_topic
 from statestore.stores.serdes import load_serde
 from statestore.tasks.aggregates import load_aggregate
@@ -14,31 +23,84 @@ from statestore.tasks.spec import TaskSpec
 from statestore.verification.targets import changelog_spec
 
 
-def prepare(topics: Topics, application: ApplicationDefinition) -> None:
-    """Check what an application needs, and make the internal topics that are missing.
+def prepare(topics: Topics, metastore: Metastore, entries: Sequence[Entry]) -> None:
+    """Check what applications need; make and record the internal topics of which the catalogue has no ids yet.
+
+    Parameters
+    ----------
+    entries
+        The applications, as the catalogue has them or as it had them at a pin. Their topics are looked up in the
+        catalogue of now: a repair since then counts.
 
     Raises
     ------
     TopicMismatchError
-        If the input or an output topic is missing, or an internal topic has another number of partitions.
+        If a topic is missing, is another one than the catalogue has, or has another number of partitions.
+    UnknownApplicationError
+        If an application was dropped since the pin, and not all of its topics were recorded.
     DefinitionError
-        If the application's code cannot be imported.
+        If an application's code cannot be imported.
     InputError
-        If somebody else consumes as this application.
+        If somebody else consumes as an application.
     """
+    for entry in entries:
+        _require_surroundings(topics, entry)
+    now = metastore.view().catalogue
+    if unrecorded := [entry.definition.name for entry in entries if unrecorded_topics(_with_topics_of(now, entry))]:
+        for name in unrecorded:
+            make_topics(topics, metastore, name)
+        now = metastore.view().catalogue
+    for entry in entries:
+        _require_internal(topics, _with_topics_of(now, entry))
+
+
+def _require_surroundings(topics: Topics, entry: Entry) -> None:
+    """Require what is not the application's own."""
+    application = entry.definition
     _import_code(application)
-    for name in _written(application):
+    for name in written_topics(application):
         topics.require(name)
     topics.require_no_members(application.name)
-    partitions = topics.require(application.input_topic).partitions
-    for part in application.subtopologies:
-        for item in part.regrouped:
-            name = repartition_topic(application.name, item.store)
-            topics.ensure(name, item.partitions or partitions, REPARTITION_CONFIG)
-    for part in application.subtopologies:
-        partitions = topics.require(part.input_topic).partitions
-        for store in part.stores:
-            topics.ensure(changelog_topic(application.name, store.name), partitions, changelog_config(store))
+    found, expected = topics.require(application.input_topic), entry.partitions[application.input_topic]
+    if found.partitions != expected:
+        raise TopicMismatchError(
+            f"topic {found.name}, the input of application {application.name}, has {found.partitions} partitions, "
+            f"expected {expected} as the catalogue says: the number of partitions of an application with state cannot "
+            "change; define it under a new name"
+        )
+
+
+def _with_topics_of(now: Catalogue, entry: Entry) -> Entry:
+    """Return the entry with the ids of topics as they were recorded last."""
+    latest = now.applications.get(entry.definition.name)
+    found = (latest.topics if latest else None) or {}
+    return entry.model_copy(update={"topics": {**(entry.topics or {}), **found}})
+
+
+def _require_internal(topics: Topics, entry: Entry) -> None:
+    """Require each internal topic by its id: one that was made anew would be an empty log for a store that has rows."""
+    application, recorded = entry.definition, entry.topics or {}
+    needed = internal_topics(application, entry.partitions)
+    found = topics.describe(topic.name for topic in needed)
+    problems = [problem for topic in needed if (problem := _problem(topic, found.get(topic.name), recorded))]
+    if problems:
+        raise TopicMismatchError(
+            f"application {application.name} cannot go on: {'; '.join(problems)}. `statestore drift` lists what is "
+            "not as the catalogue has it, and what to do"
+        )
+
+
+def _problem(needed: InternalTopic, found: Topic | None, recorded: Mapping[str, str]) -> str | None:
+    wanted = recorded.get(needed.name)
+    if wanted is None:
+        return f"internal topic {needed.name} is no longer in the catalogue, whose definition has changed"
+    if found is None:
+        return f"internal topic {needed.name} is missing"
+    if found.topic_id != wanted:
+        return f"internal topic {needed.name} was replaced: its id is {found.topic_id}, the catalogue has {wanted}"
+    if found.partitions != needed.partitions:
+        return f"internal topic {needed.name} has {found.partitions} partitions, expected {needed.partitions}"
+    return None
 
 
 def task_specs(
@@ -59,7 +121,7 @@ def task_specs(
     names = {store.name: changelog_topic(application.name, store.name) for store in part.stores}
     found = topics.describe([part.input_topic, *names.values()])
     repartitions = [repartition_topic(application.name, item.store) for item in part.regrouped]
-    configs = topics.topic_configs([*names.values(), *repartitions, *_written(application)])
+    configs = topics.topic_configs([*names.values(), *repartitions, *written_topics(application)])
     changelogs = {store: changelog_spec(found[name], configs[name]) for store, name in names.items()}
     inputs = [TopicPartition(part.input_topic, number) for number in range(found[part.input_topic].partitions)]
     ranges = topics.log_ranges(inputs)
@@ -93,10 +155,3 @@ def _import_code(application: ApplicationDefinition) -> None:
     for store in application.stores:
         load_serde(store.key_serde)
         load_serde(store.value_serde)
-
-
-def _written(application: ApplicationDefinition) -> list[str]:
-    """Topics that the application writes to and does not own."""
-    aggregated = [item.output_topic for item in application.aggregations]
-    named = [*application.output_topics, *aggregated, application.dead_letter_topic]
-    return list(dict.fromkeys(name for name in named if name is not None))

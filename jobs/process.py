@@ -10,7 +10,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from jobs.entry import Definitions, main, now_ms, spark_session
+from jobs.entry import main, now_ms, spark_session
 from jobs.parallel import run_each
 from jobs.planning import prepare, task_specs
 from jobs.progress import TASKS
@@ -20,7 +20,9 @@ from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.durable import remove_tree
 from statestore.errors import RetryError, StateStoreError
+from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definitions import select
+from statestore.metastore.metastore import Metastore
 from statestore.model import ApplicationDefinition, TopicPartition
 from statestore.reports import ProcessReport, ProcessRow
 from statestore.tasks.progress_shown import shown
@@ -38,7 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def run(arguments: Namespace, settings: Settings, definitions: Definitions) -> ProcessReport:
+def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> ProcessReport:
     """Plan on the driver, process in Spark tasks.
 
     Raises
@@ -47,10 +49,9 @@ def run(arguments: Namespace, settings: Settings, definitions: Definitions) -> P
         If a task failed for a reason that passes, so that the whole run is to be repeated; what was committed stays.
     """
     started = now_ms()
-    applications = select(definitions, arguments.application, [])
+    applications = select(catalogue.definitions(), arguments.application, [])
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
-    for application in applications:
-        prepare(topics, application)
+    prepare(topics, Metastore.of(settings), [catalogue.applications[application.name] for application in applications])
     spark = spark_session("process")
     progress = settings.reports_dir.absolute() / "process" / f".progress-{arguments.report.stem}"
     rows: list[ProcessRow] = []

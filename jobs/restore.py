@@ -21,6 +21,7 @@ from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.durable import remove_tree
 from statestore.errors import InputError, RetryError, StateStoreError
+from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definitions import select
 from statestore.model import ApplicationDefinition
 from statestore.recovery.many import cut_by_length, require_points, restore_many
@@ -62,11 +63,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="report what would be done, and do nothing")
 
 
-def run(arguments: Namespace, settings: Settings, definitions: Definitions) -> RestoreReport | RestorePlanReport:
+def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> RestoreReport | RestorePlanReport:
     """Plan on the driver, restore in Spark tasks. Every store partition is verified again before it is touched."""
     started = now_ms()
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
-    stores, diverged = _chosen(arguments, settings, definitions, topics)
+    stores, diverged = _chosen(arguments, settings, catalogue.definitions(), topics)
     progress = settings.reports_dir.absolute() / "restore" / f".progress-{arguments.report.stem}"
     restores = [
         # Only a comparison with the log finds these, so nothing less thorough may find them whole again.

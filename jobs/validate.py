@@ -26,6 +26,7 @@ from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.durable import remove_tree
 from statestore.errors import InputError, UnknownStoreError
+from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definitions import select
 from statestore.model import StorePartition
 from statestore.reports import RestoreReport, ValidateReport, ValidateRow, read_report
@@ -43,11 +44,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--restore-report", type=Path, help="validate what this report restored, instead of the above")
 
 
-def run(arguments: Namespace, settings: Settings, definitions: Definitions) -> ValidateReport:
+def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> ValidateReport:
     """Validate one store after the other; suites are read first, so that a bad one ends the run before any work."""
     started = now_ms()
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
-    specs, quarantine = _chosen(arguments, settings, definitions, topics)
+    specs, quarantine = _chosen(arguments, settings, catalogue.definitions(), topics)
     stores = [list(of_store) for _, of_store in groupby(specs, lambda spec: spec.store_partition[:2])]
     suites = [_suite(of_store[0]) for of_store in stores]
     run_id = Path(arguments.report).stem

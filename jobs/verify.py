@@ -9,10 +9,11 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from jobs.entry import Definitions, main, now_ms, spark_session
+from jobs.entry import main, now_ms, spark_session
 from jobs.parallel import run_each
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
+from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definitions import select
 from statestore.reports import VerifyReport, VerifyRow
 from statestore.statedir.paths import TaskPaths
@@ -51,7 +52,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--hide-keys", action="store_true", help="report digests of the keys that differ, no keys")
 
 
-def run(arguments: Namespace, settings: Settings, definitions: Definitions) -> VerifyReport:
+def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> VerifyReport:
     """Plan on the driver, verify in Spark tasks, keep the rows in the history."""
     started = now_ms()
     options = VerifyOptions(
@@ -61,7 +62,7 @@ def run(arguments: Namespace, settings: Settings, definitions: Definitions) -> V
         run_bytes=settings.restore_run_bytes,
         name_keys=not arguments.hide_keys,
     )
-    applications = select(definitions, arguments.application, arguments.store)
+    applications = select(catalogue.definitions(), arguments.application, arguments.store)
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     specs = store_partition_specs(settings, topics, applications, arguments.store, arguments.partition)
     rows = tuple(_verify(specs, options, task_counts(topics, applications)))

@@ -1,4 +1,4 @@
-"""Where things are: Kafka, state, reports, definitions. Read from `STATESTORE_*` in the environment, never at import.
+"""Where things are: Kafka, the metastore, state, reports. Read from `STATESTORE_*` in the environment, never at import.
 
 Jobs read it once on the driver and pass it to their Spark tasks, so executors need no environment of their own.
 """
@@ -25,7 +25,6 @@ class Settings(BaseSettings):
         Path, Field(description="Kafka Streams' state.dir: <state_dir>/<application.id>/<task id>/...")
     ]
     reports_dir: Annotated[Path, Field(description="JSON reports of the jobs, one directory per job kind")]
-    definitions: Annotated[Path, Field(description="YAML file or directory with the application definitions")]
     data_docs_dir: Annotated[Path, Field(description="where Great Expectations writes its Data Docs")]
     service_id: Annotated[
         Name, Field(description="names the metastore: which command topic has the definitions of this installation")

@@ -276,6 +276,9 @@ class JobReport(BaseModel):
     applications: tuple[str, ...]
     started_ms: int
     finished_ms: int
+    catalogue: str | None = Field(
+        default=None, description="pin of the catalogue that the definitions come from: `<offset>:<digest>`"
+    )
 
     @property
     def seconds(self) -> float:

@@ -1,1 +1,1 @@
-"""The parts that the four DAGs share. Airflow puts the DAGs folder on `sys.path`, hence a name that nobody else has."""
+"""The parts that the DAGs share. Airflow puts the DAGs folder on `sys.path`, hence a name that nobody else has."""

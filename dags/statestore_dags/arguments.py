@@ -1,6 +1,6 @@
-"""From a DAG's form to the arguments of its job: pure functions, one per job.
+"""From a DAG's form to the arguments of its job: pure functions, one per job, and one for the form of `metastore`.
 
-They promise that what leaves them names only applications and stores that are defined and reports that exist, and
+They promise that what leaves them names only applications and stores of the catalogue and reports that exist, and
 that everything else ends in one `InputError` which says what was expected. Which partitions a store has is Kafka's
 knowledge, so the job checks that.
 """
@@ -110,6 +110,20 @@ def validate_arguments(params: Params, applications: Applications, reports_dir: 
     for store in _known_stores(stores, _application(name, applications)):
         arguments += ["--store", store]
     return arguments
+
+
+def definitions_form(params: Params) -> tuple[str, bool]:
+    """Return the YAML of the form of `metastore`, and whether only its plan is to be shown.
+
+    Raises
+    ------
+    InputError
+        If there is no YAML.
+    """
+    text = params.get("definitions")
+    if not isinstance(text, str) or not text.strip():
+        raise InputError(f"definitions: expected the YAML of at least one application, found {text!r}")
+    return text, _flag(params, "dry_run")
 
 
 # -- fields: forms send blank strings and nulls for what was left empty ------------------------------------------------

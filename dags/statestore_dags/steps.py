@@ -1,6 +1,6 @@
 """The steps that each DAG is made of: plan, one Spark job, the rows of its report, one mapped Airflow task per row.
 
-Parsing a DAG file reads nothing but the environment. Settings, definitions and reports are read inside the tasks.
+Parsing a DAG file reads nothing but the environment. Settings, the catalogue and reports are read inside the tasks.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 #: Updated by `process` after each run in which every task reached its end; `verify` follows it.
 PROCESSED = Asset("statestore/processed")
 
+#: A step that asks Kafka itself is tried again; a failed form is not.
+RETRIED: dict[str, Any] = {"retries": 1, "retry_delay": timedelta(seconds=20)}
+
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -44,15 +47,19 @@ def bad_input_fails() -> Iterator[None]:
         raise AirflowFailException(str(error)) from error
 
 
-@task(multiple_outputs=True)
+@task(multiple_outputs=True, **RETRIED)
 def plan(dag: Any = None, params: Any = None, run_id: Any = None) -> dict[str, Any]:
-    """Check the form against the definitions; return the job's arguments and the path of its report."""
+    """Check the form against the catalogue; return the job's arguments and the path of its report.
+
+    The catalogue is pinned in the arguments: the job, and each retry of it, uses the definitions of this moment.
+    """
     # Here, not at the top: DAG files are parsed every few seconds.
-    from statestore.metastore.definitions import load_definitions
+    from statestore.metastore.metastore import Metastore
 
     with bad_input_fails():
         settings = load_settings()
-        applications = load_definitions(settings.definitions)
+        view = Metastore.of(settings).require_running()
+        applications = view.catalogue.definitions()
         match dag.dag_id:
             case "process":
                 chosen = arguments.process_arguments(params, applications)
@@ -63,7 +70,8 @@ def plan(dag: Any = None, params: Any = None, run_id: Any = None) -> dict[str, A
             case "validate":
                 chosen = arguments.validate_arguments(params, applications, settings.reports_dir)
     report = str(arguments.report_path(settings.reports_dir, dag.dag_id, run_id))
-    return {"report": report, "arguments": ["--report", report, *chosen]}
+    log.info("definitions of catalogue %s", view.pin)
+    return {"report": report, "arguments": ["--report", report, "--catalogue", str(view.pin), *chosen]}
 
 
 class RetryUnlessDecided(RetryPolicy):
@@ -92,8 +100,7 @@ def spark_job(job: str, planned: XComArg) -> SparkSubmitOperator:
         application=str(jobs_dir.resolve() / f"{job}.py"),
         application_args=planned["arguments"],
         name=f"statestore-{job}",
-        retries=1,
-        retry_delay=timedelta(seconds=20),
+        **RETRIED,
         retry_policy=RetryUnlessDecided(),
     )
 

@@ -60,12 +60,15 @@ def reports() -> JSONResponse:
     """Names of the reports, newest first, for each job."""
     root = load_settings().reports_dir
     jobs = sorted(job for job in root.iterdir() if job.is_dir()) if root.is_dir() else []
-    return JSONResponse({job.name: [report.name for report in _newest_first(job)] for job in jobs}, headers=_HEADERS)
+    found = {job.name: [report.name for report in _newest_first(job)] for job in jobs}
+    return JSONResponse({job: names for job, names in found.items() if names}, headers=_HEADERS)
 
 
 @app.get("/reports/{job}/{name}")
 async def report(job: str, name: str, request: Request) -> Response:
-    """Serve one report as the job wrote it."""
+    """Serve one report as the job wrote it; what else lies there, such as the metastore's backup, is no report."""
+    if not name.endswith(".json"):
+        return Response(status_code=404, headers=_HEADERS)
     return await _file(load_settings().reports_dir, f"{job}/{name}", request)
 
 

@@ -18,6 +18,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from demo.installation import SHORT_JVM
+from statestore.metastore.definitions import parse_definitions
+from statestore.metastore.metastore import Metastore
+from tests.integration.broker import unique
+from tests.integration.support import put
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -60,13 +64,21 @@ def airflow_home() -> Path:
     return _HOME
 
 
+@pytest.fixture(scope="session")
+def service_id(bootstrap_servers: str) -> str:
+    """A service whose catalogue has the definitions above; its jobs are stand-ins, so no topic is there."""
+    service_id = unique("dags")
+    for definition in parse_definitions(DEFINITIONS, "conftest.py").values():
+        put(Metastore(bootstrap_servers, service_id), definition, {definition.input_topic: 4})
+    return service_id
+
+
 @pytest.fixture
-def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Directory with a definition file and empty state, reports and Data Docs, set in the environment."""
-    (tmp_path / "definitions.yaml").write_text(DEFINITIONS, encoding="utf-8")
+def installation(bootstrap_servers: str, service_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Directory with empty state, reports and Data Docs, set in the environment with the service above."""
     settings = {
-        "BOOTSTRAP_SERVERS": "127.0.0.1:1",
-        "DEFINITIONS": tmp_path / "definitions.yaml",
+        "BOOTSTRAP_SERVERS": bootstrap_servers,
+        "SERVICE_ID": service_id,
         "STATE_DIR": tmp_path / "state",
         "REPORTS_DIR": tmp_path / "reports",
         "DATA_DOCS_DIR": tmp_path / "data-docs",

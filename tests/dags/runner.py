@@ -23,7 +23,8 @@ class Runner:
         if exit_code is not None:
             (self.directory / "exit").write_text(str(exit_code))
         dag = self._load_dags()[dag_id]
-        dag.task_dict["spark"].retry_delay = timedelta(0)
+        for task in dag.tasks:
+            task.retry_delay = timedelta(0)
         self.dag_run = dag.test(run_conf=conf or {})
         states: dict = {}
         for ti in sorted(self.dag_run.get_task_instances(), key=lambda ti: (ti.task_id, ti.map_index)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from statestore_dags.arguments import (
+    definitions_form,
     process_arguments,
     report_path,
     restore_arguments,
@@ -170,6 +171,26 @@ def test_validate_refuses(form, message, reports_dir):
         form = form | {"restore_report": str(reports_dir / report)}
     with pytest.raises(InputError, match=message):
         validate_arguments(BLANK | form, APPLICATIONS, reports_dir)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_definitions_are_taken_as_they_are(dry_run):
+    text = "  name: a\n  input_topic: b\n"
+    assert definitions_form({"definitions": text, "dry_run": dry_run}) == (text, dry_run)
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ({}, "definitions: expected the YAML of at least one application, found None"),
+        ({"definitions": " \n"}, "definitions: expected the YAML"),
+        ({"definitions": {"name": "a"}}, "definitions: expected the YAML"),
+        ({"definitions": "name: a", "dry_run": 1}, "dry_run: expected true or false, found 1"),
+    ],
+)
+def test_metastore_refuses(form, message):
+    with pytest.raises(InputError, match=message):
+        definitions_form(form)
 
 
 def test_report_names_are_safe_short_and_distinct(tmp_path):

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from statestore.config import load_settings
+from statestore.metastore.command_topic import topic_name
+from statestore.metastore.metastore import Metastore
 from statestore.reports import (
     Action,
     Failure,
@@ -24,6 +27,8 @@ from statestore.reports import (
     VerifyRow,
 )
 from tests.dags.runner import Runner
+from tests.integration.broker import produce, unique
+from tests.integration.support import put
 
 # Started by spark-submit: notes its arguments, then leaves the prepared report or ends with the prepared exit code.
 STAND_IN = """\
@@ -39,6 +44,11 @@ target.parent.mkdir(parents=True, exist_ok=True)
 shutil.copy(here / "report.json", target)
 """
 HEAD = {"run_id": "r", "applications": ("flight-delays",), "started_ms": 0, "finished_ms": 1}
+
+
+def pin_of_now() -> str:
+    """Pin of the catalogue of the environment."""
+    return str(Metastore.of(load_settings()).view().pin)
 
 
 def store_row(kind, task, **fields):
@@ -62,8 +72,8 @@ def test_process_is_green_and_emits_its_asset_when_every_task_reached_its_end(ru
     assert runner.dag_run.state == "success"
     assert states["check"] == [("flight-delays/0_0", "success"), ("flight-delays/0_1", "success")]
     assert states["processed"] == "success"
-    ((flag, report),) = runner.calls
-    assert flag == "--report"
+    ((flag, report, pinned, pin),) = runner.calls
+    assert (flag, pinned, pin) == ("--report", "--catalogue", pin_of_now())
     assert Path(report).parent == runner.directory / "reports" / "process"
 
 
@@ -88,7 +98,7 @@ def test_verify_of_whole_stores_is_green_and_restores_nothing(runner):
     assert states["check"] == [("flight-delays/aircraft/0_0", "success"), ("flight-delays/aircraft/0_1", "skipped")]
     assert states["trigger_restore"] == "skipped"
     assert runner.triggered("restore") == []
-    assert runner.calls[0][2:] == ["--application", "flight-delays", "--depth", "scan"]
+    assert runner.calls[0][4:] == ["--application", "flight-delays", "--depth", "scan"]
 
 
 def test_verify_of_a_damaged_store_is_red_and_triggers_one_restore(runner):
@@ -105,7 +115,7 @@ def test_verify_of_a_damaged_store_is_red_and_triggers_one_restore(runner):
     # The path that verify hands over is one that restore's form accepts.
     restored = store_row(RestoreRow, "0_1", outcome="restored", mode="full", before=Status.CORRUPT)
     runner.run("restore", restore.conf, RestoreReport(**HEAD, rows=(restored,)))
-    assert runner.calls[1][2:] == ["--verify-report", runner.calls[0][1]]
+    assert runner.calls[1][4:] == ["--verify-report", runner.calls[0][1]]
 
 
 def test_damage_that_no_restore_mends_triggers_nothing(runner):
@@ -127,7 +137,7 @@ def test_restore_validates_what_it_restored_also_when_another_failed(runner):
     assert [state for _, state in states["check"]] == ["success", "success", "failed"]
     (validate,) = runner.triggered("validate")
     assert validate.conf == {"restore_report": runner.calls[0][1]}
-    assert runner.calls[0][2:] == [
+    assert runner.calls[0][4:] == [
         *("--application", "flight-delays", "--store", "aircraft"),
         *("--partition", "0", "--partition", "1", "--partition", "2", "--mode", "full"),
     ]
@@ -172,6 +182,20 @@ def test_only_a_failure_that_may_pass_is_tried_again(runner, exit_code, starts):
     states = runner.run("verify", exit_code=exit_code)
     assert states["spark"] == "failed"
     assert len(runner.calls) == starts
+    # With the same pin: the job's tests show that the definitions are those.
+    assert all(call == runner.calls[0] for call in runner.calls)
+    assert runner.calls[0][2:4] == ["--catalogue", pin_of_now()]
+
+
+def test_a_degraded_metastore_fails_the_plan_and_starts_no_spark(runner, bootstrap_servers, service_id, monkeypatch):
+    degraded = unique("dags")
+    entry = Metastore(bootstrap_servers, service_id).view().catalogue.entry("flight-delays")
+    put(Metastore(bootstrap_servers, degraded), entry.definition, entry.partitions)
+    produce(bootstrap_servers, topic_name(degraded), [(b"application/x", b"no command")])
+    monkeypatch.setenv("STATESTORE_SERVICE_ID", degraded)
+    states = runner.run("process")
+    assert (states["plan"], states["spark"]) == ("failed", "upstream_failed")
+    assert runner.calls == []
 
 
 def test_a_job_that_left_no_report_fails_the_rows(runner):

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-IDS = ("process", "restore", "validate", "verify")
+JOBS = ("process", "restore", "validate", "verify")
+IDS = ("metastore", *JOBS)
 FORBIDDEN = ("confluent_kafka", "rocksdict", "pyspark", "pandas", "pyarrow", "great_expectations")
 
 
@@ -39,8 +40,8 @@ def test_parsing_the_dag_files_imports_neither_kafka_nor_rocksdb_nor_spark():
     assert loaded.isdisjoint(FORBIDDEN)
 
 
-@pytest.mark.parametrize("dag_id", IDS)
-def test_each_dag_is_one_spark_job_between_a_plan_and_its_rows(dags, dag_id):
+@pytest.mark.parametrize("dag_id", JOBS)
+def test_each_dag_of_a_job_is_one_spark_job_between_a_plan_and_its_rows(dags, dag_id):
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
     dag = dags[dag_id]
@@ -53,9 +54,19 @@ def test_each_dag_is_one_spark_job_between_a_plan_and_its_rows(dags, dag_id):
 
 
 @pytest.mark.parametrize("dag_id", IDS)
-def test_only_the_spark_step_is_retried(dags, dag_id):
+def test_only_steps_that_ask_kafka_are_retried(dags, dag_id):
     retried = {task.task_id: task.retries for task in dags[dag_id].tasks if task.retries}
-    assert retried == {"spark": 1}
+    assert retried == {"plan": 1, "apply" if dag_id == "metastore" else "spark": 1}
+
+
+def test_definitions_are_planned_then_applied_then_shown(dags):
+    tasks = dags["metastore"].task_dict
+    assert {name: task.upstream_task_ids for name, task in tasks.items()} == {
+        "plan": set(),
+        "apply": {"plan"},
+        "check": {"apply"},
+    }
+    assert tasks["check"].is_mapped
 
 
 @pytest.mark.parametrize("dag_id", IDS)
@@ -80,8 +91,8 @@ def test_process_runs_by_time_and_tells_verify(dags):
     assert timetable.timetable.expression == "17 * * * *"
 
 
-def test_restore_and_validate_run_only_when_asked(dags):
-    for dag_id in ("restore", "validate"):
+def test_metastore_restore_and_validate_run_only_when_asked(dags):
+    for dag_id in ("metastore", "restore", "validate"):
         assert dags[dag_id].timetable.can_be_scheduled is False
         assert dags[dag_id].allowed_run_types == {"manual", "operator_triggered"}
         assert dags[dag_id].is_paused_upon_creation is False
@@ -128,6 +139,21 @@ def test_the_form_of_verify_refuses_what_its_schema_excludes(dags, conf):
 
     with pytest.raises(ParamValidationError, match=next(iter(conf))):
         dags["verify"].params.update(conf)
+
+
+@pytest.mark.parametrize("conf", [{"definitions": ""}, {"definitions": None}, {"definitions": 3}, {"dry_run": "yes"}])
+def test_the_form_of_metastore_refuses_what_its_schema_excludes(dags, conf):
+    from airflow.sdk.exceptions import ParamValidationError
+
+    with pytest.raises(ParamValidationError, match=next(iter(conf))):
+        dags["metastore"].params.update(conf)
+
+
+def test_the_form_of_metastore_has_no_definitions_of_its_own(dags):
+    from airflow.sdk.exceptions import ParamValidationError
+
+    with pytest.raises(ParamValidationError, match="definitions"):
+        dags["metastore"].params.validate()
 
 
 def test_verify_by_time_scans_everything(dags):

@@ -1,4 +1,4 @@
-"""The whole path on real parts: flights from Kafka, stores, damage, and the four DAGs with their real Spark jobs."""
+"""The whole path on real parts: flights from Kafka, a definition, stores, damage, and all DAGs with real Spark jobs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ import pytest
 from demo.damage import delete_directory, flip_bit, move_beyond
 from demo.flights import PARTITIONS, produce_flights
 from demo.recompute import differences, expected
+from demo.registering import DEFINITION
 from statestore.metastore.definitions import load_definitions
 from statestore.model import StorePartition, TaskId
 from statestore.statedir.paths import TaskPaths
-from tests.dags.conftest import REPOSITORY
 from tests.dags.runner import Runner
+from tests.integration.broker import unique
 
-DEFINITIONS = REPOSITORY / "demo" / "definitions"
 FLIGHTS = 4_000
 
 
 @pytest.fixture
 def pipeline(airflow_home, installation, load_dags, monkeypatch, bootstrap_servers):
-    monkeypatch.setenv("STATESTORE_BOOTSTRAP_SERVERS", bootstrap_servers)
-    monkeypatch.setenv("STATESTORE_DEFINITIONS", str(DEFINITIONS))
+    monkeypatch.setenv("STATESTORE_SERVICE_ID", unique("pipeline"))
     monkeypatch.delenv("STATESTORE_JOBS_DIR", raising=False)
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     return Runner(installation, load_dags)
@@ -38,9 +37,12 @@ def report_of(runner: Runner, dag_id: str) -> list[dict]:
 def test_damaged_stores_are_found_rebuilt_and_validated_and_equal_a_recomputation(pipeline, bootstrap_servers):
     directory: Path = pipeline.directory
     produced = produce_flights(bootstrap_servers, directory / "flights.json", limit=FLIGHTS)
-    application = load_definitions(DEFINITIONS)["flight-delays"]
+    application = load_definitions(DEFINITION)["flight-delays"]
     tasks = [TaskPaths(directory / "state", "flight-delays", TaskId(0, p)) for p in range(PARTITIONS)]
     expectation = expected(produced)
+
+    states = pipeline.run("metastore", {"definitions": DEFINITION.read_text(encoding="utf-8")})
+    assert (pipeline.dag_run.state, states["check"]) == ("success", [("flight-delays", "success")])
 
     pipeline.run("process", {"application": "flight-delays"})
     assert pipeline.dag_run.state == "success"

@@ -49,6 +49,8 @@ def server(airflow_home, tmp_path_factory):
     (directory / "reports" / "verify").mkdir(parents=True)
     (directory / "reports" / "verify" / "run.json").write_text('{"job": "verify"}')
     (directory / "secret.json").write_text("not for the web")
+    (directory / "reports" / "metastore").mkdir()
+    (directory / "reports" / "metastore" / "default.backup").write_text("not for the web")
     (directory / "data-docs").mkdir()
     (directory / "data-docs" / "link.html").symlink_to(directory / "secret.json")
     with socket.socket() as free:
@@ -62,7 +64,6 @@ def server(airflow_home, tmp_path_factory):
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(directory / "passwords.json"),
         "STATESTORE_BOOTSTRAP_SERVERS": "127.0.0.1:1",
         "STATESTORE_STATE_DIR": str(directory / "state"),
-        "STATESTORE_DEFINITIONS": str(directory / "definitions"),
         "STATESTORE_REPORTS_DIR": str(directory / "reports"),
         "STATESTORE_DATA_DOCS_DIR": str(directory / "data-docs"),
     }
@@ -123,6 +124,7 @@ def test_reports_are_listed_and_served(server):
         "/reports/../secret.json",
         "/reports/..%2f/secret.json",
         "/reports/verify/..%2f..%2fsecret.json",
+        "/reports/metastore/default.backup",
         "/openapi.json",
     ],
 )

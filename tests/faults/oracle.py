@@ -1,8 +1,8 @@
-"""The oracle after every fault: O1 to O4 and O7, from a plain consumer and the plain model of the application.
+"""The oracle after every fault: O1 to O4, O6 and O7, from a plain consumer and the plain model of the application.
 
 O1 contents = fold of the changelog below the committed offset. O2 nothing is behind the committed offset. O3 contents
-and changelog are what the input gives. O4 outputs too, each key's in their order. O7 nothing is stuck or left over, and
-another run does nothing.
+and changelog are what the input gives. O4 outputs too, each key's in their order. O6 metastore = fold of the command
+topic. O7 nothing is stuck or left over, and another run does nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from statestore.formats import session_key, window_key
+from statestore.metastore.command_topic import topic_name
 from statestore.model import StoreDefinition, StoreFormat, TaskId, changelog_topic
 from statestore.tasks import stream_task
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import StreamTask
-from tests.faults import model
+from tests.faults import command_log, model
 from tests.faults.applications import RETENTION_MS
 from tests.faults.model import Expected, Rows
 from tests.faults.subject import Contents, Subject, contents
@@ -45,6 +46,7 @@ def check(subject: Subject) -> None:
         _check_left_over(subject, task)
     _check_contents(subject, before, expected, memory)
     _check_outputs(subject, expected, before)
+    _check_metastore(subject)
 
 
 # -- O1, O2 -------------------------------------------------------------------------------------------------------
@@ -182,6 +184,18 @@ def _check_outputs(subject: Subject, expected: Mapping[int, Expected], read: Rea
             assert numbers == sorted(set(numbers)) or not exactly, f"O4: outputs of {key!r} are {numbers}"
         elif exactly:
             assert values == sent[key], f"O4: outputs of {key!r} are {values}, expected {sent[key]}"
+
+
+# -- O6 -----------------------------------------------------------------------------------------------------------
+
+
+def _check_metastore(subject: Subject) -> None:
+    topic = topic_name(subject.service_id)
+    expected = command_log.folded(subject.logged(topic)[topic, 0][0])
+    view = subject.metastore.require_running()
+    assert view.catalogue.digest() == command_log.digest(expected), "O6: the metastore is not its log's fold"
+    assert set(expected[subject.name]["topics"]) >= set(subject.written) - {f"{subject.name}-out"}, "O6: topics"
+    assert view.catalogue.entry(subject.name).definition == subject.definition, "O6: not the subject's definition"
 
 
 # -- O7 -----------------------------------------------------------------------------------------------------------

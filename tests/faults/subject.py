@@ -25,7 +25,8 @@ from statestore.stores.open import build_store
 from statestore.tasks.spec import TaskSpec
 from tests.faults.applications import GROUPS, RETENTION_MS
 from tests.faults.children import Child, Hook
-from tests.integration.broker import WAIT_S, Logged, create_topic, settle, wait_for
+from tests.integration.broker import WAIT_S, Logged, create_topic, settle, unique, wait_for
+from tests.integration.support import register
 
 #: Changelogs keep everything, so that records can be counted.
 _KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
@@ -66,7 +67,13 @@ class Subject:
             count = partitions if part.index == 0 else GROUPS
             for store in part.stores:
                 create_topic(servers, changelog_topic(self.name, store.name), count, _KEPT)
-        prepare(self._topics, definition)
+        self.service_id = unique("service")
+        self.metastore = register(servers, definition, service_id=self.service_id)
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Prepare a run, as the process job does."""
+        prepare(self._topics, self.metastore, [self.metastore.view().catalogue.entry(self.name)])
 
     # -- input ----------------------------------------------------------------------------------------------------
 
@@ -145,7 +152,6 @@ class Subject:
             bootstrap_servers=self.servers,
             state_dir=state_dir or self.state_dir,
             reports_dir=self.directory / "reports",
-            definitions=self.directory,
             data_docs_dir=self.directory / "docs",
             kafka_timeout_s=kafka_timeout_s,
         )
@@ -218,6 +224,7 @@ class Subject:
             for found in self.definition.stores
         )
         self.definition = self.definition.model_copy(update={"stores": stores})
+        register(self.servers, self.definition, service_id=self.service_id)
         self.upgraded.add(store)
 
     def as_before_kip_1035(self, task: TaskId, stores: Sequence[str]) -> None:

@@ -64,7 +64,6 @@ def logged_store(bootstrap_servers: str, tmp_path: Path) -> Callable[..., Logged
             bootstrap_servers=bootstrap_servers,
             state_dir=tmp_path / "state",
             reports_dir=tmp_path / "reports",
-            definitions=tmp_path,
             data_docs_dir=tmp_path / "data_docs",
         )
         result = LoggedStore(application, settings, partitions)

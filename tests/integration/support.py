@@ -1,4 +1,7 @@
-"""A small application on topics of its own, and an oracle for it that recomputes everything from the input."""
+"""A small application on topics of its own, and an oracle for it that recomputes everything from the input.
+
+Catalogues as tests need them: in the log of a service id of their own, or without a log.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,12 @@ from typing import Any, TypeVar
 from confluent_kafka.admin import AdminClient
 
 from statestore.changelog.topics import CHANGELOG_CONFIG, Topics
+from statestore.metastore.applying import carry_out, plan_definitions
+from statestore.metastore.catalogue import Catalogue
+from statestore.metastore.commands import PutApplication, stamped
+from statestore.metastore.evolution import partitions_of
+from statestore.metastore.metastore import Metastore
+from statestore.metastore.view import Pin
 from statestore.model import (
     ApplicationDefinition,
     StoreDefinition,
@@ -105,6 +114,32 @@ number_of = aggregate(
 def value_of(record: Record) -> bytes | None:
     """Group by value."""
     return record.value
+
+
+# -- catalogues ---------------------------------------------------------------------------------------------------
+
+
+def register(servers: str, *definitions: ApplicationDefinition, service_id: str | None = None) -> Metastore:
+    """Apply definitions to the catalogue of a service, a new one if none is named, and make or find their topics."""
+    metastore, topics = Metastore(servers, service_id or unique("service"), timeout_s=10), Topics(servers, 10)
+    catalogue = metastore.require_running().catalogue
+    for _ in carry_out(topics, metastore, catalogue, plan_definitions(topics, catalogue, definitions)):
+        pass
+    return metastore
+
+
+def put(metastore: Metastore, definition: ApplicationDefinition, partitions: dict[str, int]) -> Pin:
+    """Put a definition into a catalogue, whatever Kafka has, and return the pin of what it is then."""
+    return metastore.submit(lambda _: PutApplication(definition=definition, partitions=partitions)).view.pin
+
+
+def catalogue_of(*definitions: ApplicationDefinition, partitions: int = 1) -> Catalogue:
+    """Return a catalogue that no log has, of applications whose inputs have so many partitions."""
+    catalogue = Catalogue()
+    for definition in definitions:
+        command = PutApplication(definition=definition, partitions=partitions_of(definition, partitions))
+        catalogue = catalogue.apply(stamped(command, catalogue.next_id, T0, "test"))
+    return catalogue
 
 
 # -- the application ----------------------------------------------------------------------------------------------

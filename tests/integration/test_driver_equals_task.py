@@ -29,6 +29,7 @@ from statestore.tasks.driver_logs import LoggedRecord
 from statestore.tasks.stream_task import run_task
 from statestore.testing import Counts, TopologyTestDriver
 from tests.integration.broker import T0, WAIT_S, create_topic, settle, unique
+from tests.integration.support import register
 
 PARTITIONS = 2
 RETENTION_MS = 120_000
@@ -159,7 +160,6 @@ class Tasks:
             bootstrap_servers=servers,
             state_dir=directory / "state",
             reports_dir=directory,
-            definitions=directory,
             data_docs_dir=directory,
             kafka_timeout_s=10,
         )
@@ -172,7 +172,8 @@ class Tasks:
             for store in part.stores:
                 count = 3 if part.index else PARTITIONS
                 create_topic(servers, f"{definition.name}-{store.name}-changelog", count, KEPT)
-        prepare(self._topics, definition)
+        metastore = register(servers, definition)
+        prepare(self._topics, metastore, [metastore.view().catalogue.entry(definition.name)])
         self.counts = Counts()
 
     def run(self, batch: list[Piped]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -14,33 +13,39 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.parallel import run_each
+from statestore.metastore.command_topic import topic_name
+from statestore.metastore.metastore import Metastore
+from statestore.metastore.view import Pin
+from statestore.model import ApplicationDefinition, StoreDefinition
 from statestore.reports import ProcessReport, ProcessRow, RestoreReport, Status, VerifyReport, read_report
 from statestore.tasks.stream_task import run_task
 from statestore.verification.history import read_history
 from tests.integration import broker
-from tests.integration.broker import NO_BROKER, wait_for
-from tests.integration.support import Application
+from tests.integration.broker import NO_BROKER, unique, wait_for
+from tests.integration.support import Application, put
 
 ROOT = Path(__file__).parents[2]
 SUBMIT = Path(sys.executable).parent / "spark-submit"
 # A job of seconds is over before the JVM's best compiler pays.
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: A job takes ten seconds, unless the machine has other work.
+JOB_S = 300
 QUICKLY = ("--conf", "spark.ui.enabled=false", "--driver-java-options", JVM)
 
 
 class Installation:
-    """Definitions, reports and environment of one test."""
+    """Catalogue, reports and environment of one test."""
 
     def __init__(self, servers: str, directory: Path) -> None:
         self.directory = directory
-        self.definitions = directory / "definitions"
-        self.definitions.mkdir()
+        self.service_id = unique("service")
+        self.metastore = Metastore(servers, self.service_id, timeout_s=10)
         self.environment = {
             **self.base_environment(),
             "STATESTORE_BOOTSTRAP_SERVERS": servers,
             "STATESTORE_STATE_DIR": str(directory / "state"),
             "STATESTORE_REPORTS_DIR": str(directory / "reports"),
-            "STATESTORE_DEFINITIONS": str(self.definitions),
+            "STATESTORE_SERVICE_ID": self.service_id,
             "STATESTORE_DATA_DOCS_DIR": str(directory / "docs"),
             "STATESTORE_KAFKA_TIMEOUT_S": "10",
         }
@@ -50,10 +55,9 @@ class Installation:
         """Environment of everything of Spark."""
         return {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
-    def define(self, application: Application) -> None:
-        """Write the application's definition; JSON is YAML."""
-        content = json.dumps(application.definition.model_dump(mode="json"))
-        (self.definitions / f"{application.name}.yaml").write_text(content)
+    def define(self, application: Application) -> Pin:
+        """Put the application into the catalogue, and return the pin of that."""
+        return put(self.metastore, application.definition, {application.input: application.partitions})
 
     def report(self, job: str) -> Path:
         """Where a job's report goes."""
@@ -82,7 +86,7 @@ class Installation:
     def submit(self, job: str, *arguments: str, **how: str) -> None:
         """Submit a job that must succeed."""
         process = self.start(job, *arguments, **how)
-        log, _ = process.communicate(timeout=120)
+        log, _ = process.communicate(timeout=JOB_S)
         assert process.returncode == 0, log[-3_000:]
 
 
@@ -97,45 +101,58 @@ def test_process_verify_and_restore_end_to_end(
     application = Application(bootstrap_servers, tmp_path, partitions=2)
     application.send([(b"a", b"1"), (b"a", b"1")], 0)
     application.send([(b"b", b"1")], 1)
-    installation.define(application)
+    pin = installation.define(application)
 
     installation.submit("process", "--application", application.name)
     processed = read_report(installation.report("process"), ProcessReport)
-    assert (processed.run_id, processed.applications) == ("run-1", (application.name,))
+    assert (processed.run_id, processed.applications, processed.catalogue) == ("run-1", (application.name,), str(pin))
     assert [(row.task, row.records_in, row.failure) for row in processed.rows] == [("0_0", 2, None), ("0_1", 1, None)]
 
     shutil.rmtree(application.live)
     installation.submit("verify")
     found = read_report(installation.report("verify"), VerifyReport)
     assert [(row.task, row.status) for row in found.rows] == [("0_0", Status.MISSING), ("0_1", Status.OK)]
+    # Since then the process job has recorded the internal topics.
+    assert found.catalogue == str(installation.metastore.view().pin) != str(pin)
 
     installation.submit("restore", "--verify-report", str(installation.report("verify")))
     restored = read_report(installation.report("restore"), RestoreReport)
     assert [(row.task, row.outcome, row.keys) for row in restored.rows] == [("0_0", "restored", 1)]
+    assert restored.catalogue == found.catalogue
     application.assert_oracle(0)
     application.assert_oracle(1)
     reports = tmp_path / "reports"
     left = sorted(str(path.relative_to(reports)) for path in reports.rglob("*") if path.is_file())
+    backup = f"metastore/{installation.service_id}.backup"
     jobs = [f"{job}/run-1.json" for job in ("process", "restore", "verify")]
-    assert left == ["history/verify/run-run-1.parquet", *jobs]
+    assert left == sorted(["history/verify/run-run-1.parquet", backup, f"{backup}.lock", *jobs])
     assert read_history(reports).column("status").to_pylist() == ["MISSING", "OK"]
 
 
-def test_bad_input_and_an_unreachable_broker_end_with_one_clear_line(installation: Installation) -> None:
-    application = json.dumps({"name": "known", "input_topic": "in", "processor": "a:b", "stores": [{"name": "counts"}]})
-    (installation.definitions / "known.yaml").write_text(application)
-    malformed = installation.directory / "malformed.yaml"
-    malformed.write_text("name: [unclosed")
+def test_bad_input_and_an_unreachable_broker_end_with_one_clear_line(
+    installation: Installation, bootstrap_servers: str
+) -> None:
+    stores = (StoreDefinition(name="counts"),)
+    known = ApplicationDefinition(name="known", input_topic="in", processor="a:b", stores=stores)
+    put(installation.metastore, known, {"in": 1})
+    degraded = unique("service")
+    put(Metastore(bootstrap_servers, degraded, timeout_s=10), known, {"in": 1})
+    broker.produce(bootstrap_servers, topic_name(degraded), [(b"application/known", b"no command")])
     cases = {
         "unknown application": (
             installation.start("verify", "--application", "unknown"),
             2,
             "verify: UnknownApplicationError: no application 'unknown' is defined; defined are: known",
         ),
-        "malformed definitions": (
-            installation.start("process", STATESTORE_DEFINITIONS=str(malformed)),
+        "catalogue that nobody can be certain of": (
+            installation.start("process", STATESTORE_SERVICE_ID=degraded),
             2,
-            f"process: DefinitionError: {malformed} is not YAML",
+            "process: MetastoreDegradedError: ",
+        ),
+        "malformed pin": (
+            installation.start("restore", "--application", "known", "--catalogue", "7"),
+            2,
+            "restore: InputError: '7' is not the pin of a catalogue",
         ),
         "unreachable broker": (
             installation.start(
@@ -155,12 +172,36 @@ def test_bad_input_and_an_unreachable_broker_end_with_one_clear_line(installatio
         ),
     }
     for name, (process, code, line) in cases.items():
-        log, _ = process.communicate(timeout=120)
+        log, _ = process.communicate(timeout=JOB_S)
         ours = [found for found in log.splitlines() if found.startswith(("process:", "verify:", "restore:"))]
+        ours = [found for found in ours if ": definitions of catalogue " not in found]
         assert (process.returncode, len(ours)) == (code, 1), f"{name}: {log[-3_000:]}"
         assert ours[0].startswith(line), name
         assert "Traceback" not in log, name
-    assert not (installation.directory / "reports").exists()
+    assert not list((installation.directory / "reports").rglob("*.json"))
+
+
+def test_a_retry_uses_the_definitions_that_the_first_attempt_used(
+    installation: Installation, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    application = Application(bootstrap_servers, tmp_path)
+    application.send([(b"a", b"1"), (b"a", b"2"), (b"b", b"1")])
+    pin = installation.define(application)
+    arguments = ("--application", application.name, "--catalogue", str(pin))
+    mark = tmp_path / "mark"
+    kill = {"STATESTORE_KILL_AT": "flushed, not committed:1", "STATESTORE_KILL_MARK": str(mark)}
+    first = installation.start("process", *arguments, **kill)
+    log, _ = first.communicate(timeout=JOB_S)
+    assert first.returncode != 0, log[-3_000:]
+    assert mark.exists(), "O8: the first attempt was not killed"
+
+    changed = application.definition.model_copy(update={"processor": "tests.integration.support:echo"})
+    put(installation.metastore, changed, {application.input: 1})
+    installation.submit("process", *arguments)
+
+    report = read_report(installation.report("process"), ProcessReport)
+    assert (report.catalogue, [row.failure for row in report.rows]) == (str(pin), [None])
+    application.assert_oracle()  # counts, where the definition of now would have kept the values
 
 
 def test_driver_and_workers_end_with_the_jvm_and_leave_no_report(

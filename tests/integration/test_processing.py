@@ -17,13 +17,14 @@ from statestore.changelog.topics import Topics
 from statestore.changelog.writer import TransactionalWriter
 from statestore.errors import CommitOutcomeUnknownError, InputError, TopicMismatchError
 from statestore.formats import commit_metadata
+from statestore.metastore.metastore import Metastore
 from statestore.model import AggregationDefinition, Sessions, StoreDefinition, StoreFormat, Windows
 from statestore.reports import ProcessRow, Status
 from statestore.statedir.context import store_context
 from statestore.stores.open import build_store
 from tests.integration import broker
-from tests.integration.broker import T0, WAIT_S, Row, consume, group_offset, wait_for
-from tests.integration.support import STORE, Application
+from tests.integration.broker import T0, WAIT_S, Row, consume, group_offset, unique, wait_for
+from tests.integration.support import STORE, Application, put, register
 
 INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b", None), (b"a", b"3"), (b"c", b"2")]
 MINUTE = 60_000
@@ -182,36 +183,44 @@ def test_a_poison_record_goes_to_the_dead_letter_topic_and_leaves_nothing_else(
     assert len(consume(bootstrap_servers, application.output)[0]) == 2
 
 
+def _prepare(metastore: Metastore, application: Application) -> None:
+    entry = metastore.view().catalogue.entry(application.name)
+    prepare(Topics(application.servers, 10), metastore, [entry])
+
+
 # -- bad input ----------------------------------------------------------------------------------------------------
 
 
 def test_r10_another_number_of_partitions_is_refused_with_what_to_do(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path)
+    metastore = register(bootstrap_servers, application.definition)
     broker.add_partitions(bootstrap_servers, application.input, 3)
-    with pytest.raises(TopicMismatchError, match=r"has 1 partitions, expected 3 .* new name"):
-        prepare(Topics(bootstrap_servers, 10), application.definition)
+    with pytest.raises(TopicMismatchError, match=r"has 3 partitions, expected 1 .* new name"):
+        _prepare(metastore, application)
 
 
 def test_a_missing_output_topic_is_refused(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path).extend(dead_letter_topic="nowhere")
+    metastore = Metastore(bootstrap_servers, unique("service"))
+    put(metastore, application.definition, {application.input: 1})
     with pytest.raises(TopicMismatchError, match="topic nowhere does not exist"):
-        prepare(Topics(bootstrap_servers, 10), application.definition)
+        _prepare(metastore, application)
 
 
 @pytest.mark.behaviour("R17")
 def test_r17_an_application_with_active_members_elsewhere_is_refused(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path)
-    topics = Topics(bootstrap_servers, 10)
-    prepare(topics, application.definition)
+    metastore = register(bootstrap_servers, application.definition)
+    _prepare(metastore, application)
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": application.name, "client.id": "other"})
     consumer.subscribe([application.input])
     try:
         wait_for(lambda: consumer.poll(0.1) or consumer.assignment(), "the other consumer's assignment")
         with pytest.raises(InputError, match="active members: other on"):
-            prepare(topics, application.definition)
+            _prepare(metastore, application)
     finally:
         consumer.close()
-    prepare(topics, application.definition)
+    _prepare(metastore, application)
 
 
 def test_a_changed_definition_is_refused_before_anything_is_touched(bootstrap_servers: str, tmp_path: Path) -> None:

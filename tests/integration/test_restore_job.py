@@ -24,7 +24,7 @@ from statestore.reports import (
 )
 from tests.integration import broker
 from tests.integration.broker import consume, fold, transaction
-from tests.integration.support import Application
+from tests.integration.support import Application, catalogue_of
 
 Run = Callable[..., Any]
 
@@ -46,7 +46,6 @@ def run(spark: SparkSession, application: Application, tmp_path: Path) -> Run:
         bootstrap_servers=application.servers,
         state_dir=application.state_dir,
         reports_dir=tmp_path / "reports",
-        definitions=tmp_path,
         data_docs_dir=tmp_path / "docs",
         kafka_timeout_s=10,
     )
@@ -57,7 +56,7 @@ def run(spark: SparkSession, application: Application, tmp_path: Path) -> Run:
     def call(*arguments: str) -> Any:
         what = [] if "--verify-report" in arguments else ["--application", application.name]
         named = ["--report", str(tmp_path / "run.json"), *what, *arguments]
-        return job.run(parser.parse_args(named), settings, {application.name: application.definition})
+        return job.run(parser.parse_args(named), settings, catalogue_of(application.definition, partitions=2))
 
     return call
 

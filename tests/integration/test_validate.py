@@ -20,6 +20,7 @@ from statestore.model import StoreDefinition, StoreFormat, TaskId
 from statestore.reports import RestoreReport, RestoreRow, ValidateReport, write_report
 from statestore.statedir.lock import locked
 from statestore.tasks.spec import StorePartitionSpec
+from tests.integration.support import catalogue_of
 
 LoggedStores = Callable[..., LoggedStore]
 Row = tuple[int, bytes | None, bytes | None, int | None]
@@ -202,9 +203,8 @@ def test_data_docs_of_several_stores_and_runs_are_in_one_index(spark: SparkSessi
 def _run(logged: LoggedStore, run_id: str = "run-1", **arguments: object) -> ValidateReport:
     given = {"application": logged.application.name, "store": [], "restore_report": None, **arguments}
     report = logged.settings.reports_dir / "validate" / f"{run_id}.json"
-    return validate.run(
-        Namespace(report=report, **given), logged.settings, {logged.application.name: logged.application}
-    )
+    catalogue = catalogue_of(logged.application, partitions=logged.partitions)
+    return validate.run(Namespace(report=report, **given), logged.settings, catalogue)
 
 
 def _verdicts(report: ValidateReport) -> list[tuple[str, str, int]]:

@@ -293,10 +293,10 @@ def test_the_command_works_on_the_directory_alone(
             main()
         return ended.value.code, capfd.readouterr().out
 
-    code, listed = run("list")
+    code, listed = run("partitions")
     assert code == 0
     assert sum("sealed" in line or "closed" in line for line in listed.splitlines()) == 2 * len(STORES) + 2 + 1
-    code, found = run("get", "ts-kv", "key-19")
+    code, found = run("read", "ts-kv", "key-19")
     assert code == 0
     assert f"{b'199'.hex()} │" in found
     for task in ("0_1", "2_1"):

@@ -90,7 +90,7 @@ def test_the_versions_are_those_of_the_project():
     }
 
 
-@pytest.mark.parametrize("name", [name for name in SERVICES if name != "airflow-init"])
+@pytest.mark.parametrize("name", [name for name in SERVICES if name not in ("airflow-init", "definitions")])
 def test_every_lasting_service_has_a_health_check_with_deadlines(name):
     check = SERVICES[name]["healthcheck"]
     assert check["test"][0] in ("CMD", "CMD-SHELL")
@@ -102,6 +102,23 @@ def test_services_wait_until_what_they_need_is_healthy():
         for needed, how in service.get("depends_on", {}).items():
             expected = "service_completed_successfully" if needed == "airflow-init" else "service_healthy"
             assert how == {"condition": expected}, (name, needed)
+
+
+def test_definitions_are_applied_once_by_a_command_that_there_is(monkeypatch):
+    from typer.main import get_command
+
+    from statestore.cli.app import app
+
+    service = SERVICES["definitions"]
+    program, *arguments = service["command"]
+    assert (program, service["restart"]) == ("statestore", "on-failure")
+    for name, value in service["environment"].items():
+        monkeypatch.setenv(name, value)
+    with get_command(app).commands[arguments[0]].make_context(program, arguments[1:]) as context:
+        assert context.params["yes"]
+        assert context.params["bootstrap_servers"] == "kafka:9092"
+    # The backup of the command topic is one for all that write it.
+    assert "reports:/var/lib/statestore/reports" in service["volumes"]
 
 
 def test_mounted_volumes_are_declared_and_secrets_stay_out_of_the_image():

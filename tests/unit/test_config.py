@@ -13,7 +13,6 @@ WHOLE = {
     "STATESTORE_BOOTSTRAP_SERVERS": "localhost:9092",
     "STATESTORE_STATE_DIR": "/state",
     "STATESTORE_REPORTS_DIR": "/reports",
-    "STATESTORE_DEFINITIONS": "/definitions",
     "STATESTORE_DATA_DOCS_DIR": "/docs",
 }
 
@@ -37,6 +36,7 @@ def test_the_settings_are_those_of_the_environment(environment):
     assert settings.bootstrap_servers == "localhost:9092"
     assert settings.state_dir == Path("/state")
     assert (settings.kafka_timeout_s, settings.restore_run_bytes) == (30.0, 8192)
+    assert (settings.service_id, settings.metastore_backup) == ("default", None)
 
 
 def test_every_missing_variable_is_named(environment):
@@ -64,6 +64,7 @@ def test_an_empty_variable_is_a_missing_one_and_not_the_current_directory(enviro
         ("STATESTORE_RESTORE_RUN_BYTES", "4095"),
         ("STATESTORE_RESTORE_RUN_BYTES", "1e400"),
         ("STATESTORE_RESTORE_RUN_BYTES", "96MB"),
+        ("STATESTORE_SERVICE_ID", "../elsewhere"),
     ],
 )
 def test_a_malformed_variable_is_named(environment, name, value):

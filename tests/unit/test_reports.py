@@ -63,6 +63,14 @@ def test_a_report_written_again_replaces_the_first_and_leaves_nothing_beside_it(
     assert [file.name for file in tmp_path.iterdir()] == ["run.json"]
 
 
+def test_a_report_from_before_the_metastore_is_still_read(tmp_path):
+    path = tmp_path / "run.json"
+    write_report(path, VerifyReport(**HEAD, rows=(), catalogue="7:abc"))
+    assert read_report(path, VerifyReport).catalogue == "7:abc"
+    path.write_text(path.read_text().replace(',\n "catalogue": "7:abc"', ""))
+    assert read_report(path, VerifyReport).catalogue is None
+
+
 def test_a_writer_killed_at_any_step_leaves_the_old_report_or_the_new_one(tmp_path):
     path = tmp_path / "reports" / "verify" / "run.json"
     new = VerifyReport(**HEAD, rows=(ROWS[VerifyReport],) * 500)

@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.planning import prepare
 from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import Topics
 from statestore.errors import StateStoreError, StoreCorruptedError, TopicMismatchError
 from statestore.model import TaskId
 from statestore.recovery.planning import require_partitions
@@ -296,8 +294,8 @@ def test_partitions_added_to_the_input_are_no_damage_and_have_no_store_to_be_res
     subject, copy = logged.subject, logged.copy()
     total = subject.partitions + 1
     broker.add_partitions(subject.servers, subject.definition.input_topic, total)
-    with pytest.raises(TopicMismatchError, match=f"{subject.partitions} partitions.*{total}"):
-        prepare(Topics(subject.servers), subject.definition)
+    with pytest.raises(TopicMismatchError, match=f"{total} partitions, expected {subject.partitions} "):
+        subject.prepare()
     for store in STORES:
         found = copy.verify(store)
         assert found.status is Status.OK
@@ -316,7 +314,7 @@ def test_partitions_added_to_a_changelog_are_no_damage_and_restoring_from_it_is_
     logged.look()
     copy = logged.copy()
     with pytest.raises(TopicMismatchError, match=f"{subject.partitions + 1} partitions"):
-        prepare(Topics(subject.servers), subject.definition)
+        subject.prepare()
     for store in STORES:
         assert copy.verify(store).status is Status.OK
         with pytest.raises(TopicMismatchError, match="process the input again"):

@@ -88,7 +88,6 @@ def _specs(definition: ApplicationDefinition, servers: str, state_dir: Path) -> 
         bootstrap_servers=servers,
         state_dir=state_dir,
         reports_dir=state_dir / "reports",
-        definitions=state_dir,
         data_docs_dir=state_dir / "docs",
         kafka_timeout_s=20,
     )

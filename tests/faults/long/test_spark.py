@@ -34,9 +34,6 @@ class Job:
     def __init__(self, subject: Subject, master: str, environment: dict[str, str]) -> None:
         directory = subject.directory
         self._mark = directory / "mark"
-        (directory / "definitions").mkdir()
-        text = json.dumps(subject.definition.model_dump(mode="json"))
-        (directory / "definitions" / f"{subject.name}.yaml").write_text(text)
         self.report = directory / "reports" / "process" / "run-1.json"
         self._log = directory / "job.log"
         with self._log.open("wb") as log:
@@ -48,7 +45,7 @@ class Job:
                     "STATESTORE_BOOTSTRAP_SERVERS": subject.servers,
                     "STATESTORE_STATE_DIR": str(subject.state_dir),
                     "STATESTORE_REPORTS_DIR": str(directory / "reports"),
-                    "STATESTORE_DEFINITIONS": str(directory / "definitions"),
+                    "STATESTORE_SERVICE_ID": subject.service_id,
                     "STATESTORE_DATA_DOCS_DIR": str(directory / "docs"),
                     "STATESTORE_KAFKA_TIMEOUT_S": "20",
                     "STATESTORE_KILL_MARK": str(self._mark),

@@ -1,0 +1,21 @@
+"""An application in a catalogue of its own, for the programs of ours that are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from statestore.changelog.topics import Topics
+from statestore.metastore.applying import carry_out, plan_definitions
+from statestore.metastore.metastore import Metastore
+from statestore.model import ApplicationDefinition
+
+
+def register(servers: str, definition: Mapping[str, object]) -> dict[str, str]:
+    """Apply a definition to the catalogue of a service with its name; return the setting that names the service."""
+    application = ApplicationDefinition.model_validate(definition)
+    topics, metastore = Topics(servers), Metastore(servers, application.name)
+    catalogue = metastore.require_running().catalogue
+    plan = plan_definitions(topics, catalogue, [application])
+    for _ in carry_out(topics, metastore, catalogue, plan):
+        pass
+    return {"STATESTORE_SERVICE_ID": application.name}

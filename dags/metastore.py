@@ -1,0 +1,54 @@
+"""DAG `metastore`: apply the definitions of its form to the catalogue, as the command `statestore apply` does."""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG, Param
+from statestore_dags.registering import apply_definitions, plan_definitions
+from statestore_dags.steps import check
+
+DOC = """
+### What it does
+Compares the definitions of the form with the topics and the catalogue, shows in the log of *plan* what would change,
+field by field, and applies it. What is as it was logs nothing, so running it again is safe. Below *check*, each
+application has its own square. `process`, `verify` and the other DAGs use the new definitions from their next run on;
+a run that has begun, and its retries, go on with the definitions that it began with.
+
+### What red means
+* **plan**: the form is wrong, a topic is missing, a change would need stores to be rebuilt, or the metastore is
+  DEGRADED; the log says what was expected. Nothing was changed. If Kafka did not answer, it is retried once.
+* **apply**: the catalogue was changed by somebody else since *plan*, or Kafka did not answer. What was applied stays;
+  the log names the application that was not.
+
+### What to do
+Correct what the log names and start this DAG again. If the metastore is DEGRADED, `statestore metastore status` says
+why and what helps.
+"""
+
+with DAG(
+    dag_id="metastore",
+    description="Apply definitions of applications and stores to the catalogue",
+    doc_md=DOC,
+    schedule=None,
+    allowed_run_types=["manual", "operator_triggered"],
+    is_paused_upon_creation=False,
+    max_active_runs=1,
+    default_args={"retries": 0},
+    tags=["state stores"],
+    params={
+        "definitions": Param(
+            type="string",
+            format="multiline",
+            minLength=1,
+            title="Definitions",
+            description_md="YAML of applications, a line `---` between them; `statestore get` prints what there is.",
+        ),
+        "dry_run": Param(
+            False,
+            type="boolean",
+            title="Only show the plan",
+            description="On: nothing is changed.",
+        ),
+    },
+):
+    planned = plan_definitions()
+    check.expand(row=apply_definitions(planned["catalogue"], planned["rows"]))

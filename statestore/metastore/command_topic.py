@@ -14,15 +14,15 @@ from statestore.changelog.topics import LogRange, Topic, Topics
 from statestore.errors import OpenTransactionError, RetryError, TopicMismatchError
 from statestore.model import TopicPartition
 
-#: Without them commands would be lost, by age, by size, by a key that comes again, by a replica that was behind; or
-#: refused for their size.
+#: Without them commands would be lost: by age, by size, by a key that comes again, by a replica that was behind.
 CONFIG = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "unclean.leader.election.enable": "false",
-    "max.message.bytes": "67108864",  # a snapshot is one record: that of some 40,000 applications
 }
+#: Of a new topic. A snapshot is one record: this is enough for some 40,000 applications.
+_LARGE_RECORDS = {"max.message.bytes": "67108864"}
 _PAUSE_S = 0.005
 
 
@@ -88,7 +88,7 @@ class CommandTopic:
         """
         topic = self.describe()
         if topic is None and seen is None:
-            return EnsuredTopic(self._topics.ensure(self.name, 1, CONFIG), ())
+            return EnsuredTopic(self._topics.ensure(self.name, 1, CONFIG | _LARGE_RECORDS), ())
         if topic is None or (seen is not None and topic.topic_id != seen.topic_id):
             raise RetryError(f"command topic {self.name} was deleted since it was looked at; run again")
         if topic.partitions != 1:
@@ -102,7 +102,7 @@ class CommandTopic:
         self._topics.set_config(self.name, {key: CONFIG[key] for key in wrong})
         found = ", ".join(f"{key}={value}" for key, value in wrong.items())
         expected = ", ".join(f"{key}={CONFIG[key]}" for key in wrong)
-        warning = f"command topic {self.name} had {found}, which loses or refuses commands; set to {expected}"
+        warning = f"command topic {self.name} had {found}, which loses commands; set to {expected}"
         return EnsuredTopic(topic, (warning,))
 
     def wrong_settings(self) -> dict[str, str | None]:
@@ -113,7 +113,7 @@ class CommandTopic:
     def recreate(self) -> Topic:
         """Delete the topic with all that is in it, and make it anew."""
         self._topics.delete(self.name)
-        return self._topics.ensure(self.name, 1, CONFIG)
+        return self._topics.ensure(self.name, 1, CONFIG | _LARGE_RECORDS)
 
     def ends(self) -> LogRange:
         """Return where the log starts and ends.

@@ -109,6 +109,7 @@ def test_l6_a_swap_that_is_finished_later_forgets_that_offset_too(paths):
     assert legacy_offsets(paths) == {NEIGHBOUR: 3}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step_of_finishing", [None, 1, 4, 7, 10])
 @both_kinds
 def test_l6_a_swap_killed_before_any_step_leaves_its_offset_to_the_old_store_and_to_nothing_else(

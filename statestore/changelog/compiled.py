@@ -9,7 +9,6 @@ is called, and would go on with what an older version of this package had in the
 from __future__ import annotations
 
 import linecache
-import pickle
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -24,7 +23,7 @@ from numba.core.caching import FunctionCache
 
 F = TypeVar("F", bound=Callable[..., object])
 
-_CONSTANTS = (int, float, bytes, str, tuple, np.generic, np.ndarray)
+_CONSTANTS = (int, float, bytes, str, tuple, np.generic)
 #: Of files, by name, from when the first function of each was met: what is imported is what was there then.
 _digests: dict[str, bytes] = {}
 
@@ -71,9 +70,11 @@ def _ingredients(function: FunctionType, seen: set[FunctionType]) -> Iterator[by
             if value not in seen and not value.__module__.startswith("numba."):  # its version is looked at by itself
                 yield from _ingredients(value, seen)
         elif isinstance(value, type):
-            yield pickle.dumps((name, getattr(value, "_fields", ())))
+            yield repr((name, getattr(value, "_fields", ()))).encode()
+        elif isinstance(value, np.ndarray):  # its text leaves out what is in the middle
+            yield repr((name, str(value.dtype), value.shape, value.tobytes())).encode()
         elif isinstance(value, _CONSTANTS):
-            yield pickle.dumps((name, value))
+            yield repr((name, value)).encode()
 
 
 def _names(function: FunctionType) -> Iterator[str]:

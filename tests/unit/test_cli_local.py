@@ -7,6 +7,7 @@ import os
 import signal
 import time
 
+import psutil
 import pytest
 
 from statestore.cli.choice import _ranges
@@ -44,6 +45,12 @@ def fail_or_wait(number: int) -> None:
     raise InputError("no")
 
 
+def left(others):
+    """Return new children that are there; one that the pool has waited for is listed a moment longer."""
+    children = [child for child in multiprocessing.active_children() if child not in others]
+    return [child for child in children if psutil.pid_exists(child.pid)]
+
+
 @pytest.mark.parametrize("processes", [1, 2, 5])
 def test_results_come_in_the_order_of_the_pieces(processes):
     done = []
@@ -67,14 +74,14 @@ def test_a_process_that_is_killed_is_a_reason_to_try_again():
     others = multiprocessing.active_children()
     with pytest.raises(RetryError, match="smaller --parallel"):
         run_each(range(4), die_at_2, 2)
-    assert set(multiprocessing.active_children()) <= set(others)
+    assert not left(others)
 
 
 def test_an_error_ends_the_others_at_once():
     before, others = time.monotonic(), multiprocessing.active_children()
     with pytest.raises(InputError):
         run_each(range(3), fail_or_wait, 2)
-    assert set(multiprocessing.active_children()) <= set(others)
+    assert not left(others)
     assert time.monotonic() - before < 300
 
 

@@ -15,6 +15,7 @@ from statestore.cli.choice import Asked, Where
 from statestore.cli.output import STANDARD_OUTPUT
 from statestore.cli.service import Service
 from statestore.errors import InputError
+from statestore.metastore.backup import default_path
 from statestore.model import check_name
 
 StateDir = Annotated[
@@ -130,7 +131,7 @@ def _service(
         raise InputError(f"--service-id: {error}") from error
     backup = metastore_backup
     if backup is None and reports_dir is not None:
-        backup = reports_dir / "metastore" / f"{service_id}.backup"
+        backup = default_path(reports_dir, service_id)
     return Service(bootstrap_servers, service_id, backup, kafka_timeout_s)
 
 

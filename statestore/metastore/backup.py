@@ -68,6 +68,11 @@ class Content(NamedTuple):
     torn: bool
 
 
+def default_path(reports_dir: Path, service_id: str) -> Path:
+    """Where a service's backup is if nobody has said another place."""
+    return reports_dir / "metastore" / f"{service_id}.backup"
+
+
 class BackupFile:
     """The backup of one service's command topic.
 

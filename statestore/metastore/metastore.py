@@ -11,6 +11,7 @@ from statestore.changelog.writer import TransactionalWriter
 from statestore.config import Settings
 from statestore.errors import InputError
 from statestore.metastore import compaction, restoring
+from statestore.metastore.backup import default_path
 from statestore.metastore.command_log import CommandLog, Look
 from statestore.metastore.command_topic import Logged
 from statestore.metastore.health import SNAPSHOT_KEY, require_running
@@ -55,7 +56,7 @@ class Metastore:
     @classmethod
     def of(cls, settings: Settings) -> Metastore:
         """Return the metastore of an installation."""
-        backup = settings.metastore_backup or settings.reports_dir / "metastore" / f"{settings.service_id}.backup"
+        backup = settings.metastore_backup or default_path(settings.reports_dir, settings.service_id)
         return cls(settings.bootstrap_servers, settings.service_id, backup, settings.kafka_timeout_s)
 
     def view(self, at: int | None = None) -> View:

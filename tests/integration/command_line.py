@@ -7,11 +7,24 @@ import os
 import pty
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, TextIO
 
 import pytest
 
 from statestore.cli import app
+from tests.integration.broker import unique
+
+
+def settings_of(bootstrap_servers: str, directory: Path) -> dict[str, str]:
+    """Return the settings of an installation with a service of its own, whose files are below a directory."""
+    return {
+        "BOOTSTRAP_SERVERS": bootstrap_servers,
+        "SERVICE_ID": unique("service"),
+        "STATE_DIR": str(directory / "state"),
+        "REPORTS_DIR": str(directory / "reports"),
+        "KAFKA_TIMEOUT_S": "10",
+    }
 
 
 class Ran(NamedTuple):

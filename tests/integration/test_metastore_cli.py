@@ -18,9 +18,9 @@ from statestore.changelog.topics import Topics
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.metastore import Metastore
 from statestore.reports import RestorePlanReport, VerifyReport, read_report
-from tests.integration.broker import delete_topic, produce, unique, wait_for
+from tests.integration.broker import delete_topic, produce, wait_for
 from tests.integration.catalogued import BY_VALUE, changed, commands_in, defined, log_end, write
-from tests.integration.command_line import Command
+from tests.integration.command_line import Command, settings_of
 from tests.integration.support import Application
 
 
@@ -29,14 +29,7 @@ def command(
     bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Command:
     """The command, for a service of its own."""
-    settings = {
-        "BOOTSTRAP_SERVERS": bootstrap_servers,
-        "SERVICE_ID": unique("service"),
-        "STATE_DIR": str(tmp_path / "state"),
-        "REPORTS_DIR": str(tmp_path / "reports"),
-        "KAFKA_TIMEOUT_S": "10",
-    }
-    return Command(monkeypatch, capfd, settings)
+    return Command(monkeypatch, capfd, settings_of(bootstrap_servers, tmp_path))
 
 
 def metastore_of(command: Command) -> Metastore:

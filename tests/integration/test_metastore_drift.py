@@ -18,11 +18,10 @@ from tests.integration.broker import (
     create_topic,
     delete_topic,
     set_topic_config,
-    unique,
     wait_for,
 )
 from tests.integration.catalogued import BY_VALUE, changed, defined, log_end, write
-from tests.integration.command_line import Command
+from tests.integration.command_line import Command, settings_of
 
 WINDOW = {"name": "windows", "kind": "window", "retention_ms": 7_200_000, "window_size_ms": 3_600_000}
 #: What the changelog of a window store of two hours keeps.
@@ -77,14 +76,8 @@ class Installation:
 def installation(
     bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Installation:
-    settings = {
-        "BOOTSTRAP_SERVERS": bootstrap_servers,
-        "SERVICE_ID": unique("service"),
-        "STATE_DIR": str(tmp_path / "state"),
-        "REPORTS_DIR": str(tmp_path / "reports"),
-        "KAFKA_TIMEOUT_S": "10",
-    }
-    return Installation(bootstrap_servers, tmp_path, Command(monkeypatch, capfd, settings))
+    command = Command(monkeypatch, capfd, settings_of(bootstrap_servers, tmp_path))
+    return Installation(bootstrap_servers, tmp_path, command)
 
 
 def test_an_installation_that_is_as_its_catalogue_says_has_none(installation: Installation) -> None:

@@ -61,6 +61,15 @@ class Service:
         return [command.id for command in self.commands()]
 
 
+def two_applications(servers: str, directory: Path) -> Service:
+    """Return a service with the applications flights and weather."""
+    service = Service(servers, directory)
+    metastore = service.metastore()
+    for name in ("flights", "weather"):
+        metastore.submit(put(name))
+    return service
+
+
 def application(name: str, *stores: str, owner: str | None = None) -> PutApplication:
     """Define an application on an input of one partition."""
     made = tuple(StoreDefinition(name=store, owner=owner) for store in stores or ("counts",))

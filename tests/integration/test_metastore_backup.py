@@ -17,7 +17,7 @@ from statestore.metastore import command_log
 from statestore.metastore.backup import BackupFile
 from statestore.metastore.metastore import Health, Metastore
 from tests.integration import broker
-from tests.integration.commands import Service, at, drop, names, put
+from tests.integration.commands import Service, at, drop, names, put, two_applications
 from tests.integration.dying import start_process
 
 
@@ -30,11 +30,7 @@ def _believed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def service(bootstrap_servers: str, tmp_path: Path) -> Service:
     """A service with two applications."""
-    service = Service(bootstrap_servers, tmp_path)
-    metastore = service.metastore()
-    for name in ("flights", "weather"):
-        metastore.submit(put(name))
-    return service
+    return two_applications(bootstrap_servers, tmp_path)
 
 
 def _assert_equal(service: Service) -> None:

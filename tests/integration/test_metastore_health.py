@@ -19,7 +19,7 @@ from statestore.metastore.metastore import Health, View
 from tests.faults.own_broker import OwnBroker
 from tests.integration import broker
 from tests.integration.broker import Row, wait_for
-from tests.integration.commands import Service, application, at, names, put, rows
+from tests.integration.commands import Service, application, at, names, put, rows, two_applications
 
 
 @pytest.fixture(autouse=True)
@@ -31,11 +31,7 @@ def _believed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def service(bootstrap_servers: str, tmp_path: Path) -> Service:
     """A service with two applications."""
-    service = Service(bootstrap_servers, tmp_path)
-    metastore = service.metastore()
-    for name in ("flights", "weather"):
-        metastore.submit(put(name))
-    return service
+    return two_applications(bootstrap_servers, tmp_path)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from jobs.parallel import run_each
 from statestore.metastore.command_topic import topic_name
+from statestore.metastore.evolution import partitions_of
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.view import Pin
 from statestore.model import ApplicationDefinition, StoreDefinition
@@ -57,7 +58,8 @@ class Installation:
 
     def define(self, application: Application) -> Pin:
         """Put the application into the catalogue, and return the pin of that."""
-        return put(self.metastore, application.definition, {application.input: application.partitions})
+        definition = application.definition
+        return put(self.metastore, definition, partitions_of(definition, application.partitions))
 
     def report(self, job: str) -> Path:
         """Where a job's report goes."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from statestore.errors import (
     FencedError,
@@ -73,6 +74,31 @@ def client_config(bootstrap_servers: str, **overrides: Any) -> dict[str, Any]:
         "socket.keepalive.enable": True,
         **overrides,
     }
+
+
+class Admin:
+    """An admin client that is made, and connected, when it is first needed.
+
+    A client that has no connection yet when it is asked who leads a partition may ask the brokers only 3 s later.
+    """
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._servers = bootstrap_servers
+        self._connected: AdminClient | None = None
+
+    def client(self, timeout_s: float) -> AdminClient:
+        """Return the client.
+
+        Raises
+        ------
+        KafkaException
+            If no broker answers in time.
+        """
+        if self._connected is None:
+            made = AdminClient(client_config(self._servers))
+            made.describe_cluster(request_timeout=timeout_s).result()
+            self._connected = made
+        return self._connected
 
 
 def is_passing(error: KafkaError) -> bool:

@@ -20,8 +20,13 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 from numba.core.caching import FunctionCache
+from numba.core.registry import cpu_target
 
 F = TypeVar("F", bound=Callable[..., object])
+
+# The half of numba's import that it leaves to the first call: a process has it done before its work begins.
+cpu_target.typing_context.refresh()
+cpu_target.target_context.refresh()
 
 _CONSTANTS = (int, float, bytes, str, tuple, np.generic)
 #: Of files, by name, from when the first function of each was met: what is imported is what was there then.

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from confluent_kafka import KafkaError
-from confluent_kafka.admin import AdminClient
 
-from statestore.changelog.client import client_config, is_passing
+from statestore.changelog.client import Admin, is_passing
 from statestore.model import TopicPartition
 
 #: Host and port.
@@ -36,7 +35,7 @@ class Leaders:
     """Asks who leads partitions."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        self._admin = AdminClient(client_config(bootstrap_servers))
+        self._admin = Admin(bootstrap_servers)
 
     def of(self, partitions: Iterable[TopicPartition], timeout_s: float) -> dict[TopicPartition, Address | KafkaError]:
         """Return the leader's address for each partition, or why there is none to be had now.
@@ -48,7 +47,8 @@ class Leaders:
         """
         asked = list(partitions)
         names = {partition.topic for partition in asked}
-        listed = self._admin.list_topics(names.pop() if len(names) == 1 else None, timeout=timeout_s)
+        admin = self._admin.client(timeout_s)
+        listed = admin.list_topics(names.pop() if len(names) == 1 else None, timeout=timeout_s)
         return {partition: _leader(listed, partition) for partition in asked}
 
 

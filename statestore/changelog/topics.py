@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import (
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -18,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from statestore.changelog.client import client_config, until_answered
+from statestore.changelog.client import Admin, until_answered
 from statestore.errors import InputError, KafkaUnavailableError, StateStoreError, TopicMismatchError
 from statestore.model import StoreDefinition, TopicPartition
 
@@ -76,7 +75,7 @@ class Topics:
     def __init__(self, bootstrap_servers: str, timeout_s: float = 30.0) -> None:
         self._servers = bootstrap_servers
         self._timeout_s = timeout_s
-        self._admin = AdminClient(client_config(bootstrap_servers))
+        self._admin = Admin(bootstrap_servers)
 
     def names(self) -> list[str]:
         """Return the names of all topics, in order.
@@ -87,7 +86,7 @@ class Topics:
             If no broker answers in time.
         """
         listed = until_answered(
-            lambda timeout_s: self._admin.list_topics(timeout=timeout_s),
+            lambda timeout_s: self._admin.client(timeout_s).list_topics(timeout=timeout_s),
             f"asking {self._servers} for topics",
             self._timeout_s,
         )
@@ -107,7 +106,7 @@ class Topics:
             return {}
 
         def ask(timeout_s: float) -> dict[str, Any]:
-            futures = self._admin.describe_topics(TopicCollection(wanted), request_timeout=timeout_s)
+            futures = self._admin.client(timeout_s).describe_topics(TopicCollection(wanted), request_timeout=timeout_s)
             return {name: future.result() for name, future in futures.items()}
 
         found = until_answered(ask, f"describing the topics {', '.join(wanted)}", self._timeout_s)
@@ -117,7 +116,7 @@ class Topics:
         """Describe one topic; None if it does not exist. One that may not be seen is an error, unlike in `describe`."""
 
         def ask(timeout_s: float) -> Topic | None:
-            asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=timeout_s)
+            asked = self._admin.client(timeout_s).describe_topics(TopicCollection([name]), request_timeout=timeout_s)
             try:
                 found = asked[name].result()
             except KafkaException as error:
@@ -167,7 +166,7 @@ class Topics:
 
         def ask(timeout_s: float) -> None:
             try:
-                self._admin.create_topics([new], request_timeout=timeout_s)[name].result()
+                self._admin.client(timeout_s).create_topics([new], request_timeout=timeout_s)[name].result()
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
@@ -179,7 +178,7 @@ class Topics:
 
         def ask(timeout_s: float) -> None:
             try:
-                self._admin.delete_topics([name], request_timeout=timeout_s)[name].result()
+                self._admin.client(timeout_s).delete_topics([name], request_timeout=timeout_s)[name].result()
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
@@ -238,7 +237,7 @@ class Topics:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in dict.fromkeys(names)]
 
         def ask(timeout_s: float) -> dict[str, dict[str, str]]:
-            futures = self._admin.describe_configs(resources, request_timeout=timeout_s)
+            futures = self._admin.client(timeout_s).describe_configs(resources, request_timeout=timeout_s)
             return {
                 resource.name: {key: entry.value for key, entry in future.result().items()}
                 for resource, future in futures.items()
@@ -255,7 +254,8 @@ class Topics:
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
 
         def ask(timeout_s: float) -> None:
-            for future in self._admin.incremental_alter_configs([resource], request_timeout=timeout_s).values():
+            asked = self._admin.client(timeout_s).incremental_alter_configs([resource], request_timeout=timeout_s)
+            for future in asked.values():
                 future.result()
 
         until_answered(ask, f"changing settings of topic {name}", self._timeout_s)
@@ -270,7 +270,8 @@ class Topics:
         """
 
         def ask(timeout_s: float) -> list[str]:
-            found = self._admin.describe_consumer_groups([group], request_timeout=timeout_s)[group].result()
+            asked = self._admin.client(timeout_s).describe_consumer_groups([group], request_timeout=timeout_s)
+            found = asked[group].result()
             return sorted(f"{member.client_id} on {member.host}" for member in found.members)
 
         try:
@@ -291,7 +292,7 @@ class Topics:
         asked = [KafkaTopicPartition(*partition, offset) for partition, offset in before.items()]
 
         def ask(timeout_s: float) -> None:
-            for future in self._admin.delete_records(asked, request_timeout=timeout_s).values():
+            for future in self._admin.client(timeout_s).delete_records(asked, request_timeout=timeout_s).values():
                 future.result()
 
         if asked:
@@ -305,7 +306,8 @@ class Topics:
         asked = {KafkaTopicPartition(*partition): spec for partition in partitions}
 
         def ask(timeout_s: float) -> dict[TopicPartition, int]:
-            futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
+            admin = self._admin.client(timeout_s)
+            futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
             try:
                 return {
                     TopicPartition(answered.topic, answered.partition): future.result().offset
@@ -314,7 +316,7 @@ class Topics:
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.FENCED_LEADER_EPOCH:
                     # The broker was started anew since; librdkafka would go on with the epoch that it remembers.
-                    self._admin.list_topics(timeout=timeout_s)
+                    admin.list_topics(timeout=timeout_s)
                 raise
 
         return until_answered(ask, f"asking for the log ends of {', '.join(map(str, partitions))}", self._timeout_s)

@@ -35,16 +35,15 @@ def _cores(number: int) -> str:
 
 
 BASE = Shape(LogShape(RECORDS), 2, 1 if SMALL else 3)
-_WINDOWED = Shape(LogShape(RECORDS, kind="window"), 2, 1)
-OTHERS = (
-    (_WINDOWED,)
+OTHERS: tuple[Shape, ...] = (
+    ()
     if SMALL
     else (
         Shape(LogShape(RECORDS), 1, 1),
         Shape(LogShape(RECORDS, per_key=1), 2, 2),
         Shape(LogShape(RECORDS, per_key=20), 2, 2),
         Shape(LogShape(RECORDS, value_bytes=1_000), 2, 1),
-        _WINDOWED,
+        Shape(LogShape(RECORDS, kind="window"), 2, 1),
         Shape(LogShape(RECORDS, partitions=1), 2, 1),
         Shape(LogShape(1_000_000), 2, 1),
         Shape(LogShape(16_000_000), 2, 1),

@@ -22,7 +22,7 @@ from benchmarks.verify_fleet import APPLICATION, RECORDS, make_fleet, stores
 from demo.kafka_jars import check_disk
 from demo.processes import Processes, ServiceError
 
-STORES, TASKS = (10, 100) if SMALL else (40, 250)
+STORES, TASKS = (5, 50) if SMALL else (40, 250)
 ROUNDS = 1 if SMALL else 3
 CORES = 2
 _DISK_GIB = 3 if SMALL else 10

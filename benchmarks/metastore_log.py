@@ -21,7 +21,7 @@ from statestore.metastore.commands import (
     key_of,
     stamped,
 )
-from statestore.metastore.evolution import internal_topics, partitions_of
+from statestore.metastore.evolution import internal_topic_names, partitions_of
 from statestore.model import ApplicationDefinition
 
 APPLICATIONS = 200
@@ -63,7 +63,7 @@ class Commands:
         old, drawn = self._defined.get(name), self._source.random()
         if old is not None and drawn < 0.1:
             topics = {
-                topic: "".join(self._source.choices(string.ascii_letters, k=22)) for topic in internal_topics(old)
+                topic: "".join(self._source.choices(string.ascii_letters, k=22)) for topic in internal_topic_names(old)
             }
             return RecordTopics(application=name, topics=topics)
         if old is not None and drawn < 0.12:

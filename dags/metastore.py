@@ -16,8 +16,9 @@ a run that has begun, and its retries, go on with the definitions that it began 
 ### What red means
 * **plan**: the form is wrong, a topic is missing, a change would need stores to be rebuilt, or the metastore is
   DEGRADED; the log says what was expected. Nothing was changed. If Kafka did not answer, it is retried once.
-* **apply**: the catalogue was changed by somebody else since *plan*, or Kafka did not answer. What was applied stays;
-  the log names the application that was not.
+* **apply**: an application that loses stores is running: then nothing was changed. Or the catalogue was changed by
+  somebody else since *plan*, or Kafka did not answer. What was applied stays; the log names the application that was
+  not, or whose topics could not be made.
 
 ### What to do
 Correct what the log names and start this DAG again. If the metastore is DEGRADED, `statestore metastore status` says

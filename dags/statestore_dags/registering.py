@@ -7,12 +7,12 @@ has changed an application since.
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.sdk import task
 
 from statestore.config import load_settings
-from statestore.errors import InputError
 from statestore_dags.arguments import definitions_form
 from statestore_dags.steps import RETRIED, bad_input_fails
 
@@ -33,6 +33,7 @@ class _Work(NamedTuple):
     catalogue: Catalogue
     pin: str
     plan: Plan
+    state_dir: Path
 
 
 @task(task_id="plan", multiple_outputs=True, **RETRIED)
@@ -58,7 +59,7 @@ def apply_definitions(catalogue: str, rows: list[dict[str, Any]], params: Any = 
         if dry_run:
             return rows
         work = _work(text, catalogue)
-        for step, submitted in carry_out(work.topics, work.metastore, work.catalogue, work.plan):
+        for step, submitted in carry_out(work.topics, work.metastore, work.catalogue, work.plan, work.state_dir):
             headline = _DONE["unchanged"]
             if submitted is not None and submitted.command is not None:
                 headline = f"{_DONE[step.kind]} by command {submitted.command.id}, at offset {submitted.offset}"
@@ -72,20 +73,19 @@ def apply_definitions(catalogue: str, rows: list[dict[str, Any]], params: Any = 
 def _work(text: str, pin: str | None = None) -> _Work:
     """Plan by the catalogue of a pin, or of now."""
     from statestore.changelog.topics import Topics
-    from statestore.metastore.applying import plan_definitions
+    from statestore.metastore.applying import plan_definitions, require_own_topic
     from statestore.metastore.definitions import parse_definitions
     from statestore.metastore.metastore import Metastore
     from statestore.metastore.view import Pin
 
     definitions = parse_definitions(text, "the form")
-    if not definitions:
-        raise InputError("definitions: expected the YAML of at least one application, found none")
     settings = load_settings()
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     metastore = Metastore.of(settings)
     view = metastore.require_running() if pin is None else metastore.pinned(Pin.parse(pin))
+    require_own_topic(topics, settings.service_id)
     plan = plan_definitions(topics, view.catalogue, definitions.values())
-    return _Work(topics, metastore, view.catalogue, str(view.pin), plan)
+    return _Work(topics, metastore, view.catalogue, str(view.pin), plan, settings.state_dir)
 
 
 def _row(step: Step, headline: str) -> dict[str, Any]:

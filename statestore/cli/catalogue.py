@@ -14,16 +14,16 @@ from statestore.cli import catalogue_tables as shown
 from statestore.cli import options, output
 from statestore.cli.service import Service, offset_of
 from statestore.errors import DefinitionError, InputError
-from statestore.metastore.applying import carry_out, plan_definitions
+from statestore.metastore.applying import Applied, carry_out, plan_definitions, require_own_topic
 from statestore.metastore.commands import Command, DropApplication, DropStore
-from statestore.metastore.definitions import load_definitions, parse_definitions, to_yaml
-from statestore.metastore.evolution import internal_topics, require_droppable
+from statestore.metastore.definitions import load_definitions, read_definitions, to_yaml
+from statestore.metastore.evolution import internal_topic_names, require_droppable
 from statestore.metastore.in_use import kept_free
+from statestore.metastore.plan import Plan
 from statestore.metastore.view import Submitted
 from statestore.model import ApplicationDefinition, changelog_topic
 
 _STANDARD_INPUT = Path("-")
-_MAX_BYTES = 1 << 20
 Application = Annotated[str, typer.Argument(metavar="NAME", help="Name of an application.")]
 
 
@@ -36,25 +36,33 @@ def apply(
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and do nothing.")] = False,
     yes: options.Yes = False,
+    state_dir: options.StateDirIfAny = None,
     json: options.Json = None,
 ) -> None:
     """Define applications: show what changes in the catalogue, ask on a terminal, and submit it."""
     options.require_writable(json=json)
     definitions = _definitions(paths)
     view = service.view() if dry_run else service.metastore.require_running()
+    require_own_topic(service.topics, service.service_id)
     plan = plan_definitions(service.topics, view.catalogue, definitions.values())
     console = output.console(json)
     output.say(console, shown.plan_text(plan))
-    pin = view.pin
     if not dry_run:
-        if plan.changes_something and not yes and output.on_terminal() and not output.confirmed("Apply this?"):
-            raise InputError("nothing was applied: the answer was no")
-        for step, submitted in carry_out(service.topics, service.metastore, view.catalogue, plan):
-            if submitted is not None:
-                _say(console, submitted, step.application)
-        pin = service.metastore.view().pin
-        output.say(console, f"catalogue {pin}")
-    output.write_content(json, {"catalogue": str(pin), "applied": not dry_run, "plan": shown.plan_content(plan)})
+        _require_agreed(plan, state_dir, yes=yes)
+    pin, done, applied = view.pin, list[Applied](), False
+    try:
+        if not dry_run:
+            kept = None if state_dir is None else state_dir.absolute()
+            for step, submitted in carry_out(service.topics, service.metastore, view.catalogue, plan, kept):
+                if submitted is not None:
+                    done.append(Applied(step, submitted))
+                    pin = submitted.view.pin
+                    _say(console, submitted, step.application)
+            applied = True
+            pin = service.metastore.view().pin
+            output.say(console, f"catalogue {pin}")
+    finally:  # what is committed is said, whatever came after it
+        output.write_content(json, shown.applied_content(plan, done, pin, applied=applied))
 
 
 @options.with_service
@@ -107,13 +115,14 @@ def drop(
     """Remove an application or a store from the catalogue. Its topics and directories stay."""
     application, _, store = name.partition("/")
     entry = service.metastore.require_running().catalogue.entry(application)
-    require_droppable(entry, store if "/" in name else None)
+    if "/" in name:
+        require_droppable(entry, store)
     command: Command = DropStore(application=application, store=store) if store else DropApplication(name=application)
     with kept_free(service.topics, state_dir.absolute(), application):
         if not yes and output.on_terminal() and not output.confirmed(f"Drop {name} from the catalogue?"):
             raise InputError("nothing was dropped: the answer was no")
         _say(output.console(), service.metastore.submit(lambda _: command), name)
-    names = [changelog_topic(application, store)] if store else internal_topics(entry.definition)
+    names = [changelog_topic(application, store)] if store else internal_topic_names(entry.definition)
     print(f"its topics ({', '.join(names)}) and directories are still there; `statestore drift` lists them")
 
 
@@ -126,6 +135,7 @@ def history(
 ) -> None:
     """List the commands that made the catalogue, and what each changed."""
     options.require_writable(json=json)
+    service.view(at)  # says if the metastore is DEGRADED, and refuses what is no offset or pin of it
     end = None if at is None else offset_of(at)
     logged = [item for item in service.metastore.history() if end is None or item.offset < end]
     rows = shown.history_rows(logged)
@@ -139,7 +149,7 @@ def _definitions(paths: Iterable[Path]) -> dict[str, ApplicationDefinition]:
     found: dict[str, ApplicationDefinition] = {}
     for path in paths:
         if path == _STANDARD_INPUT:
-            more = parse_definitions(sys.stdin.read(_MAX_BYTES + 1), "standard input")
+            more = read_definitions(sys.stdin.buffer, "standard input")
         else:
             more = load_definitions(path)
         if twice := sorted(found.keys() & more.keys()):
@@ -148,6 +158,16 @@ def _definitions(paths: Iterable[Path]) -> dict[str, ApplicationDefinition]:
     if not found:
         raise DefinitionError(f"{', '.join(map(str, paths))}: no application is defined there; expected YAML files")
     return found
+
+
+def _require_agreed(plan: Plan, state_dir: Path | None, *, yes: bool) -> None:
+    losing = [f"{step.application} loses {', '.join(step.removed)}" for step in plan.steps if step.removed]
+    if losing and state_dir is None:
+        raise InputError(
+            f"nothing was applied: {'; '.join(losing)}. Say --state-dir: locks in it tell whether somebody runs it"
+        )
+    if plan.changes_something and not yes and output.on_terminal() and not output.confirmed("Apply this?"):
+        raise InputError("nothing was applied: the answer was no")
 
 
 def _say(console: Console, submitted: Submitted, about: str) -> None:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from statestore.cli.tables import table
+from statestore.metastore.applying import Applied
 from statestore.metastore.catalogue import Rebuild
 from statestore.metastore.commands import (
     Command,
@@ -21,9 +22,10 @@ from statestore.metastore.commands import (
     Snapshot,
     application_of,
 )
-from statestore.metastore.effects import internal_topics, written_topics
+from statestore.metastore.effects import internal_topics
+from statestore.metastore.evolution import written_topics
 from statestore.metastore.plan import Plan, difference
-from statestore.metastore.view import LoggedCommand, View
+from statestore.metastore.view import LoggedCommand, Pin, View
 
 _SIGNS = {"create": ("+", "green"), "change": ("~", "yellow"), "unchanged": (" ", "")}
 _COUNTS = {"create": "to create", "change": "to change", "unchanged": "unchanged"}
@@ -52,6 +54,20 @@ def plan_content(plan: Plan) -> list[dict[str, Any]]:
         }
         for step in plan.steps
     ]
+
+
+def applied_content(plan: Plan, done: Iterable[Applied], pin: Pin, *, applied: bool) -> dict[str, Any]:
+    """Say the same, whether all of it was done, and the commands that are committed."""
+    return {
+        "catalogue": str(pin),
+        "applied": applied,
+        "commands": [
+            {"application": step.application, "id": submitted.command.id, "offset": submitted.offset}
+            for step, submitted in done
+            if submitted is not None and submitted.command is not None
+        ],
+        "plan": plan_content(plan),
+    }
 
 
 def applications_table(view: View) -> Table:

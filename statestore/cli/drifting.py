@@ -12,6 +12,7 @@ from statestore.cli import options, output
 from statestore.cli.choice import Where
 from statestore.cli.service import Service
 from statestore.metastore.drift import Drift, Remedy, find_drift, repair
+from statestore.metastore.view import Health, View
 
 _HOW = {Remedy.REPAIR: "--repair will: ", Remedy.ASK: "--repair asks, then will: ", Remedy.BY_HAND: "by hand: "}
 
@@ -26,16 +27,20 @@ def drift(
     yes: options.Yes = False,
     json: options.Json = None,
 ) -> None:
-    """List where Kafka and the state directory are not as the catalogue says; exit code 1 if anything is wrong."""
+    """List where Kafka and the state directory are not as the catalogue says; exit code 1 if anything is wrong.
+
+    Also if the metastore is DEGRADED: then it repairs nothing, and does not say what is left over.
+    """
     options.require_writable(json=json)
     topics, metastore = service.topics, service.metastore
     where = Where(service.bootstrap_servers, state_dir.absolute(), service.kafka_timeout_s)
 
-    def find() -> list[Drift]:
-        return find_drift(where, service.service_id, service.view(), metastore.history(), topics)
+    def find(view: View) -> list[Drift]:
+        return find_drift(where, service.service_id, view, metastore.history(), topics)
 
     console = output.console(json)
-    found = find()
+    view = metastore.require_running() if mend else service.view()
+    found = find(view)
     repaired: list[Drift] = []
     if mend:
         for item in found:
@@ -43,7 +48,8 @@ def drift(
                 repair(item, topics, metastore)
                 repaired.append(item)
                 output.say(console, f"repaired {item.subject}: {item.todo}")
-        found = find()
+        view = service.view()
+        found = find(view)
     for item in found:
         whose = f" of {item.application}" if item.application else ""
         output.say(console, Text(f"{item.kind.value}: {item.subject}{whose}", "yellow" if item.is_left else "bold red"))
@@ -51,10 +57,15 @@ def drift(
             output.say(console, f"    expected {item.expected}, found {item.found}")
         output.say(console, f"    {_HOW[item.remedy]}{item.todo}")
     output.say(console, f"{len(found)} found")
-    output.write_content(
-        json, {"drift": [asdict(item) for item in found], "repaired": [asdict(item) for item in repaired]}
-    )
-    raise typer.Exit(1 if any(not item.is_left for item in found) else 0)
+    content = {
+        "catalogue": str(view.pin),
+        "health": view.health.value,
+        "reason": view.reason,
+        "drift": [asdict(item) for item in found],
+        "repaired": [asdict(item) for item in repaired],
+    }
+    output.write_content(json, content)
+    raise typer.Exit(1 if view.health is not Health.RUNNING or any(not item.is_left for item in found) else 0)
 
 
 def _agreed(item: Drift, *, yes: bool) -> bool:

@@ -43,13 +43,13 @@ def status(service: Service, json: options.Json = None) -> None:
 @options.with_service
 def compact(service: Service) -> None:
     """Replace all commands by one that holds the whole catalogue. History and --at end there."""
-    submitted = service.metastore.compact()
-    for warning in submitted.warnings:
+    done = service.metastore.compact()
+    for warning in done.warnings:
         print(f"statestore: {warning}", file=sys.stderr)
-    if submitted.command is None:
-        print(f"nothing to compact: catalogue {submitted.view.pin}")
+    if done.deleted:
+        print(f"the log starts at offset {done.offset} now: snapshot of catalogue {done.view.pin}")
     else:
-        print(f"the log starts at offset {submitted.offset}: snapshot of catalogue {submitted.view.pin}")
+        print(f"nothing to compact: catalogue {done.view.pin}")
 
 
 @app.command("restore-backup")
@@ -57,10 +57,15 @@ def compact(service: Service) -> None:
 def restore_backup(service: Service, yes: options.Yes = False) -> None:
     """Delete the command topic, make it anew, and write into it what the backup has. Asks first."""
     topic = topic_name(service.service_id)
+    plan = service.metastore.plan_restore()
+    more = f" and {len(plan.kept)} that only the topic had" if plan.kept else ""
+    lost = ", without what is listed above" if plan.lost else ""
+    for record in plan.lost:
+        print(f"statestore: no command, {record}", file=sys.stderr)
     output.require_yes(
-        f"Delete {topic}, if it is there, and make it anew from {service.backup}?",
+        f"Delete {topic}, if it is there, and make it anew from {service.backup}{more}{lost}?",
         yes=yes,
         otherwise=f"{topic} stays as it is",
     )
-    restored = service.metastore.restore_backup()
-    print(f"{topic} has {restored.commands} commands of {service.backup}: catalogue {restored.view.pin}")
+    restored = service.metastore.restore_backup(plan)
+    print(f"{topic} has {len(plan.saved)} commands of {service.backup}{more}: catalogue {restored.view.pin}")

@@ -21,6 +21,15 @@ from statestore.model import check_name
 StateDir = Annotated[
     Path, typer.Option(envvar="STATESTORE_STATE_DIR", help="Kafka Streams' state.dir.", show_default=False)
 ]
+StateDirIfAny = Annotated[
+    Path | None,
+    typer.Option(
+        "--state-dir",
+        envvar="STATESTORE_STATE_DIR",
+        help="Kafka Streams' state.dir; needed where an application loses stores, for its locks.",
+        show_default=False,
+    ),
+]
 Servers = Annotated[
     str,
     typer.Option(

@@ -6,14 +6,19 @@ The command `statestore apply` and the DAG `metastore` do this, and only show it
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import NamedTuple
 
 from statestore.changelog.topics import Topics
-from statestore.errors import InvalidCommandError, TopicMismatchError
+from statestore.errors import InvalidCommandError, StateStoreError, TopicMismatchError
 from statestore.metastore.catalogue import Catalogue
+from statestore.metastore.command_topic import topic_name
 from statestore.metastore.commands import Command
 from statestore.metastore.effects import make_topics, resolve_partitions, unrecorded_topics
+from statestore.metastore.in_use import kept_free
 from statestore.metastore.metastore import Make, Metastore
+from statestore.metastore.ownership import ALIKE, OwnedTopics, twins
 from statestore.metastore.plan import Plan, Step, make_plan, put
 from statestore.metastore.view import Submitted
 from statestore.model import ApplicationDefinition
@@ -38,8 +43,10 @@ def plan_definitions(topics: Topics, catalogue: Catalogue, definitions: Iterable
     """
     resolved, problems = [], []
     for definition in definitions:
+        entry = catalogue.applications.get(definition.name)
+        recorded = (entry.topics if entry is not None else None) or ()
         try:
-            resolved.append((definition, resolve_partitions(topics, definition)))
+            resolved.append((definition, resolve_partitions(topics, definition, recorded)))
         except TopicMismatchError as error:
             problems.append(str(error))
     if problems:
@@ -47,29 +54,66 @@ def plan_definitions(topics: Topics, catalogue: Catalogue, definitions: Iterable
     return make_plan(catalogue, resolved)
 
 
-def carry_out(topics: Topics, metastore: Metastore, catalogue: Catalogue, plan: Plan) -> Iterator[Applied]:
+def require_own_topic(topics: Topics, service_id: str) -> None:
+    """Refuse a service whose command topic Kafka would not make.
+
+    Raises
+    ------
+    TopicMismatchError
+        If there is a topic of a name that Kafka takes for the same.
+    """
+    for own, twin in twins([topic_name(service_id)], topics.names()).items():
+        raise TopicMismatchError(
+            f"command topic {own} cannot be made beside topic {twin}: {ALIKE}; choose another service id"
+        )
+
+
+def carry_out(
+    topics: Topics, metastore: Metastore, catalogue: Catalogue, plan: Plan, state_dir: Path | None = None
+) -> Iterator[Applied]:
     """Do what a plan says, one application after the other, and make the internal topics that follow from it.
 
-    Done again after it was stopped, it goes on where it was: what is applied is unchanged, and topics that are not
-    recorded are made and recorded.
+    What is given is in the catalogue; its topics are made when the next one is asked for. Done again after it was
+    stopped, it goes on where it was: what is applied is unchanged, and topics that are not recorded are made and
+    recorded.
 
     Parameters
     ----------
     catalogue
         The one that the plan was made from.
+    state_dir
+        Where locks tell whether an application runs that loses stores; None: only its consumer group tells.
 
     Raises
     ------
+    InputError, LockedError
+        If an application that loses stores is running; nothing is done.
     InvalidCommandError
         If another writer has changed an application since; those before it are done.
+    StateStoreError
+        If Kafka refuses to make topics; the application's command stays.
     """
-    for step in plan.steps:
-        submitted = None if step.command is None else metastore.submit(_put(step, catalogue))
-        now = catalogue if submitted is None else submitted.view.catalogue
-        entry = now.applications.get(step.application)
-        if entry is not None and unrecorded_topics(entry):
-            make_topics(topics, metastore, step.application)
-        yield Applied(step, submitted)
+    with ExitStack() as still:
+        for step in plan.steps:
+            if step.removed:
+                still.enter_context(kept_free(topics, state_dir, step.application))
+        for step in plan.steps:
+            submitted = None if step.command is None else metastore.submit(_put(step, catalogue))
+            yield Applied(step, submitted)
+            now = catalogue if submitted is None else submitted.view.catalogue
+            entry = now.applications.get(step.application)
+            if entry is not None and unrecorded_topics(entry):
+                _make_topics(topics, metastore, step.application)
+
+
+def _make_topics(topics: Topics, metastore: Metastore, application: str) -> None:
+    try:
+        make_topics(topics, metastore, application)
+    except StateStoreError as error:
+        raise type(error)(
+            f"application {application} is in the catalogue; apply it again when its internal topics can be made and "
+            f"recorded: {error}"
+        ) from error
 
 
 def _put(step: Step, seen: Catalogue) -> Make:
@@ -80,12 +124,15 @@ def _put(step: Step, seen: Catalogue) -> Make:
         assert planned is not None
         command = put(catalogue, planned.definition, planned.partitions)
         before, now = seen.applications.get(name), catalogue.applications.get(name)
-        if command is not None and (before and before.changed_id) != (now and now.changed_id):
+        if command is None:
+            return None
+        if (before and before.changed_id) != (now and now.changed_id):
             changed = f"changed by {now.changed_by} with command {now.changed_id}" if now else "dropped"
             raise InvalidCommandError(
                 f"application {name} was {changed} since this plan was made; nothing was done for it. Run again, and "
                 "look at the new plan"
             )
+        OwnedTopics(catalogue.definitions().values()).require_free(planned.definition)
         return command
 
     return make

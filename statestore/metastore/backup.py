@@ -53,6 +53,10 @@ class Mark(NamedTuple):
     first: int | None = None
     last: int | None = None
 
+    def is_behind(self, other: Mark) -> bool:
+        """Tell whether the backup ended before it ends at another mark."""
+        return other.last is not None and (self.last is None or self.last < other.last)
+
 
 class Content(NamedTuple):
     """What a backup has, or had more since a mark.
@@ -159,7 +163,7 @@ class BackupFile:
         Returns
         -------
         Mark or None
-            The end of the file; None if somebody has replaced it meanwhile, who will have had reasons.
+            The end of the file; None if somebody has replaced it meanwhile, by another one or by an older copy.
 
         Raises
         ------
@@ -172,7 +176,7 @@ class BackupFile:
             now = self.read(mark)
             if mark is None:
                 return self.write(topic_id, records) if now is None else None
-            if now is None or now.mark.topic_id != topic_id:
+            if now is None or now.mark.topic_id != topic_id or now.mark.is_behind(mark):
                 return None
             if _is_compacted(records, now.mark, start):
                 return self.write(topic_id, records)

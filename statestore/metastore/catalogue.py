@@ -21,7 +21,12 @@ from statestore.metastore.commands import (
     Snapshot,
     digest_of,
 )
-from statestore.metastore.evolution import internal_topics, require_compatible, require_droppable, require_partitions
+from statestore.metastore.evolution import (
+    internal_topic_names,
+    require_compatible,
+    require_droppable,
+    require_partitions,
+)
 from statestore.model import ApplicationDefinition, changelog_topic
 
 
@@ -72,10 +77,7 @@ class Catalogue:
         try:
             return self.applications[application]
         except KeyError:
-            known = ", ".join(self.applications) or "none"
-            raise UnknownApplicationError(
-                f"no application {application!r} is in the catalogue; there are: {known}"
-            ) from None
+            raise UnknownApplicationError(_unknown(application, self.applications)) from None
 
     def content(self) -> Content:
         """Return what a snapshot holds."""
@@ -127,7 +129,7 @@ class Rebuild:
             case PutApplication():
                 self._put(command)
             case DropApplication():
-                require_droppable(self._entry(command.name))
+                self._entry(command.name)  # it must be there
                 del self._applications[command.name]
             case DropStore():
                 self._drop_store(command)
@@ -149,7 +151,7 @@ class Rebuild:
         self._require_own_changelogs(definition, old)
         topics = None
         if old is not None and old.topics is not None:
-            topics = _only(old.topics, internal_topics(definition))
+            topics = _only(old.topics, internal_topic_names(definition))
         self._applications[name] = Entry.model_construct(  # of parts that were checked when they were read
             definition=definition,
             partitions=command.partitions,
@@ -169,7 +171,7 @@ class Rebuild:
         self._applications[command.application] = old.model_copy(
             update={
                 "definition": definition,
-                "topics": None if old.topics is None else _only(old.topics, internal_topics(definition)),
+                "topics": None if old.topics is None else _only(old.topics, internal_topic_names(definition)),
                 "changed_id": command.id,
                 "changed_ms": command.written_ms,
                 "changed_by": command.written_by,
@@ -178,7 +180,7 @@ class Rebuild:
 
     def _record(self, command: RecordTopics) -> None:
         old = self._entry(command.application)
-        if foreign := sorted(set(command.topics).difference(internal_topics(old.definition))):
+        if foreign := sorted(set(command.topics).difference(internal_topic_names(old.definition))):
             raise InvalidCommandError(
                 f"application {command.application} has no internal topics {', '.join(foreign)}: its definition was "
                 "changed since; look at it again"
@@ -213,10 +215,7 @@ class Rebuild:
         try:
             return self._applications[application]
         except KeyError:
-            known = ", ".join(sorted(self._applications)) or "none"
-            raise InvalidCommandError(
-                f"no application {application!r} is in the catalogue; there are: {known}"
-            ) from None
+            raise InvalidCommandError(_unknown(application, self._applications)) from None
 
     def _require_own_changelogs(self, definition: ApplicationDefinition, old: Entry | None) -> None:
         """Refuse another application's changelog topic: `a-b` with `c`, and `a` with `b-c`, would share one."""
@@ -233,6 +232,10 @@ class Rebuild:
                         f"{definition.name}/{store.name} and {application}/{rest} would share the changelog topic "
                         f"{changelog_topic(definition.name, store.name)}; rename one"
                     )
+
+
+def _unknown(application: str, known: Iterable[str]) -> str:
+    return f"no application {application!r} is in the catalogue; there are: {', '.join(sorted(known)) or 'none'}"
 
 
 def _splits(text: str) -> Iterator[tuple[str, str]]:

@@ -7,12 +7,14 @@ same ones, and the last record that was applied is still where it was.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from statestore.changelog.topics import Topic
 from statestore.errors import (
     BackupError,
+    LogCorruptedError,
     RetryError,
     StateStoreError,
     StoreBehindLogStartError,
@@ -22,7 +24,7 @@ from statestore.errors import (
 from statestore.metastore.backup import BackupFile, Content, Mark
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_topic import CommandTopic, Logged
-from statestore.metastore.health import Found, damage
+from statestore.metastore.health import Found, damage, reason_of, start_of
 from statestore.metastore.replay import fold
 from statestore.metastore.view import Health, View
 
@@ -31,6 +33,7 @@ _BELIEVED_AFTER_S = 1.0
 _PAUSE_S = 0.05
 #: Writers of the backup hold it for milliseconds, unless it is large and made anew.
 _LOCK_WAIT_S = 10.0
+T = TypeVar("T")
 
 
 class Look(NamedTuple):
@@ -41,7 +44,7 @@ class Look(NamedTuple):
     topic
         None if there is none.
     start, position
-        The log's first offset, and up to where it was read.
+        From where the log counts, and up to where it was read.
     last
         The last record that was applied; None if none was.
     catalogue, offset
@@ -100,15 +103,9 @@ class CommandLog:
         """
         began = time.monotonic()
         while True:
-            waited_s = time.monotonic() - began
-            try:
-                found = self._look()
-            except (StoreBehindLogStartError, TopicMismatchError) as error:  # compacted or deleted this very moment
-                if waited_s > self._timeout_s:
-                    raise RetryError(f"{self.topic.name} changes while it is read: {error}; run again") from error
-            else:
-                if not found.damaged or waited_s > _BELIEVED_AFTER_S:
-                    break
+            found = self._while_it_changes(self._look)
+            if not found.damaged or time.monotonic() - began > _BELIEVED_AFTER_S:
+                break
             time.sleep(_PAUSE_S)
         try:
             return self.save(found, patient=strict) or found
@@ -116,6 +113,15 @@ class CommandLog:
             if strict:
                 raise
             return found
+
+    def history(self) -> tuple[Look, list[Logged]]:
+        """Look, and return with that the records that it was based on, also those that could not be applied."""
+
+        def read() -> tuple[Look, list[Logged]]:
+            look = self.look()
+            return look, self._records(look)
+
+        return self._while_it_changes(read)
 
     def catch_up(self, look: Look, topic: Topic) -> Look:
         """Read on to the end of the log as it is now, when nobody else can write to it.
@@ -129,16 +135,20 @@ class CommandLog:
         RetryError
             If the log is not the one that was looked at.
         """
+        cut = f"topic {self.topic.name} was replaced, cut or compacted since it was looked at; run again"
         log = self.topic.ends() if self.topic.describe() == topic else None
         if log is None or log.high_watermark < look.position or log.start > look.position:
-            raise RetryError(f"topic {self.topic.name} was replaced or cut since it was looked at; run again")
+            raise RetryError(cut)
         self.topic.wait_until_stable(log.high_watermark, log)
-        records = self.topic.read(look.position, log.high_watermark)
+        try:
+            records = self.topic.read(look.position, log.high_watermark)
+        except StoreBehindLogStartError as error:  # a compaction deletes after its transaction
+            raise RetryError(cut) from error
         folded = fold(records, look.catalogue, look.offset)
         applied = records[: folded.applied]
         return look._replace(
             topic=topic,
-            start=log.start,
+            start=max(look.start, log.start),
             position=log.high_watermark,
             last=applied[-1] if applied else look.last,
             catalogue=folded.catalogue,
@@ -179,12 +189,22 @@ class CommandLog:
         self._known = look._replace(mark=mark, unsaved=())
         return self._known
 
-    def records(self, look: Look) -> list[Logged]:
-        """Return the records that a look was based on, those that could not be applied among them."""
+    def _records(self, look: Look) -> list[Logged]:
         if not look.damaged:
             return self.topic.read(look.start, look.position)
         content, _ = self._read_backup()
         return [] if content is None else content.records
+
+    def _while_it_changes(self, read: Callable[[], T]) -> T:
+        """Read again where the topic was compacted or deleted this very moment."""
+        began = time.monotonic()
+        while True:
+            try:
+                return read()
+            except (StoreBehindLogStartError, TopicMismatchError) as error:
+                if time.monotonic() - began > self._timeout_s:
+                    raise RetryError(f"{self.topic.name} changes while it is read: {error}; run again") from error
+            time.sleep(_PAUSE_S)
 
     def _look(self) -> Look:
         found = None if self._known is None else self._look_on(self._known)
@@ -198,10 +218,12 @@ class CommandLog:
         topic = self.topic.describe()
         if unusable or (content is None) != (known.mark is None) or topic is None or topic != known.topic:
             return None
+        if content is not None and known.mark is not None and content.mark.is_behind(known.mark):
+            return None  # an older copy was put in its place: it is to get all that it has not
         log = self.topic.ends()
-        if log.start != known.start or log.last_stable < known.position:
+        if log.start > known.start or log.last_stable < known.position:
             return None
-        records = self.topic.read(known.last.offset, log.last_stable)
+        records, _ = self._read(known.last.offset, log.last_stable)
         since = Found(self.topic.name, topic, log, known.last.offset + 1, records[1:])
         if records[:1] != [known.last] or damage(since, content):
             return None
@@ -212,16 +234,23 @@ class CommandLog:
         content, unusable = self._read_backup()
         topic = self.topic.describe()
         log = None if topic is None else self.topic.ends()
-        start, end = (0, 0) if log is None else (log.start, log.last_stable)
-        records = self.topic.read(start, end)
-        wrong = damage(Found(self.topic.name, topic, log, start, records), content)
+        start, end = (0, 0) if log is None else (start_of(log, content), log.last_stable)
+        records, unreadable = self._read(start, end)
+        seen = Found(self.topic.name, topic, log, start, records, unreadable)
+        wrong = damage(seen, content, unusable=bool(unusable))
         if wrong:
             records = [] if content is None else content.records
         nothing = Look(topic, start, end, None, Catalogue(), 0, damaged=bool(wrong))
         found = _found(nothing, records, content)
-        if unusable:
-            return found._replace(reason=unusable, unsaved=())
-        return found._replace(reason=wrong or found.reason)
+        found = found._replace(reason=reason_of(wrong or found.reason, unusable))
+        return found._replace(unsaved=()) if unusable else found
+
+    def _read(self, start: int, end: int) -> tuple[list[Logged], str]:
+        """Read the topic; return why it cannot be read, if its log is damaged."""
+        try:
+            return self.topic.read(start, end), ""
+        except LogCorruptedError as error:
+            return [], str(error)
 
     def _read_backup(self, after: Mark | None = None) -> tuple[Content | None, str]:
         """Read the backup; return why it cannot be used, if it cannot."""
@@ -230,7 +259,7 @@ class CommandLog:
         try:
             return self.backup.read(after), ""
         except BackupError as error:
-            return None, f"{error}. If the topic is right, delete the backup: the next command makes it anew"
+            return None, str(error)
         except OSError as error:
             raise of_os_error(error) from error
 

@@ -14,12 +14,14 @@ from statestore.changelog.topics import LogRange, Topic, Topics
 from statestore.errors import OpenTransactionError, RetryError, TopicMismatchError
 from statestore.model import TopicPartition
 
-#: Without them commands would be lost: by age, by size, by a key that comes again, by a replica that was behind.
+#: Without them commands would be lost: by age, by size, by a key that comes again, by a replica that was behind; or
+#: when they were written, by a broker that puts its own time into their records.
 CONFIG = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "unclean.leader.election.enable": "false",
+    "message.timestamp.type": "CreateTime",
 }
 #: Of a new topic. A snapshot is one record: this is enough for some 40,000 applications.
 _LARGE_RECORDS = {"max.message.bytes": "67108864"}
@@ -38,6 +40,10 @@ class Logged(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
+
+    def is_same(self, other: Logged) -> bool:
+        """Tell whether both are one record. Their timestamps do not count: one may be the broker's."""
+        return (self.offset, self.key, self.value) == (other.offset, other.key, other.value)
 
 
 class EnsuredTopic(NamedTuple):
@@ -81,28 +87,21 @@ class CommandTopic:
 
         Raises
         ------
-        TopicMismatchError
-            If it has another number of partitions than one.
         RetryError
-            If it is no longer the one that was seen.
+            If it is no longer as it was seen.
         """
         topic = self.describe()
-        if topic is None and seen is None:
+        if topic != seen:
+            raise RetryError(f"command topic {self.name} is not the one that was looked at a moment ago; run again")
+        if topic is None:
             return EnsuredTopic(self._topics.ensure(self.name, 1, CONFIG | _LARGE_RECORDS), ())
-        if topic is None or (seen is not None and topic.topic_id != seen.topic_id):
-            raise RetryError(f"command topic {self.name} was deleted since it was looked at; run again")
-        if topic.partitions != 1:
-            raise TopicMismatchError(
-                f"command topic {self.name} has {topic.partitions} partitions, expected 1: the order of commands is "
-                "that of one log. Use another service id, or `statestore metastore restore-backup` to make it anew"
-            )
         wrong = self.wrong_settings()
         if not wrong:
             return EnsuredTopic(topic, ())
         self._topics.set_config(self.name, {key: CONFIG[key] for key in wrong})
         found = ", ".join(f"{key}={value}" for key, value in wrong.items())
         expected = ", ".join(f"{key}={CONFIG[key]}" for key in wrong)
-        warning = f"command topic {self.name} had {found}, which loses commands; set to {expected}"
+        warning = f"command topic {self.name} had {found}, which loses commands or their times; set to {expected}"
         return EnsuredTopic(topic, (warning,))
 
     def wrong_settings(self) -> dict[str, str | None]:

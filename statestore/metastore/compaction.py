@@ -6,15 +6,15 @@ A crash in between leaves both, which is as good as either; the next compaction 
 from __future__ import annotations
 
 from statestore import kill_switch
-from statestore.errors import InvalidCommandError
+from statestore.errors import InvalidCommandError, RetryError, StoreBehindLogStartError
 from statestore.metastore.command_log import CommandLog
 from statestore.metastore.health import SNAPSHOT_KEY, require_running
 from statestore.metastore.protocol import CommandWriter
 from statestore.metastore.replay import fold
-from statestore.metastore.view import Submitted, View
+from statestore.metastore.view import Compacted, Submitted, View
 
 
-def compact(log: CommandLog, writer: CommandWriter) -> Submitted:
+def compact(log: CommandLog, writer: CommandWriter) -> Compacted:
     """Have the log start at a snapshot; nothing happens if its last command is one, at which it starts.
 
     Raises
@@ -23,27 +23,32 @@ def compact(log: CommandLog, writer: CommandWriter) -> Submitted:
         If the catalogue is not known to be whole.
     InvalidCommandError
         If the snapshot does not give the same catalogue; nothing was deleted.
+    RetryError
+        If somebody else compacts at the same time.
     """
     look = log.look(strict=True)
     require_running(look.view)
     if look.last is None:
-        return Submitted(None, None, 1, look.view)
-    if look.last.key == SNAPSHOT_KEY:
-        done, offset = Submitted(None, None, 1, look.view), look.last.offset
-    else:
+        return Compacted(None, False, look.view)
+    done = Submitted(None, None, 1, look.view)
+    if look.last.key != SNAPSHOT_KEY:
         done = writer.submit(lambda catalogue: catalogue.snapshot())
-        offset = done.view.offset - 1
         kill_switch.reached("snapshot committed, the commands before it still there")
-    if log.topic.ends().start < offset:
+    offset = done.view.offset - 1
+    to_delete = log.topic.ends().start != offset
+    if to_delete:
         _require_equal(log, offset, done.view)
         log.topic.delete_before(offset)
         log.look()  # the backup begins with the snapshot, too
-    return done
+    return Compacted(offset, to_delete, done.view, done.warnings)
 
 
 def _require_equal(log: CommandLog, offset: int, view: View) -> None:
     """Read the snapshot back, as those will who have nothing else."""
-    folded = fold(log.topic.read(offset, offset + 1))
+    try:
+        folded = fold(log.topic.read(offset, offset + 1))
+    except StoreBehindLogStartError as error:
+        raise RetryError(f"somebody else compacts {log.topic.name}; run again if its log is still long") from error
     if folded.reason or folded.catalogue != view.catalogue:
         raise InvalidCommandError(
             f"the snapshot at offset {offset} of {log.topic.name} does not give the catalogue that was compacted "

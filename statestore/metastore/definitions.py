@@ -11,20 +11,25 @@ stores:
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Hashable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import yaml
 from pydantic import ValidationError
 
-from statestore.errors import DefinitionError, UnknownApplicationError, UnknownStoreError
-from statestore.model import ApplicationDefinition, changelog_topic
+from statestore.errors import DefinitionError, InvalidCommandError, UnknownApplicationError, UnknownStoreError
+from statestore.metastore.ownership import OwnedTopics
+from statestore.model import ApplicationDefinition
 
 _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 32
 _MAX_NODES = 50_000
 _SHOWN_PROBLEMS, _SHOWN_CHARACTERS = 20, 120
+#: What a plain scalar may be besides a text and a number.
+_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("bool", "null"))
 
 
 def load_definitions(path: Path) -> dict[str, ApplicationDefinition]:
@@ -48,12 +53,41 @@ def load_definitions(path: Path) -> dict[str, ApplicationDefinition]:
         raise DefinitionError(f"{path} does not exist; expected a YAML file or a directory of them")
     found: dict[str, ApplicationDefinition] = {}
     for file in files:
-        for name, definition in parse_definitions(_text(file), str(file)).items():
+        try:
+            with file.open("rb") as opened:
+                defined = read_definitions(opened, str(file))
+        except OSError as error:
+            raise DefinitionError(f"{file} cannot be read: {error}") from error
+        for name, definition in defined.items():
             if name in found:
                 raise DefinitionError(f"{file} defines application {name}, which another file of {path} defines too")
             found[name] = definition
-    _check_changelogs(found.values())
+    _require_side_by_side(found.values())
     return dict(sorted(found.items()))
+
+
+def read_definitions(opened: BinaryIO, source: str) -> dict[str, ApplicationDefinition]:
+    """Read an open file; of one that is too long, no more than is needed to see that.
+
+    Parameters
+    ----------
+    source
+        What it is called in messages.
+
+    Raises
+    ------
+    DefinitionError
+        As `parse_definitions`, and if it is no UTF-8.
+    OSError
+        If it cannot be read.
+    """
+    content = opened.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise _too_long(source)
+    try:
+        return parse_definitions(content.decode("utf-8"), source)
+    except UnicodeDecodeError as error:
+        raise DefinitionError(f"{source} is not YAML in UTF-8: {error}") from error
 
 
 def parse_definitions(text: str, source: str) -> dict[str, ApplicationDefinition]:
@@ -85,7 +119,7 @@ def parse_definitions(text: str, source: str) -> dict[str, ApplicationDefinition
         if definition.name in found:
             raise DefinitionError(f"{source} defines application {definition.name} twice")
         found[definition.name] = definition
-    _check_changelogs(found.values())
+    _require_side_by_side(found.values())
     return dict(sorted(found.items()))
 
 
@@ -120,42 +154,47 @@ def select(
     return chosen
 
 
-def _text(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(_MAX_BYTES + 1)
-        if len(content) > _MAX_BYTES:
-            raise _too_long(str(file))
-        return content.decode("utf-8")
-    except OSError as error:
-        raise DefinitionError(f"{file} cannot be read: {error}") from error
-    except UnicodeDecodeError as error:
-        raise DefinitionError(f"{file} is not YAML in UTF-8: {error}") from error
-
-
 def _too_long(source: str) -> DefinitionError:
     return DefinitionError(f"{source} is too long: expected at most {_MAX_BYTES} bytes; divide it into several files")
 
 
 def _definition(document: object, source: str) -> ApplicationDefinition:
+    """Check a document, more strictly than a command that is read again: a text is no number."""
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if isinstance(version, bool | float):  # true and 1.0 equal 1
+        raise DefinitionError(f"{source} does not define an application: schema_version: expected 1, found {version}")
     try:
-        return ApplicationDefinition.model_validate(document)
+        # As JSON, because there a text may still be an enum and a list a tuple.
+        return ApplicationDefinition.model_validate_json(json.dumps(document, ensure_ascii=False).encode(), strict=True)
     except ValidationError as error:
-        problems = [
-            f"{'.'.join(str(part)[:_SHOWN_CHARACTERS] for part in problem['loc']) or 'the document'}: {problem['msg']}"
-            for problem in error.errors(include_url=False, include_context=False)
-        ]
+        problems = [_shown(dict(problem)) for problem in error.errors(include_url=False, include_context=False)]
         if (more := len(problems) - _SHOWN_PROBLEMS) > 0:
             problems[_SHOWN_PROBLEMS:] = [f"and {more} more"]
         raise DefinitionError(f"{source} does not define an application: {'; '.join(problems)}") from error
+    except ValueError as error:  # half of a character
+        raise DefinitionError(f"{source} does not define an application: {error}") from error
+
+
+def _shown(problem: dict[str, Any]) -> str:
+    path = ".".join(str(part)[:_SHOWN_CHARACTERS] for part in problem["loc"]) or "the document"
+    found = problem["input"]
+    if problem["type"] == "value_error" or not isinstance(found, str | int | float):  # ours tell what was found
+        return f"{path}: {problem['msg']}"
+    return f"{path}: {problem['msg']}, found {repr(found)[:_SHOWN_CHARACTERS]}"
 
 
 class _Loader(yaml.SafeLoader):
     """Refuses what YAML or PyYAML would take and nobody means.
 
     An alias may stand for a bomb, and a key that is there twice for a mistake (YAML forbids it, PyYAML takes the last
-    one); a deep nesting exhausts the stack, and reading a million numbers takes minutes.
+    one); a deep nesting exhausts the stack, and reading a million numbers takes minutes. A tag may ask for what its
+    value cannot be. Of numbers only decimal ones are some: 010 would be 8, and 1:30 be 90, read in quadratic time.
     """
+
+    yaml_implicit_resolvers = {  # noqa: RUF012  # as PyYAML has it
+        first: [(tag, pattern) for tag, pattern in resolvers if tag in _TAGS]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -169,6 +208,8 @@ class _Loader(yaml.SafeLoader):
             raise yaml.composer.ComposerError(
                 None, None, "anchors and aliases (&, *) are not accepted; write it out", event.start_mark
             )
+        if getattr(event, "tag", None) is not None:
+            raise yaml.composer.ComposerError(None, None, "tags (!) are not accepted", event.start_mark)
         if self._depth == _MAX_DEPTH:
             raise yaml.composer.ComposerError(None, None, f"nested deeper than {_MAX_DEPTH} levels", event.start_mark)
         if self._nodes == _MAX_NODES:
@@ -181,33 +222,33 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """See `yaml.SafeLoader.construct_mapping`."""
-        seen: set[object] = set()
+        seen: set[str] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable):
-                if key in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"key {key!r:.120} is there twice", key_node.start_mark
-                    )
-                seen.add(key)
+            problem = "is no text" if not isinstance(key, str) else "is there twice" if key in seen else None
+            if problem is not None:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r:.120} {problem}", key_node.start_mark)
+            seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?(?:0|[1-9][0-9_]*)\Z"), list("-+0123456789"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+\.[0-9]*\Z"), list("-+0123456789"))
 
 
 def _parse(text: str, source: str) -> list[object]:
     try:
         return list(yaml.load_all(text, _Loader))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none, for example
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:  # a character that is none
         raise DefinitionError(f"{source} is not YAML: {str(error) or type(error).__name__}") from error
 
 
-def _check_changelogs(definitions: Iterable[ApplicationDefinition]) -> None:
-    """Two stores must not share a changelog topic: `a-b` + `c` and `a` + `b-c` would."""
-    owners: dict[str, str] = {}
+def _require_side_by_side(definitions: Iterable[ApplicationDefinition]) -> None:
+    """Refuse definitions that cannot be side by side, or that contradict themselves in the names of their topics."""
+    owned = OwnedTopics()
     for definition in definitions:
-        for store in definition.stores:
-            owner, topic = f"{definition.name}/{store.name}", changelog_topic(definition.name, store.name)
-            if topic in owners:
-                raise DefinitionError(
-                    f"{owners[topic]} and {owner} would share the changelog topic {topic}; rename one"
-                )
-            owners[topic] = owner
+        try:
+            owned.require_free(definition)
+        except InvalidCommandError as error:
+            raise DefinitionError(str(error)) from error
+        owned.put(definition)

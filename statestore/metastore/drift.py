@@ -13,12 +13,12 @@ from pathlib import Path
 
 from statestore.changelog.topics import REPARTITION_CONFIG, Topic, Topics
 from statestore.errors import InputError
-from statestore.metastore import evolution
 from statestore.metastore.command_topic import CONFIG, topic_name
 from statestore.metastore.commands import Entry, PutApplication, Snapshot
-from statestore.metastore.effects import InternalTopic, internal_topics, make_topics, record_topics, written_topics
+from statestore.metastore.effects import InternalTopic, internal_topics, make_topics, policies, record_topics
+from statestore.metastore.evolution import internal_topic_names, written_topics
 from statestore.metastore.metastore import Metastore
-from statestore.metastore.view import LoggedCommand, View
+from statestore.metastore.view import Health, LoggedCommand, View
 from statestore.model import TaskId
 from statestore.statedir.paths import OWN_DIRECTORY
 from statestore.verification.directories import applications_in, stores_in
@@ -81,6 +81,9 @@ def find_drift(
 ) -> list[Drift]:
     """Compare the catalogue with Kafka and the state directory.
 
+    Of a catalogue that is not known to be whole, nothing is said to be left over: it may be of an application that is
+    in use.
+
     Parameters
     ----------
     history
@@ -90,7 +93,7 @@ def find_drift(
     needed = {name: internal_topics(entry.definition, entry.partitions) for name, entry in entries.items()}
     internal = {topic.name for found in needed.values() for topic in found}
     others = {name for entry in entries.values() for name in (*entry.partitions, *written_topics(entry.definition))}
-    owners = _owners(history)
+    owners = _owners(logged for logged in history if logged.offset < view.offset)
     left = sorted(owners.keys() - internal - others)
     commands = topic_name(service_id)
     there = topics.describe([commands, *internal, *others, *left])
@@ -100,6 +103,8 @@ def find_drift(
         result += _external(entry, there)
         for topic in needed[name]:
             result += _internal(entry, topic, there.get(topic.name), configs)
+    if view.health is not Health.RUNNING:
+        return result
     delete = f"kafka-topics.sh --bootstrap-server {where.bootstrap_servers} --delete --topic"
     result += [
         Drift(Kind.LEFT_TOPIC, name, owners[name], "no topic", "topic", Remedy.BY_HAND, f"{delete} {name}")
@@ -123,7 +128,7 @@ def _owners(history: Iterable[LoggedCommand]) -> dict[str, str]:
         elif isinstance(logged.command, Snapshot):
             entries = logged.command.catalogue.applications.values()
         for entry in entries:
-            found |= dict.fromkeys(evolution.internal_topics(entry.definition), entry.definition.name)
+            found |= dict.fromkeys(internal_topic_names(entry.definition), entry.definition.name)
     return found
 
 
@@ -211,7 +216,7 @@ def _wrong_settings(name: str, application: str, expected: Mapping[str, str], fo
     wrong = [
         key
         for key, value in expected.items()
-        if key not in _FREE_SETTINGS and _policies(value) != _policies(found.get(key, ""))
+        if key not in _FREE_SETTINGS and policies(value) != policies(found.get(key, ""))
     ]
     if not wrong:
         return []
@@ -228,13 +233,9 @@ def _wrong_settings(name: str, application: str, expected: Mapping[str, str], fo
     ]
 
 
-def _policies(value: str) -> frozenset[str]:
-    return frozenset(value.replace(" ", "").split(","))
-
-
 def _deletes_more(expected: Mapping[str, str], found: Mapping[str, str]) -> bool:
     """Tell whether Kafka deletes something under the expected settings that it keeps under those found."""
-    before, after = _policies(found.get("cleanup.policy", "")), _policies(expected.get("cleanup.policy", ""))
+    before, after = policies(found.get("cleanup.policy", "")), policies(expected.get("cleanup.policy", ""))
     if "compact" in after - before:
         return True
     return "delete" in after and _kept_ms(expected) < (_kept_ms(found) if "delete" in before else float("inf"))

@@ -6,15 +6,16 @@ required, and one that is missing or was replaced is drift (`drift.py`), mended 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from statestore.changelog.topics import REPARTITION_CONFIG, Topic, Topics, changelog_config
 from statestore.errors import TopicMismatchError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import Command, Entry, RecordTopics
-from statestore.metastore.evolution import partitions_of
+from statestore.metastore.evolution import partitions_of, written_topics
 from statestore.metastore.metastore import Metastore
+from statestore.metastore.ownership import ALIKE, twins
 from statestore.model import ApplicationDefinition, changelog_topic, repartition_topic
 
 
@@ -46,20 +47,20 @@ def internal_topics(definition: ApplicationDefinition, partitions: Mapping[str, 
     return [*(InternalTopic(name, partitions[name], REPARTITION_CONFIG) for name in repartitions), *changelogs]
 
 
-def written_topics(definition: ApplicationDefinition) -> dict[str, str]:
-    """Return the topics that the application writes to and does not own, and the role of each."""
-    outputs = [*definition.output_topics, *(item.output_topic for item in definition.aggregations)]
-    named = {name: "output" for name in outputs if name is not None}
-    return named | ({definition.dead_letter_topic: "dead-letter"} if definition.dead_letter_topic else {})
-
-
-def resolve_partitions(topics: Topics, definition: ApplicationDefinition) -> dict[str, int]:
+def resolve_partitions(
+    topics: Topics, definition: ApplicationDefinition, recorded: Collection[str] = ()
+) -> dict[str, int]:
     """Compare a definition with Kafka and return the partitions of each topic that its tasks read. Nothing is made.
+
+    Parameters
+    ----------
+    recorded
+        Internal topics that the catalogue has ids of; the others are to be made, or taken over if they are there.
 
     Raises
     ------
     TopicMismatchError
-        If topics are missing or partitions do not fit; the message names all of them.
+        If topics are missing or do not fit; the message names all of them.
     """
     roles = {**written_topics(definition), definition.input_topic: "input"}
     found = topics.describe(roles)
@@ -71,17 +72,45 @@ def resolve_partitions(topics: Topics, definition: ApplicationDefinition) -> dic
     partitions = {}
     if definition.input_topic in found:
         partitions = partitions_of(definition, found[definition.input_topic].partitions)
-        needed = {topic.name: topic.partitions for topic in internal_topics(definition, partitions)}
+        needed = {topic.name: topic for topic in internal_topics(definition, partitions)}
+        there = topics.describe(needed)
         problems += [
-            f"internal topic {topic.name} has {topic.partitions} partitions, expected {needed[topic.name]}: that of an "
-            "application with state cannot change; give the application another name, or, if the topic was left by one "
-            "that was dropped, delete it"
-            for topic in topics.describe(needed).values()
-            if topic.partitions != needed[topic.name]
+            f"internal topic {topic.name} has {topic.partitions} partitions, expected {needed[topic.name].partitions}: "
+            "that of an application with state cannot change; give the application another name, or, if the topic was "
+            "left by one that was dropped, delete it"
+            for topic in there.values()
+            if topic.partitions != needed[topic.name].partitions
         ]
+        problems += [
+            f"internal topic {name} cannot be made beside topic {twin}: {ALIKE}; give the application or the store "
+            "another name"
+            for name, twin in twins(needed, topics.names()).items()
+        ]
+        problems += _of_another_kind(topics, [needed[name] for name in there if name not in recorded])
     if problems:
         raise TopicMismatchError(f"application {definition.name} does not fit Kafka: {'; '.join(problems)}")
     return partitions
+
+
+def policies(value: str) -> frozenset[str]:
+    """Return what a value of `cleanup.policy` consists of."""
+    return frozenset(value.replace(" ", "").split(","))
+
+
+def _of_another_kind(topics: Topics, found: Sequence[InternalTopic]) -> Iterator[str]:
+    """Name topics that were left by another kind of store: only key-value logs are compacted and nothing else.
+
+    A log that is never compacted tells nothing: it was made by somebody who keeps all of it.
+    """
+    configs = topics.topic_configs(topic.name for topic in found)
+    for topic in found:
+        policy, expected = configs[topic.name]["cleanup.policy"], topic.config["cleanup.policy"]
+        if "compact" in policies(policy) and policies(policy) != policies(expected):
+            yield (
+                f"internal topic {topic.name} is there, with cleanup.policy {policy}, expected {expected}: it was made "
+                "for another kind of store. Give the store another name, or delete the topic; if its records are this "
+                "very store's, set the topic's cleanup.policy"
+            )
 
 
 def unrecorded_topics(entry: Entry) -> list[InternalTopic]:

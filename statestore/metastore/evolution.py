@@ -44,7 +44,7 @@ class _Home(NamedTuple):
     writing: tuple[str | int | None, ...]
 
 
-def internal_topics(definition: ApplicationDefinition) -> tuple[str, ...]:
+def internal_topic_names(definition: ApplicationDefinition) -> tuple[str, ...]:
     """Return the names of the application's changelogs and repartition topics."""
     changelogs = (changelog_topic(definition.name, store.name) for store in definition.stores)
     return (*changelogs, *(topic for topic in topics_read(definition) if topic != definition.input_topic))
@@ -54,6 +54,13 @@ def topics_read(definition: ApplicationDefinition) -> tuple[str, ...]:
     """Return the topic that the tasks of each subtopology read."""
     regrouped = (item for item in definition.aggregations if item.group_by is not None)
     return (definition.input_topic, *(repartition_topic(definition.name, item.store) for item in regrouped))
+
+
+def written_topics(definition: ApplicationDefinition) -> dict[str, str]:
+    """Return the topics that the application writes to and does not own, and the role of each."""
+    outputs = [*definition.output_topics, *(item.output_topic for item in definition.aggregations)]
+    named = {name: "output" for name in outputs if name is not None}
+    return named | ({definition.dead_letter_topic: "dead-letter"} if definition.dead_letter_topic else {})
 
 
 def partitions_of(definition: ApplicationDefinition, of_input: int) -> dict[str, int]:
@@ -106,16 +113,14 @@ def require_partitions(definition: ApplicationDefinition, found: Mapping[str, in
     _require_partitions(definition, found, _homes(definition))
 
 
-def require_droppable(entry: Entry, store: str | None = None) -> None:
-    """Refuse to drop a store that is not there or in use; without a store, an application can always be dropped.
+def require_droppable(entry: Entry, store: str) -> None:
+    """Refuse to drop a store that is not there or in use.
 
     Raises
     ------
     InvalidCommandError
         If the application has no such store, an aggregation writes it, or it is the only one.
     """
-    if store is None:
-        return
     definition = entry.definition
     names = [found.name for found in definition.stores]
     if store not in names:

@@ -19,6 +19,7 @@ from statestore.metastore.view import Health, View
 #: Key of a snapshot's record.
 SNAPSHOT_KEY = b"snapshot"
 _RESTORE = "`statestore metastore restore-backup` makes the topic anew from the backup"
+_NO_BACKUP = "there is no backup to make it anew from: apply the definitions under another service id"
 
 
 class Found(NamedTuple):
@@ -29,9 +30,11 @@ class Found(NamedTuple):
     topic, log
         None if there is no topic.
     first
-        From where the records were read: the start of the log, or behind what is known already.
+        From where the records were read: `start_of` the log, or behind what is known already.
     records
         All committed ones from there on.
+    unreadable
+        Why they could not be read; empty if they were.
     """
 
     name: str
@@ -39,33 +42,57 @@ class Found(NamedTuple):
     log: LogRange | None
     first: int
     records: Sequence[Logged]
+    unreadable: str = ""
 
 
-def damage(found: Found, backup: Content | None) -> str:
+def start_of(log: LogRange, backup: Content | None) -> int:
+    """Return the offset from which the log counts.
+
+    A broker notes where its logs start once a minute. Killed sooner after a compaction, it has again what was deleted;
+    the backup knows which snapshot stands for that.
+    """
+    if backup is None or not backup.records or backup.records[0].key != SNAPSHOT_KEY:
+        return log.start
+    return max(log.start, backup.records[0].offset)
+
+
+def damage(found: Found, backup: Content | None, *, unusable: bool = False) -> str:
     """Say what is wrong with the topic.
 
     Parameters
     ----------
     backup
         What was read of it before the topic was looked at; None if there is none.
+    unusable
+        Whether there is one all the same, which cannot be used.
     """
     if found.topic is None or found.log is None:
-        return _gone(found, backup)
-    if found.topic.partitions != 1:
-        return (
-            f"topic {found.name} has {found.topic.partitions} partitions, expected 1: the order of commands is that of "
-            f"one log; {_RESTORE}"
-        )
+        if backup is not None:
+            return (
+                f"topic {found.name} is gone, id {backup.mark.topic_id} in the backup; {_RESTORE}, or delete the "
+                "backup if nothing of it is needed"
+            )
+        return f"topic {found.name} is gone" if unusable else ""  # else nobody has applied anything yet
     if backup is not None and backup.mark.topic_id != found.topic.topic_id:
         return (
             f"topic {found.name} was deleted and created again: its id is {found.topic.topic_id}, expected "
             f"{backup.mark.topic_id} as in the backup; {_RESTORE}, or delete the backup if the new topic is to be used"
         )
-    ours = _damage_of_log(found, found.log)
-    if backup is None:
-        return f"{ours}; there is no backup: what those commands said is lost" if ours else ""
-    difference = ours or _difference(found, found.log, backup)
-    return f"{difference}; {_RESTORE}" if difference else ""
+    wrong = _damage_of_topic(found, found.topic, found.log)
+    if not wrong and backup is not None:
+        wrong = _difference(found, found.log, backup)
+    if not wrong or unusable:
+        return wrong
+    return f"{wrong}; {_NO_BACKUP if backup is None else _RESTORE}"
+
+
+def reason_of(of_topic: str, of_backup: str) -> str:
+    """Join what is wrong with the topic and with its backup: which is to be kept depends on both."""
+    if not of_backup:
+        return of_topic
+    if not of_topic:
+        return f"{of_backup}. If the topic is right, delete the backup: the next command makes it anew"
+    return f"{of_topic}; and {of_backup}. Put an intact copy of the backup in its place"
 
 
 def require_running(view: View) -> None:
@@ -80,16 +107,14 @@ def require_running(view: View) -> None:
         raise MetastoreDegradedError(f"the metastore is DEGRADED: {view.reason}")
 
 
-def _gone(found: Found, backup: Content | None) -> str:
-    if backup is None:
-        return ""  # nobody has applied anything yet
-    return (
-        f"topic {found.name} is gone, id {backup.mark.topic_id} in the backup; {_RESTORE}, or delete the backup if "
-        "nothing of it is needed"
-    )
-
-
-def _damage_of_log(found: Found, log: LogRange) -> str:
+def _damage_of_topic(found: Found, topic: Topic, log: LogRange) -> str:
+    if topic.partitions != 1:
+        return (
+            f"topic {found.name} has {topic.partitions} partitions, expected 1: the order of commands is that of one "
+            "log"
+        )
+    if found.unreadable:
+        return found.unreadable
     if log.start == 0 or found.first > log.start:
         return ""
     if not found.records:
@@ -112,7 +137,7 @@ def _difference(found: Found, log: LogRange, backup: Content) -> str:
     ours = (record for record in found.records if record.offset <= last)
     theirs = (record for record in backup.records if record.offset >= found.first)
     for here, there in zip_longest(ours, theirs):
-        if here == there:
+        if here is not None and there is not None and here.is_same(there):
             continue
         if there is not None and (here is None or there.offset < here.offset):
             return f"topic {found.name} has no record at offset {there.offset}, which the backup has"

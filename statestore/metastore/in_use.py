@@ -16,8 +16,13 @@ from statestore.statedir.lock import locked_file
 
 
 @contextmanager
-def kept_free(topics: Topics, state_dir: Path, application: str) -> Iterator[None]:
+def kept_free(topics: Topics, state_dir: Path | None, application: str) -> Iterator[None]:
     """Hold an application still: nobody runs it, and nobody on this machine can start to.
+
+    Parameters
+    ----------
+    state_dir
+        Where its lock is; None: only Kafka is asked.
 
     Raises
     ------
@@ -27,9 +32,8 @@ def kept_free(topics: Topics, state_dir: Path, application: str) -> Iterator[Non
         If a process holds the lock of its state directory; the message names it as far as the system tells.
     """
     topics.require_no_members(application)
-    directory = state_dir / application
-    lock = directory / ".lock"
-    with _alone(lock) if directory.is_dir() else nullcontext():
+    directory = None if state_dir is None else state_dir / application
+    with nullcontext() if directory is None or not directory.is_dir() else _alone(directory / ".lock"):
         yield
 
 

@@ -5,6 +5,7 @@ Reading fences nobody and makes no topic. Writing goes by ksqlDB's protocol (`pr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from statestore.changelog.writer import TransactionalWriter
@@ -17,9 +18,29 @@ from statestore.metastore.command_topic import Logged
 from statestore.metastore.health import SNAPSHOT_KEY, require_running
 from statestore.metastore.protocol import CommandWriter, Make
 from statestore.metastore.replay import UNUSABLE, command_of, fold
-from statestore.metastore.view import Health, LoggedCommand, Pin, Restored, Submitted, View
+from statestore.metastore.view import (
+    Compacted,
+    Health,
+    LoggedCommand,
+    Pin,
+    Restored,
+    RestorePlan,
+    Submitted,
+    View,
+)
 
-__all__ = ["Health", "LoggedCommand", "Make", "Metastore", "Pin", "Restored", "Submitted", "View"]
+__all__ = [
+    "Compacted",
+    "Health",
+    "LoggedCommand",
+    "Make",
+    "Metastore",
+    "Pin",
+    "RestorePlan",
+    "Restored",
+    "Submitted",
+    "View",
+]
 
 
 class Metastore:
@@ -74,24 +95,26 @@ class Metastore:
         KafkaUnavailableError
             If Kafka does not answer.
         """
-        look = self._log.look()
-        return look.view if at is None else self._as_of(look, at)
+        return self._log.look().view if at is None else _as_of(*self._log.history(), at)
 
     def pinned(self, pin: Pin) -> View:
-        """Return the catalogue that a pin names. If it was compacted away, that of now will do, if it is the same.
+        """Return the catalogue that a pin names. If it was compacted away, an equal one will do: of now, or compacted.
 
         Raises
         ------
         InputError
-            If neither is.
+            If there is none.
         """
         look = self._log.look()
         if look.catalogue.digest() == pin.digest:
             return look.view._replace(offset=pin.offset)
+        look, records = self._log.history()
         try:
-            found = self._as_of(look, pin.offset)
+            found = _as_of(look, records, pin.offset)
         except InputError as error:
-            raise InputError(f"catalogue {pin} is not there any more: {error}; pin the catalogue of now") from error
+            found = look.view._replace(catalogue=fold(records[:1]).catalogue)
+            if found.catalogue.digest() != pin.digest:
+                raise InputError(f"catalogue {pin} is not there any more: {error}; pin the catalogue of now") from error
         if found.catalogue.digest() != pin.digest:
             raise InputError(
                 f"the catalogue at offset {pin.offset} has digest {found.catalogue.digest()}, expected {pin.digest}: "
@@ -117,28 +140,32 @@ class Metastore:
 
     def history(self) -> list[LoggedCommand]:
         """Return all records of the command topic, or of the backup if the topic is damaged."""
-        look = self._log.look()
-        return [_logged(record, look) for record in self._log.records(look)]
+        look, records = self._log.history()
+        return [_logged(record, look) for record in records]
 
-    def compact(self) -> Submitted:
+    def compact(self) -> Compacted:
         """Have the log start at a snapshot; see `compaction.compact`."""
         return compaction.compact(self._log, self._writer)
 
-    def restore_backup(self) -> Restored:
-        """Make the command topic anew from the backup; see `restoring.restore_backup`. Ask before."""
-        return restoring.restore_backup(self._log, self._open_writer)
+    def plan_restore(self) -> RestorePlan:
+        """Say what `restore_backup` would do; see `restoring.plan_restore`."""
+        return restoring.plan_restore(self._log)
 
-    def _as_of(self, look: Look, at: int) -> View:
-        if not 0 <= at <= max(look.position, look.offset):
-            raise InputError(f"there is no offset {at} in the command topic: it ends at {look.position}")
-        records = self._log.records(look)
-        if records and records[0].key == SNAPSHOT_KEY and at <= records[0].offset:
-            raise InputError(
-                f"the commands before offset {records[0].offset} were compacted into the snapshot there: the catalogue "
-                f"as it was at offset {at} is gone"
-            )
-        folded = fold(record for record in records if record.offset < at)
-        return look.view._replace(catalogue=folded.catalogue, offset=folded.offset)
+    def restore_backup(self, plan: RestorePlan) -> Restored:
+        """Make the command topic anew from the backup; see `restoring.restore_backup`. Ask before."""
+        return restoring.restore_backup(self._log, self._open_writer, plan)
+
+
+def _as_of(look: Look, records: Sequence[Logged], at: int) -> View:
+    if not 0 <= at <= max(look.position, look.offset):
+        raise InputError(f"there is no offset {at} in the command topic: it ends at {look.position}")
+    if records and records[0].key == SNAPSHOT_KEY and at <= records[0].offset:
+        raise InputError(
+            f"the commands before offset {records[0].offset} were compacted into the snapshot there: the catalogue as "
+            f"it was at offset {at} is gone"
+        )
+    folded = fold(record for record in records if record.offset < at)
+    return look.view._replace(catalogue=folded.catalogue, offset=folded.offset)
 
 
 def _logged(record: Logged, look: Look) -> LoggedCommand:

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from statestore.metastore.catalogue import Catalogue, Rebuild
 from statestore.metastore.commands import PutApplication, stamped
+from statestore.metastore.ownership import OwnedTopics
 from statestore.model import ApplicationDefinition
 
 #: Lists whose items have a name, and the field that it is in.
@@ -41,12 +42,15 @@ class Step(NamedTuple):
     ----------
     command
         What would be logged, not stamped; None if nothing changes.
+    removed
+        Stores that the application would no longer have.
     """
 
     application: str
     kind: Literal["create", "change", "unchanged"]
     changes: tuple[Change, ...]
     command: PutApplication | None
+    removed: tuple[str, ...] = ()
 
 
 class Plan(NamedTuple):
@@ -107,12 +111,14 @@ def make_plan(catalogue: Catalogue, definitions: Iterable[tuple[ApplicationDefin
     InvalidCommandError
         If one of them cannot be applied after those before it.
     """
-    rebuild, steps = Rebuild(catalogue), []
+    rebuild, steps, owned = Rebuild(catalogue), [], OwnedTopics(catalogue.definitions().values())
     for definition, partitions in definitions:
         now = rebuild.catalogue()
         steps.append(_step(now, definition, partitions))
         if (command := steps[-1].command) is not None:
+            owned.require_free(definition)
             rebuild.apply(stamped(command, now.next_id, 0, "plan"))
+            owned.put(definition)
     return Plan(tuple(steps))
 
 
@@ -128,7 +134,10 @@ def _step(catalogue: Catalogue, definition: ApplicationDefinition, partitions: M
         for topic in dict.fromkeys([*partitions, *known])
         if known.get(topic) != partitions.get(topic)
     ]
-    return Step(definition.name, "create" if entry is None else "change", tuple(changes), command)
+    stores = {store.name for store in definition.stores}
+    had = () if entry is None else (store.name for store in entry.definition.stores)
+    removed = tuple(name for name in had if name not in stores)
+    return Step(definition.name, "create" if entry is None else "change", tuple(changes), command, removed)
 
 
 def _fields(definition: ApplicationDefinition) -> dict[str, JsonValue]:

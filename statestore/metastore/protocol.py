@@ -211,7 +211,7 @@ class CommandWriter:
                 with closing(self._open_writer()) as other:
                     other.init()
             self._log.topic.wait_until_stable(logged.offset + 1)
-            return logged in self._log.topic.read(logged.offset, logged.offset + 1)
+            return any(map(logged.is_same, self._log.topic.read(logged.offset, logged.offset + 1)))
         except StateStoreError as error:
             raise CommitOutcomeUnknownError(
                 f"the command was sent to {self._log.topic.name}, offset {logged.offset}; its commit was not answered, "

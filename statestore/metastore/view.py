@@ -9,6 +9,7 @@ from typing import NamedTuple
 from statestore.changelog.topics import Topic
 from statestore.errors import InputError
 from statestore.metastore.catalogue import Catalogue
+from statestore.metastore.command_topic import Logged
 from statestore.metastore.commands import Command
 
 
@@ -122,6 +123,43 @@ class LoggedCommand(NamedTuple):
     problem: str
 
 
+class Compacted(NamedTuple):
+    """What `Metastore.compact` did.
+
+    Attributes
+    ----------
+    offset
+        Of the snapshot at which the log starts; None if there was nothing to make one of.
+    deleted
+        Whether there were commands before it.
+    warnings
+        As those of a command that was submitted.
+    """
+
+    offset: int | None
+    deleted: bool
+    view: View
+    warnings: tuple[str, ...] = ()
+
+
+class RestorePlan(NamedTuple):
+    """What `Metastore.restore_backup` is to do.
+
+    Attributes
+    ----------
+    saved
+        The commands of the backup.
+    kept
+        Those that only the topic has and that follow on the backup's: they are replayed, too.
+    lost
+        What else is in the topic and cannot be read as commands, with the offsets.
+    """
+
+    saved: tuple[Logged, ...]
+    kept: tuple[Logged, ...] = ()
+    lost: tuple[str, ...] = ()
+
+
 class Restored(NamedTuple):
     """What `Metastore.restore_backup` made.
 
@@ -129,12 +167,9 @@ class Restored(NamedTuple):
     ----------
     topic
         The new command topic.
-    commands
-        How many were replayed into it.
     view
         The catalogue that it gives.
     """
 
     topic: Topic
-    commands: int
     view: View

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import Consumer
 
 from statestore.config import load_settings
 from statestore.metastore.metastore import Metastore
 from tests.dags.runner import Runner
-from tests.integration.broker import create_topic, unique
+from tests.integration.broker import create_topic, unique, wait_for
 
 
 class Service:
@@ -102,3 +103,17 @@ def test_a_change_that_needs_a_rebuild_fails_the_plan(service):
     changed = service.yaml().replace("{name: counts}", "{name: counts, kind: session, retention_ms: 1000}")
     assert service.run(changed)["plan"] == "failed"
     assert service.metastore.view().pin == pin
+
+
+def test_no_store_is_taken_out_of_an_application_that_is_running(service, bootstrap_servers):
+    two = service.yaml().replace("{name: counts}", "{name: counts}, {name: more}")
+    service.run(two)
+    member = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": service.name})
+    try:
+        member.subscribe([f"{service.name}-in"])
+        wait_for(lambda: member.poll(0.1) or member.assignment(), "the member to have joined")
+        states = service.run(service.yaml())
+    finally:
+        member.close()
+    assert (states["plan"], states["apply"]) == ("success", "failed")
+    assert len(service.metastore.view().catalogue.entry(service.name).definition.stores) == 2

@@ -50,9 +50,10 @@ class Command:
         with open(os.devnull) as nobody:
             return self._run(nobody, arguments, settings)
 
-    def fed(self, text: str, *arguments: str) -> Ran:
-        """Run it with this text as standard input."""
-        return self._run(io.StringIO(text), arguments, {})
+    def fed(self, content: str | bytes, *arguments: str) -> Ran:
+        """Run it with this as standard input."""
+        raw = content if isinstance(content, bytes) else content.encode()
+        return self._run(io.TextIOWrapper(io.BytesIO(raw)), arguments, {})
 
     def answered(self, answer: str, *arguments: str) -> Ran:
         """Run it on a terminal, where somebody gives this answer to each question."""

@@ -1,4 +1,4 @@
-"""The backup beside the command topic: written with every command, checked line by line, and restored from."""
+"""The backup beside the command topic: written with every command, and checked line by line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from statestore import kill_switch
 from statestore.changelog.topics import Topics
-from statestore.errors import BackupError, InputError, LockedError, MetastoreDegradedError, StoreAccessError
+from statestore.errors import BackupError, LockedError, MetastoreDegradedError, StoreAccessError
 from statestore.metastore import command_log
 from statestore.metastore.backup import BackupFile
 from statestore.metastore.metastore import Health, Metastore
@@ -146,6 +146,23 @@ def test_a_command_whose_backup_fails_is_acknowledged_with_a_warning(
     _assert_equal(service)
 
 
+@pytest.mark.parametrize("when", ["between commands", "while a command is written"])
+def test_an_older_copy_that_is_put_back_gets_all_that_it_has_not(
+    service: Service, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    older = service.backup.read_bytes()
+    metastore = service.metastore()
+    metastore.submit(put("airports"))
+    if when == "between commands":
+        service.backup.write_bytes(older)
+        metastore.submit(put("planes"))
+    else:
+        with at(monkeypatch, "command sent, not committed", lambda: service.backup.write_bytes(older)):
+            metastore.submit(put("planes"))
+    _assert_equal(service)
+    assert metastore.view().reason == service.metastore().view().reason == ""
+
+
 # -- altered lines -----------------------------------------------------------------------------------------------------
 
 
@@ -177,11 +194,12 @@ def test_c15_a_line_that_was_altered_is_an_error_with_its_number(service: Servic
     service.backup.write_bytes(b"".join(change(service.backup.read_bytes().splitlines(keepends=True))))
     altered = service.backup.read_bytes()
     with pytest.raises(BackupError, match=f"line {number}: "):
-        service.metastore().restore_backup()
+        service.metastore().plan_restore()
     metastore = service.metastore()
     view = metastore.view()  # the topic is still whole
     assert (view.health, names(view.catalogue)) == (Health.DEGRADED, ["flights", "weather"])
     assert f"line {number}: " in view.reason
+    assert "If the topic is right, delete the backup" in view.reason
     with pytest.raises(MetastoreDegradedError, match=f"line {number}: "):
         metastore.submit(put("airports"))
     assert service.backup.read_bytes() == altered
@@ -209,12 +227,43 @@ def test_c15_a_torn_line_is_an_error_and_the_lines_before_it_can_be_restored(ser
     service.backup.write_bytes(whole[:-20])
     broker.delete_topic(service.servers, service.topic)
     with pytest.raises(BackupError, match=r"line 3: it is torn.*delete the line"):
-        service.metastore().restore_backup()
+        service.metastore().plan_restore()
     assert service.topic not in Topics(service.servers).names()
     view = service.metastore().view()
     assert (view.health, names(view.catalogue)) == (Health.DEGRADED, ["flights"])
     service.backup.write_bytes(whole[: whole[:-1].rindex(b"\n") + 1])
-    assert names(service.metastore().restore_backup().view.catalogue) == ["flights"]
+    metastore = service.metastore()
+    assert names(metastore.restore_backup(metastore.plan_restore()).view.catalogue) == ["flights"]
+
+
+def _delete(service: Service) -> None:
+    broker.delete_topic(service.servers, service.topic)
+
+
+def _write_garbage(service: Service) -> None:
+    broker.produce(service.servers, service.topic, [(b"k", b"v")])
+
+
+BOTH: dict[str, tuple[Callable[[Service], None], str]] = {
+    "the topic is gone": (_delete, "is gone"),
+    "its start was deleted": (lambda service: broker.delete_records(service.servers, service.topic, 2), "no snapshot"),
+    "it has a record that is no command": (_write_garbage, "is no command"),
+}
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_where_topic_and_backup_are_damaged_both_are_named_and_neither_is_to_be_deleted(
+    service: Service, kind: str
+) -> None:
+    damage, reason = BOTH[kind]
+    damage(service)
+    service.backup.write_bytes(service.backup.read_bytes().replace(b"weather", b"waether"))
+    text = service.metastore().view().reason
+    assert reason in text
+    assert "line 3: it was altered" in text
+    assert "intact copy of the backup" in text
+    assert "delete the backup" not in text
+    assert "no backup" not in text
 
 
 def test_the_backup_of_another_service_is_refused(service: Service, tmp_path: Path) -> None:
@@ -222,83 +271,3 @@ def test_the_backup_of_another_service_is_refused(service: Service, tmp_path: Pa
     assert "it is of service" in other.view().reason
     with pytest.raises(MetastoreDegradedError, match="it is of service"):
         other.submit(put("airports"))
-
-
-# -- restoring ---------------------------------------------------------------------------------------------------------
-
-
-def _delete(service: Service) -> None:
-    broker.delete_topic(service.servers, service.topic)
-
-
-def _recreate(service: Service) -> None:
-    _delete(service)
-    broker.create_topic(service.servers, service.topic, 2)
-
-
-def _empty(service: Service) -> None:
-    broker.delete_records(service.servers, service.topic, 4)
-
-
-def _write_garbage(service: Service) -> None:
-    broker.produce(service.servers, service.topic, [(b"k", b"v")])
-
-
-@pytest.mark.behaviour("C15")
-@pytest.mark.parametrize("damage", [_delete, _recreate, _empty, _write_garbage])
-def test_c15_the_topic_is_made_anew_from_the_backup(service: Service, damage: Callable[[Service], None]) -> None:
-    before = service.metastore().view()
-    damage(service)
-    metastore = service.metastore()
-    assert metastore.view().health is Health.DEGRADED
-    restored = metastore.restore_backup()
-    assert (restored.commands, restored.topic.partitions) == (2, 1)
-    assert restored.view.health is Health.RUNNING
-    assert restored.view.catalogue == before.catalogue
-    assert restored.view.topic_id == restored.topic.topic_id != before.topic_id
-    assert service.ids() == [1, 2]
-    _assert_equal(service)
-    assert service.metastore().pinned(before.pin).catalogue == before.catalogue
-    assert metastore.submit(put("airports")).attempts == 1
-    _assert_equal(service)
-
-
-@pytest.mark.behaviour("C15")
-@pytest.mark.parametrize(
-    "point",
-    ["command topic recreated, empty", "during produce", "commands replayed, the backup still of the old topic"],
-)
-def test_c15_a_restore_that_was_cut_off_is_run_again(
-    service: Service, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
-    _delete(service)
-
-    def cut_off() -> None:
-        raise KeyboardInterrupt
-
-    before = service.backup.read_bytes()
-    with at(monkeypatch, point, cut_off), pytest.raises(KeyboardInterrupt):
-        service.metastore().restore_backup()
-    assert service.backup.read_bytes() == before
-    with pytest.raises(MetastoreDegradedError):
-        service.metastore().submit(put("airports"))
-    assert names(service.metastore().restore_backup().view.catalogue) == ["flights", "weather"]
-    assert service.ids() == [1, 2]
-
-
-@pytest.mark.behaviour("C15")
-def test_c15_a_topic_that_is_whole_is_not_deleted(service: Service) -> None:
-    before = service.metastore().view()
-    with pytest.raises(InputError, match="nothing to restore"):
-        service.metastore().restore_backup()
-    assert service.metastore().view() == before
-
-
-def test_without_a_backup_nothing_is_deleted(service: Service) -> None:
-    _write_garbage(service)
-    with pytest.raises(BackupError, match="STATESTORE_METASTORE_BACKUP"):
-        service.metastore(backup=False).restore_backup()
-    service.backup.unlink()
-    with pytest.raises(BackupError, match="there is no backup"):
-        service.metastore().restore_backup()
-    assert len(service.logged()) == 3

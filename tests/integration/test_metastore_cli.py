@@ -18,10 +18,13 @@ from statestore.changelog.topics import Topics
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.metastore import Metastore
 from statestore.reports import RestorePlanReport, VerifyReport, read_report
-from tests.integration.broker import delete_topic, produce, wait_for
+from tests.integration.broker import create_topic, delete_topic, produce, wait_for
 from tests.integration.catalogued import BY_VALUE, changed, commands_in, defined, log_end, write
 from tests.integration.command_line import Command, settings_of
-from tests.integration.support import Application
+from tests.integration.commands import at as reaching
+from tests.integration.support import Application, put
+
+COMMITTED = "command committed, not in the backup"
 
 
 @pytest.fixture
@@ -157,9 +160,11 @@ def test_a_change_that_needs_a_rebuild_is_refused_with_path_and_reason(
         ("name: a\nname: b", "is there twice"),
         ("a: &a [x, x]\nb: [*a, *a]", "alias"),
         ("x" * (1 << 21), "at most 1048576"),
+        (b"name: \xff", "standard input is not YAML in UTF-8"),
+        ("name: !!bool x", "tags"),
     ],
 )
-def test_definitions_that_are_none_are_refused(command: Command, text: str, expected: str) -> None:
+def test_definitions_that_are_none_are_refused(command: Command, text: str | bytes, expected: str) -> None:
     ran = command.fed(text, "apply", "-")
     assert ran.code == 2
     assert "DefinitionError" in ran.err
@@ -173,6 +178,48 @@ def test_an_application_that_two_files_define_is_refused(
     ran = command("apply", write(tmp_path, definition), write(tmp_path, definition))
     assert ran.code == 2
     assert f"defines {definition.name}, which another of the files defines" in ran.err
+
+
+def test_a_service_beside_whose_topic_kafka_has_one_of_the_same_name_to_it_is_refused(
+    command: Command, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    service_id = command.settings["SERVICE_ID"].replace("-", ".")
+    create_topic(bootstrap_servers, topic_name(service_id))
+    path = write(tmp_path, defined(bootstrap_servers))
+    ran = command("apply", path, SERVICE_ID=service_id.replace(".", "_"))
+    assert (ran.code, "choose another service id" in ran.err) == (2, True)
+
+
+def test_a_command_that_is_committed_is_told_of_although_its_topics_cannot_be_made(
+    command: Command, bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definition, report = defined(bootstrap_servers), tmp_path / "applied.json"
+    changelog = f"{definition.name}-counts-changelog"
+    with reaching(monkeypatch, COMMITTED, lambda: create_topic(bootstrap_servers, changelog, 5)):
+        ran = command("apply", write(tmp_path, definition), "--json", str(report))
+    assert ran.code == 2
+    assert f"{definition.name}: command 1 at offset 0" in lines(ran.out)
+    assert f"application {definition.name} is in the catalogue; apply it again when" in ran.err
+    content = json.loads(report.read_text())
+    assert content["commands"] == [{"application": definition.name, "id": 1, "offset": 0}]
+    assert (content["applied"], content["catalogue"]) == (False, str(metastore_of(command).view().pin))
+
+
+def test_what_was_applied_before_another_was_refused_is_told_of(
+    command: Command, bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (defined(bootstrap_servers) for _ in range(2))
+    other = changed(second, commit_interval_ms=77)
+    with reaching(monkeypatch, COMMITTED, lambda: put(metastore_of(command), other, {other.input_topic: 2})):
+        ran = command("apply", write(tmp_path, first), write(tmp_path, second), "--json", "-")
+    assert (ran.code, f"application {second.name} was changed by" in ran.err) == (2, True), ran.err
+    content = json.loads(ran.out)
+    assert [done["application"] for done in content["commands"]] == [first.name]
+    assert content["applied"] is False
+    assert [step["application"] for step in content["plan"]] == [first.name, second.name]
+    assert metastore_of(command).view().catalogue.definitions() == {first.name: first, second.name: other}
+    # Its topics were made: they are made before the next is submitted.
+    assert metastore_of(command).view().catalogue.entry(first.name).topics
 
 
 # -- list, get, describe, history ---------------------------------------------------------------------------------
@@ -212,7 +259,20 @@ def test_the_catalogue_is_read_as_it_was_at_an_offset_and_as_it_was_pinned(
 @pytest.mark.parametrize("at", ["-1", "x", "5:abc", "999999", "9" * 30])
 def test_an_offset_that_is_none_is_refused(command: Command, bootstrap_servers: str, tmp_path: Path, at: str) -> None:
     assert command("apply", write(tmp_path, defined(bootstrap_servers))).code == 0
-    assert command("list", f"--at={at}").code == 2
+    for name in ("list", "history"):
+        assert command(name, f"--at={at}").code == 2
+
+
+def test_history_up_to_a_pin_is_refused_where_it_is_another_catalogue(
+    command: Command, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    definition = defined(bootstrap_servers)
+    assert command("apply", write(tmp_path, definition)).code == 0
+    offset, digest = shown(command, "list")["catalogue"].split(":")
+    assert command("apply", write(tmp_path, changed(definition, commit_interval_ms=500))).code == 0
+    assert command("history", "--at", f"{offset}:{digest}").code == 0
+    ran = command("history", "--at", f"{offset}:{digest[::-1]}")
+    assert (ran.code, f"has digest {digest}" in ran.err) == (2, True)
 
 
 def test_describe_shows_stores_topics_and_who_changed_it(
@@ -324,6 +384,27 @@ def test_what_is_running_is_not_dropped_and_whoever_runs_it_is_named(
     assert command("drop", definition.name + store).code == 0
 
 
+@pytest.mark.parametrize("running", [_kafka_streams, _task])
+def test_apply_takes_no_store_out_of_what_is_running(
+    command: Command,
+    bootstrap_servers: str,
+    tmp_path: Path,
+    running: Callable[[Path, str], AbstractContextManager[str]],
+) -> None:
+    two = defined(bootstrap_servers, stores=[{"name": "counts"}, {"name": "more"}])
+    assert command("apply", write(tmp_path, two)).code == 0
+    one = write(tmp_path, changed(two, stores=[{"name": "counts"}]))
+    with running(tmp_path / "state", two.name) as pid:
+        ran = command("apply", one)
+        assert (ran.code, f"process {pid} (" in ran.err) == (3, True), ran.err
+        owned = changed(two, stores=[{"name": "counts", "owner": "data-team"}, {"name": "more"}])
+        assert command("apply", write(tmp_path, owned)).code == 0, "that takes nothing away"
+    ran = command("apply", one, STATE_DIR="")
+    assert (ran.code, f"{two.name} loses more. Say --state-dir" in ran.err) == (2, True)
+    assert metastore_of(command).view().catalogue.entry(two.name).definition == owned
+    assert command("apply", one).code == 0
+
+
 def test_an_application_whose_group_has_members_is_not_dropped(
     command: Command, bootstrap_servers: str, tmp_path: Path
 ) -> None:
@@ -381,7 +462,7 @@ def test_a_degraded_metastore_is_read_with_a_warning_and_takes_nothing(
     assert command("apply", write(tmp_path, definition)).code == 0
     assert command("metastore", "status").code == 0
     produce(bootstrap_servers, topic_name(command.settings["SERVICE_ID"]), [(b"application/x", b"{")])
-    for arguments in (["list"], ["get"], ["describe", definition.name], ["partitions"]):
+    for arguments in (["list"], ["get"], ["describe", definition.name], ["history"], ["partitions"]):
         ran = command(*arguments)
         assert ran.code == 0, ran.err
         assert "the metastore is DEGRADED: " in ran.err

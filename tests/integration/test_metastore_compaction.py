@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from statestore.changelog.topics import Topics
 from statestore.errors import InputError
 from statestore.metastore.backup import BackupFile
+from statestore.metastore.command_log import CommandLog, Look
 from statestore.metastore.command_topic import CommandTopic
 from statestore.metastore.commands import Snapshot
 from statestore.metastore.metastore import Health
 from statestore.metastore.replay import fold
 from statestore.model import TopicPartition
+from tests.integration.broker import delete_records
 from tests.integration.commands import Service, at, drop, names, put
 
 DELETION = "snapshot committed, the commands before it still there"
@@ -42,7 +45,7 @@ def test_c17_the_snapshot_is_committed_before_the_commands_before_it_are_deleted
     with at(monkeypatch, DELETION, lambda: seen.append(service.ids())):
         done = service.metastore().compact()
     assert seen == [[1, 2, 3, 4, 5, 6]]
-    assert isinstance(done.command, Snapshot)
+    assert done.deleted
     assert [type(command) for command in service.commands()] == [Snapshot]
     assert _start(service) == done.offset
 
@@ -73,7 +76,7 @@ def test_c17_a_log_that_starts_at_its_snapshot_is_left_alone(service: Service) -
     ends = CommandTopic(service.servers, service.service_id).ends()
     for again in (metastore, service.metastore()):
         done = again.compact()
-        assert (done.command, done.offset) == (None, None)
+        assert (done.offset, done.deleted) == (first.offset, False)
         assert done.view.pin == first.view.pin
     assert CommandTopic(service.servers, service.service_id).ends() == ends
 
@@ -91,9 +94,9 @@ def test_c17_a_compaction_that_was_cut_off_has_lost_nothing_and_is_completed_by_
         service.metastore().compact()
     assert service.metastore().view().catalogue.digest() == before.catalogue.digest()
     done = service.metastore().compact()
-    assert done.command is None  # the snapshot is there
+    assert done.deleted
     assert service.ids() == [6]
-    assert _start(service) == service.logged()[0].offset
+    assert _start(service) == service.logged()[0].offset == done.offset
     assert service.metastore().view().catalogue.digest() == before.catalogue.digest()
 
 
@@ -111,17 +114,64 @@ def test_c17_commands_of_others_between_snapshot_and_deletion_stay(
 
 def test_readers_go_on_over_a_compaction(service: Service) -> None:
     reader = service.metastore()
-    before = reader.view()
+    before, early = reader.view(), reader.view(at=2)
     service.metastore().compact()
     after = reader.view()
     assert (after.health, after.catalogue.digest()) == (Health.RUNNING, before.catalogue.digest())
     assert after.offset > before.offset
     assert reader.pinned(before.pin).pin == before.pin  # its commands are gone, the catalogue is the same
     reader.submit(put("more"))
+    pinned = reader.pinned(before.pin)  # the snapshot holds it
+    assert (pinned.pin, pinned.catalogue.definitions()) == (before.pin, before.catalogue.definitions())
     with pytest.raises(InputError, match="is not there any more"):
-        reader.pinned(before.pin)
+        reader.pinned(early.pin)
     with pytest.raises(InputError, match="were compacted into the snapshot"):
         reader.view(at=2)
+
+
+def test_a_compaction_beside_a_reader_has_it_look_again(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands are deleted between a look and the reading of what it was based on."""
+    look = CommandLog.look
+
+    def look_then_compact(log: CommandLog) -> Look:
+        monkeypatch.setattr(CommandLog, "look", look)
+        found = look(log)
+        service.metastore().submit(put("more"))
+        service.metastore().compact()
+        return found
+
+    reader = service.metastore()
+    monkeypatch.setattr(CommandLog, "look", look_then_compact)
+    (entry,) = reader.history()
+    assert isinstance(entry.command, Snapshot)
+    assert "more" in entry.command.catalogue.applications
+    monkeypatch.setattr(CommandLog, "look", look_then_compact)
+    with pytest.raises(InputError, match="were compacted"):
+        reader.view(at=2)
+
+
+def test_a_compaction_beside_a_writer_is_no_reason_to_give_up(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot comes before the writer's init, and the commands before it are deleted while it catches up."""
+    other = service.metastore()
+    wait = CommandTopic.wait_until_stable
+
+    def delete_the_prefix(topic: CommandTopic, *given: Any) -> None:
+        monkeypatch.setattr(CommandTopic, "wait_until_stable", wait)
+        delete_records(service.servers, service.topic, service.logged()[-1].offset)
+        wait(topic, *given)
+
+    def make_a_snapshot() -> None:
+        other.submit(put("another"))
+        other.submit(lambda catalogue: catalogue.snapshot())
+        monkeypatch.setattr(CommandTopic, "wait_until_stable", delete_the_prefix)
+
+    with at(monkeypatch, "command made, nobody fenced", make_a_snapshot):
+        done = service.metastore().submit(put("more"))
+    assert done.attempts == 2
+    assert service.ids() == [7, 8]
+    assert names(service.metastore().require_running().catalogue) == ["another", "flights", "more", "weather"]
 
 
 def test_the_backup_begins_with_the_snapshot_too_wherever_it_is(service: Service, tmp_path: Path) -> None:
@@ -137,5 +187,5 @@ def test_the_backup_begins_with_the_snapshot_too_wherever_it_is(service: Service
 
 def test_there_is_nothing_to_compact_where_nothing_is(bootstrap_servers: str, tmp_path: Path) -> None:
     service = Service(bootstrap_servers, tmp_path)
-    assert service.metastore().compact().command is None
+    assert service.metastore().compact().offset is None
     assert service.topic not in Topics(service.servers).names()

@@ -9,19 +9,24 @@ from typing import Any
 import pytest
 
 from statestore.changelog.topics import Topics
+from statestore.cli.choice import Where
 from statestore.metastore.command_topic import CONFIG, topic_name
 from statestore.metastore.commands import PutApplication
+from statestore.metastore.drift import find_drift
+from statestore.metastore.evolution import partitions_of
 from statestore.metastore.metastore import Metastore
 from statestore.model import ApplicationDefinition
 from tests.integration.broker import (
     add_partitions,
     create_topic,
     delete_topic,
+    produce,
     set_topic_config,
     wait_for,
 )
 from tests.integration.catalogued import BY_VALUE, changed, defined, log_end, write
 from tests.integration.command_line import Command, settings_of
+from tests.integration.commands import rows
 
 WINDOW = {"name": "windows", "kind": "window", "retention_ms": 7_200_000, "window_size_ms": 3_600_000}
 #: What the changelog of a window store of two hours keeps.
@@ -223,3 +228,29 @@ def test_what_a_dropped_application_leaves_is_listed_with_the_command_that_remov
     installation.drift("--repair", "--yes")
     assert set(topics) <= set(installation.topics.names())
     assert (state_dir / name).exists()
+
+
+def test_of_a_catalogue_that_is_not_whole_nothing_is_said_to_be_left_over(installation: Installation) -> None:
+    servers, service_id = installation.servers, installation.service_id
+    later = defined(servers)
+    changelog = create_topic(servers, f"{later.name}-counts-changelog", 2)
+    (installation.state_dir / later.name / "0_0").mkdir(parents=True)
+    put = PutApplication(definition=later, partitions=partitions_of(later, 2))
+    produce(servers, topic_name(service_id), [(b"application/x", b"{"), *rows(put, next_id=3)])
+    ran = installation.command("drift", "--json", "-")
+    found = json.loads(ran.out)
+    assert (ran.code, found["health"], found["drift"]) == (1, "DEGRADED", [])
+    assert "the metastore is DEGRADED: " in ran.err
+    assert changelog not in ran.out
+    delete_topic(servers, f"{installation.name}-counts-changelog")
+    assert installation.found(f"{installation.name}-counts-changelog")["kind"] == "missing"
+    ran = installation.command("drift", "--repair", "--yes")
+    assert (ran.code, "MetastoreDegradedError" in ran.err) == (2, True)
+
+
+def test_an_application_that_is_applied_while_drift_is_looked_for_is_not_left_over(installation: Installation) -> None:
+    metastore = Metastore(installation.servers, installation.service_id, timeout_s=10)
+    view = metastore.view()
+    installation.apply(defined(installation.servers))
+    where = Where(installation.servers, installation.state_dir, 10)
+    assert find_drift(where, installation.service_id, view, metastore.history(), installation.topics) == []

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import Consumer
 
 from statestore.changelog.topics import Topics
-from statestore.errors import InvalidCommandError, TopicMismatchError, UnknownApplicationError
-from statestore.metastore.applying import carry_out, plan_definitions
+from statestore.errors import (
+    InputError,
+    InvalidCommandError,
+    StateStoreError,
+    TopicMismatchError,
+    UnknownApplicationError,
+)
+from statestore.metastore.applying import carry_out, plan_definitions, require_own_topic
+from statestore.metastore.command_topic import topic_name
 from statestore.metastore.effects import internal_topics, make_topics, resolve_partitions
 from statestore.metastore.metastore import Metastore
 from statestore.model import ApplicationDefinition
-from tests.integration.broker import create_topic, delete_topic, unique
+from tests.integration.broker import create_topic, delete_topic, set_topic_config, unique, wait_for
 from tests.integration.catalogued import BY_VALUE, changed, commands_in, defined, log_end
 
 WINDOW = {"name": "windows", "kind": "window", "retention_ms": 7_200_000, "window_size_ms": 3_600_000}
@@ -154,3 +162,102 @@ def test_a_plan_that_another_writer_has_carried_out_already_logs_nothing(catalog
 def test_topics_of_an_application_that_is_not_there_are_not_made(catalogued: Catalogued) -> None:
     with pytest.raises(UnknownApplicationError, match="no application 'none' is in the catalogue"):
         make_topics(catalogued.topics, catalogued.metastore, "none")
+
+
+# -- what is committed before its topics are made -----------------------------------------------------------------
+
+
+def test_a_command_is_told_of_before_its_topics_are_made_and_says_so_if_they_cannot_be(catalogued: Catalogued) -> None:
+    definition = defined(catalogued.servers)
+    seen = catalogued.metastore.view().catalogue
+    carried = carry_out(
+        catalogued.topics, catalogued.metastore, seen, plan_definitions(catalogued.topics, seen, [definition])
+    )
+    changelog = create_topic(catalogued.servers, f"{definition.name}-counts-changelog", 5)
+    step, submitted = next(carried)
+    assert (step.application, submitted and submitted.offset) == (definition.name, 0)
+    with pytest.raises(TopicMismatchError, match=rf"application {definition.name} is in the catalogue; .*{changelog}"):
+        next(carried)
+    delete_topic(catalogued.servers, changelog)
+    catalogued.apply(definition)
+    assert set(catalogued.recorded(definition) or ()) == {changelog}
+
+
+# -- topics that are in the way -----------------------------------------------------------------------------------
+
+
+def test_a_store_whose_changelog_kafka_would_not_make_is_refused_before_anything_is_logged(
+    catalogued: Catalogued,
+) -> None:
+    definition = defined(catalogued.servers, stores=[{"name": "counts.x"}])
+    other = create_topic(catalogued.servers, f"{definition.name}-counts_x-changelog")
+    changelog = f"{definition.name}-counts.x-changelog"
+    with pytest.raises(StateStoreError, match="collides with existing topic"):
+        catalogued.topics.create(changelog, 1, {})
+    with pytest.raises(TopicMismatchError, match=rf"{changelog} cannot be made beside topic {other}: Kafka takes"):
+        catalogued.apply(definition)
+    assert catalogued.metastore.view().topic_id is None
+
+
+def test_a_service_whose_topic_kafka_would_not_make_is_refused(catalogued: Catalogued) -> None:
+    catalogued.apply(defined(catalogued.servers))
+    require_own_topic(catalogued.topics, catalogued.service_id)
+    dotted, lined = (f"{unique('s')}{dot}s" for dot in "._")
+    create_topic(catalogued.servers, topic_name(dotted))
+    require_own_topic(catalogued.topics, lined)
+    with pytest.raises(TopicMismatchError, match="choose another service id"):
+        require_own_topic(catalogued.topics, dotted.replace(".", "_"))
+
+
+def test_of_two_writers_only_one_gets_topics_that_both_have_planned_with(catalogued: Catalogued) -> None:
+    name = unique("app")
+    first, second = (changed(defined(catalogued.servers), name=f"{name}{dot}x") for dot in "._")
+    seen = catalogued.metastore.view().catalogue
+    plans = [plan_definitions(catalogued.topics, seen, [definition]) for definition in (first, second)]
+    list(carry_out(catalogued.topics, catalogued.metastore, seen, plans[0]))
+    with pytest.raises(InvalidCommandError, match=rf"application {second.name}: .* of application {first.name}: Kafka"):
+        list(carry_out(catalogued.topics, catalogued.metastore, seen, plans[1]))
+    assert list(catalogued.metastore.view().catalogue.applications) == [first.name]
+
+
+@pytest.mark.parametrize("before", [{"name": "more"}, {**WINDOW, "name": "more"}], ids=["key-value", "window"])
+def test_a_store_of_another_kind_does_not_take_over_the_log_of_one_that_was_taken_out(
+    catalogued: Catalogued, before: dict[str, object]
+) -> None:
+    definition, counts = defined(catalogued.servers), {"name": "counts"}
+    session = {"name": "more", "kind": "session", "retention_ms": 1_000}
+    now, policy = (session, "compact,delete") if before == {"name": "more"} else ({"name": "more"}, "compact")
+    catalogued.apply(changed(definition, stores=[counts, before]))
+    catalogued.apply(definition)
+    turned, changelog = changed(definition, stores=[counts, now]), f"{definition.name}-more-changelog"
+    with pytest.raises(
+        TopicMismatchError, match=rf"{changelog} is there, with cleanup.policy .* another kind of store"
+    ):
+        catalogued.apply(turned)
+    assert catalogued.metastore.view().catalogue.entry(definition.name).definition == definition
+    catalogued.apply(changed(definition, stores=[counts, before]))
+    catalogued.apply(definition)
+    set_topic_config(catalogued.servers, changelog, cleanup_policy=policy)
+    wait_for(lambda: catalogued.topics.topic_configs([changelog])[changelog]["cleanup.policy"] == policy, "the policy")
+    catalogued.apply(turned)
+    assert catalogued.metastore.view().catalogue.entry(definition.name).definition == turned
+
+
+# -- stores that are taken out ------------------------------------------------------------------------------------
+
+
+def test_stores_are_not_taken_out_while_the_application_s_group_has_members(catalogued: Catalogued) -> None:
+    two = defined(catalogued.servers, stores=[{"name": "counts"}, {"name": "more"}])
+    catalogued.apply(two)
+    fresh, kinds = defined(catalogued.servers), commands_in(catalogued.metastore)
+    member = Consumer({"bootstrap.servers": catalogued.servers, "group.id": two.name, "client.id": "somebody-else"})
+    try:
+        member.subscribe([two.input_topic])
+        wait_for(lambda: member.poll(0.1) or member.assignment(), "the member to have joined")
+        with pytest.raises(InputError, match="has active members: somebody-else"):
+            catalogued.apply(fresh, changed(two, stores=[{"name": "counts"}]))
+        assert commands_in(catalogued.metastore) == kinds, "nothing is done for the others, either"
+        catalogued.apply(changed(two, commit_interval_ms=77))
+    finally:
+        member.close()
+    catalogued.apply(fresh, changed(two, stores=[{"name": "counts"}]))

@@ -34,11 +34,12 @@ def service(bootstrap_servers: str, tmp_path: Path) -> Service:
     return two_applications(bootstrap_servers, tmp_path)
 
 
-@pytest.fixture
-def own_broker(tmp_path: Path) -> Iterator[OwnBroker]:
-    """A broker that the test may kill."""
-    with Processes(tmp_path / "broker") as processes:
-        yield OwnBroker(processes, tmp_path / "broker" / "kafka")
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnBroker]:
+    """A broker that the tests of this file may kill."""
+    directory = tmp_path_factory.mktemp("broker")
+    with Processes(directory) as processes:
+        yield OwnBroker(processes, directory / "kafka")
 
 
 def _assert_degraded(service: Service, reason: str, applications: list[str], *, backup: bool = True) -> View:
@@ -203,9 +204,9 @@ CHANGES: dict[str, tuple[Callable[[list[Logged]], list[Logged]], str, list[str]]
         ["airports", "flights", "weather"],
     ),
     "another record": (
-        lambda had: [had[0], had[1]._replace(timestamp=1)],
+        lambda had: [had[0], Logged(2, had[1].timestamp, *rows(application("airports"), next_id=2)[0])],
         "at offset 2 is not the one that the backup has",
-        ["flights", "weather"],
+        ["airports", "flights"],
     ),
     "a record elsewhere": (
         lambda had: [had[0], had[1]._replace(offset=1)],
@@ -233,18 +234,63 @@ def test_c14_a_log_that_lost_its_end_on_the_brokers_disk_degrades(own_broker: Ow
         done = service.metastore().submit(put(name))
     assert done.offset == 2
     own_broker.kill()
-    (log,) = (own_broker._kafka.directory / "data" / f"{service.topic}-0").glob("*.log")
-    _cut(log, done.offset)
+    log = _segment(own_broker, service)
+    log.write_bytes(log.read_bytes()[: _batch_at(log, done.offset)])
     own_broker.start()
     _assert_degraded(service, "was shortened: it ends at offset 2", ["flights", "weather"])
 
 
-def _cut(log: Path, offset: int) -> None:
-    """Cut a segment before the batch that begins with an offset."""
+def _segment(own_broker: OwnBroker, service: Service) -> Path:
+    (log,) = (own_broker._kafka.directory / "data" / f"{service.topic}-0").glob("*.log")
+    return log
+
+
+def _batch_at(log: Path, offset: int) -> int:
+    """Return where in a segment the batch is that begins with an offset."""
     data, position = log.read_bytes(), 0
     while int.from_bytes(data[position : position + 8], "big") < offset:
         position += 12 + int.from_bytes(data[position + 8 : position + 12], "big")
-    log.write_bytes(data[:position])
+    return position
+
+
+@pytest.mark.behaviour("C17")
+def test_c17_commands_that_a_killed_broker_has_again_after_a_compaction_are_no_damage(
+    own_broker: OwnBroker, tmp_path: Path
+) -> None:
+    service = two_applications(own_broker.servers, tmp_path)
+    seen = service.metastore()
+    start = seen.compact().offset
+    assert start == 4
+    own_broker.kill()  # it has not noted yet that its log starts there
+    own_broker.start()
+    assert service.ids() == [1, 2, 3]
+    for metastore in (seen, service.metastore(), service.metastore(backup=False)):
+        view = metastore.view()
+        assert (view.reason, names(view.catalogue)) == ("", ["flights", "weather"])
+    assert [entry.offset for entry in service.metastore().history()] == [start]
+    assert service.metastore().compact().deleted
+    assert service.ids() == [3]
+
+
+@pytest.mark.behaviour("C14")
+def test_c14_a_damaged_batch_degrades_and_what_is_behind_it_is_in_the_topic_that_is_made_anew(
+    own_broker: OwnBroker, tmp_path: Path
+) -> None:
+    service = two_applications(own_broker.servers, tmp_path)
+    metastore = service.metastore()
+    assert metastore.view().health is Health.RUNNING
+    service.metastore(backup=False).submit(put("planes"))
+    log = _segment(own_broker, service)
+    data = bytearray(log.read_bytes())
+    data[_batch_at(log, 3) - 1] ^= 1  # the last byte of the batch at offset 2
+    log.write_bytes(data)
+    view = _assert_degraded(service, "the record batch at offset 2 is damaged", ["flights", "weather"])
+    assert "restore-backup" in view.reason
+    assert [entry.problem for entry in service.metastore().history()] == ["", ""]
+    _assert_degraded(service, "there is no backup to make it anew from", [], backup=False)
+    restored = metastore.restore_backup(metastore.plan_restore())
+    assert (restored.view.health, names(restored.view.catalogue)) == (Health.RUNNING, ["flights", "planes", "weather"])
+    assert service.ids() == [1, 2, 3]
 
 
 def test_a_healthy_topic_is_never_taken_for_a_damaged_one_while_it_is_written(service: Service) -> None:

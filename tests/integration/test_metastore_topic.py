@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from statestore.changelog.topics import Topics
-from statestore.errors import MetastoreDegradedError, TopicMismatchError
+from statestore.changelog.writer import TransactionalWriter
+from statestore.errors import CommitOutcomeUnknownError, MetastoreDegradedError
 from statestore.metastore.command_topic import CONFIG, CommandTopic, topic_name
 from statestore.metastore.metastore import Health
 from tests.integration import broker
@@ -56,11 +57,59 @@ def test_c1_settings_that_lose_commands_are_repaired_with_a_warning(service: Ser
 @pytest.mark.behaviour("C1")
 def test_c1_a_topic_with_another_number_of_partitions_is_refused(service: Service) -> None:
     broker.create_topic(service.servers, service.topic, 2)
-    with pytest.raises(TopicMismatchError, match="2 partitions, expected 1"):
-        CommandTopic(service.servers, service.service_id).ensure()
     with pytest.raises(MetastoreDegradedError, match="2 partitions, expected 1"):
         service.metastore().submit(put("flights"))
     assert service.logged() == []
+
+
+def test_a_topic_that_got_more_partitions_since_it_was_looked_at_takes_no_command(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metastore = service.metastore()
+    metastore.submit(put("flights"))
+    with (
+        at(
+            monkeypatch,
+            "command made, nobody fenced",
+            lambda: broker.add_partitions(service.servers, service.topic, 2),
+        ),
+        pytest.raises(MetastoreDegradedError, match="2 partitions, expected 1"),
+    ):
+        metastore.submit(put("weather"))
+    assert service.ids() == [1]
+
+
+APPEND_TIME = "LogAppendTime"
+
+
+def test_a_topic_whose_broker_sets_the_time_is_repaired_and_is_no_other_topic(service: Service) -> None:
+    broker.create_topic(service.servers, service.topic, 1, {"message.timestamp.type": APPEND_TIME})
+    done = service.metastore().submit(put("flights"))
+    (warning,) = done.warnings
+    assert f"message.timestamp.type={APPEND_TIME}" in warning
+    assert service.metastore().require_running().pin == done.view.pin
+
+
+def test_records_with_the_brokers_time_are_those_that_were_sent(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has changed the setting at the very moment; then the answer to the commit is lost."""
+    monkeypatch.delitem(CONFIG, "message.timestamp.type")
+    broker.create_topic(service.servers, service.topic, 1, {"message.timestamp.type": APPEND_TIME})
+    commit = TransactionalWriter.commit
+
+    def answer_lost(writer: TransactionalWriter) -> None:
+        monkeypatch.setattr(TransactionalWriter, "commit", commit)
+        commit(writer)
+        raise CommitOutcomeUnknownError("the answer was lost")
+
+    monkeypatch.setattr(TransactionalWriter, "commit", answer_lost)
+    metastore = service.metastore()
+    assert metastore.submit(put("flights")).attempts == 1
+    (record,), (command,) = service.logged(), service.commands()
+    assert record.timestamp != command.written_ms
+    for reader in (metastore, service.metastore()):
+        assert reader.view().reason == ""
 
 
 def test_without_topic_and_backup_the_catalogue_is_empty_and_reading_makes_nothing(service: Service) -> None:

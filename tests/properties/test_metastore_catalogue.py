@@ -23,7 +23,7 @@ from statestore.metastore.commands import (
     stamped,
 )
 from statestore.metastore.definitions import parse_definitions, to_yaml
-from statestore.metastore.evolution import internal_topics, partitions_of
+from statestore.metastore.evolution import internal_topic_names, partitions_of
 from statestore.metastore.plan import difference, put
 from statestore.model import ApplicationDefinition, changelog_topic
 
@@ -116,7 +116,7 @@ def made(step: Step, catalogue: Catalogue) -> Command:
     if step.kind == "drop store":
         store = definition.stores[step.number % len(definition.stores)]
         return DropStore(application=definition.name, store=store.name)
-    topics = internal_topics(definition)
+    topics = internal_topic_names(definition)
     some = topics[step.number % len(topics) :]
     return RecordTopics(application=definition.name, topics=dict.fromkeys(some, f"id-{step.number}"))
 
@@ -145,7 +145,7 @@ class Model:
                 self.recorded.setdefault(name, {}).update(topics)
         for name, definition in self.defined.items():
             known = self.recorded.get(name, {})
-            for topic in set(known).difference(internal_topics(definition)):
+            for topic in set(known).difference(internal_topic_names(definition)):
                 del known[topic]
 
     def require(self, catalogue: Catalogue) -> None:

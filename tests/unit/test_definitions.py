@@ -82,9 +82,16 @@ def test_two_applications_with_one_changelog_topic_are_refused(tmp_path):
         GOOD.format(name="a" * 101, store="s"),
         GOOD.format(name="123", store="s"),
         GOOD.format(name="yes", store="s"),
-        GOOD.format(name="2026-01-02", store="s"),
-        GOOD.format(name="2026-13-45", store="s"),
+        GOOD.format(name="1.5", store="s"),
         GOOD.format(name="!!int x", store="s"),
+        GOOD.format(name='!!int ""', store="s"),
+        GOOD.format(name="!!bool x", store="s"),
+        GOOD.format(name="!!timestamp x", store="s"),
+        GOOD.format(name="!!str app", store="s"),
+        GOOD.format(name="! app", store="s"),
+        GOOD.format(name='"\\UFFFFFFFF"', store="s"),
+        GOOD.format(name='"\\ud800"', store="s"),
+        GOOD.format(name="app", store="s") + "1: 2\n",
         GOOD.format(name="!!python/object/apply:os.getcwd []", store="s"),
         GOOD.format(name="app", store="s") + "---\n" + GOOD.format(name="app", store="s"),
         GOOD.format(name="app", store="s") + "---\n" + GOOD.format(name="b", store="a/b"),
@@ -116,6 +123,9 @@ def test_a_key_that_is_there_twice_contradicts_itself(tmp_path):
 @example(b"\xff\xfe")
 @example(b"a: 0x")
 @example(b"? 1:60:")
+@example(b"!!bool x")
+@example(b"!!set {1}")
+@example(b"=: <<")
 def test_any_bytes_are_a_definition_or_a_definition_error(tmp_path_factory, raw):
     path = tmp_path_factory.mktemp("any") / "app.yaml"
     path.write_bytes(raw)
@@ -210,6 +220,18 @@ def test_two_documents_with_one_changelog_topic_are_refused():
         parse_definitions(GOOD.format(name="a", store="b-c") + "---\n" + GOOD.format(name="a-b", store="c"), "the form")
 
 
+def test_applications_whose_topics_kafka_takes_for_the_same_are_refused(tmp_path):
+    for name in ("a.b", "a_b"):
+        (tmp_path / f"{name}.yaml").write_text(GOOD.format(name=name, store="s"))
+    with pytest.raises(DefinitionError, match=r"a\.b-s-changelog of application a\.b: Kafka takes \. and _"):
+        load_definitions(tmp_path)
+
+
+def test_an_application_that_feeds_on_itself_is_refused():
+    with pytest.raises(DefinitionError, match="input_topic: x-s-changelog is its own internal topic"):
+        parse_definitions(GOOD.format(name="x", store="s").replace("flights", "x-s-changelog"), "the form")
+
+
 # -- what would exhaust us
 
 
@@ -244,8 +266,8 @@ def test_a_bomb_of_aliases_is_refused_at_its_first_anchor():
         parse_definitions(f"l0: &l0 [x]\n{levels}\n", "the form")
 
 
-@pytest.mark.parametrize("text", ["name: &a app", "&a name: app", "- &a\n- x", "<<: {name: app}", "name: *a"])
-def test_anchors_aliases_and_merges_are_refused_also_where_they_are_harmless(text):
+@pytest.mark.parametrize("text", ["name: &a app", "&a name: app", "- &a\n- x", "name: *a"])
+def test_anchors_and_aliases_are_refused_also_where_they_are_harmless(text):
     with pytest.raises(DefinitionError, match="is not YAML"):
         parse_definitions(text, "the form")
 
@@ -279,6 +301,66 @@ def test_of_many_problems_the_first_are_named():
     with pytest.raises(DefinitionError, match="and 4980 more") as caught:
         parse_definitions(GOOD.format(name="app", store="s") + unknown, "the form")
     assert len(str(caught.value)) < 5_000
+
+
+def test_numbers_to_the_base_of_sixty_are_texts_and_take_no_time():
+    sixties = ":".join(["1"] * 500_000)
+    for field in (
+        "commit_interval_ms: {}",
+        "commit_interval_ms: {}.5",
+        "processor: {}",
+        "stores: [{{partitions: {}}}]",
+    ):
+        with pytest.raises(DefinitionError, match="does not define an application"):
+            parse_definitions(field.format(sixties), "the form")
+
+
+# -- types
+
+
+@pytest.mark.parametrize("text", ["010", "0x10", "1:30", "2026-01-02", "2026-13-45", "1e3", "<<", "=", ".5", ".inf"])
+def test_what_only_looks_like_a_number_is_a_text(text):
+    application = parse_definitions(GOOD.format(name="app", store="s") + f"    owner: {text}\n", "the form")["app"]
+    assert application.store("other").owner == text
+
+
+@pytest.mark.parametrize(
+    ("field", "found"),
+    [
+        ("commit_interval_ms: '1000'", "found '1000'"),
+        ("commit_interval_ms: 1000.0", "found 1000.0"),
+        ("commit_interval_ms: 010", "found '010'"),
+        ("commit_interval_ms: true", "found True"),
+        ("schema_version: true", "expected 1, found True"),
+        ("schema_version: 1.0", "expected 1, found 1.0"),
+        ("schema_version: '1'", "found '1'"),
+        ("aggregations: [{store: s, windows: {size_ms: true}}]", "size_ms: .* found True"),
+        ("aggregations: [{store: s, group_by: 'm:f', partitions: '4'}]", "partitions: .* found '4'"),
+        ("output_topics: [1]", r"output_topics\.0: .* found 1"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_with_what_was_found(field, found):
+    with pytest.raises(DefinitionError, match=found):
+        parse_definitions(GOOD.replace("output_topics: [out]\n", "").format(name="app", store="s") + field, "the form")
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["partitions: '4'", "partitions: 4.0", "partitions: true", "retain_duplicates: 'yes'", "retain_duplicates: 1"],
+)
+def test_a_store_with_a_value_of_another_type_is_refused_with_what_was_found(field):
+    name = field.partition(":")[0]
+    window = "    kind: window\n    retention_ms: 10\n    window_size_ms: 10\n"
+    text = GOOD.replace("    format: plain\n", window).format(name="app", store="s")
+    parse_definitions(text, "the form")
+    with pytest.raises(DefinitionError, match=rf"stores\.1\.{name}: Input should be a valid .*, found "):
+        parse_definitions(f"{text}    {field}\n", "the form")
+
+
+def test_a_truth_value_may_be_said_as_yaml_says_it():
+    window = "    kind: window\n    retention_ms: 1_0\n    window_size_ms: 10\n    retain_duplicates: yes\n"
+    text = GOOD.replace("    format: plain\n", window).format(name="app", store="s")
+    assert parse_definitions(text, "the form")["app"].store("other").retain_duplicates is True
 
 
 # -- owner, partitions and changelog of a store

@@ -7,6 +7,7 @@ from metastore_samples import after, orders, simple
 
 from statestore.errors import InvalidCommandError
 from statestore.metastore.catalogue import Catalogue
+from statestore.metastore.commands import DropApplication
 from statestore.metastore.evolution import partitions_of
 from statestore.metastore.plan import difference, make_plan, put
 from statestore.model import ApplicationDefinition
@@ -126,5 +127,68 @@ def test_what_cannot_be_applied_is_refused_before_anything_is():
 def test_definitions_that_exclude_each_other_are_refused_though_each_would_fit():
     planned(Catalogue(), simple("a", "b-c"))
     planned(Catalogue(), simple("a-b", "c"))
-    with pytest.raises(InvalidCommandError, match="share the changelog topic a-b-c-changelog"):
+    with pytest.raises(InvalidCommandError, match="share the internal topic a-b-c-changelog"):
         planned(Catalogue(), simple("a", "b-c"), simple("a-b", "c"))
+
+
+def grouped(name):
+    return simple(name, aggregations=[{"store": "by", "group_by": "module:key"}])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (simple("a.b"), simple("a_b")),
+        (simple("a", "b-c_d"), simple("a-b", "c.d")),
+        (simple("a"), simple("b", output_topics=["a-s-changelog"])),
+        (simple("a"), simple("b", dead_letter_topic="a-s-changelog")),
+        (grouped("a"), simple("b", aggregations=[{"store": "c", "output_topic": "a-by-repartition"}])),
+    ],
+)
+def test_topics_that_are_another_application_s_alone_are_refused_whichever_comes_first(one, other):
+    for first, second in ((one, other), (other, one)):
+        planned(Catalogue(), first)
+        catalogue = after(Catalogue(), put(Catalogue(), first, partitions_of(first, 4)))
+        for made_from, definitions in ((Catalogue(), (first, second)), (catalogue, (second,))):
+            with pytest.raises(InvalidCommandError, match=rf"application {second.name}: .*{first.name}"):
+                planned(made_from, *definitions)
+        assert planned(catalogue, first).steps[0].kind == "unchanged"
+
+
+def test_what_an_application_no_longer_has_may_be_another_s():
+    catalogue = after(Catalogue(), put(Catalogue(), simple("a", "s", "b-c"), {"in": 4}))
+    planned(catalogue, simple("a", "s"), simple("a-b", "c"))
+
+
+@pytest.mark.parametrize(
+    ("definition", "reason"),
+    [
+        (simple("a", "s.t", "s_t"), "its topics a-s.t-changelog and a-s_t-changelog cannot be side by side"),
+        (simple("a", input_topic="a-s-changelog"), "it would feed on itself"),
+        (
+            simple("a", "s", aggregations=[{"store": "by", "group_by": "m:k"}], input_topic="a-by-repartition"),
+            "feed on",
+        ),
+    ],
+)
+def test_an_application_whose_own_topics_are_in_each_other_s_way_is_refused(definition, reason):
+    with pytest.raises(InvalidCommandError, match=reason):
+        planned(Catalogue(), definition)
+
+
+def test_another_application_s_changelog_may_be_read():
+    planned(Catalogue(), simple("a"), simple("b", input_topic="a-s-changelog"))
+
+
+def test_what_is_in_the_log_by_older_rules_is_still_read_and_may_be_dropped():
+    older = [simple("a.b"), simple("a_b", "s.t", "s_t"), simple("c", input_topic="c-s-changelog")]
+    catalogue = after(Catalogue(), *(put(Catalogue(), item, partitions_of(item, 4)) for item in older))
+    assert not planned(catalogue, *older).changes_something
+    planned(after(catalogue, DropApplication(name="a.b")), simple("a_b", "s.t"))
+
+
+def test_a_plan_says_which_stores_an_application_loses():
+    catalogue = after(Catalogue(), put(Catalogue(), simple("a", "s", "t", "u"), {"in": 4}))
+    plan = planned(catalogue, simple("a", "v", "t"), simple("b"))
+    assert [step.removed for step in plan.steps] == [("s", "u"), ()]
+    assert planned(catalogue, simple("a", "s", "t", "u")).steps[0].removed == ()

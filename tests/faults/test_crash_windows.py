@@ -15,6 +15,8 @@ from tests.faults.made import STORES, processor_subject
 from tests.faults.own_broker import OwnBroker
 from tests.faults.subject import Subject
 
+#: Of two points in one window, the second is left to `make faults`.
+LONG = pytest.mark.long
 ENGINES = pytest.mark.parametrize("engine", ["txn_rocksDB", "rocksDB"])
 _FIRST, _SECOND = 30, 20
 
@@ -44,7 +46,7 @@ def _assert_processed_anew(subject: Subject, row: ProcessRow, engine: Engine) ->
 
 @pytest.mark.behaviour("W1")
 @ENGINES
-@pytest.mark.parametrize("point", ["before produce", "during produce"])
+@pytest.mark.parametrize("point", ["during produce", pytest.param("before produce", marks=LONG)])
 def test_w1_killed_while_processing(bootstrap_servers: str, tmp_path: Path, engine: Engine, point: str) -> None:
     subject = processor_subject(bootstrap_servers, tmp_path, engine)
     _assert_processed_anew(subject, _killed(subject, Kill(point, 11)), engine)
@@ -52,7 +54,9 @@ def test_w1_killed_while_processing(bootstrap_servers: str, tmp_path: Path, engi
 
 @pytest.mark.behaviour("W2")
 @ENGINES
-@pytest.mark.parametrize("point", ["flushed, input offsets not sent", "flushed, not committed"])
+@pytest.mark.parametrize(
+    "point", ["flushed, not committed", pytest.param("flushed, input offsets not sent", marks=LONG)]
+)
 def test_w2_killed_after_the_flush(bootstrap_servers: str, tmp_path: Path, engine: Engine, point: str) -> None:
     subject = processor_subject(bootstrap_servers, tmp_path, engine)
     _assert_processed_anew(subject, _killed(subject, Kill(point)), engine)
@@ -98,7 +102,7 @@ def test_w4_killed_with_kafka_committed_and_the_stores_not(
 
 @pytest.mark.behaviour("W5")
 @ENGINES
-@pytest.mark.parametrize("point", ["store committed", "segment committed"])
+@pytest.mark.parametrize("point", ["store committed", pytest.param("segment committed", marks=LONG)])
 def test_w5_killed_while_the_stores_commit(bootstrap_servers: str, tmp_path: Path, engine: Engine, point: str) -> None:
     subject = processor_subject(bootstrap_servers, tmp_path, engine)
     row = _killed(subject, Kill(point))
@@ -117,7 +121,9 @@ def test_w5_killed_between_the_chunks_of_a_spilled_commit(bootstrap_servers: str
 
 @pytest.mark.behaviour("W6")
 @ENGINES
-@pytest.mark.parametrize("point", ["stores closed, nothing recorded", "store recorded, not sealed"])
+@pytest.mark.parametrize(
+    "point", ["store recorded, not sealed", pytest.param("stores closed, nothing recorded", marks=LONG)]
+)
 def test_w6_killed_before_anything_is_recorded_of_stores(
     bootstrap_servers: str, tmp_path: Path, engine: Engine, point: str
 ) -> None:

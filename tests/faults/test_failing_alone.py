@@ -38,7 +38,7 @@ def _identities(subject: Subject) -> dict[str, set[str]]:
 
 
 @pytest.mark.behaviour("T13")
-@pytest.mark.parametrize("unclean", ["latest", "hourly"])
+@pytest.mark.parametrize("unclean", ["hourly", pytest.param("latest", marks=pytest.mark.long)])
 def test_t13_a_store_that_may_hold_uncommitted_rows_is_rebuilt_alone(
     bootstrap_servers: str, tmp_path: Path, unclean: str
 ) -> None:
@@ -118,8 +118,8 @@ def test_r13_of_a_corrupted_task_one_store_is_rebuilt_and_the_other_tasks_go_on(
 @pytest.mark.parametrize(
     ("kind", "point"),
     [
-        ("processor", "recovered"),
-        ("processor", "during produce"),
+        pytest.param("processor", "recovered", marks=pytest.mark.long),
+        pytest.param("processor", "during produce", marks=pytest.mark.long),
         ("processor", "flushed, not committed"),
         ("aggregations", "flushed, not committed"),
     ],

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from statestore import kill_switch
+from statestore.metastore.backup import BackupFile
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.commands import (
@@ -139,3 +140,11 @@ def at(monkeypatch: pytest.MonkeyPatch, point: str, act: Callable[[], object], t
         patched.setattr(kill_switch, "reached", note)
         yield reached
     assert left[0] == 0, f"{point!r} was reached {times - left[0]} of {times} times: {reached}"
+
+
+def assert_backed_up(service: Service) -> None:
+    """The backup has what the topic has."""
+    content = BackupFile(service.backup, service.service_id).read_whole()
+    assert [tuple(record) for record in content.records] == [
+        (record.offset, record.timestamp, record.key, record.value) for record in service.logged()
+    ]

@@ -17,7 +17,7 @@ from statestore.metastore import command_log
 from statestore.metastore.backup import BackupFile
 from statestore.metastore.metastore import Health, Metastore
 from tests.integration import broker
-from tests.integration.commands import Service, at, drop, names, put, two_applications
+from tests.integration.commands import Service, assert_backed_up, at, drop, names, put, two_applications
 from tests.integration.dying import start_process
 
 
@@ -33,22 +33,14 @@ def service(bootstrap_servers: str, tmp_path: Path) -> Service:
     return two_applications(bootstrap_servers, tmp_path)
 
 
-def _assert_equal(service: Service) -> None:
-    """The backup has what the topic has."""
-    content = BackupFile(service.backup, service.service_id).read_whole()
-    assert [tuple(record) for record in content.records] == [
-        (record.offset, record.timestamp, record.key, record.value) for record in service.logged()
-    ]
-
-
 # -- keeping it --------------------------------------------------------------------------------------------------------
 
 
 def test_every_command_is_in_the_backup_when_it_is_acknowledged(service: Service) -> None:
-    _assert_equal(service)
+    assert_backed_up(service)
     lines = service.backup.read_bytes()
     service.metastore().submit(drop("flights"))
-    _assert_equal(service)
+    assert_backed_up(service)
     assert service.backup.read_bytes().startswith(lines)  # lines are only added
 
 
@@ -72,7 +64,7 @@ def test_a_line_that_a_crash_has_torn_is_written_anew(service: Service, when: st
         file.write(b'{"offset":4,"timest')
     metastore = metastore if when == "seen before" else service.metastore()
     metastore.submit(put("airports"))
-    _assert_equal(service)
+    assert_backed_up(service)
 
 
 def test_a_writer_killed_before_the_backup_leaves_it_to_the_next(service: Service) -> None:
@@ -81,7 +73,7 @@ def test_a_writer_killed_before_the_backup_leaves_it_to_the_next(service: Servic
     assert process.exitcode == -signal.SIGKILL
     assert service.ids() == [1, 2, 3]
     assert names(service.metastore().view().catalogue) == ["airports", "flights", "weather"]
-    _assert_equal(service)
+    assert_backed_up(service)
 
 
 def _submit_and_die(service: Service) -> None:
@@ -95,7 +87,7 @@ def test_two_metastores_write_one_backup(service: Service) -> None:
     for number in range(3):
         first.submit(put(f"first-{number}"))
         second.submit(put(f"second-{number}"))
-    _assert_equal(service)
+    assert_backed_up(service)
 
 
 def test_a_backup_that_cannot_be_written_refuses_commands_before_they_are_sent_and_readers_do_without(
@@ -112,7 +104,7 @@ def test_a_backup_that_cannot_be_written_refuses_commands_before_they_are_sent_a
             metastore.submit(put("more"))
     assert service.ids() == [1, 2, 3]
     assert metastore.submit(put("more")).warnings == ()
-    _assert_equal(service)
+    assert_backed_up(service)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -143,7 +135,7 @@ def test_a_command_whose_backup_fails_is_acknowledged_with_a_warning(
     assert "is committed, but not in the backup yet" in warning
     assert service.ids() == [1, 2, 3]
     assert names(metastore.view().catalogue) == ["airports", "flights", "weather"]
-    _assert_equal(service)
+    assert_backed_up(service)
 
 
 @pytest.mark.parametrize("when", ["between commands", "while a command is written"])
@@ -159,7 +151,7 @@ def test_an_older_copy_that_is_put_back_gets_all_that_it_has_not(
     else:
         with at(monkeypatch, "command sent, not committed", lambda: service.backup.write_bytes(older)):
             metastore.submit(put("planes"))
-    _assert_equal(service)
+    assert_backed_up(service)
     assert metastore.view().reason == service.metastore().view().reason == ""
 
 
@@ -206,7 +198,7 @@ def test_c15_a_line_that_was_altered_is_an_error_with_its_number(service: Servic
     assert service.ids() == [1, 2]
     service.backup.unlink()
     assert metastore.submit(put("airports")).view.health is Health.RUNNING
-    _assert_equal(service)
+    assert_backed_up(service)
 
 
 @pytest.mark.behaviour("C15")

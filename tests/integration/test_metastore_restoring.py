@@ -11,12 +11,11 @@ import pytest
 from statestore.changelog.topics import Topics
 from statestore.errors import BackupError, InputError, MetastoreDegradedError, NewerCommandError, RetryError
 from statestore.metastore import command_log
-from statestore.metastore.backup import BackupFile
 from statestore.metastore.metastore import Health, Restored, RestorePlan
 from tests.integration import broker
 from tests.integration.broker import Row
 from tests.integration.command_line import Command, settings_of
-from tests.integration.commands import Service, application, at, names, put, rows, two_applications
+from tests.integration.commands import Service, application, assert_backed_up, at, names, put, rows, two_applications
 
 
 @pytest.fixture(autouse=True)
@@ -37,14 +36,6 @@ def _planned(service: Service) -> RestorePlan:
 
 def _restored(service: Service) -> Restored:
     return service.metastore().restore_backup(_planned(service))
-
-
-def _assert_equal(service: Service) -> None:
-    """The backup has what the topic has."""
-    content = BackupFile(service.backup, service.service_id).read_whole()
-    assert [tuple(record) for record in content.records] == [
-        (record.offset, record.timestamp, record.key, record.value) for record in service.logged()
-    ]
 
 
 def _delete(service: Service) -> None:
@@ -83,10 +74,10 @@ def test_c15_the_topic_is_made_anew_from_the_backup(service: Service, damage: Ca
     assert restored.view.catalogue == before.catalogue
     assert restored.view.topic_id == restored.topic.topic_id != before.topic_id
     assert service.ids() == [1, 2]
-    _assert_equal(service)
+    assert_backed_up(service)
     assert service.metastore().pinned(before.pin).catalogue == before.catalogue
     assert metastore.submit(put("airports")).attempts == 1
-    _assert_equal(service)
+    assert_backed_up(service)
 
 
 @pytest.mark.behaviour("C15")
@@ -161,7 +152,7 @@ def test_c15_commands_that_only_the_topic_has_are_replayed_behind_the_backup(
             assert service.logged() == []
     assert _restored(service).view.catalogue == whole
     assert service.ids() == [1, 2, 3, 4]
-    _assert_equal(service)
+    assert_backed_up(service)
 
 
 def test_commands_behind_a_record_that_is_none_are_kept(service: Service) -> None:
@@ -184,7 +175,7 @@ def test_a_topic_that_was_made_by_a_restore_and_written_since_keeps_what_was_wri
     _submit_without_backup(service, "airports")
     assert names(_restored(service).view.catalogue) == ["airports", "flights", "weather"]
     assert service.ids() == [1, 2, 3]
-    _assert_equal(service)
+    assert_backed_up(service)
 
 
 def _newer(row: Row) -> Row:

@@ -15,9 +15,10 @@ from tests.faults.made import STORES, processor_subject
 from tests.faults.own_broker import OwnBroker
 from tests.faults.subject import Subject
 
-#: Of two points in one window, the second is left to `make faults`.
+#: Of two points in one window, or two engines that go the same way, the second is left to `make faults`.
 LONG = pytest.mark.long
-ENGINES = pytest.mark.parametrize("engine", ["txn_rocksDB", "rocksDB"])
+ENGINES = pytest.mark.parametrize("engine", ["txn_rocksDB", pytest.param("rocksDB", marks=LONG)])
+BOTH_ENGINES = pytest.mark.parametrize("engine", ["txn_rocksDB", "rocksDB"])
 _FIRST, _SECOND = 30, 20
 
 
@@ -88,7 +89,7 @@ def test_w3_killed_with_the_commit_sent_and_aborted(own_broker: OwnBroker, tmp_p
 
 
 @pytest.mark.behaviour("W4")
-@ENGINES
+@BOTH_ENGINES
 def test_w4_killed_with_kafka_committed_and_the_stores_not(
     bootstrap_servers: str, tmp_path: Path, engine: Engine
 ) -> None:

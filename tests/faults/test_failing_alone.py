@@ -121,7 +121,7 @@ def test_r13_of_a_corrupted_task_one_store_is_rebuilt_and_the_other_tasks_go_on(
         pytest.param("processor", "recovered", marks=pytest.mark.long),
         pytest.param("processor", "during produce", marks=pytest.mark.long),
         ("processor", "flushed, not committed"),
-        ("aggregations", "flushed, not committed"),
+        pytest.param("aggregations", "flushed, not committed", marks=pytest.mark.long),
     ],
 )
 def test_r14_a_stopped_task_that_wakes_after_its_successor_changes_nothing(

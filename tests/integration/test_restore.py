@@ -371,10 +371,20 @@ COMPLETED = [
     "restore, recorded, not sealed",
     "restore, sealed, runs still there",
 ]
+#: The others are left to `make faults`.
+SHORT = [
+    "restore, range read:2",
+    "restore, built, not swapped",
+    "swap, before the last rename",
+    "restore, swapped, not recorded",
+]
 
 
 @pytest.mark.behaviour("R8")
-@pytest.mark.parametrize("point", UNTOUCHED + COMPLETED)
+@pytest.mark.parametrize(
+    "point",
+    [*SHORT, *(pytest.param(point, marks=pytest.mark.long) for point in UNTOUCHED + COMPLETED if point not in SHORT)],
+)
 def test_r8_a_killed_restore_left_the_store_untouched_or_is_completed(whole: Application, point: str) -> None:
     contents = whole.contents()
     live = whole.live.stat().st_ino

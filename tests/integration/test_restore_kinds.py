@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,8 @@ from confluent_kafka import Producer
 from demo.damage import flip_bit
 from statestore.changelog.reader import LogReader
 from statestore.errors import LockedError
-from statestore.formats import session_key, window_key
 from statestore.formats.position import encode
-from statestore.model import StoreDefinition, TopicPartition
+from statestore.model import TopicPartition
 from statestore.recovery.restore import begin_ranges, restore, restore_range
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging
@@ -27,48 +24,11 @@ from statestore.tasks.replay import replay
 from statestore.tasks.spec import StorePartitionSpec
 from tests.integration import broker, dying
 from tests.integration.broker import T0, Row
+from tests.integration.kinds import MINUTE, STORES, changes, logged, stored
 from tests.integration.support import STORE, Application
 
-MINUTE = 60_000
 TINY_RUN = 1_000
-WINDOWED = {"name": STORE, "kind": "window", "retention_ms": 4 * MINUTE, "window_size_ms": MINUTE}
-STORES = {
-    "key-value": StoreDefinition(name=STORE),
-    "plain key-value": StoreDefinition(name=STORE, format="plain"),
-    "window": StoreDefinition(**WINDOWED),
-    "plain window": StoreDefinition(**WINDOWED, format="plain"),
-    "window with duplicates": StoreDefinition(**WINDOWED, retain_duplicates=True),
-    "session": StoreDefinition(name=STORE, kind="session", retention_ms=4 * MINUTE),
-}
 SEGMENTED = ["window", "window with duplicates", "session"]
-
-
-def changes(store: StoreDefinition, count: int, seed: int, minute: int = 0) -> list[Row]:
-    """Changes of a log, deletes among them; for windows and sessions time goes on, so that segments expire."""
-    chance = random.Random(seed)
-    rows: list[Row] = []
-    for number in range(count):
-        key = b"key-%02d" % chance.randrange(60)
-        value = None if chance.random() < 0.2 else b"%d" % number
-        start = T0 - T0 % MINUTE + (minute + number // 10 - chance.randrange(3)) * MINUTE
-        if store.kind == "window":
-            key = window_key.encode(key, start, number if store.retain_duplicates else 0)
-        elif store.kind == "session":
-            key = session_key.encode(key, start, start + chance.randrange(MINUTE))
-        rows.append((key, value))
-    return rows
-
-
-def stored(store: StorePartitionSpec, directory: Path) -> dict[bytes, bytes]:
-    """Rows of all databases below a directory, as they are stored."""
-    families = DATA_COLUMN_FAMILIES[store.store.format]
-    rows: dict[bytes, bytes] = {}
-    for path in sorted(directory.rglob("CURRENT")):
-        database = RocksDB(path.parent, families, read_only=True)
-        for family in families:
-            rows |= dict(database.scan(family))
-        database.close()
-    return rows
 
 
 def replayed(store: StorePartitionSpec, directory: Path) -> dict[bytes, bytes]:
@@ -86,13 +46,6 @@ def whole(row: RestoreRow) -> RestoreRow:
     assert row.failure is None, row.failure
     assert row.outcome == "restored"
     return row
-
-
-def logged(servers: str, directory: Path, store: StoreDefinition, rows: Sequence[Row]) -> Application:
-    """An application of which there is nothing but a changelog."""
-    application = Application(servers, directory, stores=[store], processor="echo")
-    broker.transaction(servers, application.changelog, rows)
-    return application
 
 
 @pytest.fixture(params=STORES)
@@ -222,7 +175,7 @@ def test_r8_a_killed_restore_of_segments_left_them_untouched_or_is_completed(win
 
 
 @pytest.mark.behaviour("R8")
-@pytest.mark.parametrize("ranges", [1, 3])
+@pytest.mark.parametrize("ranges", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_r8_a_rerun_goes_on_behind_the_runs_of_a_killed_restore(
     application: Application, tmp_path: Path, ranges: int
 ) -> None:

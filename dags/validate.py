@@ -7,20 +7,23 @@ from statestore_dags.steps import check, plan, rows, spark_job
 
 DOC = """
 ### What it does
-Reads stores and changelogs with Spark and runs the Great Expectations suites: the store holds exactly the live keys of
-its changelog, and the rules of its own suite. The results are in the Data Docs (in the menu on the left). After a
-restore, passing releases the replaced stores from quarantine.
+Reads stores and changelogs with Spark and runs the Great Expectations suites: the store holds exactly the live rows of
+its changelog, what its kind promises, and the rules of its own suite. The results are in the Data Docs (in the menu on
+the left), with plots and each verdict as JSON beside them. After a restore, passing releases the replaced stores from
+quarantine.
 
 ### What red means
 * **plan**: the form is wrong, or the metastore is DEGRADED; the log says what was expected. If Kafka did not answer, it
   is retried once.
 * **spark**: the run could not be done at all, for example because Kafka did not answer. It is retried once.
-* **check**, one square: an expectation did not hold for this store, or could not be evaluated. The replaced store stays
-  in quarantine.
+* **check**, one square: an expectation did not hold for this store, or the store could not be judged; the others have
+  their verdicts all the same. A replaced store stays in quarantine, and the square's log has the command that puts it
+  back, `statestore restore --rollback`.
 
 ### What to do
-Look at the failed expectation in the Data Docs. If the store differs from its changelog, start `restore` in mode
-*full*. If a rule of your own fails, the data of the application is in question, not the restore.
+Look at the failed expectation in the Data Docs, and at the first failed rows in the report. If the store differs from
+its changelog, start `restore` in mode *full*. If a rule of your own fails, the data of the application is in question,
+not the restore.
 """
 
 with DAG(
@@ -48,6 +51,13 @@ with DAG(
             items={"type": "string"},
             title="Stores",
             description="Names of the stores to validate, one a line. Blank: all stores of the application.",
+        ),
+        "verify_report": Param(
+            None,
+            type=["null", "string"],
+            title="Report of a verify run",
+            description_md="Path of a report below the reports directory: everything it looked at is validated, and "
+            "the other fields must be left blank.",
         ),
         "restore_report": Param(
             None,

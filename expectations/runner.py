@@ -3,67 +3,43 @@
 A verdict is one of three: every expectation held (passed), one did not (failed), or one could not be evaluated (error).
 The results of all runs are kept beside the Data Docs, so that stores accumulate in one site with one index page.
 
-Suites see the store's rows as `{batch}`, with the columns `partition`, `key`, `value`, `timestamp`, `key_text` and
-`value_text` (null where the bytes are not UTF-8), and the view `changelog` with `partition`, `key`, `value`,
-`timestamp`.
+**What costs a pass.** Great Expectations computes the aggregates of one frame together. So all of these read the store
+once: `expect_table_row_count_to_equal`, `expect_store_rows_to_satisfy`, `expect_store_values_to_parse`,
+`expect_store_keys_to_be_in_their_partition`. Those of them with the view `comparison` read that once. A pass of its
+own each: `expect_store_rows_to_be_unique` and `expect_query_to_return_no_rows`. Great Expectations' own expectations
+about a column take one or two for the values that they show, `unexpected_rows_expectation` two. Whatever fails is
+read again for a sample. Before all that the changelog's rows are read once for the parameters. So persist the frames.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-import great_expectations as gx
 from great_expectations.checkpoint import Checkpoint, UpdateDataDocsAction
 from great_expectations.core.expectation_suite import ExpectationSuite
-from great_expectations.core.expectation_validation_result import (
-    ExpectationSuiteValidationResult,
-    ExpectationValidationResult,
-)
+from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
 from great_expectations.core.run_identifier import RunIdentifier
 from great_expectations.core.validation_definition import ValidationDefinition
-from great_expectations.data_context import EphemeralDataContext
-from great_expectations.data_context.types.base import DataContextConfig, ProgressBarsConfig
-from pyspark.sql import DataFrame, SparkSession
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from expectations.suites import title
+from expectations import partitioner
+from expectations.data_docs import SITE, context_of
+from expectations.outcomes import failed_rows_of, why_not_evaluated
+from expectations.parameters import measured, with_derived
+from expectations.suites import bound, title, value_schema_of
+from expectations.verdict import FailedRows, Verdict
+from expectations.views import CHANGELOG_VIEW, COMPARISON_VIEW, STORE_VIEW, compared, identity, shown, with_readable
 
-#: The name under which suites find the changelog's rows.
-CHANGELOG_VIEW = "changelog"
+__all__ = ["FailedRows", "Verdict", "validate_store"]
 
-_SITE = "data_docs"
-_RESULTS_SHOWN = 200
 _EXAMPLES = 5
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a validation found.
-
-    Attributes
-    ----------
-    verdict
-        `error` if an expectation could not be evaluated, otherwise `failed` if one did not hold.
-    expectations
-        How many there were.
-    failed
-        Those that did not hold.
-    detail
-        Where to look first: rows that differ from the changelog, or why an expectation could not be evaluated.
-    data_docs
-        Page of this validation; None if it could not be run.
-    """
-
-    verdict: Literal["passed", "failed", "error"]
-    expectations: int
-    failed: tuple[str, ...]
-    detail: str
-    data_docs: Path | None
 
 
 def validate_store(
@@ -74,87 +50,106 @@ def validate_store(
     *,
     run_id: str,
     data_docs_dir: Path,
+    comparison: DataFrame | None = None,
+    parameters: Mapping[str, object] | None = None,
 ) -> Verdict:
     """Validate a store's rows.
 
-    `{batch}` and `changelog` are views with fixed names: one validation at a time in a session.
+    The views have fixed names: one validation at a time in a session.
 
     Parameters
     ----------
     store_frame
         Rows as the source `state_store` gives them. It is read many times: persist it.
     log_frame
-        Rows as the source `changelog` gives them with `latest`, without tombstones, up to the store's committed
-        offset. Persist it too.
+        Rows as the source `changelog` gives them with `latest` and, of a window or session store, `kind`, without
+        tombstones, up to the store's committed offset. Persist it too.
     suite
         What to expect; see `expectations.suites.load_suite`.
     run_id
         Names the run in the Data Docs.
     data_docs_dir
         Where the Data Docs are, or are to be.
+    comparison
+        Both frames side by side, as `expectations.views.compared` makes it; made and persisted here if not given.
+    parameters
+        What `expectations.parameters` lists, as far as the store has it; None is a parameter that it has not.
+        `live_keys`, `timestamp_min` and `timestamp_max` are taken from `log_frame`. `stream_time` is a time (ms) that
+        every partition's log has come to; what `log_frame` tells of a partition counts if it is later.
     """
-    log_frame = log_frame.select("partition", "key", "value", "timestamp")
-    log_frame.createOrReplaceTempView(CHANGELOG_VIEW)
-    try:
-        result, page = _run(with_text(store_frame), suite, _parameters(log_frame), run_id, data_docs_dir.absolute())
-        outcomes = [(title(one.expectation_config), one.success, why_not_evaluated(one)) for one in result.results]
-        errors = [f"{name}: {problem}" for name, _, problem in outcomes if problem]
-        failed = tuple(name for name, success, problem in outcomes if not success and not problem)
-        detail = "; ".join(errors) or (describe_differences(store_frame, log_frame) if failed else "")
-    finally:
-        spark.catalog.dropTempView(CHANGELOG_VIEW)
-    verdict: Literal["passed", "failed", "error"] = "error" if errors else "failed" if failed else "passed"
-    return Verdict(verdict, len(result.results), failed, detail, page)
+    log_tells = measured(log_frame)
+    known = with_derived({**log_tells.parameters, **(parameters or {})})
+    suite, problems = bound(suite, known)
+    if problems:
+        return Verdict("error", len(suite.expectations), (), problems, None)
+    with ExitStack() as views:
+        if comparison is None:
+            comparison = compared(store_frame, log_frame).persist(StorageLevel.DISK_ONLY)
+            views.callback(comparison.unpersist)
+        times = _stream_times(log_tells.stream_time, known.get("stream_time"))
+        store = with_readable(store_frame, value_schema_of(suite)).withColumn("stream_time", times)
+        named = {STORE_VIEW: store, CHANGELOG_VIEW: log_frame, COMPARISON_VIEW: comparison}
+        views.enter_context(shown(spark, named))
+        partitioner.register(spark)
+        result, page = _run(store, suite, known, run_id, data_docs_dir.absolute())
+        order = [title(one) for one in suite.expectations]
+        results = sorted(result.results, key=lambda one: order.index(title(one.expectation_config)))
+        outcomes = [(one, why_not_evaluated(one)) for one in results]
+        errors = _by_reason((title(one.expectation_config), why) for one, why in outcomes if why)
+        broken = [one for one, why in outcomes if not one.success and not why]
+        detail = errors or (describe_differences(comparison) if broken else "")
+        failed_rows = tuple(failed_rows_of(spark, one) for one in broken)
+    verdict: Literal["passed", "failed", "error"] = "error" if errors else "failed" if broken else "passed"
+    failed = tuple(rows.expectation for rows in failed_rows)
+    return Verdict(verdict, len(result.results), failed, detail, page, failed_rows)
 
 
-def describe_differences(store_frame: DataFrame, log_frame: DataFrame) -> str:
+def describe_differences(comparison: DataFrame) -> str:
     """Name the first rows in which a store differs from its changelog; empty if there is none."""
-    store, log = store_frame.alias("store"), log_frame.alias("log")
     found = (
-        F.when(F.col("store.key").isNull(), "is missing in the store")
-        .when(F.col("log.key").isNull(), "is not in the changelog, or deleted there")
-        .when(~F.col("store.value").eqNullSafe(F.col("log.value")), "has another value than in the changelog")
+        F.when(~F.col("in_store"), "is missing in the store")
+        .when(~F.col("in_log"), "is not in the changelog, or deleted there")
+        .when(~F.col("store_value").eqNullSafe(F.col("log_value")), "has another value than in the changelog")
         .when(
-            (F.col("store.timestamp") != -1) & (F.col("store.timestamp") != F.col("log.timestamp")),
+            (F.col("store_timestamp") != -1) & (F.col("store_timestamp") != F.col("log_timestamp")),
             "has another timestamp than in the changelog",
         )
     )
-    same_key = (F.col("store.partition") == F.col("log.partition")) & (F.col("store.key") == F.col("log.key"))
-    differences = store.join(log, same_key, "full_outer").select(
-        F.coalesce("store.partition", "log.partition").alias("partition"),
-        F.coalesce("store.key", "log.key").alias("key"),
-        found.alias("found"),
+    key = identity(comparison)
+    rows = comparison.select(*key, found.alias("found")).where("found IS NOT NULL").orderBy(*key).limit(_EXAMPLES)
+    return "; ".join(
+        f"partition {row.partition}: key {_shown(row.key)}"
+        f"{''.join(f', {name} {row[name]}' for name in key[2:])} {row.found}"
+        for row in rows.collect()
     )
-    rows = differences.where("found IS NOT NULL").orderBy("partition", "key").limit(_EXAMPLES).collect()
-    return "; ".join(f"partition {row.partition}: key {_shown(row.key)} {row.found}" for row in rows)
 
 
 def _shown(key: bytes | None) -> str:
     return "null" if key is None else repr(bytes(key))
 
 
-def with_text(frame: DataFrame) -> DataFrame:
-    """Add `key_text` and `value_text`, null where the bytes are not UTF-8."""
-    """Add `key_text` and `value_text`, null where the bytes are not UTF-8."""
-    # A plain cast takes any bytes, and invalid UTF-8 must not end the job.
-    texts = {f"{name}_text": F.try_validate_utf8(F.col(name).cast("string")) for name in ("key", "value")}
-    return frame.withColumns(texts)
+def _by_reason(problems: Iterable[tuple[str, str]]) -> str:
+    """Say why expectations could not be evaluated; those that fail together get one reason of Great Expectations."""
+    reasons: dict[str, list[str]] = {}
+    for expectation, reason in problems:
+        reasons.setdefault(reason, []).append(expectation)
+    return "; ".join(f"{', '.join(expectations)}: {reason}" for reason, expectations in reasons.items())
 
 
-def _parameters(log_frame: DataFrame) -> dict[str, int]:
-    """What suites refer to as `{"$PARAMETER": ...}`."""
-    found = log_frame.agg(
-        F.count("*").alias("keys"), F.min("timestamp").alias("first"), F.max("timestamp").alias("last")
-    ).first()
-    assert found is not None
-    # Great Expectations wants bounds; where the log has no live key the store has no row to compare with them.
-    return {"live_keys": found.keys, "timestamp_min": found.first or 0, "timestamp_max": found.last or 0}
+def _stream_times(by_partition: Mapping[int, int], at_least: int | None) -> Column:
+    """What is known of the stream time of a row's partition; null if that is nothing."""
+    otherwise = F.lit(at_least).cast("long")
+    if not by_partition:
+        return otherwise
+    known = F.create_map(*(F.lit(one) for pair in by_partition.items() for one in pair))
+    # `greatest` leaves out nulls.
+    return F.greatest(F.try_element_at(known, F.col("partition")).cast("long"), otherwise)
 
 
 def _run(
     frame: DataFrame, suite: ExpectationSuite, parameters: dict[str, int], run_id: str, data_docs_dir: Path
 ) -> tuple[ExpectationSuiteValidationResult, Path]:
-    context = _context(data_docs_dir)
+    context = context_of(data_docs_dir)
     asset = context.data_sources.add_spark(name="stores", persist=False).add_dataframe_asset(name=suite.name)
     definition = ValidationDefinition(
         name=suite.name,
@@ -167,67 +162,8 @@ def _run(
         actions=[UpdateDataDocsAction(name="update data docs")],
         result_format="SUMMARY",
     )
-    outcome = context.checkpoints.add(checkpoint).run(
-        batch_parameters={"dataframe": frame}, expectation_parameters=parameters, run_id=RunIdentifier(run_name=run_id)
-    )
+    arguments: dict[str, Any] = {"batch_parameters": {"dataframe": frame}, "expectation_parameters": parameters}
+    outcome = context.checkpoints.add(checkpoint).run(**arguments, run_id=RunIdentifier(run_name=run_id))
     [(identifier, result)] = outcome.run_results.items()
-    [page] = context.get_docs_sites_urls(resource_identifier=identifier, site_names=[_SITE])
+    [page] = context.get_docs_sites_urls(resource_identifier=identifier, site_names=[SITE])
     return result, Path(url2pathname(urlsplit(page["site_url"]).path))
-
-
-def _context(data_docs_dir: Path) -> EphemeralDataContext:
-    """A context of this run only, except for what the site's index is made from: suites and results."""
-
-    def kept(directory: str) -> dict[str, Any]:
-        return {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(data_docs_dir / directory)}
-
-    def forgotten() -> dict[str, Any]:
-        return {"class_name": "InMemoryStoreBackend"}
-
-    config = DataContextConfig(
-        analytics_enabled=False,
-        progress_bars=ProgressBarsConfig(globally=False),
-        expectations_store_name="suites",
-        validation_results_store_name="results",
-        checkpoint_store_name="checkpoints",
-        stores={
-            "suites": {
-                "class_name": "ExpectationsStore",
-                "store_backend": {**kept(".suites"), "filepath_suffix": ".json"},
-            },
-            "results": {
-                "class_name": "ValidationResultsStore",
-                "store_backend": {**kept(".results"), "filepath_suffix": ".json"},
-            },
-            "checkpoints": {"class_name": "CheckpointStore", "store_backend": forgotten()},
-            "validation_definition_store": {"class_name": "ValidationDefinitionStore", "store_backend": forgotten()},
-        },
-        data_docs_sites={
-            _SITE: {
-                "class_name": "SiteBuilder",
-                "show_how_to_buttons": False,
-                "store_backend": kept("."),
-                "site_index_builder": {
-                    "class_name": "DefaultSiteIndexBuilder",
-                    "validation_results_limit": _RESULTS_SHOWN,
-                },
-                "site_section_builders": {"profiling": "None"},
-            }
-        },
-    )
-    context = gx.get_context(mode="ephemeral", project_config=config)
-    assert isinstance(context, EphemeralDataContext)
-    return context
-
-
-def why_not_evaluated(result: ExpectationValidationResult) -> str | None:
-    """Why an expectation could not be evaluated; None if it was.
-
-    `exception_info` is one such dict, or a dict of them by metric.
-    """
-    info: dict[str, Any] = result.exception_info or {}
-    infos: Sequence[Any] = [info] if "raised_exception" in info else list(info.values())
-    for one in infos:
-        if isinstance(one, dict) and one.get("raised_exception"):
-            return str(one.get("exception_message", "no message")).strip().split("\n")[0]
-    return None

@@ -1,109 +1,85 @@
-"""The two frames that validation compares: what a store has, and what its changelog says that it should have."""
+"""The frames that validation compares: what a store has, and what its changelog says that it should have.
+
+What cannot be compared is in none of them: see `jobs/uncompared.py`.
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import reduce
 from typing import NamedTuple
 
-from pydantic import BaseModel
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from expectations.views import compared, identity, row_key
 from jobs.parallel import run_each
-from jobs.sources.state_store import SCHEMA_DDL, opened
-from statestore.changelog.reader import LogReader
+from jobs.readings import Found, Reading, Tail, find_record, log_frame, nothing, read_offset, store_frame
+from jobs.uncompared import expired, gone_before, logged, may_be_gone, without
+from statestore.bulk.routing import routing_of
 from statestore.changelog.topics import LogRange, Topics
-from statestore.errors import LockedError, RebuildError, RetryError, UnknownFormatError, of_os_error
+from statestore.errors import LockedError, RetryError
 from statestore.model import TopicPartition
-from statestore.statedir.lock import locked
-from statestore.statedir.swap import finish_swaps
 from statestore.tasks.spec import StorePartitionSpec
 
 _ATTEMPTS = 3
 _POLL_S = 0.1
-_KEY = ["partition", "key"]
 _KEYS_PER_SHUFFLE_PARTITION = 1_000_000
 
 
-class Reading(BaseModel):
-    """What is in a store's directory: whether there is a store, and its committed offset, or why it cannot be read."""
+class Size(NamedTuple):
+    """Rows, and the bytes of their keys and values without what the store adds."""
 
-    present: bool
-    committed: int | None = None
-    problem: str | None = None
-
-
-def read_offset(spec: StorePartitionSpec) -> Reading:
-    """Read the committed offset of a store partition, under the task's lock.
-
-    Raises
-    ------
-    RetryError
-        If the task is in use, or its directory cannot be had: that says nothing about the store.
-    """
-    try:
-        with locked(spec.paths, spec.lock_wait_s):
-            finish_swaps(spec.paths)
-            if not spec.live.is_dir():
-                return Reading(present=False)
-        with opened(spec.store, spec.paths) as store:
-            return Reading(present=True, committed=store.committed_offset(spec.partition))
-    except (RebuildError, UnknownFormatError) as error:
-        return Reading(present=True, problem=f"{spec.store_partition}: {error}")
-    except OSError as error:
-        raise of_os_error(error) from error
-
-
-class Tail(NamedTuple):
-    """The part of a changelog that a store has not seen."""
-
-    spec: StorePartitionSpec
-    start: int
-    end: int
-
-
-class Found(BaseModel):
-    """Whether there is a record."""
-
-    found: bool
-
-
-def find_record(tail: Tail) -> Found:
-    """Look for a record: markers of transactions and compaction holes take offsets, too."""
-    spec = tail.spec
-    with LogReader(spec.bootstrap_servers, spec.partition, stall_timeout_s=spec.kafka_timeout_s) as reader:
-        return Found(found=next(reader.read_messages(tail.start, tail.end), None) is not None)
+    keys: int
+    bytes: int
 
 
 class Frames(NamedTuple):
-    """What is compared: a store's rows, and those that its changelog says it should have.
+    """What is compared: a store's rows, and those that its changelog says it should have, all from Spark's disk cache.
 
-    `keys` counts the store's rows by partition, `ahead` names the store partitions beyond their changelog, and
-    `unknown` counts keys that are left out because the log does not tell what they were (see `compared_frames`).
+    Attributes
+    ----------
+    store, log
+        Rows with the columns that the data source `state_store` gives for this kind of store.
+    comparison
+        Both side by side, as `expectations.views.compared` has it.
+    sizes
+        The store's rows and their bytes by partition, rows that are not compared among them.
+    ahead
+        Names the store partitions that are beyond their changelog.
+    unknown
+        How many rows are left out because the log does not tell what they should be.
+    stream_time
+        Smallest time (ms) that a partition's log has come to; None in a key-value store, and before the first record.
     """
 
     store: DataFrame
     log: DataFrame
-    keys: dict[int, int]
+    comparison: DataFrame
+    sizes: dict[int, Size]
     ahead: list[str]
     unknown: int
+    stream_time: int | None = None
 
 
 @contextmanager
-def compared_frames(spark: SparkSession, topics: Topics, specs: list[StorePartitionSpec]) -> Iterator[Frames | str]:
-    """Have both frames of a store in Spark's cache while the context lasts; a text if the store cannot be compared.
+def compared_frames(spark: SparkSession, topics: Topics, specs: Sequence[StorePartitionSpec]) -> Iterator[Frames | str]:
+    """Have the frames of a store while the context lasts; a text if the store cannot be compared.
 
     The store's rows were read while the store did not change, and the log is folded up to the store's committed
     offset. Where the log goes on, compaction may have removed the records that the store has, in favour of later ones;
-    such keys are in neither frame.
+    such keys are in no frame.
 
     Raises
     ------
     RetryError
         If the store is in use all the time, or a transaction on its changelog stays open.
     """
+    definition = specs[0].store
     if specs[0].changelog is None and any(spec.live.exists() for spec in specs):
         yield f"changelog topic {specs[0].partition.topic} does not exist: there is nothing to compare the store with"
         return
@@ -113,88 +89,102 @@ def compared_frames(spark: SparkSession, topics: Topics, specs: list[StorePartit
             yield "; ".join(problems)
             return
         present = [spec for spec, reading in zip(specs, readings, strict=True) if reading.present]
-        with _cached(_store_frame(spark, present)) as store:
-            keys = {row.partition: row["count"] for row in store.groupBy("partition").count().collect()}
+        with ExitStack() as cache:
+            store = cache.enter_context(_cached(store_frame(spark, definition, present)))
+            sizes = _sizes(store)
             if run_each(spark, specs, read_offset, Reading) != readings:
                 continue  # somebody committed meanwhile: the rows may be newer than the offsets
             at_least = max(spark.sparkContext.defaultParallelism, len(specs))
-            partitions = max(at_least, sum(keys.values()) // _KEYS_PER_SHUFFLE_PARTITION)
+            partitions = max(at_least, sum(size.keys for size in sizes.values()) // _KEYS_PER_SHUFFLE_PARTITION)
             spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
             if specs[0].changelog is None:
-                yield Frames(store, spark.createDataFrame([], SCHEMA_DDL), keys, [], 0)
-                return
-            committed = {spec.partition: reading.committed for spec, reading in zip(specs, readings, strict=True)}
-            with _beside_log(spark, topics, specs, committed, Frames(store, store, keys, [], 0)) as frames:
-                yield frames
+                empty = nothing(spark, definition)
+                yield Frames(store, empty, compared(store, empty), sizes, [], 0)
+            else:
+                yield _beside_log(spark, topics, specs, readings, store, cache)._replace(sizes=sizes)
             return
     raise LockedError(
-        f"{specs[0].application}/{specs[0].store.name} was written to during each of {_ATTEMPTS} attempts to read it: "
+        f"{specs[0].application}/{definition.name} was written to during each of {_ATTEMPTS} attempts to read it: "
         "run again when no other job writes to it"
     )
 
 
-@contextmanager
 def _beside_log(
     spark: SparkSession,
     topics: Topics,
-    specs: list[StorePartitionSpec],
-    committed: dict[TopicPartition, int | None],
-    frames: Frames,
-) -> Iterator[Frames]:
-    """Fill in the log's side."""
+    specs: Sequence[StorePartitionSpec],
+    readings: Sequence[Reading],
+    store: DataFrame,
+    cache: ExitStack,
+) -> Frames:
+    """Put the log beside the store's rows. What is cached for that is so as long as `cache`."""
+    definition, routing = specs[0].store, routing_of(specs[0].store)
+    committed = {spec.partition: reading.committed for spec, reading in zip(specs, readings, strict=True)}
     logs = _stable_logs(topics, committed, specs[0].kafka_timeout_s)
-    ahead = [
-        f"committed offset {committed[log]} of {log} is below the changelog's end {found.high_watermark}"
-        for log, found in logs.items()
-        if _is_ahead(committed[log], found)
-    ]
     ends = {log.partition: log_end(committed[log], found) for log, found in logs.items()}
-    with _cached(_folded(spark, specs, "ends", ends)) as latest:
-        frames = frames._replace(log=latest.where("value IS NOT NULL"), ahead=ahead)
-        tails = [Tail(spec, ends[spec.task.partition], logs[spec.partition].last_stable) for spec in specs]
-        if not any(tail.found for tail in run_each(spark, tails, find_record, Found)):
-            yield frames
-            return
-        latest.count()  # before the rest of the log is read: what is compacted meanwhile is seen there
-        later = _folded(spark, specs, "starts", ends)
-        with _cached(later.join(latest, _KEY, "left_anti").select(*_KEY)) as unknown:
-            known = frames.store.join(unknown, _KEY, "left_anti").select(*frames.store.columns)
-            yield frames._replace(store=known, unknown=unknown.count())
+    began = time.monotonic()
+    latest = cache.enter_context(_cached(log_frame(spark, specs, ends=json.dumps(ends), latest="true")))
+    latest.count()  # before the rest of the log is read: what is compacted meanwhile is seen there
+    reading_ms = (time.monotonic() - began) * 1000
+    stream_time = None
+    if routing.interval_ms is not None:
+        log_has = logged(latest, definition.kind, routing)
+        here = {spec.task.partition: reading.segments for spec, reading in zip(specs, readings, strict=True)}
+        of_store, of_log = expired(here, log_has, routing)
+        store = without(store, of_store, definition.kind, routing)
+        latest = without(latest, of_log, definition.kind, routing)
+        stream_time = min(log_has.stream_times.values(), default=None)
+    log = latest.where("value IS NOT NULL")
+    doubtful = []
+    tails = [Tail(spec, ends[spec.task.partition], logs[spec.partition].last_stable) for spec in specs]
+    if any(tail.found for tail in run_each(spark, tails, find_record, Found)):
+        later = log_frame(spark, specs, starts=json.dumps(ends), values="false")
+        doubtful.append(later.join(latest, row_key(latest), "left_anti").select(*identity(latest)))
+    if before := gone_before(topics, logs, by_time=routing.interval_ms is not None):
+        doubtful.append(may_be_gone(store, latest, definition, before))
+    unknown = 0
+    if doubtful:
+        left_out = cache.enter_context(_cached(reduce(DataFrame.union, doubtful).distinct()))
+        if unknown := left_out.count():
+            store, log = (
+                frame.join(left_out, identity(frame), "left_anti").select(*frame.columns) for frame in (store, log)
+            )
+    assert specs[0].changelog is not None
+    if reading_ms >= specs[0].changelog.delete_retention_ms:
+        # Deletes may have gone from the log while it was read: a row that only the log has says nothing.
+        log = log.join(store, row_key(log), "left_semi")
+    return Frames(
+        store=store,
+        log=log,
+        comparison=cache.enter_context(_cached(compared(store, log))),
+        sizes={},
+        ahead=[
+            f"committed offset {committed[log]} of {log} is below the changelog's end {found.high_watermark}"
+            for log, found in logs.items()
+            if _is_ahead(committed[log], found)
+        ],
+        unknown=unknown,
+        stream_time=stream_time,
+    )
 
 
 @contextmanager
 def _cached(frame: DataFrame) -> Iterator[DataFrame]:
-    frame.persist()
+    # In memory Spark would build a whole partition first: of some million rows that is more than a heap of 1 GiB.
+    frame.persist(StorageLevel.DISK_ONLY)
     try:
         yield frame
     finally:
         frame.unpersist()
 
 
-def _store_frame(spark: SparkSession, specs: list[StorePartitionSpec]) -> DataFrame:
-    if not specs:
-        return spark.createDataFrame([], SCHEMA_DDL)
-    options = {
-        "state_dir": str(specs[0].state_dir),
-        "application": specs[0].application,
-        "store": specs[0].store.name,
-        "format": specs[0].store.format.value,
-        "partitions": _listed(specs),
-    }
-    return spark.read.format("state_store").options(**options).load()
-
-
-def _folded(spark: SparkSession, specs: list[StorePartitionSpec], bound: str, offsets: dict[int, int]) -> DataFrame:
-    """The latest record of each key, deletes included, up to (`ends`) or from (`starts`) these offsets."""
-    options = {
-        "bootstrap_servers": specs[0].bootstrap_servers,
-        "topic": specs[0].partition.topic,
-        "partitions": _listed(specs),
-        bound: json.dumps(offsets),
-        "latest": "true",
-        "tombstones": "true",
-    }
-    return spark.read.format("changelog").options(**options).load()
+def _sizes(store: DataFrame) -> dict[int, Size]:
+    found = store.groupBy("partition").agg(
+        F.count("*").alias("keys"),
+        # Null where a plain store's key or value would be, which no store has.
+        F.sum(F.octet_length("key") + F.octet_length("value")).alias("bytes"),
+    )
+    return {row.partition: Size(row["keys"], row["bytes"] or 0) for row in found.collect()}
 
 
 def _stable_logs(
@@ -233,7 +223,3 @@ def _is_pending(committed: int | None, log: LogRange) -> bool:
 
 def _is_ahead(committed: int | None, log: LogRange) -> bool:
     return committed is not None and committed >= log.high_watermark
-
-
-def _listed(specs: list[StorePartitionSpec]) -> str:
-    return ",".join(str(spec.task.partition) for spec in specs)

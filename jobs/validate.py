@@ -1,40 +1,39 @@
-"""Validate stores with Great Expectations: what a restore has rebuilt, or all stores of an application.
+"""Validate stores with Great Expectations: what a restore has rebuilt, what a verification has looked at, or all.
 
 A store that passes after a restore no longer needs the one it replaced, which is then deleted; otherwise the replaced
-store stays in quarantine. Validation changes nothing else.
+store stays in quarantine, and the row names the command that puts it back. Validation changes nothing else.
 """
 
 from __future__ import annotations
 
-import re
+import sys
 from argparse import ArgumentParser, Namespace
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
 from great_expectations.core.expectation_suite import ExpectationSuite
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
-from expectations.runner import Verdict, validate_store
 from expectations.suites import load_suite
 from jobs.entry import Definitions, main, now_ms, spark_session
-from jobs.frames import compared_frames
+from jobs.judging import Judge, Judged
 from jobs.sources.register import register
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
-from statestore.durable import remove_tree
-from statestore.errors import InputError, UnknownStoreError
+from statestore.errors import InputError, LockedError, UnknownStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definitions import select
-from statestore.model import StorePartition
-from statestore.reports import RestoreReport, ValidateReport, ValidateRow, read_report
+from statestore.model import ApplicationDefinition, StorePartition
+from statestore.recovery.quarantine import release
+from statestore.reports import RestoreReport, RestoreRow, ValidateReport, ValidateRow, VerifyReport, read_report
+from statestore.statedir.lock import locked
 from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.targets import store_partition_specs
 
 #: Store partition -> directory of the store that a restore has replaced.
 Quarantine = dict[StorePartition, Path]
+#: The suite that every store of a kind is judged by.
+_SUITES = {"key-value": "key_value", "window": "window", "session": "session"}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -42,32 +41,45 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--application", help="whose stores to validate")
     parser.add_argument("--store", action="append", default=[], help="may be repeated; none means all")
     parser.add_argument("--restore-report", type=Path, help="validate what this report restored, instead of the above")
+    parser.add_argument("--verify-report", type=Path, help="validate what this report verified, instead of the above")
 
 
 def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> ValidateReport:
-    """Validate one store after the other; suites are read first, so that a bad one ends the run before any work."""
+    """Validate one store after the other; suites are read first, so that a bad one ends the run before any work.
+
+    Raises
+    ------
+    RetryError
+        If no store could be judged, and each may be later.
+    """
     started = now_ms()
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
-    specs, quarantine = _chosen(arguments, settings, catalogue.definitions(), topics)
+    definitions = catalogue.definitions()
+    specs, quarantine = _chosen(arguments, settings, definitions, topics)
     stores = [list(of_store) for _, of_store in groupby(specs, lambda spec: spec.store_partition[:2])]
     suites = [_suite(of_store[0]) for of_store in stores]
-    run_id = Path(arguments.report).stem
+    judged: list[Judged] = []
     rows: list[ValidateRow] = []
     if stores:
         spark = spark_session("validate")
         register(spark)
         # A suite is some forty small queries, and adaptive execution runs each as several Spark jobs: twice as slow.
         spark.conf.set("spark.sql.adaptive.enabled", "false")
-    for of_store, suite in zip(stores, suites, strict=True):
-        verdict, keys = _validate(spark, topics, of_store, suite, run_id, settings.data_docs_dir)
-        rows += [_row(spec, verdict, keys, quarantine.get(spec.store_partition)) for spec in of_store]
+        judge = Judge(spark, topics, Path(arguments.report).stem, settings.data_docs_dir, settings.reports_dir)
+        for of_store, suite in zip(stores, suites, strict=True):
+            judged.append(judge.store(definitions[of_store[0].application], of_store, suite))
+    if judged and all(found.retry for found in judged):
+        raise judged[0].retry or AssertionError
+    for of_store, found in zip(stores, judged, strict=True):
+        rows += [_row(spec, found, quarantine.get(spec.store_partition)) for spec in of_store]
     index = settings.data_docs_dir / "index.html"
     return ValidateReport(
-        run_id=run_id,
+        run_id=Path(arguments.report).stem,
         applications=tuple(dict.fromkeys(spec.application for spec in specs)),
         started_ms=started,
         finished_ms=now_ms(),
         data_docs=str(index) if index.exists() else None,
+        stores=tuple(found.store for found in judged),
         rows=tuple(rows),
     )
 
@@ -78,39 +90,70 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Valid
 def _chosen(
     arguments: Namespace, settings: Settings, definitions: Definitions, topics: Topics
 ) -> tuple[list[StorePartitionSpec], Quarantine]:
-    if arguments.restore_report is None:
+    given = [report for report in (arguments.restore_report, arguments.verify_report) if report is not None]
+    if len(given) > 1:
+        raise InputError("expected a report of a restore or of a verification, found both")
+    if not given:
         if not arguments.application:
-            raise InputError("name the application to validate, or a report of a restore")
+            raise InputError("name the application to validate, or a report of a restore or verification")
         applications = select(definitions, [arguments.application], arguments.store)
         specs = store_partition_specs(settings, topics, applications, arguments.store)
-        return _key_value(specs, asked_for=bool(arguments.store)), {}
+        _tell_left_out(applications, specs, arguments.store)
+        return specs, {}
     if arguments.application or arguments.store:
-        raise InputError("a report of a restore says what to validate: name no application and no store with it")
+        raise InputError("a report says what to validate: name no application and no store with it")
+    if arguments.verify_report is not None:
+        verified = {row.label: None for row in read_report(arguments.verify_report, VerifyReport).rows}
+        return list(_named(verified, given[0], settings, definitions, topics).values()), {}
     report = read_report(arguments.restore_report, RestoreReport)
     restored = {row.label: row for row in report.rows if row.outcome == "restored"}
-    if not restored:
-        return [], {}
-    applications = select(definitions, sorted({row.application for row in restored.values()}), [])
-    specs = store_partition_specs(settings, topics, applications)
-    found = {str(spec.store_partition): spec for spec in specs}
-    if unknown := sorted(set(restored) - set(found)):
-        raise UnknownStoreError(
-            f"{arguments.restore_report} names {', '.join(unknown)}; the definitions have: {', '.join(found)}"
-        )
+    found = _named(restored, given[0], settings, definitions, topics)
     quarantine = {
         found[label].store_partition: _quarantined(found[label], Path(row.quarantine))
         for label, row in restored.items()
         if row.quarantine
     }
-    return [spec for label, spec in found.items() if label in restored], quarantine
+    return [_where_restored(spec, restored[label]) for label, spec in found.items()], quarantine
 
 
-def _key_value(specs: list[StorePartitionSpec], *, asked_for: bool) -> list[StorePartitionSpec]:
-    """Leave out stores that cannot be read as DataFrames yet; it is an error to have asked for one."""
-    others = sorted({spec.store.name for spec in specs if spec.store.kind != "key-value"})
-    if others and asked_for:
-        raise InputError(f"only key-value stores can be validated, and {', '.join(others)} is none")
-    return [spec for spec in specs if spec.store.kind == "key-value"]
+def _named(
+    labels: Iterable[str], report: Path, settings: Settings, definitions: Definitions, topics: Topics
+) -> dict[str, StorePartitionSpec]:
+    """Return the store partitions that a report names, by their labels and in the order of the definitions."""
+    names = set(labels)
+    if not names:
+        return {}
+    applications = select(definitions, sorted({name.split("/")[0] for name in names}), [])
+    specs = {str(spec.store_partition): spec for spec in store_partition_specs(settings, topics, applications)}
+    if unknown := sorted(names - set(specs)):
+        raise UnknownStoreError(f"{report} names {', '.join(unknown)}; the definitions have: {', '.join(specs)}")
+    return {label: spec for label, spec in specs.items() if label in names}
+
+
+def _where_restored(spec: StorePartitionSpec, row: RestoreRow) -> StorePartitionSpec:
+    """Return the store partition that was restored: one as of a point is in a state directory of its own."""
+    if row.directory is None:
+        return spec
+    above = len(spec.live.relative_to(spec.state_dir).parts)
+    moved = spec.model_copy(update={"state_dir": Path(*Path(row.directory).parts[:-above])})
+    if moved.live != Path(row.directory):
+        raise InputError(f"{row.label}: expected a {spec.store.kind} store's directory, found {row.directory}")
+    return moved
+
+
+def _tell_left_out(
+    applications: Sequence[ApplicationDefinition], specs: Sequence[StorePartitionSpec], asked: Sequence[str]
+) -> None:
+    """Say which stores have nothing to be validated; it is an error to have asked for one in memory."""
+    there = {spec.store_partition[:2] for spec in specs}
+    for application in applications:
+        for store in application.stores:
+            if (asked and store.name not in asked) or (application.name, store.name) in there:
+                continue
+            reason = "it is kept in memory" if store.engine == "in_memory" else "it has never been run"
+            if store.name in asked and store.engine == "in_memory":
+                raise InputError(f"{application.name}/{store.name} cannot be validated: {reason}; name another store")
+            print(f"validate: {application.name}/{store.name} is left out: {reason}", file=sys.stderr)
 
 
 def _quarantined(spec: StorePartitionSpec, directory: Path) -> Path:
@@ -123,62 +166,50 @@ def _quarantined(spec: StorePartitionSpec, directory: Path) -> Path:
 
 def _suite(spec: StorePartitionSpec) -> ExpectationSuite:
     own = [spec.store.expectations] if spec.store.expectations else []
-    return load_suite(f"{spec.application}.{spec.store.name}", ["key_value", *own])
+    return load_suite(f"{spec.application}.{spec.store.name}", [_SUITES[spec.store.kind], *own])
 
 
-# -- one store --------------------------------------------------------------------------------------------------------
+# -- what follows -----------------------------------------------------------------------------------------------------
 
 
-def _validate(
-    spark: SparkSession,
-    topics: Topics,
-    specs: list[StorePartitionSpec],
-    suite: ExpectationSuite,
-    run_id: str,
-    data_docs_dir: Path,
-) -> tuple[Verdict, dict[int, int]]:
-    """Judge one store; also return the rows of each of its partitions."""
-    try:
-        with compared_frames(spark, topics, specs) as frames:
-            if isinstance(frames, str):
-                return Verdict("error", 0, (), frames, None), {}
-            verdict = validate_store(spark, frames.store, frames.log, suite, run_id=run_id, data_docs_dir=data_docs_dir)
-            if frames.ahead:
-                worst = "failed" if verdict.verdict == "passed" else verdict.verdict
-                verdict = replace(verdict, verdict=worst, failed=(*verdict.failed, *frames.ahead))
-            if frames.unknown:
-                said = f"{frames.unknown} keys were not compared: the log has only changes of them that are newer"
-                verdict = replace(verdict, detail="; ".join(filter(None, [verdict.detail, said])))
-            return verdict, frames.keys
-    except (PySparkException, Py4JError) as error:
-        return Verdict("error", 0, (), _last_line(error), None), {}
-
-
-def _row(spec: StorePartitionSpec, verdict: Verdict, keys: dict[int, int], quarantine: Path | None) -> ValidateRow:
-    detail = verdict.detail
-    if quarantine is not None and quarantine.exists():
-        if verdict.verdict == "passed":
-            remove_tree(quarantine)
-        else:
-            detail = f"{detail}; the store that was replaced is kept in {quarantine}".removeprefix("; ")
+def _row(spec: StorePartitionSpec, judged: Judged, quarantine: Path | None) -> ValidateRow:
+    store, detail, rollback = judged.store, judged.store.detail, None
+    if quarantine is not None and store.verdict == "passed":
+        detail = _release(spec, quarantine) or detail
+    if quarantine is not None and not quarantine.exists():
+        quarantine = None
+    if quarantine is not None and store.verdict != "passed":
+        rollback = rollback_command(spec)
+        kept = f"the store that was replaced is kept in {quarantine}, to put it back: {rollback}"
+        detail = f"{detail}; {kept}".removeprefix("; ")
     return ValidateRow(
         application=spec.application,
         store=spec.store.name,
         task=str(spec.task),
-        verdict=verdict.verdict,
-        expectations=verdict.expectations,
-        failed_expectations=verdict.failed,
-        keys=keys.get(spec.task.partition, 0),
+        verdict=store.verdict,
+        expectations=store.expectations,
+        failed_expectations=store.failed_expectations,
+        keys=judged.keys.get(spec.task.partition, 0),
         detail=detail,
-        data_docs=str(verdict.data_docs) if verdict.data_docs else None,
+        data_docs=store.data_docs,
+        quarantine=None if quarantine is None else str(quarantine),
+        rollback=rollback,
     )
 
 
-def _last_line(error: Exception) -> str:
-    """What a person needs of an error that comes through the JVM with two stack traces: what Python raised, last."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(Error|Exception): ", line)]
-    return (raised or lines or [type(error).__name__])[-1]
+def rollback_command(spec: StorePartitionSpec) -> str:
+    """Return the command that puts a store partition's predecessor back."""
+    return f"statestore restore --rollback {spec.store.name}/{spec.task.partition} --application {spec.application}"
+
+
+def _release(spec: StorePartitionSpec, quarantine: Path) -> str:
+    """Delete a replaced store; say why if it cannot be done now: a later restore does it, when the store is old."""
+    try:
+        with locked(spec.paths, spec.lock_wait_s):
+            release(spec.paths, spec.store.name, quarantine.name)
+    except LockedError as error:
+        return f"the store that was replaced is still in {quarantine}: {error}"
+    return ""
 
 
 if __name__ == "__main__":

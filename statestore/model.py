@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from pathlib import PurePath
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -86,6 +87,17 @@ def _check_printable(text: str) -> str:
     return text
 
 
+def _check_suite(text: str) -> str:
+    """Return `text` if it names a suite of this package, or is the path of a file that any job can find."""
+    if not text.endswith(".json"):
+        return check_name(text)
+    if not PurePath(text).is_absolute():
+        raise ValueError(f"{text!r:.120} is a relative path, and jobs run in directories of their own; expected /...")
+    return _check_printable(text)
+
+
+#: A suite of expectations/suites, by its name, or a user's own, by the absolute path of its JSON file.
+Suite = Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_check_suite)]
 #: Free text for people, on one line.
 Line = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_check_printable)]
 #: An attribute of a module on the Python path, as `package.module:attribute`.
@@ -118,6 +130,8 @@ class StoreDefinition(_Definition):
         Whether a window store adds a value at each put instead of replacing the one before.
     key_serde, value_serde
         Types that a processor sees. An aggregation writes its own: `value_serde` should be its result's.
+    expectations
+        The suite of its own rules: the name of one in expectations/suites, or the absolute path of a JSON file.
     owner
         Who is to be asked about it: a person or a team.
     partitions
@@ -135,7 +149,7 @@ class StoreDefinition(_Definition):
     retain_duplicates: bool = False
     key_serde: SerdeName = "bytes"
     value_serde: SerdeName = "bytes"
-    expectations: Name | None = Field(default=None, description="suite in expectations/suites, without .json")
+    expectations: Suite | None = Field(default=None, description="suite by which the store is validated")
     owner: Line | None = None
     partitions: int | None = Field(default=None, ge=1, le=10_000)
     changelog: str | None = Field(default=None, max_length=249)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -259,11 +259,39 @@ class ValidateRow(StorePartitionRow):
     keys: int = 0
     detail: str = ""
     data_docs: str | None = None
+    quarantine: str | None = Field(default=None, description="the replaced store, where it is kept for a rollback")
+    rollback: str | None = Field(default=None, description="the command that puts the replaced store back")
 
     @property
     def healthy(self) -> bool:
         """True if every expectation held."""
         return self.verdict == "passed"
+
+
+class FailedRows(_Row):
+    """Where an expectation did not hold."""
+
+    expectation: str
+    count: int | None = Field(default=None, description="None if it is about all rows together, such as their number")
+    rows: tuple[dict[str, Any], ...] = Field(default=(), description="the first of them; bytes are hexadecimal")
+
+
+class ValidatedStore(_Row):
+    """What validation found out about one store, all of its partitions together."""
+
+    application: str
+    store: str
+    verdict: Literal["passed", "failed", "error"]
+    expectations: int = 0
+    failed_expectations: tuple[str, ...] = ()
+    failed_rows: tuple[FailedRows, ...] = ()
+    detail: str = ""
+    keys: int = 0
+    not_compared: int = Field(default=0, description="rows of which the changelog no longer tells what they should be")
+    seconds: float = 0.0
+    data_docs: str | None = Field(default=None, description="page of this validation")
+    verdict_file: str | None = Field(default=None, description="this, as JSON beside the Data Docs")
+    plots: tuple[str, ...] = ()
 
 
 class JobReport(BaseModel):
@@ -320,6 +348,7 @@ class ValidateReport(JobReport):
 
     job: Literal["validate"] = "validate"
     data_docs: str | None = Field(default=None, description="index page of the Data Docs")
+    stores: tuple[ValidatedStore, ...] = ()
     rows: tuple[ValidateRow, ...]
 
 

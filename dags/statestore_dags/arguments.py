@@ -91,19 +91,21 @@ def restore_arguments(params: Params, applications: Applications, reports_dir: P
 
 
 def validate_arguments(params: Params, applications: Applications, reports_dir: Path) -> list[str]:
-    """Arguments of `jobs/validate.py`: what a report of `restore` rebuilt, or what the form asks for.
+    """Arguments of `jobs/validate.py`: what a report of `restore` or `verify` names, or what the form asks for.
 
     Raises
     ------
     InputError
-        If the form asks for both or for neither, or names something that does not exist.
+        If the form asks for several of them or for none, or names something that does not exist.
     """
     name, stores = _text(params, "application"), _stores(params)
-    report = _text(params, "restore_report")
-    if report is not None:
-        if name or stores:
-            raise InputError("restore_report: it already says what is to be validated; leave the other fields blank")
-        return ["--restore-report", str(_report(report, RestoreReport, reports_dir))]
+    kinds: dict[str, type[VerifyReport | RestoreReport]]
+    kinds = {"restore_report": RestoreReport, "verify_report": VerifyReport}
+    given = {field: report for field in kinds if (report := _text(params, field)) is not None}
+    for field, report in given.items():
+        if name or stores or len(given) > 1:
+            raise InputError(f"{field}: it already says what is to be validated; leave the other fields blank")
+        return [f"--{field.replace('_', '-')}", str(_report(report, kinds[field], reports_dir))]
     if name is None:
         raise InputError(f"application: choose one to validate; defined are {_known(applications)}")
     arguments = ["--application", name]

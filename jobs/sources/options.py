@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from difflib import get_close_matches
+
+from pydantic import ValidationError
 
 from statestore.errors import InputError
+from statestore.model import StoreDefinition
+
+#: Options that say what a store is (see `described_store`).
+STORE_OPTIONS = ("kind", "format", "window_size_ms", "retention_ms", "retain_duplicates")
 
 
 def required(options: Mapping[str, str], name: str) -> str:
@@ -14,6 +22,22 @@ def required(options: Mapping[str, str], name: str) -> str:
     if not value:
         raise InputError(f"option {name} is missing: add .option({name!r}, ...)")
     return value
+
+
+def refuse_unknown(options: Mapping[str, str], known: Collection[str], source: str) -> None:
+    """Refuse an option that the source does not have: Spark would ignore one that is misspelt."""
+    for name in sorted(set(options) - set(known)):
+        near = get_close_matches(name, known, 1)
+        hint = f", perhaps {near[0]} is meant" if near else ""
+        raise InputError(f"{source} has no option {name}{hint}; its options are: {', '.join(known)}")
+
+
+def choice(options: Mapping[str, str], name: str, allowed: Collection[str], default: str) -> str:
+    """Return an option that is one of some words."""
+    found = options.get(name, default).strip()
+    if found not in allowed:
+        raise InputError(f"option {name}: expected one of {[str(one) for one in allowed]}, found {found!r}")
+    return found
 
 
 def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
@@ -27,6 +51,38 @@ def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
         case "false":
             return False
     raise InputError(f"option {name}: expected true or false, found {text!r}")
+
+
+def number(options: Mapping[str, str], name: str, least: int = 0) -> int | None:
+    """Return an option that is a whole number; None if it is not given."""
+    text = options.get(name)
+    if text is None:
+        return None
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit() and least <= int(digits) < 1 << 63):
+        raise InputError(f"option {name}: expected a whole number from {least}, found {text!r}")
+    return int(digits)
+
+
+def time_ms(options: Mapping[str, str], name: str) -> int | None:
+    """Return an option that is a time, in ms since the epoch; None if it is not given.
+
+    It is given in ms, or in ISO 8601, which is in UTC if it names no offset from it.
+    """
+    text = options.get(name)
+    if text is None:
+        return None
+    given = text.strip()
+    if given.isascii() and given.isdigit() and int(given) < 1 << 63:
+        return int(given)
+    try:
+        found = datetime.fromisoformat(given)
+    except ValueError as error:
+        raise InputError(
+            f"option {name}: expected ms since the epoch, or ISO 8601 such as 2026-01-31T12:00:00+00:00, found {text!r}"
+        ) from error
+    since = (found if found.tzinfo else found.replace(tzinfo=UTC)) - datetime.fromtimestamp(0, UTC)
+    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
 
 
 def partition_list(options: Mapping[str, str], name: str = "partitions") -> list[int] | None:
@@ -54,3 +110,53 @@ def offsets_by_partition(options: Mapping[str, str], name: str) -> dict[int, int
     if not all(type(offset) is int and offset >= 0 for offset in offsets.values()):
         raise InputError(expected)
     return offsets
+
+
+def store_settings(options: Mapping[str, str]) -> dict[str, object]:
+    """Return what `STORE_OPTIONS` say of a store: fields of its definition, only those that are given."""
+    found: dict[str, object] = {}
+    if "kind" in options:
+        found["kind"] = choice(options, "kind", ("key-value", "window", "session"), "")
+    if "format" in options:
+        found["format"] = choice(options, "format", ("timestamped", "plain"), "")
+    for name in ("window_size_ms", "retention_ms"):
+        if (value := number(options, name)) is not None:
+            found[name] = value
+    if "retain_duplicates" in options:
+        found["retain_duplicates"] = flag(options, "retain_duplicates", False)
+    return found
+
+
+def defined_store(settings: Mapping[str, object]) -> StoreDefinition:
+    """Return a definition of these fields.
+
+    Raises
+    ------
+    InputError
+        If they do not fit together.
+    """
+    try:
+        return StoreDefinition.model_validate(settings)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{''.join(f'{part}: ' for part in problem['loc'])}{problem['msg']}" for problem in error.errors()
+        )
+        raise InputError(
+            f"store {settings.get('name')}: {problems}; correct the options {', '.join(STORE_OPTIONS)}"
+        ) from error
+
+
+def described_store(options: Mapping[str, str], name: str) -> StoreDefinition | None:
+    """Return the store that `STORE_OPTIONS` describe; None if they do not say its kind.
+
+    Raises
+    ------
+    InputError
+        If the kind needs an option that is missing, or has no use for one that is given.
+    """
+    settings = store_settings(options)
+    if "kind" not in settings:
+        if settings:
+            raise InputError(f"option {min(settings)} says what a store is: say its kind, too")
+        return None
+    return defined_store({"name": name, **settings})

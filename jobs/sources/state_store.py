@@ -2,68 +2,111 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from jobs.sources.options import flag, partition_list, required
-from statestore.errors import InputError, UnknownStoreError
-from statestore.model import StoreDefinition, StoreFormat, StorePartition, TaskId, check_name
-from statestore.statedir.lock import locked
-from statestore.statedir.paths import TaskPaths, paths_of
-from statestore.stores.open import AnyKeyValueStore, open_key_value_store
+from jobs.sources.columns import Layout, layout_of, split_timestamps
+from jobs.sources.decoding import DECODING_OPTIONS
+from jobs.sources.described import DEFINITION_OPTIONS, definition_of
+from jobs.sources.opening import Mode, reading
+from jobs.sources.options import STORE_OPTIONS, choice, number, refuse_unknown, required
+from jobs.sources.ranges import RANGE_OPTIONS, Range, range_of
+from jobs.sources.where import PLACE_OPTIONS, Place, places_of
+from statestore.errors import InputError, StoreCorruptedError, of_os_error
+from statestore.model import StoreDefinition, StoreFormat
 
+#: Columns of a key-value store of bytes.
 SCHEMA_DDL = "partition INT, key BINARY, value BINARY, timestamp LONG"
 
-# Spark takes batches as they are: names, order and types must be those of the DDL.
-_SCHEMA = pa.schema(
-    [
-        pa.field("partition", pa.int32()),
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("timestamp", pa.int64()),
-    ]
+_OPTIONS = (
+    *PLACE_OPTIONS,
+    *DEFINITION_OPTIONS,
+    *STORE_OPTIONS,
+    *RANGE_OPTIONS,
+    *DECODING_OPTIONS,
+    "read",
+    "lock_wait_s",
 )
 _BATCH_ROWS = 16_384
 _BATCH_BYTES = 8 * 1024 * 1024
-_LOCK_WAIT_S = 30.0
+_LOCK_WAIT_S = 30
 
 
 class StateStoreDataSource(DataSource):
     """
-    Reads a key-value store from its state directory.
+    Reads a store of any kind from its directory, written by us or by Kafka Streams.
 
     The short name is `state_store` (`statestore` and `state-metadata` are Spark's own).
 
     Options
     -------
-    state_dir : str
-        Kafka Streams' `state.dir`.
+    path : str
+        Directory of one store partition (a RocksDB database, or a directory of segments), wherever it lies; or of an
+        application, `<state_dir>/<application>`. Either this or `application`.
     application : str
         Name of the application (`application.id`).
+    state_dir : str, optional
+        Kafka Streams' `state.dir`, with `application`. The default is `STATESTORE_STATE_DIR` of the driver.
     store : str
-        Name of the store.
-    format : str, optional
-        `timestamped` (the default) or `plain`.
+        Name of the store, unless the path is a store.
     partitions : str, optional
-        Partitions to read, comma separated. Without it all tasks `0_*` that have a directory are read, and each must
-        have the store.
+        Partitions to read, comma separated. Without it all tasks of the store's sub-topology that have a directory are
+        read, and each must have the store.
+    kind : str, optional
+        `key-value`, `window` or `session`. By default, as of the next four options, what the store's definition says,
+        or else what its files tell.
+    format : str, optional
+        `timestamped` or `plain`.
+    window_size_ms : str, optional
+        Length of a window. No file tells it.
+    retain_duplicates : str, optional
+        Whether a window store keeps several values for a window.
+    retention_ms : str, optional
+        Accepted, as by `changelog`; reading a store does not need it.
+    definitions : str, optional
+        YAML file, or directory of such files, with the application's definition.
+    bootstrap_servers : str, optional
+        Kafka brokers, to look the definition up in the catalogue; `service_id` names the catalogue (by default
+        `STATESTORE_SERVICE_ID` of the driver, or `default`).
+    key : str, optional
+        The only key to read, written as its serde has it: bytes in hexadecimal digits, a number, JSON, or text.
+    key_from, key_to : str, optional
+        Range of keys in the order of their bytes; `key_to` is exclusive.
+    time_from, time_to : str, optional
+        In ms since the epoch or in ISO 8601; `time_to` is exclusive. Windows that start in between, or sessions that
+        were active in between. Segments that have none are not opened.
     values : str, optional
         `false` leaves the values out: the column is null. The default is `true`.
+    key_serde, value_serde : str, optional
+        `bytes` (the default), `utf8`, `int64` (big-endian) or `json`, as text that is checked to be JSON.
+    value_schema : str, optional
+        Fields of JSON values as DDL: the column is a struct. A missing field is null; nothing is converted to another
+        type.
+    undecodable : str, optional
+        `fail` (the default), or `keep`: a row that cannot be decoded has null in place of what cannot, and its bytes in
+        columns of their own.
+    read : str, optional
+        `live` (the default): read-only, whoever uses the store, and without a trace. `locked`: under the lock of the
+        store's task while it is read, so that nobody writes to it. `snapshot`: opened under that lock, read without it.
+    lock_wait_s : str, optional
+        How long to wait for the lock, in seconds; 30 by default.
 
     Notes
     -----
-    Reads key-value stores on disk.
+    Columns: `partition` int; `key` binary, string or long; of a window store `window_start` long, `window_end` long,
+    and `sequence` int if it retains duplicates; of a session store `session_start` long, `session_end` long
+    (inclusive); `value`; `timestamp` long (ms; null in a plain store, -1 where the store does not know it). With
+    `undecodable=keep` also `undecodable` boolean, `key_bytes` binary, `value_bytes` binary: null unless the row is
+    undecodable. All times are in ms.
 
-    Columns: `partition` int, `key` binary, `value` binary, `timestamp` long (ms; null in a plain store, -1 where the
-    store does not know it). Each Spark task holds the lock of the store's task while it reads.
+    What is shown is on disk: an owner's rows get there when it commits and flushes, or when it closes the store. All
+    rows that are there are shown, also those that have expired and wait for their segment to be dropped. Each database
+    is read as it was at one moment; the segments of a store that is being written to may be of different moments.
 
     Examples
     --------
@@ -81,114 +124,91 @@ class StateStoreDataSource(DataSource):
 
     def schema(self) -> str:
         """Columns, as a DDL string."""
-        return SCHEMA_DDL
+        options = dict(self.options)
+        return layout_of(options, _store_at(options)[1], with_offset=False).ddl
 
     def reader(self, schema: StructType) -> StateStoreReader:
         """Check the options and return the reader."""
-        return StateStoreReader(dict(self.options))
+        return StateStoreReader(dict(self.options), schema)
+
+
+def _store_at(options: dict[str, str]) -> tuple[list[Place], StoreDefinition]:
+    refuse_unknown(options, _OPTIONS, "state_store")
+    if "application" in options:
+        required(options, "store")
+    try:
+        places = places_of(options)
+        if len({place.store for place in places}) != 1:
+            required(options, "store")
+        return places, definition_of(options, places)
+    except OSError as error:
+        raise of_os_error(error) from error
 
 
 @dataclass
-class _StorePartition(InputPartition):
-    partition: int
+class StoreOnDisk(InputPartition):
+    """One store partition."""
+
+    place: Place
 
 
 class StateStoreReader(DataSourceReader):
-    """Reads the store partitions that the options name."""
+    """Reads the store partitions that the options name.
 
-    def __init__(self, options: dict[str, str]) -> None:
-        self._state_dir = Path(required(options, "state_dir"))
-        store_format = options.get("format", StoreFormat.TIMESTAMPED.value)
-        if store_format not in list(StoreFormat):
-            raise InputError(
-                f"option format: expected one of {[str(one) for one in StoreFormat]}, found {store_format!r}"
-            )
-        try:
-            self._application = check_name(required(options, "application"))
-            self._store = check_name(required(options, "store"))
-        except ValueError as error:
-            raise InputError(str(error)) from error
-        self._definition = StoreDefinition(name=self._store, format=StoreFormat(store_format))
-        self._asked = partition_list(options)
-        self._values = flag(options, "values", True)
+    Parameters
+    ----------
+    schema
+        What Spark made of the columns.
+    """
+
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        self._places, store = _store_at(options)
+        self._layout: Layout = layout_of(options, store, with_offset=False, schema=schema)
+        self._range: Range = range_of(options, store.kind, self._layout.decoding.key_serde)
+        self._mode = cast(Mode, choice(options, "read", ("live", "locked", "snapshot"), "live"))
+        wait_s = number(options, "lock_wait_s")
+        self._lock_wait_s = _LOCK_WAIT_S if wait_s is None else wait_s
 
     def partitions(self) -> list[InputPartition]:
-        """One Spark partition for each store partition, all of which must be there."""
-        found = self._asked if self._asked is not None else self._task_partitions()
-        for partition in found:
-            directory = self._paths(partition).store(self._store)
-            if not directory.is_dir():
-                raise UnknownStoreError(
-                    f"no store {self._store} of application {self._application} for partition {partition} at "
-                    f"{directory}: correct the name, restore the store, or name the partitions to read"
-                )
-        return [_StorePartition(partition) for partition in found]
+        """One Spark partition for each store partition."""
+        return [StoreOnDisk(place) for place in self._places]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one store partition in key order."""
-        assert isinstance(partition, _StorePartition)
-        with opened(self._definition, self._paths(partition.partition)) as store:
-            keys: list[bytes] = []
-            values: list[bytes | None] = []
-            timestamps: list[int | None] = []
-            size = 0
-            for key, row in store.range():
-                # A plain store's rows are the values themselves.
-                value, timestamp = (row, None) if isinstance(row, bytes) else row
-                keys.append(key)
-                values.append(value if self._values else None)
-                timestamps.append(timestamp)
-                size += len(key) + len(value)
-                if len(keys) == _BATCH_ROWS or size >= _BATCH_BYTES:
-                    yield _batch(partition.partition, keys, values, timestamps)
-                    keys, values, timestamps, size = [], [], [], 0
-            if keys:
-                yield _batch(partition.partition, keys, values, timestamps)
-
-    def _task_partitions(self) -> list[int]:
-        prefix = f"{self._subtopology}_"
-        application_dir = self._state_dir / self._application
-        names = [path.name for path in application_dir.glob(f"{prefix}*") if path.is_dir()]
-        found = sorted(int(name[len(prefix) :]) for name in names if re.fullmatch(prefix + r"\d+", name))
-        if not found:
-            raise UnknownStoreError(
-                f"no task directory {prefix}* in {application_dir}: correct state_dir or application"
-            )
-        return found
-
-    @property
-    def _subtopology(self) -> int:
-        """Which tasks have the store, as their directories tell; 0 if none has it."""
-        found = (self._state_dir / self._application).glob(f"*_*/rocksdb/{self._store}")
-        names = sorted(path.parent.parent.name for path in found)
-        return next((TaskId.parse(name).subtopology for name in names if re.fullmatch(r"\d+_\d+", name)), 0)
-
-    def _paths(self, partition: int) -> TaskPaths:
-        task = TaskId(self._subtopology, partition)
-        return paths_of(self._state_dir, StorePartition(self._application, self._store, task))
-
-
-@contextmanager
-def opened(definition: StoreDefinition, paths: TaskPaths) -> Iterator[AnyKeyValueStore]:
-    """Open the task's store for reading, under the task's lock, and close it whatever happens.
-
-    A store left open would keep its files in a Python worker that Spark uses again.
-    """
-    with locked(paths, _LOCK_WAIT_S):
-        store = open_key_value_store(definition, paths.store(definition.name), read_only=True)
+        """Yield the rows of one store partition, by segment and in key order."""
+        assert isinstance(partition, StoreOnDisk)
+        place, layout = partition.place, self._layout
+        start, stop = self._range.bounds()
         try:
-            yield store
-        finally:
-            store.close(clean=False)
+            with reading(place, layout.store.format, self._mode, self._lock_wait_s, self._range.has_segment) as parts:
+                stored = (self._range.of(batch) for part in parts for batch in part.rows(start, stop))
+                for batch in _gathered(stored):
+                    yield self._shown(place, batch)
+        except OSError as error:
+            raise of_os_error(error) from error
+
+    def _shown(self, place: Place, stored: pa.RecordBatch) -> pa.RecordBatch:
+        keys, values = stored.columns
+        timestamps = pa.nulls(len(keys), pa.int64())
+        try:
+            if self._layout.store.format is StoreFormat.TIMESTAMPED:
+                values, timestamps = split_timestamps(values)
+            return self._layout.batch(place.partition, keys, values, timestamps)
+        except (InputError, StoreCorruptedError) as error:
+            raise type(error)(f"{place.directory}: {error}") from error
 
 
-def _batch(partition: int, keys: list[Any], values: list[Any], timestamps: list[Any]) -> pa.RecordBatch:
-    return pa.record_batch(
-        [
-            pa.array([partition] * len(keys), pa.int32()),
-            pa.array(keys, pa.binary()),
-            pa.array(values, pa.binary()),
-            pa.array(timestamps, pa.int64()),
-        ],
-        schema=_SCHEMA,
-    )
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Put small batches together: each costs Spark and Arrow some time, however small."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if held and (rows + batch.num_rows > _BATCH_ROWS or size + batch.nbytes > _BATCH_BYTES):
+            yield pa.concat_batches(held)
+            held, rows, size = [], 0, 0
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+    if held:
+        yield pa.concat_batches(held)

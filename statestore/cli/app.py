@@ -9,14 +9,25 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
 from statestore.changelog.topics import Topics
-from statestore.cli import catalogue, drifting, metastore, options, output, restoring, tables, work
+from statestore.cli import (
+    catalogue,
+    drifting,
+    expectations,
+    metastore,
+    options,
+    output,
+    restoring,
+    rolling_back,
+    tables,
+    work,
+)
 from statestore.cli.choice import Asked, choose
 from statestore.cli.listing import listed
 from statestore.cli.restoring import How, advised, plan_all, restore_all, stores_to_restore
@@ -48,6 +59,7 @@ app.command()(catalogue.drop)
 app.command()(catalogue.history)
 app.command()(drifting.drift)
 app.add_typer(metastore.app, name="metastore")
+app.add_typer(expectations.app, name="expectations")
 
 
 def main() -> None:
@@ -161,10 +173,27 @@ def restore(
     quarantine_days: Annotated[
         float, typer.Option(envvar="STATESTORE_QUARANTINE_DAYS", min=0, help="How long replaced stores are kept.")
     ] = 7.0,
+    rollback: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STORE[/PARTITIONS]",
+            help="Restore nothing, but put back what the last restore of STORE, STORE/0 or STORE/0,3 replaced, as it "
+            "was. May be repeated.",
+        ),
+    ] = None,
     json: options.Json = None,
 ) -> None:
     """Restore store partitions from their changelogs; live stores are replaced when the new ones are whole."""
     started_ms = _now_ms()
+    if rollback:
+        given = (verify_report, ranges, as_of_offset, as_of_timestamp, target)
+        changed = mode != "auto" or check != "files" or force or best_effort or bool(asked.partitions)
+        if changed or any(option is not None for option in given):
+            raise InputError(
+                "--rollback puts back what was replaced: of the options that say what is restored and how, only "
+                "--application, --store, --dry-run, --parallel and --json go with it"
+            )
+        _roll_back(asked, rollback, parallel, json, dry_run=dry_run, label=f"rollback-{started_ms}")
     verified = None if verify_report is None else read_report(verify_report, VerifyReport)
     how = How(
         mode=mode,
@@ -217,6 +246,22 @@ def restore(
         )
     output.write_json(json, report)
     raise typer.Exit(restoring.exit_code(report.rows))
+
+
+def _roll_back(
+    asked: Asked, rollback: list[str], parallel: int, json: Path | None, *, dry_run: bool, label: str
+) -> NoReturn:
+    wanted = rolling_back.parse_rollbacks(rollback)
+    options.require_writable(json=json)
+    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    stores = {text.partition(":")[0] for text in asked.stores}
+    names = [*asked.stores, *(name for name in wanted if name not in stores)]
+    chosen = choose(replace(asked, stores=names), topics, certain=True)
+    specs = rolling_back.stores_to_roll_back(chosen, wanted)
+    rows = rolling_back.roll_back_all(specs, label, parallel, dry_run=dry_run)
+    rolling_back.show_rolled_back(output.console(json), rows, dry_run=dry_run)
+    output.write_content(json, {"dry_run": dry_run, "rows": [row.model_dump(mode="json") for row in rows]})
+    raise typer.Exit(restoring.exit_code(rows))
 
 
 @app.command()

@@ -19,6 +19,7 @@ from statestore.durable import remove_tree
 from statestore.errors import InputError
 from statestore.recovery.many import cut_by_length, require_points, restore_many
 from statestore.recovery.planning import plan_restore, require_partitions
+from statestore.recovery.rollback import RollbackRow
 from statestore.recovery.spec import AsOf, CheckDepth, Mode, RestoreSpec, require_consistent
 from statestore.reports import Action, RestorePlanRow, RestoreRow, VerifyReport
 from statestore.tasks.spec import StorePartitionSpec
@@ -174,7 +175,7 @@ def _progress(how: How) -> Iterator[Path]:
         remove_tree(directory)
 
 
-def exit_code(rows: Sequence[RestoreRow] | Sequence[RestorePlanRow]) -> int:
-    """Exit code of a restore or of its plan: 0 all done or possible, 1 something is not, 3 only for now."""
+def exit_code(rows: Sequence[RestoreRow] | Sequence[RestorePlanRow] | Sequence[RollbackRow]) -> int:
+    """Exit code of a restore, a plan or a rollback: 0 all done or possible, 1 something is not, 3 only for now."""
     failures = [row.failure for row in rows if row.failure is not None]
     return 0 if not failures else 3 if all(failure.retriable for failure in failures) else 1

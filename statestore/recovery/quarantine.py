@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from statestore.durable import remove_tree
+from statestore.durable import remove_durably, remove_tree
 from statestore.errors import StoreCorruptedError
 from statestore.model import StoreDefinition
 from statestore.statedir.paths import TaskPaths
@@ -16,6 +16,18 @@ def quarantined(paths: TaskPaths, store: str) -> list[Path]:
     """Directories of a store's predecessors."""
     parent = paths.quarantine(store, "_").parent
     return sorted(parent.iterdir()) if parent.exists() else []
+
+
+def last_replaced(paths: TaskPaths, store: str) -> Path | None:
+    """Directory of the predecessor that was replaced last; None if there is none."""
+    return max(quarantined(paths, store), key=lambda path: path.stat().st_mtime_ns, default=None)
+
+
+def release(paths: TaskPaths, store: str, label: str) -> None:
+    """Remove a predecessor with all that is kept of it; the caller holds the task's lock."""
+    remove_tree(paths.quarantine(store, label))
+    remove_tree(paths.quarantined_segments(store, label))
+    remove_durably(paths.quarantined_own(store, label))
 
 
 def clean_quarantine(paths: TaskPaths, store: StoreDefinition, older_than_s: float) -> list[Path]:
@@ -34,8 +46,7 @@ def clean_quarantine(paths: TaskPaths, store: StoreDefinition, older_than_s: flo
     if not old or not _is_whole(paths, store):
         return []
     for path in old:
-        remove_tree(path)
-        remove_tree(paths.quarantined_segments(store.name, path.name))
+        release(paths, store.name, path.name)
     return old
 
 

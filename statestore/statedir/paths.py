@@ -89,6 +89,10 @@ class TaskPaths(NamedTuple):
         """What we kept of the replaced store's segments."""
         return self.own_dir / "quarantine-segments" / store / label
 
+    def quarantined_own(self, store: str, label: str) -> Path:
+        """What we knew of the replaced store besides its directory."""
+        return self.own_dir / "quarantine-own" / store / f"{label}.json"
+
     def journal(self, store: str) -> Path:
         """Journal of a swap that has begun."""
         return self.own_dir / f"swap-{store}.json"

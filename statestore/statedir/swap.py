@@ -6,12 +6,15 @@
     4  remove the old store's seal, digests and mode
     5  rename what we kept of the old segments -> quarantine, and what we shall keep of the new ones -> its place
     6  rename staged -> live                      live = new
-    7  remove the journal
+    7  if the new store is an old one that comes back: put back what lay beside it
+    8  write what lay beside the old store -> quarantine, and remove the journal
 
 Whoever takes the task's lock next finishes what was begun: before 3 the swap is forgotten, from 3 on it is completed.
 The entries go before the old store, because Kafka Streams would copy their offsets over those of whatever lies there.
 They may be all that tells how far the old store is, so a swap that is forgotten puts them back, from the journal.
 Step 5 is for window and session stores only. Call everything here under the task's lock.
+
+A rollback is a swap whose staged store is a directory in quarantine: the journal says so.
 """
 
 from __future__ import annotations
@@ -26,8 +29,9 @@ from statestore import kill_switch
 from statestore.durable import remove_durably, remove_tree, rename_durably, write_durably
 from statestore.errors import InvalidStateError
 from statestore.model import StoreDefinition, TopicPartition
+from statestore.statedir.beside import Beside, put_back, take_down
 from statestore.statedir.context import forget_mode
-from statestore.statedir.legacy import forget_legacy_offset, legacy_offsets_of, put_back_legacy_offsets
+from statestore.statedir.legacy import forget_legacy_offset, put_back_legacy_offsets
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.seal import break_seal, forget_digests
 
@@ -39,10 +43,16 @@ class _Journal(BaseModel):
     ----------
     label
         The name that what was replaced has in quarantine.
+    staged_segments
+        What we shall keep of the new segments; None in older journals: where a replacement is built.
     changelogs
         Partitions that the store is filled from; older journals have none.
     legacy
         The old store's entries in the legacy checkpoint file; older journals have none.
+    kept
+        What lay beside the old store; None in older journals.
+    back
+        What lay beside the staged store when it was replaced itself; None if it is new.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -54,12 +64,20 @@ class _Journal(BaseModel):
     label: str = ""
     changelogs: tuple[TopicPartition, ...] = ()
     legacy: tuple[tuple[TopicPartition, int | None], ...] = ()
+    staged_segments: Path | None = None
+    kept: Beside | None = None
+    back: Beside | None = None
 
 
 def swap(
-    paths: TaskPaths, store: StoreDefinition, label: str, changelogs: Sequence[TopicPartition] = ()
+    paths: TaskPaths,
+    store: StoreDefinition,
+    label: str,
+    changelogs: Sequence[TopicPartition] = (),
+    *,
+    replaced: str | None = None,
 ) -> Path | None:
-    """Put the staged store in the place of the live one.
+    """Put the staged store in the place of the live one, or one that a swap has replaced before.
 
     The seal goes with the old store and not before: if the swap never begins, it is still what proves that store
     damaged.
@@ -68,6 +86,8 @@ def swap(
     ----------
     changelogs
         Partitions that the store is filled from, where they are not those of the topic named after it.
+    replaced
+        Name in quarantine of the store that is put back; None: it is the staged one.
 
     Returns
     -------
@@ -77,19 +97,29 @@ def swap(
     name, live = store.name, paths.live(store)
     unused = _unused_label(paths, name, label)
     quarantine = paths.quarantine(name, unused) if live.exists() else None
+    kept = take_down(paths, name, changelogs) if live.exists() else None
+    staged, segments, back = paths.staging(name), paths.staged_segments(name), None
+    if replaced is not None:
+        staged, segments = paths.quarantine(name, replaced), paths.quarantined_segments(name, replaced)
+        back = _kept_beside(paths, name, replaced)
+        if store.kind != "key-value":  # if nothing was kept, the present segments' must go all the same
+            segments.mkdir(parents=True, exist_ok=True)
     journal = _Journal(
         store=name,
-        staged=paths.staging(name),
+        staged=staged,
         live=live,
         quarantine=quarantine,
         label=unused,
         changelogs=tuple(changelogs),
-        legacy=tuple(legacy_offsets_of(paths, name, changelogs).items()) if live.exists() else (),
+        staged_segments=segments,
+        legacy=kept.legacy if kept else (),
+        kept=kept,
+        back=back,
     )
     write_durably(paths.journal(name), journal.model_dump_json())
     kill_switch.reached("swap, journal written")
     _finish(paths, journal)
-    remove_durably(paths.journal(name))
+    _end(paths, journal)
     return quarantine
 
 
@@ -107,10 +137,13 @@ def finish_swaps(paths: TaskPaths) -> list[str]:
         begun = not journal.live.exists() and journal.staged.exists()
         if begun:
             _finish(paths, journal)
+            _end(paths, journal)
         elif journal.quarantine is not None and not journal.live.exists() and journal.quarantine.exists():
             _put_back(paths, journal)  # somebody removed the staged store: the old one is left
         elif not journal.staged.exists():
             _forget_old(paths, journal.store)
+            if journal.quarantine is None or journal.quarantine.exists():
+                _end(paths, journal)
         else:  # not begun
             put_back_legacy_offsets(paths, dict(journal.legacy))
         remove_durably(path)
@@ -126,7 +159,7 @@ def _finish(paths: TaskPaths, journal: _Journal) -> None:
     kill_switch.reached("swap, old store in quarantine")
     _forget_old(paths, journal.store)
     # What is staged tells whose the present segments are: as long as it is there, they are the old store's.
-    if (staged := paths.staged_segments(journal.store)).exists():
+    if (staged := journal.staged_segments or paths.staged_segments(journal.store)).exists():
         kept = paths.segments(journal.store)
         if kept.exists():
             rename_durably(kept, paths.quarantined_segments(journal.store, journal.label))
@@ -137,6 +170,24 @@ def _finish(paths: TaskPaths, journal: _Journal) -> None:
     kill_switch.reached("swap, new store live")
 
 
+def _end(paths: TaskPaths, journal: _Journal) -> None:
+    """Put back what belongs to the store that is live now, keep what belonged to the old one, remove the journal."""
+    if journal.back is not None:
+        put_back(paths, journal.store, journal.back)
+    if journal.quarantine is not None and journal.kept is not None:
+        write_durably(paths.quarantined_own(journal.store, journal.label), journal.kept.model_dump_json())
+    kill_switch.reached("swap, before the journal goes")
+    remove_durably(paths.journal(journal.store))
+
+
+def _kept_beside(paths: TaskPaths, store: str, label: str) -> Beside:
+    """What lay beside a store in quarantine; nothing is known of one that was replaced before this was kept."""
+    try:
+        return Beside.model_validate_json(paths.quarantined_own(store, label).read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return Beside()
+
+
 def _put_back(paths: TaskPaths, journal: _Journal) -> None:
     assert journal.quarantine is not None
     old = paths.quarantined_segments(journal.store, journal.label)
@@ -144,7 +195,8 @@ def _put_back(paths: TaskPaths, journal: _Journal) -> None:
         remove_tree(paths.segments(journal.store))
         rename_durably(old, paths.segments(journal.store))
     rename_durably(journal.quarantine, journal.live)
-    put_back_legacy_offsets(paths, dict(journal.legacy))  # not before: the place was empty
+    # Not before: the place was empty. Older journals have the entries alone.
+    put_back(paths, journal.store, journal.kept or Beside(legacy=journal.legacy))
 
 
 def _forget_old(paths: TaskPaths, store: str) -> None:

@@ -113,11 +113,16 @@ def test_restore_of_what_verify_found(reports_dir):
     assert restore_arguments(form, APPLICATIONS, reports_dir) == ["--verify-report", report]
 
 
-def test_validation_of_what_restore_rebuilt_or_of_chosen_stores(reports_dir):
+def test_validation_of_what_a_report_names_or_of_chosen_stores(reports_dir):
     report = str(reports_dir / "restore" / "a.json")
     assert validate_arguments(BLANK | {"restore_report": report}, APPLICATIONS, reports_dir) == [
         "--restore-report",
         report,
+    ]
+    verified = str(reports_dir / "verify" / "a.json")
+    assert validate_arguments(BLANK | {"verify_report": verified}, APPLICATIONS, reports_dir) == [
+        "--verify-report",
+        verified,
     ]
     form = BLANK | {"application": "flight-delays", "stores": ["airports"]}
     assert validate_arguments(form, APPLICATIONS, reports_dir) == [
@@ -164,11 +169,13 @@ def test_restore_refuses(form, message, reports_dir):
         ({"application": "flight-delays", "stores": ["x"]}, "no store 'x'"),
         ({"application": "flight-delays", "restore_report": "restore/a.json"}, "restore_report: it already says"),
         ({"restore_report": "verify/a.json"}, "is not a RestoreReport"),
+        ({"verify_report": "restore/a.json"}, "is not a VerifyReport"),
+        ({"verify_report": "verify/a.json", "stores": ["aircraft"]}, "verify_report: it already says"),
+        ({"restore_report": "restore/a.json", "verify_report": "verify/a.json"}, "restore_report: it already says"),
     ],
 )
 def test_validate_refuses(form, message, reports_dir):
-    if report := form.get("restore_report"):
-        form = form | {"restore_report": str(reports_dir / report)}
+    form = {name: str(reports_dir / value) if name.endswith("_report") else value for name, value in form.items()}
     with pytest.raises(InputError, match=message):
         validate_arguments(BLANK | form, APPLICATIONS, reports_dir)
 

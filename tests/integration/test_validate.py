@@ -1,210 +1,63 @@
-"""Validation passes what is whole, names what is not, and says when it cannot tell."""
+"""Validation passes what is whole, names what is not, says when it cannot tell, and keeps what may be needed."""
 
 from __future__ import annotations
 
+import json
+import shlex
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from logged_store import LoggedStore
 from pyspark.sql import SparkSession
 
-from expectations.runner import Verdict, validate_store, with_text
-from expectations.suites import load_suite
 from jobs import validate
-from jobs.frames import read_offset
-from jobs.sources.state_store import SCHEMA_DDL
+from jobs.readings import read_offset
+from statestore.cli.rolling_back import parse_rollbacks
+from statestore.config import Settings
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
-from statestore.model import StoreDefinition, StoreFormat, TaskId
-from statestore.reports import RestoreReport, RestoreRow, ValidateReport, write_report
+from statestore.formats.offsets import STATUS_CLOSED
+from statestore.model import ApplicationDefinition, StoreDefinition, StoreFormat, TaskId
+from statestore.recovery.restore import restore
+from statestore.recovery.spec import AsOf
+from statestore.reports import (
+    Action,
+    RestoreReport,
+    RestoreRow,
+    Status,
+    ValidatedStore,
+    ValidateReport,
+    VerifyReport,
+    VerifyRow,
+    write_report,
+)
 from statestore.statedir.lock import locked
+from statestore.stores.accessor import DATA_COLUMN_FAMILIES
+from statestore.stores.rocksdb import RocksDB
 from statestore.tasks.spec import StorePartitionSpec
-from tests.integration.support import catalogue_of
+from statestore.verification.history import write_history
+from tests.integration import broker
+from tests.integration.kinds import STORES, changes
+from tests.integration.kinds import logged as logged_application
+from tests.integration.support import STORE, Application, catalogue_of
 
 LoggedStores = Callable[..., LoggedStore]
-Row = tuple[int, bytes | None, bytes | None, int | None]
-
-_ROWS_EQUAL = "the store has as many rows as the changelog has live keys"
-_KEY_ONCE = "a key is in a partition once"
-_NO_NULL_KEY = "no key is null"
-_NO_NULL_VALUE = "no value is null"
-_TIMES = "timestamps are within those of the changelog"
-_CHECKSUMS = "each partition has the changelog's row count and checksum"
-_CONTENTS = "the store has the changelog's latest value and timestamp of every key"
-
-_LOG: list[Row] = [(0, b"a", b"1", 1000), (0, b"b", b"2", 2000), (1, b"a", b"3", 3000), (1, b"\xff", b"\xfe", 4000)]
-
-_SHAPE = "a value is a JSON object with whole numbers and the last airport"
-_AIRCRAFT = (
-    b'{"flights":%s,"cancelled":%s,"departure_delay_min":-3,"arrival_delay_min":4,'
-    b'"distance_miles":%s,"last_airport":%s}'
-)
+#: Nothing is compacted.
+KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 
-def _judge(spark: SparkSession, docs: Path, rows: list[Row], log: list[Row], *suites: str) -> Verdict:
-    store_frame, log_frame = (spark.createDataFrame(frame, SCHEMA_DDL).persist() for frame in (rows, log))
-    try:
-        suite = load_suite("app.counts", suites or ["key_value"])
-        return validate_store(spark, store_frame, log_frame, suite, run_id="run", data_docs_dir=docs)
-    finally:
-        store_frame.unpersist()
-        log_frame.unpersist()
-
-
-# -- the suites -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        pytest.param(_LOG, id="equal"),
-        pytest.param([(*row[:3], -1) for row in _LOG], id="timestamps that the store does not know"),
-        pytest.param([], id="nothing on both sides"),
-    ],
-)
-def test_a_whole_store_passes(spark: SparkSession, tmp_path: Path, rows: list[Row]) -> None:
-    verdict = _judge(spark, tmp_path, rows, _LOG if rows else [])
-
-    assert (verdict.verdict, verdict.failed, verdict.detail, verdict.expectations) == ("passed", (), "", 7)
-
-
-@pytest.mark.parametrize(
-    ("rows", "failed", "detail"),
-    [
-        pytest.param(
-            _LOG[1:],
-            {_ROWS_EQUAL, _CHECKSUMS, _CONTENTS},
-            "partition 0: key b'a' is missing in the store",
-            id="lost key",
-        ),
-        pytest.param(
-            [*_LOG, (1, b"z", b"9", 3500)],
-            {_ROWS_EQUAL, _CHECKSUMS, _CONTENTS},
-            "partition 1: key b'z' is not in the changelog, or deleted there",
-            id="extra key",
-        ),
-        pytest.param(
-            [(0, b"a", b"9", 1000), *_LOG[1:]],
-            {_CHECKSUMS, _CONTENTS},
-            "partition 0: key b'a' has another value than in the changelog",
-            id="changed value",
-        ),
-        pytest.param(
-            [(0, b"a", b"1", 1001), *_LOG[1:]],
-            {_CONTENTS},
-            "partition 0: key b'a' has another timestamp than in the changelog",
-            id="shifted timestamp",
-        ),
-        pytest.param(
-            [*_LOG[:3], (1, b"\xff", b"\xfe", 4001)],
-            {_CONTENTS, _TIMES},
-            "partition 1: key b'\\xff' has another timestamp than in the changelog",
-            id="timestamp after the log's last",
-        ),
-        pytest.param([*_LOG, _LOG[0]], {_ROWS_EQUAL, _KEY_ONCE, _CHECKSUMS}, "", id="key twice"),
-        pytest.param(
-            [*_LOG, (0, None, None, 1000)],
-            {_ROWS_EQUAL, _NO_NULL_KEY, _NO_NULL_VALUE, _CHECKSUMS, _CONTENTS},
-            "partition 0: key null is missing in the store",
-            id="nulls",
-        ),
-        pytest.param(
-            [],
-            {_ROWS_EQUAL, _CHECKSUMS, _CONTENTS},
-            "; ".join(f"partition {row[0]}: key {row[1]!r} is missing in the store" for row in _LOG),
-            id="nothing left",
-        ),
-    ],
-)
-def test_each_kind_of_damage_fails_what_should_find_it(
-    spark: SparkSession, tmp_path: Path, rows: list[Row], failed: set[str], detail: str
-) -> None:
-    verdict = _judge(spark, tmp_path, rows, _LOG)
-
-    assert (verdict.verdict, set(verdict.failed), verdict.detail) == ("failed", failed, detail)
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (_AIRCRAFT % (b"1", b"0", b"0", b'"JFK"'), set()),
-        (_AIRCRAFT % (b"2", b"2", b"500", b"null"), set()),
-        (b"no JSON", {_SHAPE}),
-        (b"[]", {_SHAPE}),
-        (b"", {_SHAPE}),
-        (b"\xff", {_SHAPE}),
-        (b'{"flights":1}', {_SHAPE}),
-        (_AIRCRAFT % (b'"3"', b"0", b"1", b'"JFK"'), {_SHAPE}),
-        (_AIRCRAFT % (b"3.5", b"0", b"1", b'"JFK"'), {_SHAPE}),
-        (_AIRCRAFT % (b"3", b"4", b"1", b'"JFK"'), {"an aircraft has between none and all of its flights cancelled"}),
-        (_AIRCRAFT % (b"3", b"1", b"-1", b'"JFK"'), {"an aircraft has at least one flight and no negative distance"}),
-        (_AIRCRAFT % (b"3", b"1", b"1", b'"New York"'), {"an airport has three letters"}),
-        (
-            _AIRCRAFT % (b"3", b"1", b"1", b"null"),
-            {"an aircraft has no last airport exactly if all its flights were cancelled"},
-        ),
-    ],
-)
-def test_the_demo_s_rules_find_bad_values(spark: SparkSession, value: bytes, expected: set[str]) -> None:
-    with_text(spark.createDataFrame([(0, b"N1", value, 5)], SCHEMA_DDL)).createOrReplaceTempView("one_row")
-    found = set()
-    for expectation in load_suite("any", ["flight_delays_aircraft"]).expectations:
-        if spark.sql(expectation.unexpected_rows_query.format(batch="one_row")).count():
-            found.add(expectation.description)
-
-    # What the fields of a malformed value are taken for is open, if only it is found.
-    assert _SHAPE in found if _SHAPE in expected else found == expected
-
-
-def test_a_store_s_own_suite_is_run_with_the_common_one(spark: SparkSession, tmp_path: Path) -> None:
-    rows: list[Row] = [(0, b"N1", _AIRCRAFT % (b"1", b"0", b"0", b'"JFK"'), 5), (0, b"no number", b"no JSON", 6)]
-
-    verdict = _judge(spark, tmp_path, rows, rows, "key_value", "flight_delays_aircraft")
-
-    assert (verdict.verdict, verdict.expectations) == ("failed", 13)
-    assert set(verdict.failed) == {"a key is a tail number or UNKNOWN", _SHAPE}
-
-
-def test_an_expectation_that_cannot_be_evaluated_is_an_error(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    suite = '{"expectations": [{"type": "expect_column_max_to_be_between", "kwargs": {"column": "absent"}}, '
-    suite += '{"type": "unexpected_rows_expectation", "kwargs": {"unexpected_rows_query": "SELEKT {batch}"}}]}'
-    (tmp_path / "broken.json").write_text(suite)
-    loaded = load_suite("app.counts", ["broken"], tmp_path)
-    frame = spark.createDataFrame(_LOG, SCHEMA_DDL)
-
-    verdict = validate_store(spark, frame, frame, loaded, run_id="run", data_docs_dir=tmp_path / "docs")
-
-    assert (verdict.verdict, verdict.failed) == ("error", ())
-    assert "absent" in verdict.detail
-    assert "SELEKT" in verdict.detail
-
-
-def test_data_docs_of_several_stores_and_runs_are_in_one_index(spark: SparkSession, tmp_path: Path) -> None:
-    frame = spark.createDataFrame(_LOG[:1], SCHEMA_DDL)
-    (tmp_path / "own.json").write_text(
-        '{"expectations": [{"type": "expect_table_row_count_to_equal", "kwargs": {"value": 1}}]}'
-    )
-    for store, run in (("app.first", "run-1"), ("app.second", "run-2")):
-        suite = load_suite(store, ["own"], tmp_path)
-        verdict = validate_store(spark, frame, frame, suite, run_id=run, data_docs_dir=tmp_path / "docs")
-        assert run in (verdict.data_docs or Path()).read_text()
-
-    index = (tmp_path / "docs" / "index.html").read_text()
-
-    assert [part for part in ("app.first", "run-1", "app.second", "run-2") if part not in index] == []
-
-
-# -- the job ----------------------------------------------------------------------------------------------------------
+def _job(
+    settings: Settings, defined: ApplicationDefinition, partitions: int, run_id: str = "run-1", **arguments: object
+) -> ValidateReport:
+    given = {"application": defined.name, "store": [], "restore_report": None, "verify_report": None, **arguments}
+    report = settings.reports_dir / "validate" / f"{run_id}.json"
+    return validate.run(Namespace(report=report, **given), settings, catalogue_of(defined, partitions=partitions))
 
 
 def _run(logged: LoggedStore, run_id: str = "run-1", **arguments: object) -> ValidateReport:
-    given = {"application": logged.application.name, "store": [], "restore_report": None, **arguments}
-    report = logged.settings.reports_dir / "validate" / f"{run_id}.json"
-    catalogue = catalogue_of(logged.application, partitions=logged.partitions)
-    return validate.run(Namespace(report=report, **given), logged.settings, catalogue)
+    return _job(logged.settings, logged.application, logged.partitions, run_id, **arguments)
 
 
 def _verdicts(report: ValidateReport) -> list[tuple[str, str, int]]:
@@ -247,7 +100,7 @@ def test_an_application_is_validated_against_its_changelogs(
 
     assert _verdicts(report) == [("0_0", "passed", 2), ("0_1", "passed", 0), ("0_2", "passed", 0)]
     assert (report.run_id, report.applications) == ("run-1", (store.application.name,))
-    assert report.rows[0].expectations == 7
+    assert report.rows[0].expectations == report.stores[0].expectations > 5
     index = Path(report.data_docs or "").read_text()
     assert store.application.name in index
     assert "run-1" in Path(report.rows[0].data_docs or "").read_text()
@@ -354,8 +207,34 @@ def test_after_a_restore_only_what_passed_leaves_quarantine(spark: SparkSession,
 
     report = _run(store, **_restored(store, [1], old))
     assert _verdicts(report) == [("0_1", "failed", 1)]
-    assert report.rows[0].detail.endswith(f"the store that was replaced is kept in {old[1]}")
-    assert old[1].exists()
+    [row] = report.rows
+    assert row.detail.endswith(f"the store that was replaced is kept in {old[1]}, to put it back: {row.rollback}")
+    assert (row.quarantine, old[1].exists()) == (str(old[1]), True)
+    command = shlex.split(row.rollback or "")
+    assert command == ["statestore", "restore", "--rollback", "counts/1", "--application", store.application.name]
+    assert parse_rollbacks([command[3]]) == {"counts": {1}}
+
+
+def test_a_replaced_store_that_is_being_used_stays_for_a_later_restore_to_remove(
+    spark: SparkSession, logged_store: LoggedStores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_: object) -> None:
+        raise LockedError("somebody is at work")
+
+    store = logged_store()
+    store.log(0, [(b"a", b"1", 1000)])
+    store.catch_up(0)
+    old = store.paths(0).quarantine("counts", "r")
+    old.mkdir(parents=True)
+    monkeypatch.setattr(validate, "release", busy)
+
+    [row] = _run(store, **_restored(store, [0], {0: old})).rows
+
+    assert (row.verdict, row.detail) == (
+        "passed",
+        f"the store that was replaced is still in {old}: somebody is at work",
+    )
+    assert old.exists()
 
 
 def test_a_restore_that_restored_nothing_leaves_nothing_to_validate(logged_store: LoggedStores) -> None:
@@ -375,14 +254,192 @@ def test_bad_input_is_refused_before_anything_is_done(logged_store: LoggedStores
         _run(store, store=["other"])
     with pytest.raises(InputError, match="name the application to validate, or a report of a restore"):
         _run(store, application=None)
+    with pytest.raises(InputError, match="expected a report of a restore or of a verification, found both"):
+        _run(store, application=None, restore_report=tmp_path, verify_report=tmp_path)
+    with pytest.raises(InputError, match="a report says what to validate: name no application"):
+        _run(store, verify_report=tmp_path)
     with pytest.raises(InputError, match="no report at"):
         _run(store, application=None, restore_report=tmp_path / "absent.json")
     outside = {0: tmp_path / "precious"}
     with pytest.raises(InputError, match="expected a replaced store in"):
         _run(store, **_restored(store, [0], outside))
-    with pytest.raises(InputError, match=r"no suite 'absent' .* flight_delays_aircraft, key_value"):
+    with pytest.raises(InputError, match=r"no suite 'absent' .* flight_delays_aircraft, .*key_value"):
         _run(logged_store(expectations="absent"))
     other = StoreDefinition(name="renamed")
     renamed = LoggedStore(store.application.model_copy(update={"stores": (other,)}), store.settings, 1)
     with pytest.raises(UnknownStoreError, match=f"names {name}/counts/0_0; the definitions have: {name}/renamed/0_0"):
         _run(renamed, **_restored(store, [0], {}))
+    memory = store.application.model_copy(update={"stores": (StoreDefinition(name="cache", engine="in_memory"),)})
+    with pytest.raises(InputError, match=f"{name}/cache cannot be validated: it is kept in memory"):
+        _run(LoggedStore(memory, store.settings, 1), store=["cache"])
+
+
+def test_a_store_that_is_left_out_is_said(logged_store: LoggedStores, capsys: pytest.CaptureFixture[str]) -> None:
+    store = logged_store()
+    memory = store.application.model_copy(update={"stores": (StoreDefinition(name="cache", engine="in_memory"),)})
+
+    assert _run(LoggedStore(memory, store.settings, 1)).rows == ()
+    assert f"validate: {memory.name}/cache is left out: it is kept in memory" in capsys.readouterr().err
+
+
+# -- stores of every kind ---------------------------------------------------------------------------------------------
+
+
+def _validated(made: Application, directory: Path, **arguments: object) -> ValidateReport:
+    settings = Settings(
+        bootstrap_servers=made.servers,
+        state_dir=made.state_dir,
+        reports_dir=directory / "reports",
+        data_docs_dir=directory / "data_docs",
+    )
+    return _job(settings, made.definition, made.partitions, **arguments)
+
+
+def _lose_a_row(spec: StorePartitionSpec) -> None:
+    """Delete the first row of the newest database, and leave the store as if nothing had happened."""
+    newest = max(path.parent for path in spec.live.rglob("CURRENT"))
+    families = DATA_COLUMN_FAMILIES[spec.store.format]
+    database = RocksDB(newest, families)
+    try:
+        key = next(key for key, _ in database.scan(families[0]))
+        database.write({families[0]: {key: None}}, status=STATUS_CLOSED)
+        database.sync()
+    finally:
+        database.close()
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_store_of_every_kind_passes_and_fails_where_a_row_is_lost(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path, kind: str
+) -> None:
+    definition = STORES[kind]
+    application = logged_application(bootstrap_servers, tmp_path, definition, changes(definition, 300, 1))
+    spec = application.store_spec()
+    assert restore(application.restore_spec()).failure is None
+    # Of a key whose record was compacted away nothing could be said.
+    broker.set_topic_config(application.servers, application.changelog, **KEPT)
+    # Processing has gone on: windows and sessions of the store have expired by now, others have changed.
+    broker.transaction(application.servers, application.changelog, changes(definition, 60, 2, minute=31))
+
+    [row] = _validated(application, tmp_path, run_id="whole").rows
+
+    assert (row.verdict, row.failed_expectations) == ("passed", ()), row.detail
+    assert row.keys > 0
+
+    _lose_a_row(spec)
+    report = _validated(application, tmp_path, run_id="broken")
+
+    [row], [store] = report.rows, report.stores
+    assert row.verdict == "failed"
+    assert "is missing in the store" in row.detail
+    [missing] = [found for found in store.failed_rows if found.expectation.startswith("no row of the changelog is mis")]
+    assert missing.count == 1
+    assert json.dumps(missing.rows)
+
+
+def test_the_verdict_is_left_as_json_beside_the_data_docs_with_links_to_plots(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    definition = STORES["session"]
+    application = logged_application(bootstrap_servers, tmp_path, definition, changes(definition, 300, 1))
+    assert restore(application.restore_spec()).failure is None
+    for number in range(3):
+        rows = (application.verify(),)
+        write_history(
+            tmp_path / "reports",
+            VerifyReport(
+                run_id=f"v-{number}", applications=(application.name,), started_ms=number, finished_ms=number, rows=rows
+            ),
+        )
+
+    [store] = _validated(application, tmp_path).stores
+
+    name, docs = f"{application.name}.{STORE}", tmp_path / "data_docs"
+    assert store.verdict_file == str(docs / "verdicts" / name / "run-1.json")
+    kept = ValidatedStore.model_validate_json(Path(store.verdict_file).read_bytes())
+    assert (kept, kept.verdict) == (store, "passed")
+    assert [Path(plot) for plot in store.plots] == [
+        docs / "plots" / name / f"{plot}.svg" for plot in ("partitions", "timestamps", "lag")
+    ]
+    assert all("<svg" in Path(plot).read_text() for plot in store.plots)
+    # Session stores are plain: their rows have no timestamps.
+    assert "ends of sessions" in Path(store.plots[1]).read_text()
+
+
+# -- what reports name ------------------------------------------------------------------------------------------------
+
+
+def test_what_a_verification_has_looked_at_is_validated(
+    spark: SparkSession, logged_store: LoggedStores, tmp_path: Path
+) -> None:
+    store = logged_store(3)
+    for partition in range(3):
+        store.log(partition, [(b"a", b"1", 1000)])
+        store.catch_up(partition)
+    looked_at = {"application": store.application.name, "store": "counts", "status": Status.OK, "action": Action.NONE}
+    rows = tuple(VerifyRow(task=task, **looked_at) for task in ("0_2", "0_0"))
+    head = {"run_id": "v", "applications": (store.application.name,), "started_ms": 0, "finished_ms": 1}
+    write_report(tmp_path / "v.json", VerifyReport(rows=rows, **head))
+
+    report = _run(store, application=None, verify_report=tmp_path / "v.json")
+
+    assert _verdicts(report) == [("0_0", "passed", 1), ("0_2", "passed", 1)]
+    write_report(tmp_path / "v.json", VerifyReport(rows=(rows[0].model_copy(update={"task": "?_7"}),), **head))
+    with pytest.raises(UnknownStoreError, match=r"names .*/counts/\?_7; the definitions have: "):
+        _run(store, application=None, verify_report=tmp_path / "v.json")
+
+
+@pytest.mark.parametrize("kind", ["key-value", "window"])
+def test_a_store_as_of_a_point_is_validated_where_it_was_built(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path, kind: str
+) -> None:
+    definition = STORES[kind]
+    application = logged_application(bootstrap_servers, tmp_path, definition, changes(definition, 30, 1))
+    spec = application.restore_spec("as-of")._replace(as_of=AsOf(offset=19), target=tmp_path / "then", best_effort=True)
+    restored = restore(spec)
+    assert restored.failure is None, restored.failure
+    report = tmp_path / "r.json"
+    head = {"run_id": "r", "applications": (application.name,), "started_ms": 0, "finished_ms": 1}
+    write_report(report, RestoreReport(rows=(restored,), **head))
+
+    [row] = _validated(application, tmp_path, application=None, restore_report=report).rows
+
+    assert (row.verdict, row.keys) == ("passed", restored.keys), row.detail
+    assert not application.live.exists()
+
+
+# -- one store does not keep another from its verdict -----------------------------------------------------------------
+
+
+def _two_stores(servers: str, directory: Path) -> Application:
+    stores = [StoreDefinition(name=STORE), StoreDefinition(name="latest", format="plain")]
+    application = Application(servers, directory, stores=stores, processor="count_in_two_stores")
+    application.process([(b"a", b"1"), (b"b", b"2")])
+    return application
+
+
+def test_a_store_that_cannot_be_judged_leaves_the_others_their_verdicts(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    application = _two_stores(bootstrap_servers, tmp_path)
+    _lose_the_manifest(application.live)
+
+    report = _validated(application, tmp_path)
+
+    assert [(store.store, store.verdict) for store in report.stores] == [(STORE, "error"), ("latest", "passed")]
+    assert "MANIFEST-999999" in report.stores[0].detail
+
+
+def test_a_run_in_which_every_store_may_be_judged_later_is_for_later(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application = _two_stores(bootstrap_servers, tmp_path)
+    specs = validate.store_partition_specs
+
+    def impatient(*arguments: Any) -> list[StorePartitionSpec]:
+        return [spec.model_copy(update={"lock_wait_s": 0.1}) for spec in specs(*arguments)]
+
+    monkeypatch.setattr(validate, "store_partition_specs", impatient)
+    with locked(application.store_spec().paths, 1), pytest.raises(LockedError, match="locked by another process"):
+        _validated(application, tmp_path)
+    assert {store.verdict for store in _validated(application, tmp_path).stores} == {"passed"}

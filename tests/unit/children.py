@@ -102,10 +102,12 @@ def die_before_change(number: int) -> None:
     sys.setprofile(hook)
 
 
-def swap_dying(_: Connection, paths: TaskPaths, store: StoreDefinition, label: str, step: int) -> None:
-    """Swap the staged store in, dying before the given step."""
+def swap_dying(
+    _: Connection, paths: TaskPaths, store: StoreDefinition, label: str, step: int, replaced: str | None = None
+) -> None:
+    """Swap the staged store in, or one that was replaced, dying before the given step."""
     die_before_change(step)
-    swap(paths, store, label)
+    swap(paths, store, label, replaced=replaced)
     sys.setprofile(None)
 
 

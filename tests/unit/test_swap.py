@@ -230,6 +230,40 @@ def test_r8_finishing_a_swap_may_itself_be_killed_before_any_step(paths, store):
     assert step > 2
 
 
+@pytest.mark.behaviour("R8")
+@both_kinds
+def test_r8_a_store_that_is_put_back_killed_before_any_step_comes_with_all_that_lay_beside_it(paths, store):
+    beside = {"seal": paths.seal("s"), "record": paths.record("s"), "mode": paths.mode("s")}
+    seen = set()
+    for step in count(1):
+        remove_tree(paths.state_dir)
+        lay_out(paths, store)
+        write_checkpoint(paths, OWN)
+        for name, path in beside.items():
+            write_durably(path, f"old {name}")
+        swap(paths, store, "first")
+        assert [name for name, path in beside.items() if path.exists()] == ["record"]
+        for name, path in beside.items():
+            write_durably(path, f"new {name}")
+        code = exit_code(swap_dying, paths, store, "second", step, "first")
+        finish_swaps(paths)
+        back = contents(paths.live(store)) == OLD
+        seen.add(back)
+        assert {path.read_text() for path in beside.values()} == {
+            f"{'old' if back else 'new'} {name}" for name in beside
+        }
+        assert legacy_offsets(paths) == ({OWN: 7, NEIGHBOUR: 3} if back else {NEIGHBOUR: 3})
+        assert contents(paths.live(store)) == (OLD if back else NEW)
+        assert contents(paths.quarantine("s", "second" if back else "first")) == (NEW if back else OLD)
+        if store is WINDOW:
+            assert contents(paths.segments("s")) == (OLD_SEGMENTS if back else NEW_SEGMENTS)
+        if code == 0:
+            break
+    assert seen == {False, True}
+    swap(paths, store, "third", replaced="second")
+    assert {path.read_text() for path in beside.values()} == {f"new {name}" for name in beside}
+
+
 def test_swaps_of_several_stores_are_finished_together(paths):
     lay_out(paths)
     for name in ("t", "u"):

@@ -1,0 +1,95 @@
+"""What `restore --rollback` does: put stores back that a restore has replaced, in processes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from rich.console import Console
+
+from statestore.cli import tables
+from statestore.cli.choice import Chosen
+from statestore.cli.local import run_each
+from statestore.errors import InputError
+from statestore.recovery.quarantine import last_replaced
+from statestore.recovery.rollback import RollbackRow, RollbackSpec, require_replaced, roll_back
+from statestore.tasks.spec import StorePartitionSpec
+
+#: By store the partitions that are named; None: all that were replaced.
+Wanted = Mapping[str, frozenset[int] | None]
+
+
+def parse_rollbacks(texts: Sequence[str]) -> Wanted:
+    """Read `STORE`, `STORE/0` and `STORE/0,3`.
+
+    Raises
+    ------
+    InputError
+        If one is malformed.
+    """
+    found: dict[str, frozenset[int] | None] = {}
+    for text in texts:
+        name, slash, numbers = text.partition("/")
+        parts = numbers.split(",")
+        if not name or (slash and not all(part.isascii() and part.isdigit() for part in parts)):
+            raise InputError(f"--rollback: expected STORE, STORE/0 or STORE/0,3, found {text!r}")
+        before = found.get(name, frozenset())
+        found[name] = None if before is None or not slash else before | frozenset(map(int, parts))
+    return found
+
+
+def stores_to_roll_back(chosen: Chosen, wanted: Wanted) -> list[StorePartitionSpec]:
+    """Return the store partitions to roll back, or refuse: nothing is done then.
+
+    Raises
+    ------
+    LockedError
+        If a store could not be looked into.
+    InputError
+        If a store is one of several applications, has no such partition, or was not replaced.
+    """
+    chosen.require_free()
+    chosen.require_known()
+    specs: list[StorePartitionSpec] = []
+    for name, partitions in wanted.items():
+        of_store = [spec for spec in chosen.specs if spec.store.name == name and not spec.is_global]
+        applications = sorted({spec.application for spec in of_store})
+        if len(applications) > 1:
+            raise InputError(f"store {name} is one of {', '.join(applications)}: say which with --application")
+        if not of_store:
+            raise InputError(f"store {name} is not on disk: nothing of it was ever replaced")
+        if partitions is None:
+            replaced = [spec for spec in of_store if last_replaced(spec.paths, name) is not None]
+        else:
+            if outside := sorted(partitions - {spec.task.partition for spec in of_store}):
+                raise InputError(f"store {name} has no partitions {outside}; it has {len(of_store)}")
+            replaced = [spec for spec in of_store if spec.task.partition in partitions]
+        for spec in replaced or of_store:
+            require_replaced(spec)
+        specs += replaced
+    return specs
+
+
+def roll_back_all(
+    stores: Sequence[StorePartitionSpec], label: str, processes: int, *, dry_run: bool
+) -> list[RollbackRow]:
+    """Put replaced stores back, or say what would be done."""
+    return run_each([RollbackSpec(store, label, dry_run) for store in stores], roll_back, processes)
+
+
+def show_rolled_back(console: Console, rows: Sequence[RollbackRow], *, dry_run: bool) -> None:
+    """Print what a rollback did, or would do."""
+    columns = ("store partition", "outcome", "of the restore at", "puts back", "the present one goes to", "detail")
+    done = "would be put back" if dry_run else "put back"
+    found = (
+        (
+            row.label,
+            "failed" if row.failure else done,
+            None if row.replaced_ms is None else f"{datetime.fromtimestamp(row.replaced_ms // 1000, UTC):%F %T} UTC",
+            row.put_back,
+            row.quarantine,
+            f"{row.failure.kind}: {row.failure.message}" if row.failure else "",
+        )
+        for row in rows
+    )
+    console.print(tables.table(f"{len(rows)} store partitions", columns, found))

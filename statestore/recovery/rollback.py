@@ -1,0 +1,89 @@
+"""Putting back a store that a restore has replaced; the one that is there now goes to quarantine in its stead.
+
+It is the swap of a restore (`statedir/swap.py`), whose new store is the one in quarantine, with all that lay beside it.
+Killed before the present store is moved it is forgotten, later it is completed. Nothing is checked and nothing is
+mended: a store that was broken is broken again, and a verification says so.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import Field
+
+from statestore.errors import InputError, StateStoreError, of_os_error
+from statestore.recovery.quarantine import last_replaced, release
+from statestore.reports import Failure, StorePartitionRow
+from statestore.statedir.lock import locked
+from statestore.statedir.swap import finish_swaps, swap
+from statestore.tasks.spec import StorePartitionSpec
+
+
+class RollbackSpec(NamedTuple):
+    """What to do with one store partition.
+
+    Attributes
+    ----------
+    label
+        Names the run, and the directory in quarantine of the store that is there now.
+    dry_run
+        Say what would be done, and do nothing.
+    """
+
+    store: StorePartitionSpec
+    label: str
+    dry_run: bool = False
+
+
+class RollbackRow(StorePartitionRow):
+    """What was done with one store partition, or would be."""
+
+    put_back: str | None = Field(default=None, description="directory in quarantine of the store that is put back")
+    replaced_ms: int | None = Field(default=None, description="when it was replaced")
+    quarantine: str | None = Field(
+        default=None, description="directory of the store that was there; None: there was none"
+    )
+    failure: Failure | None = None
+
+    @property
+    def healthy(self) -> bool:
+        """True if the store was put back."""
+        return self.failure is None
+
+
+def roll_back(spec: RollbackSpec) -> RollbackRow:
+    """Lock the task and put its old store back; a failure of ours becomes part of the row, so that others go on."""
+    store = spec.store
+    row = RollbackRow(application=store.application, store=store.store.name, task=str(store.task))
+    try:
+        with locked(store.paths, store.lock_wait_s):
+            finish_swaps(store.paths)
+            found = require_replaced(store)
+            replaced_ms = found.stat().st_mtime_ns // 1_000_000
+            row = row.model_copy(update={"put_back": str(found), "replaced_ms": replaced_ms})
+            if spec.dry_run:
+                return row
+            quarantine = swap(store.paths, store.store, spec.label, store.partitions, replaced=found.name)
+            release(store.paths, store.store.name, found.name)  # what is left of it: the store itself is live
+            return row.model_copy(update={"quarantine": quarantine and str(quarantine)})
+    except (StateStoreError, OSError) as error:
+        cause = of_os_error(error) if isinstance(error, OSError) else error
+        return row.model_copy(update={"failure": Failure.of(cause)})
+
+
+def require_replaced(store: StorePartitionSpec) -> Path:
+    """Return the directory in quarantine of the store that was replaced last.
+
+    Raises
+    ------
+    InputError
+        If there is none.
+    """
+    found = last_replaced(store.paths, store.store.name)
+    if found is None:
+        raise InputError(
+            f"{store.store_partition} has no replaced store in {store.paths.quarantine(store.store.name, '_').parent}: "
+            "no restore has replaced it, or a validation has passed since, or the store was kept for as long as is set"
+        )
+    return found

@@ -1,0 +1,72 @@
+"""What we know of a store besides its directory: taken down when it is replaced, put back if the store comes back.
+
+quarantine-own/<store>/<label>.json      seal, digests, mode and record as text; the legacy checkpoint's entries
+
+The swap's journal carries it until the swap is done (`swap.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from statestore.durable import remove_durably, write_durably
+from statestore.model import TopicPartition
+from statestore.statedir.legacy import legacy_offsets_of, put_back_legacy_offsets
+from statestore.statedir.paths import TaskPaths
+
+
+class Beside(BaseModel):
+    """What lay beside a store.
+
+    Attributes
+    ----------
+    seal, digests, mode, record
+        Content of our files; None where there was none.
+    legacy
+        The store's entries in the legacy checkpoint file.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seal: str | None = None
+    digests: str | None = None
+    mode: str | None = None
+    record: str | None = None
+    legacy: tuple[tuple[TopicPartition, int | None], ...] = ()
+
+
+def take_down(paths: TaskPaths, store: str, changelogs: Sequence[TopicPartition]) -> Beside:
+    """Read what is there now; what is no text of ours was of no use before either."""
+    found = {name: _read(path) for name, path in _files(paths, store).items()}
+    return Beside(**found, legacy=tuple(legacy_offsets_of(paths, store, changelogs).items()))
+
+
+def put_back(paths: TaskPaths, store: str, beside: Beside) -> None:
+    """Make it so again, durably: what there was is written, what there was not is removed."""
+    for name, path in _files(paths, store).items():
+        text = getattr(beside, name)
+        if text is None:
+            remove_durably(path)
+        else:
+            write_durably(path, text)
+    put_back_legacy_offsets(paths, dict(beside.legacy))
+
+
+def _files(paths: TaskPaths, store: str) -> dict[str, Path]:
+    # The seal comes last: it vouches for the record.
+    return {
+        "digests": paths.digests(store),
+        "mode": paths.mode(store),
+        "record": paths.record(store),
+        "seal": paths.seal(store),
+    }
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (FileNotFoundError, UnicodeDecodeError):
+        return None

@@ -9,7 +9,7 @@ KILLS = 180
 soak: KILLS = 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test faults soak conformance bench bench-store bench-process bench-restore bench-verify bench-metastore lint lock clean environment-demo environment-dev
+.PHONY: help demo up down test faults soak conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore lint lock clean environment-demo environment-dev
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,7 +37,7 @@ soak: environment-dev ## kill tasks KILLS=10000 times, at points drawn from SEED
 conformance: environment-dev ## run the tests that prove a behaviour, and list the behaviours that none proves
 	$(PYTHON_IN_VENV) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --conformance
 
-bench: bench-store bench-process bench-restore bench-verify bench-metastore ## measure everything beside its peers (build/bench, docs/benchmarks); SCALE=small for a look
+bench: bench-store bench-process bench-restore bench-verify bench-validate bench-metastore ## measure everything beside its peers (build/bench, docs/benchmarks); SCALE=small for a look
 
 bench-store: environment-dev ## measure the stores beside raw rocksdict
 	$(PYTHON_IN_VENV) -m benchmarks.store
@@ -50,6 +50,9 @@ bench-restore: environment-dev ## measure restores beside Kafka Streams and Quix
 
 bench-verify: environment-dev ## measure verification: offsets of thousands of store partitions, contents beside a restore
 	$(PYTHON_IN_VENV) -m benchmarks.verify $(ARGS)
+
+bench-validate: environment-dev ## measure the Spark sources beside Parquet, and the validation of 1 to 10 million rows
+	$(PYTHON_IN_VENV) -m benchmarks.validate $(ARGS)
 
 bench-metastore: environment-dev ## measure the metastore: rebuilding 100,000 commands, and how long a command takes
 	$(PYTHON_IN_VENV) -m benchmarks.metastore $(ARGS)

@@ -221,10 +221,10 @@ def test_a_segment_that_another_program_made_leaves_the_damage_in_an_old_one_in_
         check_seal(paths, "s", segmented=True)
 
 
-def test_segments_in_each_others_places_are_damage(paths, segments, tmp_path):
-    (segments / "s.0").rename(tmp_path / "aside")
+def test_segments_in_each_others_places_are_damage(paths, segments):
+    (segments / "s.0").rename(paths.state_dir / "aside")
     (segments / f"s.{INTERVAL_MS}").rename(segments / "s.0")
-    (tmp_path / "aside").rename(segments / f"s.{INTERVAL_MS}")
+    (paths.state_dir / "aside").rename(segments / f"s.{INTERVAL_MS}")
     with pytest.raises(StoreCorruptedError, match=f"s.0 holds the segment that was sealed as s.{INTERVAL_MS}"):
         check_seal(paths, "s", segmented=True)
 

@@ -134,7 +134,7 @@ class Judge:
             verdict = replace(verdict, verdict=worst, failed=(*verdict.failed, *frames.ahead))
         if frames.unknown:
             said = f"{frames.unknown} keys were not compared: the log no longer tells what they should be"
-            verdict = replace(verdict, detail="; ".join(filter(None, [verdict.detail, said])))
+            verdict = _saying(verdict, said)
         return verdict
 
     def _drawn(self, spec: StorePartitionSpec, frames: Frames, verdict: Verdict) -> tuple[Verdict, tuple[Path, ...]]:
@@ -146,7 +146,7 @@ class Judge:
             return verdict, draw_all(directory, name, frames.sizes, histogram_of(frames.store), lags)
         except _TROUBLE as error:
             said = f"plots could not be drawn: {described(error)}"
-            return replace(verdict, detail="; ".join(filter(None, [verdict.detail, said]))), ()
+            return _saying(verdict, said), ()
 
 
 def parameters_of(application: ApplicationDefinition, spec: StorePartitionSpec, frames: Frames) -> dict[str, object]:
@@ -174,6 +174,10 @@ def described(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(Error|Exception): ", line)]
     return (raised or lines or [type(error).__name__])[-1]
+
+
+def _saying(verdict: Verdict, said: str) -> Verdict:
+    return replace(verdict, detail="; ".join(filter(None, [verdict.detail, said])))
 
 
 def _not_judged(detail: str) -> Verdict:

@@ -14,6 +14,7 @@ import pytest
 
 from statestore.cli import app
 from tests.integration.broker import unique
+from tests.integration.support import Application
 
 
 def settings_of(bootstrap_servers: str, directory: Path) -> dict[str, str]:
@@ -76,3 +77,18 @@ class Command:
                 app.main()
         code = ended.value.code
         return Ran(code if isinstance(code, int) else 0, *self._capfd.readouterr())
+
+
+def command_on(
+    application: Application, directory: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> tuple[Command, Path]:
+    """Return the command with the settings of an application of the tests, and the file of its definition."""
+    definitions = directory / "application.yaml"
+    definitions.write_text(application.definition.model_dump_json())
+    settings = {
+        "BOOTSTRAP_SERVERS": application.servers,
+        "STATE_DIR": str(application.state_dir),
+        "SERVICE_ID": application.name,
+        "KAFKA_TIMEOUT_S": "10",
+    }
+    return Command(monkeypatch, capfd, settings), definitions

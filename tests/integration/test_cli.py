@@ -23,7 +23,7 @@ from statestore.stores.open import open_key_value_store
 from statestore.tasks import ValueAndTimestamp
 from statestore.verification.history import read_history
 from tests.integration.broker import NO_BROKER, T0, add_partitions, create_topic, produce, unique, wait_for
-from tests.integration.command_line import Command, Ran
+from tests.integration.command_line import Ran, command_on
 from tests.integration.support import STORE, Application
 
 PARTITIONS = 2
@@ -48,16 +48,7 @@ def application(bootstrap_servers: str, tmp_path: Path) -> Application:
 @pytest.fixture
 def run(application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> Run:
     """Run the command on the application, with its definition."""
-    written = tmp_path / "application.yaml"
-    written.write_text(application.definition.model_dump_json())
-
-    settings = {
-        "BOOTSTRAP_SERVERS": application.servers,
-        "STATE_DIR": str(application.state_dir),
-        "SERVICE_ID": application.name,
-        "KAFKA_TIMEOUT_S": "10",
-    }
-    command = Command(monkeypatch, capfd, settings)
+    command, written = command_on(application, tmp_path, monkeypatch, capfd)
 
     def run(*arguments: str, definitions: Path | None = written, **settings: str) -> Ran:
         return command(*arguments, *(("--definitions", str(definitions)) if definitions else ()), **settings)

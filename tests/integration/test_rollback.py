@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ from statestore.reports import Status, VerifyRow
 from statestore.statedir.lock import locked
 from tests.integration import broker, dying
 from tests.integration.broker import T0
-from tests.integration.command_line import Command
-from tests.integration.kinds import STORES, changes, logged
+from tests.integration.command_line import Ran, command_on
+from tests.integration.kinds import STORES, changes, logged, stored
 from tests.integration.support import STORE, Application
-from tests.integration.test_restore_kinds import stored
+
+Run = Callable[..., Ran]
 
 KINDS = ["key-value", "plain key-value", "window", "window with duplicates", "session"]
 
@@ -211,24 +213,16 @@ def test_r8_a_killed_rollback_is_forgotten_or_completed_and_a_rerun_ends_with_th
 @pytest.fixture
 def command(
     replaced: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
-) -> Command:
+) -> Run:
     """The command `restore` on the application, whose damaged store was just restored."""
     replaced.restore()
-    definitions = tmp_path / "application.yaml"
-    definitions.write_text(replaced.definition.model_dump_json())
-    settings = {
-        "BOOTSTRAP_SERVERS": replaced.servers,
-        "STATE_DIR": str(replaced.state_dir),
-        "SERVICE_ID": replaced.name,
-        "KAFKA_TIMEOUT_S": "10",
-    }
-    made = Command(monkeypatch, capfd, settings)
-    return lambda *given: made("restore", *given, "--definitions", str(definitions))  # type: ignore[return-value]
+    made, definitions = command_on(replaced, tmp_path, monkeypatch, capfd)
+    return lambda *given: made("restore", *given, "--definitions", str(definitions))
 
 
 @pytest.mark.parametrize("named", [STORE, f"{STORE}/0"])
 def test_the_command_puts_back_what_it_names_and_says_where_the_present_store_is(
-    replaced: Application, command: Command, tmp_path: Path, named: str
+    replaced: Application, command: Run, tmp_path: Path, named: str
 ) -> None:
     report = tmp_path / "report.json"
 
@@ -242,7 +236,7 @@ def test_the_command_puts_back_what_it_names_and_says_where_the_present_store_is
     assert found(replaced).status is Status.CORRUPT
 
 
-def test_a_dry_run_says_what_would_be_done_and_does_nothing(replaced: Application, command: Command) -> None:
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(replaced: Application, command: Run) -> None:
     before = replaced.live.stat().st_ino
 
     ran = command("--rollback", STORE, "--dry-run")
@@ -252,7 +246,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(replaced: Applicatio
     assert os.listdir(replaced.store_spec().paths.quarantine(STORE, "_").parent) == ["run"]
 
 
-def test_a_task_in_use_is_not_rolled_back_and_ends_with_3(replaced: Application, command: Command) -> None:
+def test_a_task_in_use_is_not_rolled_back_and_ends_with_3(replaced: Application, command: Run) -> None:
     with locked(replaced.store_spec().paths, 1):
         ran = command("--rollback", STORE)
     assert (ran.code, "LockedError" in ran.out) == (3, True)
@@ -272,21 +266,21 @@ def test_a_task_in_use_is_not_rolled_back_and_ends_with_3(replaced: Application,
     ],
 )
 def test_a_rollback_that_makes_no_sense_ends_with_2_and_does_nothing(
-    replaced: Application, command: Command, given: list[str], expected: str
+    replaced: Application, command: Run, given: list[str], expected: str
 ) -> None:
     ran = command(*given)
     assert (ran.code, expected in ran.err) == (2, True), ran.err
     assert found(replaced).status is Status.OK
 
 
-def test_what_was_never_replaced_ends_with_2(replaced: Application, command: Command) -> None:
+def test_what_was_never_replaced_ends_with_2(replaced: Application, command: Run) -> None:
     shutil.rmtree(replaced.store_spec().paths.own_dir / "quarantine")
     ran = command("--rollback", f"{STORE}/0")
     assert (ran.code, "has no replaced store" in ran.err) == (2, True)
 
 
 def test_a_store_of_two_applications_is_asked_for(
-    replaced: Application, bootstrap_servers: str, tmp_path: Path, command: Command
+    replaced: Application, bootstrap_servers: str, tmp_path: Path, command: Run
 ) -> None:
     other = Application(bootstrap_servers, tmp_path, stores=[StoreDefinition(name=STORE)])
     both = f"{replaced.definition.model_dump_json()}\n---\n{other.definition.model_dump_json()}"

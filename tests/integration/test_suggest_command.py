@@ -10,7 +10,7 @@ import pytest
 
 from expectations.suites import load_suite
 from statestore.statedir.lock import locked
-from tests.integration.command_line import Command, Ran
+from tests.integration.command_line import Ran, command_on
 from tests.integration.support import STORE, Application
 
 Run = Callable[..., Ran]
@@ -27,15 +27,7 @@ def application(bootstrap_servers: str, tmp_path: Path) -> Application:
 @pytest.fixture
 def run(application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> Run:
     """Run the command on the application, with its definition."""
-    definitions = tmp_path / "application.yaml"
-    definitions.write_text(application.definition.model_dump_json())
-    settings = {
-        "BOOTSTRAP_SERVERS": application.servers,
-        "STATE_DIR": str(application.state_dir),
-        "SERVICE_ID": application.name,
-        "KAFKA_TIMEOUT_S": "10",
-    }
-    command = Command(monkeypatch, capfd, settings)
+    command, definitions = command_on(application, tmp_path, monkeypatch, capfd)
     return lambda *given: command("expectations", "suggest", *given, "--definitions", str(definitions))
 
 

@@ -59,6 +59,17 @@ class Store:
         return ":".join(str(part) for part in parts)
 
 
+#: One of every kind, in both formats where Kafka Streams has both.
+EVERY_KIND = [
+    Store("plain-kv"),
+    Store("ts-kv", format=StoreFormat.TIMESTAMPED),
+    Store("window", "window"),
+    Store("ts-window", "window", StoreFormat.TIMESTAMPED),
+    Store("twice", "window", duplicates=True),
+    Store("session", "session"),
+]
+
+
 class Command(NamedTuple):
     """One input record, and what it makes Kafka Streams do to a store.
 

@@ -17,7 +17,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from kafka_streams import Command, KafkaStreams, Store
+from kafka_streams import EVERY_KIND, Command, KafkaStreams
 from shared_state import contents_of
 
 from statestore.changelog.topics import Topics
@@ -26,21 +26,13 @@ from statestore.cli.choice import Asked, Chosen, Where, choose
 from statestore.cli.restoring import stores_to_restore
 from statestore.cli.work import exit_code, rows_without_work, verify_all
 from statestore.errors import InputError, LockedError, TopicMismatchError, UnknownApplicationError, UnknownStoreError
-from statestore.model import StoreFormat
 from statestore.reports import Action, Status, VerifyRow
 from statestore.verification.discovery import discover
 from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.broker import T0, create_topic, produce
 
 RETENTION_MS = 3_600_000
-STORES = [
-    Store("plain-kv"),
-    Store("ts-kv", format=StoreFormat.TIMESTAMPED),
-    Store("window", "window"),
-    Store("ts-window", "window", StoreFormat.TIMESTAMPED),
-    Store("twice", "window", duplicates=True),
-    Store("session", "session"),
-]
+STORES = EVERY_KIND
 START = T0 - T0 % 60_000
 
 

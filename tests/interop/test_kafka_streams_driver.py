@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kafka_streams import Command, KafkaStreams, Row, Store, StorePartition
+from kafka_streams import EVERY_KIND, Command, KafkaStreams, Row, Store, StorePartition
 from rocksdict import AccessType, Options, Rdict
 
 from demo.processes import ServiceError
@@ -14,14 +14,7 @@ from statestore.formats import offsets, position
 from statestore.model import StoreFormat, TopicPartition
 
 TIMESTAMPED = StoreFormat.TIMESTAMPED
-STORES = [
-    Store("plain-kv"),
-    Store("ts-kv", format=TIMESTAMPED),
-    Store("window", "window"),
-    Store("ts-window", "window", TIMESTAMPED),
-    Store("twice", "window", duplicates=True),
-    Store("session", "session"),
-]
+STORES = EVERY_KIND
 COMMANDS = [
     Command("plain-kv", b"a", b"1", 10),
     Command("plain-kv", b"b", b"2", 11),

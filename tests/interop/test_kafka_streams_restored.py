@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_streams import Command, Contents, KafkaStreams, Row, Store, StorePartition
+from kafka_streams import EVERY_KIND, Command, Contents, KafkaStreams, Row, StorePartition
 from shared_state import random_commands
 
 from statestore.changelog.topics import Topics
@@ -21,19 +21,11 @@ from statestore.cli.choice import Asked, Chosen, Where, choose
 from statestore.cli.restoring import How, plan_all, restore_all, stores_to_restore
 from statestore.cli.work import rows_without_work, verify_all
 from statestore.errors import InputError
-from statestore.model import StoreFormat
 from statestore.reports import RestoreRow, Status
 from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.broker import T0
 
-STORES = [
-    Store("plain-kv"),
-    Store("ts-kv", format=StoreFormat.TIMESTAMPED),
-    Store("window", "window"),
-    Store("ts-window", "window", StoreFormat.TIMESTAMPED),
-    Store("twice", "window", duplicates=True),
-    Store("session", "session"),
-]
+STORES = EVERY_KIND
 PARTITIONS = 2
 PARTS = [StorePartition(store.name, partition) for store in STORES for partition in range(PARTITIONS)]
 #: What a wiped directory does not tell: what each store was.

@@ -6,21 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kafka_streams import KafkaStreams, Row, Store, StorePartition
+from kafka_streams import EVERY_KIND, KafkaStreams, Row, StorePartition
 from shared_state import SharedState, contents_of, random_commands
 
 from jobs.sources.state_store_metadata import StateStoreMetadataReader
-from statestore.model import StoreFormat
 from tests.integration.store_files import batches_of, read
 
-STORES = [
-    Store("plain-kv"),
-    Store("ts-kv", format=StoreFormat.TIMESTAMPED),
-    Store("window", "window"),
-    Store("ts-window", "window", StoreFormat.TIMESTAMPED),
-    Store("twice", "window", duplicates=True),
-    Store("session", "session"),
-]
+STORES = EVERY_KIND
 
 
 def test_sources_read_what_kafka_streams_has_written(

@@ -23,10 +23,10 @@ up: environment-demo ## start Kafka and Airflow and leave them running (build/up
 down: environment-demo ## stop what `make up` started
 	@$(PYTHON_IN_VENV) -m demo.down
 
-test: environment-dev ## run all tests but the long ones, three files at a time; ARGS are given to pytest
+test: environment-dev ## run one case of each behaviour, three files at a time (make faults has the others); ARGS are given to pytest
 	$(PYTHON_IN_VENV) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-faults: environment-dev ## kill tasks and jobs 200 times, damage 200 places, and what else takes long; SEED=... repeats a run, ARGS are given to pytest
+faults: environment-dev ## kill tasks and jobs 200 times, damage 200 places, and all cases that make test leaves out; SEED=... repeats a run, ARGS are given to pytest
 	@echo "SEED=$(SEED)"
 	FAULTS_SEED=$(SEED) FAULTS_KILLS=$(KILLS) $(PYTHON_IN_VENV) -m pytest -n 2 --dist worksteal -m long $(ARGS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,11 +14,26 @@ from demo.processes import Processes
 _LONG = Path(__file__).parent / "faults" / "long"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave whole directories of tests to `make faults`."""
+    """Leave to `make faults` a whole directory of tests, and the cases that `short_for` does not name."""
+    cases: Counter[str] = Counter()
     for item in items:
-        if item.path.is_relative_to(_LONG):
+        test = item.nodeid.partition("[")[0]
+        if item.path.is_relative_to(_LONG) or not _is_short(item, cases[test]):
             item.add_marker(pytest.mark.long)
+        cases[test] += 1
+
+
+def _is_short(item: pytest.Item, case: int) -> bool:
+    marker = item.get_closest_marker("short_for")
+    if marker is None:
+        return True
+    if marker.kwargs:
+        return case % marker.kwargs["every"] == 0
+    # A case of several parameters is called after all of them.
+    case_id = item.callspec.id  # type: ignore[attr-defined]
+    return any(f"-{name}-" in f"-{case_id}-" for name in marker.args)
 
 
 @pytest.fixture(scope="session")

@@ -45,6 +45,7 @@ def _assert_processed_anew(subject: Subject, row: ProcessRow, engine: Engine) ->
     oracle.check(subject)
 
 
+@LONG
 @pytest.mark.behaviour("W1")
 @ENGINES
 @pytest.mark.parametrize("point", ["during produce", pytest.param("before produce", marks=LONG)])
@@ -53,6 +54,7 @@ def test_w1_killed_while_processing(bootstrap_servers: str, tmp_path: Path, engi
     _assert_processed_anew(subject, _killed(subject, Kill(point, 11)), engine)
 
 
+@LONG
 @pytest.mark.behaviour("W2")
 @ENGINES
 @pytest.mark.parametrize(

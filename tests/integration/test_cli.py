@@ -328,6 +328,7 @@ def test_a_key_that_is_not_there_ends_with_1(run: Run) -> None:
 # -- processes ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_report_says_the_same_whatever_the_number_of_processes(run: Run, tmp_path: Path) -> None:
     found = []
     for processes in ("1", "2"):
@@ -338,6 +339,7 @@ def test_a_report_says_the_same_whatever_the_number_of_processes(run: Run, tmp_p
     assert found[0] == found[1]
 
 
+@pytest.mark.short_for("9")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_outlives_a_command_that_is_ended(
     application: Application, run: Run, tmp_path: Path, how: signal.Signals

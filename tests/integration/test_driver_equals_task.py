@@ -238,6 +238,7 @@ def by_task(records: list[LoggedRecord]) -> list[LoggedRecord]:
     return sorted(records, key=lambda record: [value for name, value in record.headers if name in wanted])
 
 
+@pytest.mark.short_for("processing-exactly_once_v2-txn_rocksDB")
 @pytest.mark.parametrize(
     ("kind", "guarantee", "engine"),
     [

@@ -88,6 +88,7 @@ def test_a_suite_of_one_s_own_may_use_all_that_there_is(spark: SparkSession, tmp
     json.dumps(verdict.failed_rows[0].rows)
 
 
+@pytest.mark.short_for("no such column")
 @pytest.mark.parametrize(
     ("expectation", "because"),
     [

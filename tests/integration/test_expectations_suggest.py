@@ -111,6 +111,7 @@ def test_rules_for_json_values(spark: SparkSession, tmp_path: Path) -> None:
     assert found.verdict(rows=[]).failed == ("the store has a row; seen: 40",)
 
 
+@pytest.mark.long
 def test_rules_for_windows_of_numbers(spark: SparkSession, tmp_path: Path) -> None:
     starts = [NOON + number * HOUR // 2 for number in range(30)]
     rows = [_placed(b"JFK", start, start + HOUR, (5).to_bytes(8, "big"), start + 5) for start in starts]
@@ -131,6 +132,7 @@ def test_rules_for_windows_of_numbers(spark: SparkSession, tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.long
 def test_rules_for_sessions_of_text(spark: SparkSession, tmp_path: Path) -> None:
     rows = [_placed(b"user-%d" % number, NOON, NOON + number, b"text %d" % number, None) for number in range(12)]
     store = StoreDefinition(name="s", kind="session", retention_ms=10 * HOUR)

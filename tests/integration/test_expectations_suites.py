@@ -35,6 +35,7 @@ def test_every_expectation_of_every_suite_has_an_example_that_breaks_it() -> Non
     assert {suite: expectations for suite, expectations in unproven.items() if expectations} == {}
 
 
+@pytest.mark.short_for("window")
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_a_whole_store_passes(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     example = EXAMPLES[kind]()
@@ -45,6 +46,7 @@ def test_a_whole_store_passes(spark: SparkSession, tmp_path: Path, kind: str) ->
     assert verdict.expectations == sum(len(titles(suite)) for suite in example.suites)
 
 
+@pytest.mark.short_for("session")
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_each_expectation_names_exactly_the_rows_that_break_it(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     example = EXAMPLES[kind]()
@@ -65,6 +67,7 @@ def test_each_expectation_names_exactly_the_rows_that_break_it(spark: SparkSessi
     assert counts == {title: len(rows) for title, rows in example.broken.items() if title in counts}
 
 
+@pytest.mark.short_for("key-value")
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_a_store_that_never_had_a_row_passes_and_one_that_lost_all_fails(
     spark: SparkSession, tmp_path: Path, kind: str

@@ -97,6 +97,7 @@ def installation(bootstrap_servers: str, tmp_path: Path) -> Installation:
     return Installation(bootstrap_servers, tmp_path)
 
 
+@pytest.mark.long
 def test_process_verify_and_restore_end_to_end(
     installation: Installation, bootstrap_servers: str, tmp_path: Path
 ) -> None:
@@ -183,6 +184,7 @@ def test_bad_input_and_an_unreachable_broker_end_with_one_clear_line(
     assert not list((installation.directory / "reports").rglob("*.json"))
 
 
+@pytest.mark.long
 def test_a_retry_uses_the_definitions_that_the_first_attempt_used(
     installation: Installation, bootstrap_servers: str, tmp_path: Path
 ) -> None:
@@ -234,6 +236,7 @@ def test_driver_and_workers_end_with_the_jvm_and_leave_no_report(
     application.assert_oracle()
 
 
+@pytest.mark.long
 def test_r13_one_failing_task_does_not_stop_the_others(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path
 ) -> None:

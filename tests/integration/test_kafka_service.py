@@ -43,6 +43,7 @@ def test_what_is_produced_is_consumed(bootstrap_servers: str) -> None:
     assert _consume(bootstrap_servers, topic) == b"flight"
 
 
+@pytest.mark.long
 def test_a_restart_in_the_same_directory_keeps_ports_and_records(tmp_path: Path, bootstrap_servers: str) -> None:
     with Processes(tmp_path) as processes:
         kafka = Kafka(processes, tmp_path / "kafka")

@@ -80,6 +80,7 @@ def _log(servers: str, topic: str, seed: int) -> Producer:
     return hung
 
 
+@pytest.mark.short_for("fetched and decoded here-0", "through librdkafka-2")
 @pytest.mark.parametrize("seed", range(4))
 def test_r4_any_range_of_any_log_is_what_a_consumer_has(bootstrap_servers: str, seed: int) -> None:
     topic = _topic(bootstrap_servers)

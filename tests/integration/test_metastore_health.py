@@ -82,6 +82,7 @@ BAD: dict[str, tuple[Row, str]] = {
 }
 
 
+@pytest.mark.short_for(every=3)
 @pytest.mark.behaviour("C13")
 @pytest.mark.parametrize("kind", BAD)
 @pytest.mark.parametrize("transactional", [True, False])
@@ -165,6 +166,7 @@ DAMAGE: dict[str, tuple[Callable[[Service], None], str]] = {
 }
 
 
+@pytest.mark.short_for(every=3)
 @pytest.mark.behaviour("C14")
 @pytest.mark.parametrize("kind", DAMAGE)
 @pytest.mark.parametrize("seen", [True, False], ids=["seen before", "new reader"])
@@ -228,6 +230,7 @@ def test_c14_a_log_that_is_not_the_one_in_the_backup_degrades(service: Service, 
     _assert_degraded(service, reason, applications)
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("C14")
 def test_c14_a_log_that_lost_its_end_on_the_brokers_disk_degrades(own_broker: OwnBroker, tmp_path: Path) -> None:
     service = Service(own_broker.servers, tmp_path)

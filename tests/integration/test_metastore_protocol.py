@@ -267,6 +267,7 @@ def test_c8_a_commit_that_was_not_answered_is_found_in_the_log(
     assert service.logged()[-1].offset == done.offset
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("C8")
 def test_c8_a_commit_that_never_arrived_is_settled_as_not_in_the_log(
     own_broker: OwnBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -126,6 +126,7 @@ def _without_timing(row: ProcessRow) -> tuple[int, int]:
     return row.records_in, row.late_records
 
 
+@pytest.mark.short_for("txn_rocksDB")
 @pytest.mark.behaviour("R18")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_r18_windows_do_not_depend_on_where_a_batch_ended(bootstrap_servers: str, tmp_path: Path, engine: Any) -> None:

@@ -157,6 +157,7 @@ def test_the_position_in_kafka_streams_headers_is_the_restored_stores(
 # -- interrupted ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.short_for("swap, old segments in quarantine")
 @pytest.mark.behaviour("R8")
 @pytest.mark.parametrize(
     "point", ["restore, databases written", "swap, old store in quarantine", "swap, old segments in quarantine"]
@@ -174,6 +175,7 @@ def test_r8_a_killed_restore_of_segments_left_them_untouched_or_is_completed(win
     opened.close()
 
 
+@pytest.mark.short_for("session")
 @pytest.mark.behaviour("R8")
 @pytest.mark.parametrize("ranges", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_r8_a_rerun_goes_on_behind_the_runs_of_a_killed_restore(
@@ -226,6 +228,7 @@ def _flip(application: Application) -> None:
         path.write_bytes(raw)
 
 
+@pytest.mark.short_for("_recreate", "_flip")
 @pytest.mark.behaviour("R6")
 @pytest.mark.parametrize("meanwhile", [_recreate, _make_old, _tear, _flip])
 def test_r6_runs_that_do_not_fit_the_log_any_more_are_not_used(

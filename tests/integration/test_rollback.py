@@ -63,6 +63,7 @@ def replaced(bootstrap_servers: str, tmp_path: Path) -> Application:
     return made
 
 
+@pytest.mark.short_for("session")
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_put_back_as_it_was_and_forth_again(bootstrap_servers: str, tmp_path: Path, kind: str) -> None:
     definition = STORES[kind]
@@ -171,6 +172,7 @@ def die_rolling_back(point: str, spec: RollbackSpec) -> None:
     print(roll_back(spec))
 
 
+@pytest.mark.short_for(every=5)
 @pytest.mark.behaviour("R8")
 @pytest.mark.parametrize("kind", ["key-value", "session"])
 @pytest.mark.parametrize(

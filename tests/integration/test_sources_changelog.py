@@ -101,6 +101,7 @@ def test_changelog_leaves_values_out(spark: SparkSession, logged_store: LoggedSt
     assert rows(latest, "key", "value", "timestamp") == [(b"a", None, 1002)]
 
 
+@pytest.mark.short_for(every=2)
 @pytest.mark.parametrize(
     ("latest", "tombstones", "keys"),
     [
@@ -122,6 +123,7 @@ def test_tombstones_are_given_as_asked(
 # -- ranges and splits ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.short_for(every=3)
 @pytest.mark.parametrize(
     ("starts", "ends", "offsets"),
     [
@@ -161,6 +163,7 @@ def test_offsets_bound_each_partition_by_itself(spark: SparkSession, logged_stor
     assert sorted(rows(frame, "partition", "key", "value")) == [(0, b"a", b"1"), (0, b"b", b"2"), (1, b"a", b"3")]
 
 
+@pytest.mark.short_for(every=4)
 @pytest.mark.parametrize(
     ("options", "offsets"),
     [
@@ -190,6 +193,7 @@ def test_times_bound_what_is_read(
     assert rows(log_of(spark, store, **options), "offset") == [(offset,) for offset in offsets]
 
 
+@pytest.mark.short_for("7")
 @pytest.mark.parametrize("splits", [2, 7])
 def test_a_split_partition_gives_each_record_once(spark: SparkSession, logged_store: LoggedStores, splits: int) -> None:
     store = logged_store(2)
@@ -308,6 +312,7 @@ def split_rows(application: Application) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.short_for("session")
 @pytest.mark.parametrize("name", STORES)
 def test_a_fold_of_each_kind_has_the_rows_of_its_restored_store(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path, name: str
@@ -328,6 +333,7 @@ def test_a_fold_of_each_kind_has_the_rows_of_its_restored_store(
         assert len(expected) > 20
 
 
+@pytest.mark.short_for(every=4)
 @pytest.mark.parametrize("name", ["window", "session"])
 @pytest.mark.parametrize("run_bytes", [1 << 26, TINY_RUN])
 def test_expired_deletes_are_left_out_of_a_fold_as_expired_rows_are(
@@ -348,6 +354,7 @@ def test_expired_deletes_are_left_out_of_a_fold_as_expired_rows_are(
     assert min(row[1] for row in deleted) >= T0 - T0 % MINUTE + 30 * MINUTE  # stream time is at least 37 minutes on
 
 
+@pytest.mark.short_for("window with duplicates")
 @pytest.mark.parametrize("name", STORES)
 def test_all_changes_of_a_kind_are_given_with_their_keys_split(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path, name: str
@@ -424,6 +431,7 @@ def test_a_log_of_another_kind_of_store_is_refused(
 # -- bad input --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.short_for(every=5)
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

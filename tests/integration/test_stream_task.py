@@ -125,6 +125,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.short_for("before produce", "flushed, not committed")
 @pytest.mark.parametrize("point", POINTS)
 def test_w1_to_w7_a_killed_run_is_completed_exactly_once(application: Application, point: str) -> None:
     application.process(INPUT[:3])
@@ -157,6 +158,7 @@ def test_w4_second_commit_of_a_run_is_replayed_over_the_first(bootstrap_servers:
     application.assert_oracle()
 
 
+@pytest.mark.short_for("between the stores")
 @pytest.mark.behaviour("K14")
 @pytest.mark.parametrize("point", ["between the stores", "one store on disk, the other not"])
 def test_r12_k14_stores_that_were_left_at_different_offsets_catch_up_each(
@@ -353,6 +355,7 @@ def test_r6_a_stale_store_is_rebuilt_and_not_replayed_over(application: Applicat
     application.assert_oracle()
 
 
+@pytest.mark.short_for("True")
 @pytest.mark.parametrize("unsealed", [False, True])
 def test_r6_an_older_copy_of_the_store_is_not_taken_for_whole(
     application: Application, tmp_path: Path, unsealed: bool
@@ -524,6 +527,7 @@ def test_l1_a_migration_that_fails_keeps_the_file(application: Application) -> N
     assert checkpoint.read_text() == text
 
 
+@pytest.mark.short_for("stores committed")
 @pytest.mark.behaviour("L6")
 @pytest.mark.parametrize("point", ["offsets taken over, file still there", "before produce", "stores committed"])
 def test_l6_a_checkpoint_file_never_outlives_a_change_of_its_store(application: Application, point: str) -> None:

@@ -46,6 +46,7 @@ def test_a_suite_is_proposed_for_a_store_that_is_in_use(application: Application
     assert (again.code, "is there already" in again.err) == (2, True)
 
 
+@pytest.mark.long
 def test_a_store_that_cannot_be_read_ends_with_one_clear_line(application: Application, run: Run) -> None:
     (application.live / "CURRENT").write_text("MANIFEST-999999\n")
     ran = run(STORE)

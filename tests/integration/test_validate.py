@@ -82,6 +82,7 @@ def _restored(store: LoggedStore, partitions: list[int], quarantine: dict[int, P
     return {"application": None, "restore_report": path}
 
 
+@pytest.mark.short_for("timestamped")
 @pytest.mark.parametrize("store_format", list(StoreFormat))
 def test_an_application_is_validated_against_its_changelogs(
     spark: SparkSession, logged_store: LoggedStores, store_format: StoreFormat
@@ -308,6 +309,7 @@ def _lose_a_row(spec: StorePartitionSpec) -> None:
         database.close()
 
 
+@pytest.mark.short_for("session")
 @pytest.mark.parametrize("kind", STORES)
 def test_a_store_of_every_kind_passes_and_fails_where_a_row_is_lost(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path, kind: str
@@ -389,6 +391,7 @@ def test_what_a_verification_has_looked_at_is_validated(
         _run(store, application=None, verify_report=tmp_path / "v.json")
 
 
+@pytest.mark.short_for("window")
 @pytest.mark.parametrize("kind", ["key-value", "window"])
 def test_a_store_as_of_a_point_is_validated_where_it_was_built(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path, kind: str

@@ -244,6 +244,7 @@ FILES: dict[str, Callable[[StorePartitionSpec], Path]] = {
 }
 
 
+@pytest.mark.short_for(every=5)
 @pytest.mark.parametrize("refused", FILES)
 @pytest.mark.parametrize("sealed", [True, False])
 def test_a_missing_permission_is_never_taken_for_damage(

@@ -240,6 +240,7 @@ def test_names_that_are_not_there_are_refused_with_those_that_are(stopped: Stopp
         stopped.chosen(partitions=[1, 7])
 
 
+@pytest.mark.long
 def test_an_application_that_runs_is_not_looked_into(stopped: Stopped, tmp_path: Path) -> None:
     state = stopped.copy(tmp_path / "state")
     servers, application = state.app.bootstrap_servers, state.app.application_id

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from kafka_streams import EVERY_KIND, KafkaStreams, Row, StorePartition
 from shared_state import SharedState, contents_of, random_commands
 
@@ -15,6 +16,7 @@ from tests.integration.store_files import batches_of, read
 STORES = EVERY_KIND
 
 
+@pytest.mark.long
 def test_sources_read_what_kafka_streams_has_written(
     kafka_streams: Callable[..., KafkaStreams], tmp_path: Path
 ) -> None:

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 _PARTS = """
 from typing import NamedTuple
 from statestore.changelog.compiled import compiled
@@ -38,6 +40,7 @@ print(whole(1, Place(one=4, two=5)), sum(whole.stats.cache_hits.values()))
 """
 
 
+@pytest.mark.long
 def test_what_is_kept_is_used_until_something_in_another_file_changes(tmp_path):
     parts = {"step": 2, "inner": 1, "fields": "one: int; two: int"}
     (tmp_path / "whole.py").write_text(_WHOLE)

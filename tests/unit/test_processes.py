@@ -61,6 +61,7 @@ def _pid_in(path: Path) -> Callable[[], int]:
     return lambda: int(path.read_text()) if path.exists() else 0
 
 
+@pytest.mark.short_for("stay")
 @pytest.mark.parametrize("parent", ["stay", "leave"])
 def test_stop_ends_a_descendant_that_left_the_session_and_ignores_sigterm(
     tmp_path: Path, parent: str, unrelated: subprocess.Popen[bytes]

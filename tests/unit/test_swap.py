@@ -156,6 +156,7 @@ def test_the_age_of_a_replaced_store_is_right_though_the_swap_ends_with_its_rena
     assert paths.quarantine("s", "run").stat().st_mtime >= began - 1
 
 
+@pytest.mark.short_for("window")
 @pytest.mark.behaviour("R8")
 @both_kinds
 def test_r8_a_swap_killed_before_any_step_is_forgotten_or_completed_and_a_rerun_completes(paths, store):
@@ -208,6 +209,7 @@ def test_r8_a_swap_without_a_live_store_killed_before_any_step_ends_with_the_new
     assert step > 3
 
 
+@pytest.mark.short_for("window")
 @pytest.mark.behaviour("R8")
 @both_kinds
 def test_r8_finishing_a_swap_may_itself_be_killed_before_any_step(paths, store):
@@ -230,6 +232,7 @@ def test_r8_finishing_a_swap_may_itself_be_killed_before_any_step(paths, store):
     assert step > 2
 
 
+@pytest.mark.short_for("window")
 @pytest.mark.behaviour("R8")
 @both_kinds
 def test_r8_a_store_that_is_put_back_killed_before_any_step_comes_with_all_that_lay_beside_it(paths, store):

@@ -9,6 +9,7 @@ Runs of a part of the suite, or that were stopped early, say nothing about an id
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,9 @@ from tests.conformance.judging import Outcome, Result, Verdict, judge, worse
 from tests.conformance.table import print_table, print_violations
 
 _MARKER = "behaviour"
-#: Options that leave tests out, some of them before pytest tells of any that are deselected.
-_SELECTING = ("deselect", "ignore", "ignore_glob", "keyword", "lf", "markexpr")
+#: Options that leave tests out, some of them before pytest tells of any that are deselected. So does a mark expression,
+#: unless it is the suite's own: what that leaves out of every run has to prove nothing.
+_SELECTING = ("deselect", "ignore", "ignore_glob", "keyword", "lf", "stepwise")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,6 +45,7 @@ class Conformance:
     def __init__(self, config: pytest.Config, catalogue: Catalogue) -> None:
         self._alone = bool(config.getoption("--conformance"))
         self._whole = _is_whole(config)
+        self._leaves_out_marked = bool(config.option.markexpr)
         self._catalogue = catalogue
         self._proves: dict[str, tuple[str, ...]] = {}
         self._outcomes: dict[str, Outcome] = {}
@@ -74,7 +77,7 @@ class Conformance:
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         """Remember that a part of the suite was left out."""
-        if items and not self._deselecting:
+        if items and not self._deselecting and not self._leaves_out_marked:
             self._whole = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -135,7 +138,15 @@ def _is_whole(config: pytest.Config) -> bool:
     asked = _resolved(config.invocation_params.dir, config.args)
     if asked != _resolved(config.rootpath, config.getini("testpaths")):
         return False
+    if config.option.markexpr not in ("", *_marks_of_every_run(config)):
+        return False
     return not any(getattr(config.option, option, None) for option in _SELECTING)
+
+
+def _marks_of_every_run(config: pytest.Config) -> list[str]:
+    """Return what `-m` says in the suite's own `addopts`."""
+    arguments = config.getini("addopts")
+    return [value for name, value in pairwise(arguments) if name == "-m"]
 
 
 def _resolved(directory: Path, names: Iterable[str]) -> set[Path]:

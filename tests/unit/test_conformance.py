@@ -142,8 +142,9 @@ def test_a_catalogue_that_is_not_there_is_refused(tmp_path):
 def run(tmp_path):
     """Run pytest on a suite of its own, with the ids K1, K2 and T1; returns exit code and output."""
     (tmp_path / "pytest.ini").write_text(
-        "[pytest]\ntestpaths = suite\nconformance = ids\naddopts = --strict-markers -p tests.conformance.plugin\n"
-        "markers = behaviour(*ids): proves\n"
+        "[pytest]\ntestpaths = suite\nconformance = ids\n"
+        "addopts = --strict-markers -p tests.conformance.plugin -m 'not long and not other'\n"
+        "markers =\n    behaviour(*ids): proves\n    long: left out of every run\n    other: as well\n"
     )
     (tmp_path / "suite").mkdir()
 
@@ -182,6 +183,17 @@ def test_conformance_runs_the_marked_tests_alone_and_prints_every_id(run):
     assert code == 0, output
     assert "2 passed, 2 deselected" in output
     assert all(text in output for text in ("K1", "first", "K2", "second", "T1", "third", "pending: stores"))
+
+
+@pytest.mark.parametrize("arguments", [(), ("--conformance",)])
+def test_what_is_left_out_of_every_run_proves_nothing_and_leaves_the_run_whole(run, arguments):
+    left_out = WHOLE + '\n@pytest.mark.long\n@proves("T1")\ndef test_three(): pass\n'
+    code, output = run(left_out, *arguments)
+    assert code == 0, output
+    assert "1 pending of 3 ids" in output
+    code, output = run(left_out, *arguments, pending="")
+    assert code == 1, output
+    assert "T1 missing" in output
 
 
 @pytest.mark.parametrize("arguments", [(), ("--conformance",), ("suite",)])

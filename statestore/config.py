@@ -1,12 +1,16 @@
 """Where things are: Kafka, the metastore, state, reports. Read from `STATESTORE_*` in the environment, never at import.
 
-Jobs read it once on the driver and pass it to their Spark tasks, so executors need no environment of their own.
+Jobs read it once on the driver and pass it to their Spark tasks. Only the Kafka clients' configuration, which may hold
+passwords, is never passed on: every process reads it from a file that its environment names.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import stat
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -14,18 +18,35 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from statestore.errors import InputError
 from statestore.model import Name
 
+S = TypeVar("S", bound="Directories")
 
-class Settings(BaseSettings):
-    """The settings of one installation. Each is set by `STATESTORE_<NAME>`."""
+#: Names the file with the Kafka clients' configuration: librdkafka's properties as a JSON object.
+KAFKA_CONFIG = "STATESTORE_KAFKA_CONFIG"
+BOOTSTRAP_SERVERS = "STATESTORE_BOOTSTRAP_SERVERS"
+
+
+class Directories(BaseSettings):
+    """Where the files of an installation are: all that those need who do not ask Kafka."""
 
     model_config = SettingsConfigDict(env_prefix="STATESTORE_", env_ignore_empty=True, frozen=True, extra="ignore")
 
-    bootstrap_servers: Annotated[str, Field(min_length=1, description="Kafka brokers, host:port[,host:port]")]
     state_dir: Annotated[
         Path, Field(description="Kafka Streams' state.dir: <state_dir>/<application.id>/<task id>/...")
     ]
     reports_dir: Annotated[Path, Field(description="JSON reports of the jobs, one directory per job kind")]
     data_docs_dir: Annotated[Path, Field(description="where Great Expectations writes its Data Docs")]
+
+
+class Settings(Directories):
+    """The settings of one installation. Each is set by `STATESTORE_<NAME>`."""
+
+    bootstrap_servers: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="Kafka brokers, host:port[,host:port]; of STATESTORE_KAFKA_CONFIG if not said",
+        ),
+    ]
     service_id: Annotated[
         Name, Field(description="names the metastore: which command topic has the definitions of this installation")
     ] = "default"
@@ -55,10 +76,77 @@ def load_settings() -> Settings:
     InputError
         If one is missing or malformed; the message names every such variable.
     """
+    if os.environ.get(BOOTSTRAP_SERVERS):
+        return _load(Settings)
+    brokers = read_kafka_config().get("bootstrap.servers")
+    return _load(Settings, **({} if brokers is None else {"bootstrap_servers": brokers}))
+
+
+def load_directories() -> Directories:
+    """Read from the environment where the files are; it need not say how Kafka is reached.
+
+    Raises
+    ------
+    InputError
+        As `load_settings`.
+    """
+    return _load(Directories)
+
+
+def _load(kind: type[S], **given: Any) -> S:
     try:
-        return Settings()
+        return kind(**given)
     except ValidationError as error:
         problems = "; ".join(
             f"STATESTORE_{str(problem['loc'][0]).upper()}: {problem['msg']}" for problem in error.errors()
         )
         raise InputError(f"the environment does not configure this installation: {problems}") from error
+
+
+def read_kafka_config() -> dict[str, Any]:
+    """Return what is in the file of STATESTORE_KAFKA_CONFIG; nothing if that is not set.
+
+    Raises
+    ------
+    InputError
+        If the file is not there, may be read by others, or is no JSON object. No message shows what is in it.
+    """
+    name = os.environ.get(KAFKA_CONFIG)
+    if not name:
+        return {}
+    try:
+        with open(name, encoding="utf-8") as file:
+            _require_private(os.fstat(file.fileno()), name)
+            found = json.load(file)
+    except OSError as error:
+        raise InputError(
+            f"{KAFKA_CONFIG}: {name} cannot be read ({error.strerror}); it must be there on every machine that asks "
+            "Kafka, also on those of Spark's executors"
+        ) from error
+    except ValueError as error:
+        # Without its cause, which has the whole text in it.
+        raise InputError(f"{KAFKA_CONFIG}: {name} is no JSON in UTF-8: {_where(error)}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{KAFKA_CONFIG}: {name}: expected a JSON object of properties, found {type(found).__name__}")
+    return found
+
+
+def _require_private(status: os.stat_result, name: str) -> None:
+    """Refuse a file with passwords that others may read, as PostgreSQL's clients do.
+
+    A file of root, such as a mounted secret, may be read by the group through which we read it.
+    """
+    others = stat.S_IWGRP | stat.S_IXGRP | stat.S_IRWXO
+    if status.st_uid == os.geteuid():
+        others |= stat.S_IRGRP
+    elif status.st_uid != 0:
+        raise InputError(f"{KAFKA_CONFIG}: {name} belongs to another user; make one of your own, or of root")
+    if status.st_mode & others:
+        raise InputError(
+            f"{KAFKA_CONFIG}: {name} has mode {stat.S_IMODE(status.st_mode):04o}, so that others may read or change "
+            f"it: chmod 0600 {name}"
+        )
+
+
+def _where(error: ValueError) -> str:
+    return f"line {error.lineno}, {error.msg}" if isinstance(error, json.JSONDecodeError) else "not in UTF-8"

@@ -1,15 +1,21 @@
-"""What all Kafka clients of the library share: configuration, and errors in our own words."""
+"""What all Kafka clients of the library share: configuration, and errors in our own words.
+
+The brokers' addresses are an argument everywhere. What else it takes to come in, TLS and SASL, is in the file of
+STATESTORE_KAFKA_CONFIG and read from there for each client, so that no specification or closure has a password in it.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from statestore.changelog.client_properties import checked_properties
+from statestore.config import KAFKA_CONFIG, read_kafka_config
 from statestore.errors import (
     FencedError,
     InputError,
@@ -35,6 +41,8 @@ _PASSING = frozenset(
     }
 )
 _PAUSE_S = 0.1
+#: How a broker, or our own client, says that we may not come in; only another configuration helps.
+_REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 _UNAVAILABLE = _PASSING | frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
@@ -63,17 +71,59 @@ _UNKNOWN_TOPIC = frozenset(
 
 
 def client_config(bootstrap_servers: str, **overrides: Any) -> dict[str, Any]:
-    """Return the configuration that every client starts from.
+    """Return the configuration that every client starts from. It may hold passwords: it is never logged or passed on.
 
     librdkafka's own connection messages go to its log only at level error: a deadline of ours reports an outage.
+
+    Raises
+    ------
+    InputError
+        If the file of STATESTORE_KAFKA_CONFIG cannot be used.
     """
     return {
-        "bootstrap.servers": bootstrap_servers,
         "client.id": f"statestore-{os.getpid()}",
         "log_level": 2,
         "socket.keepalive.enable": True,
+        **checked_properties(read_kafka_config(), KAFKA_CONFIG),
+        "bootstrap.servers": bootstrap_servers,
         **overrides,
     }
+
+
+def make_client(kind: Callable[[dict[str, Any]], T], config: Mapping[str, Any]) -> T:
+    """Return a client of that configuration.
+
+    Raises
+    ------
+    InputError
+        If it cannot be one, for example because a certificate is not there.
+    """
+    try:
+        return kind(dict(config))
+    except KafkaException as error:
+        raise InputError(
+            f"the configuration of Kafka's clients cannot be used: {error.args[0].str()}; correct it in the file of "
+            f"{KAFKA_CONFIG}"
+        ) from error
+
+
+class _Reported:
+    """What a client reports of its connections, apart from any request."""
+
+    def __init__(self) -> None:
+        self._last: KafkaError | None = None
+        self._all_down = False
+
+    def note(self, error: KafkaError) -> None:
+        """Called by the client."""
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._all_down = True
+        else:
+            self._last = error
+
+    def reason(self) -> KafkaError | None:
+        """Return why no broker is of any use; None if one may be."""
+        return self._last if self._all_down else None
 
 
 class Admin:
@@ -92,13 +142,34 @@ class Admin:
         Raises
         ------
         KafkaException
-            If no broker answers in time.
+            If no broker answers in time, or those that are there refuse us.
         """
         if self._connected is None:
-            made = AdminClient(client_config(self._servers))
-            made.describe_cluster(request_timeout=timeout_s).result()
-            self._connected = made
+            self._connected = _connected(self._servers, timeout_s)
+        self._connected.poll(0)  # else it would keep what it has to report for ever
         return self._connected
+
+
+def _connected(bootstrap_servers: str, timeout_s: float) -> AdminClient:
+    """Make a client, and wait until a broker answers.
+
+    Where a password is wrong, librdkafka would try on until the deadline, and then only say that it is over.
+    """
+    reported = _Reported()
+    made = make_client(AdminClient, client_config(bootstrap_servers, error_cb=reported.note))
+    answer = made.describe_cluster(request_timeout=timeout_s)
+    while True:
+        try:
+            answer.result(_PAUSE_S)
+            return made
+        except TimeoutError:
+            made.poll(0)
+            reason = reported.reason()
+            if reason is not None and reason.code() in _REFUSED:
+                raise KafkaException(reason) from None
+        except KafkaException as error:
+            made.poll(0)
+            raise KafkaException(reported.reason() or error.args[0]) from error
 
 
 def is_passing(error: KafkaError) -> bool:

@@ -2,7 +2,8 @@
 
 kafka-python's connections take ten times as long per byte (they read 4 KiB at a time, and copy each byte several
 times), and librdkafka hands out single messages. So who leads a partition is asked of librdkafka (leaders.py), and
-only fetching is done here: version 11, which brokers since Kafka 2.3 understand.
+only fetching is done here: version 11, which brokers since Kafka 2.3 understand. How a connection is made is in
+secured.py.
 
     request:  i32 length | i16 1 | i16 11 | i32 correlation id | client id |
               i32 replica (-1) | i32 wait (ms) | i32 least bytes | i32 most bytes | i8 isolation | i32 session (0) |
@@ -17,7 +18,6 @@ Arrays begin with an i32 count, names with an i16 length.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
 from struct import Struct
 from struct import error as StructError
@@ -27,6 +27,7 @@ import numpy as np
 
 from statestore.changelog.compression import Bytes
 from statestore.changelog.record_batch import SLACK, AbortedTransaction
+from statestore.changelog.secured import connect
 from statestore.model import TopicPartition
 
 _INT, _SHORT = Struct(">i"), Struct(">h")
@@ -39,9 +40,6 @@ _ABORTED = Struct(">qq")
 _RECORDS = Struct(">ii")  # preferred replica and length
 _FETCH, _VERSION = 1, 11
 _LARGEST_ANSWER = 2**31 - 1
-
-#: What connections of our own know to do with the settings that all clients share.
-_KNOWN_SETTINGS = {"bootstrap.servers", "client.id", "log_level", "socket.keepalive.enable"}
 
 
 class ConnectionLostError(Exception):
@@ -74,11 +72,6 @@ class Fetched(NamedTuple):
         return not self.error and not len(self.records) and self.last_stable >= end
 
 
-def can_fetch(settings: Mapping[str, Any]) -> bool:
-    """True if the brokers may be spoken to without more than these settings say: no TLS, no SASL."""
-    return settings.keys() <= _KNOWN_SETTINGS
-
-
 class FetchLimits(NamedTuple):
     """How much a broker may answer with, and how long it may wait until there is something."""
 
@@ -94,22 +87,20 @@ class FetchConnection:
     ----------
     address
         Host and port.
-    client_id
-        Shown in the broker's logs and metrics.
+    settings
+        The clients' configuration, as far as `can_fetch` knows it.
     timeout_s
-        Deadline for connecting.
+        Deadline of each step of connecting.
     """
 
-    def __init__(self, address: tuple[str, int], client_id: str, timeout_s: float) -> None:
-        self._name = client_id.encode()
+    def __init__(self, address: tuple[str, int], settings: Mapping[str, Any], timeout_s: float) -> None:
+        self._name = str(settings["client.id"]).encode()
         self._sent = 0
         self._buffer: Bytes = np.empty(0, np.uint8)
         try:
-            self._socket = socket.create_connection(address, timeout_s)
+            self._socket = connect(address, settings, timeout_s)
         except OSError as error:
             raise ConnectionLostError(str(error)) from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def close(self) -> None:
         """Close it."""

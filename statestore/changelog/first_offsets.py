@@ -56,7 +56,7 @@ class FirstOffsets:
         self._ranges = ranges
         self._stall_timeout_s = stall_timeout_s
         self._read_messages = read_messages
-        self._client_id = str(client_config(bootstrap_servers)["client.id"])
+        self._settings = client_config(bootstrap_servers)
         self._leaders = Leaders(bootstrap_servers)
         self._led: dict[TopicPartition, Address] = {}
         self._connections: dict[Address, FetchConnection] = {}
@@ -116,7 +116,7 @@ class FirstOffsets:
         self, leader: Address, positions: Mapping[TopicPartition, int], limits: FetchLimits, silence_s: float
     ) -> None:
         if leader not in self._connections:
-            self._connections[leader] = FetchConnection(leader, self._client_id, silence_s)
+            self._connections[leader] = FetchConnection(leader, self._settings, silence_s)
         connection = self._connections[leader]
         connection.request(positions, limits, read_committed=True)
         answered, throttled_s = connection.answer(silence_s)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from statestore.changelog.client import client_config, until_answered
+from statestore.changelog.client import client_config, make_client, until_answered
 from statestore.model import TopicPartition
 
 
@@ -28,7 +28,8 @@ class ConsumerGroup:
     def __init__(self, bootstrap_servers: str, group: str, timeout_s: float = 30.0) -> None:
         self.group = group
         self._timeout_s = timeout_s
-        self._consumer = Consumer(
+        self._consumer = make_client(
+            Consumer,
             client_config(
                 bootstrap_servers,
                 **{
@@ -37,7 +38,7 @@ class ConsumerGroup:
                     # Offsets of a transaction that is still open are then waited for, not overlooked.
                     "isolation.level": "read_committed",
                 },
-            )
+            ),
         )
 
     def __enter__(self) -> Self:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import closing
 
 from statestore.changelog.client import client_config
-from statestore.changelog.fetch import can_fetch
 from statestore.changelog.partition_fetcher import PartitionFetcher
 from statestore.changelog.record_batch import split
+from statestore.changelog.secured import can_fetch
 from statestore.model import TopicPartition
 
 

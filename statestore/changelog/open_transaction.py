@@ -6,20 +6,18 @@ task has failed already: whatever goes wrong in here costs the answer, never the
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statestore.changelog.client import client_config
+from statestore.changelog.secured import can_fetch, kafka_python_settings
+from statestore.errors import InputError
 from statestore.model import TopicPartition
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
-
-#: kafka-python's names of the settings that all clients share. One that is missing here is an error, not left out:
-#: without it, another cluster or nobody might answer.
-_SETTINGS = {"bootstrap.servers": "bootstrap_servers", "client.id": "client_id"}
-_LIBRDKAFKA_ONLY = {"log_level", "socket.keepalive.enable"}
 
 
 class OpenTransaction(NamedTuple):
@@ -125,13 +123,16 @@ def _admin_client(servers: str, timeout_s: float) -> KafkaAdminClient:
         clients.append(KafkaNetClient(**settings))
         return clients[0]
 
-    settings = {
-        _SETTINGS[name]: value for name, value in client_config(servers).items() if name not in _LIBRDKAFKA_ONLY
-    }
+    settings = client_config(servers)
+    if not can_fetch(settings):  # kafka-python would not come in, or not where librdkafka does
+        raise InputError("a setting of the clients is librdkafka's alone")
+    named = {"bootstrap_servers": servers, "client_id": settings["client.id"], **kafka_python_settings(settings)}
+    # At level debug it logs every request, and one of them is the password.
+    logging.getLogger("kafka.net.connection").setLevel(logging.INFO)
     timeout_ms = int(timeout_s * 1000)
     try:
         return KafkaAdminClient(
-            **settings, kafka_client=connect, bootstrap_timeout_ms=timeout_ms, request_timeout_ms=timeout_ms
+            **named, kafka_client=connect, bootstrap_timeout_ms=timeout_ms, request_timeout_ms=timeout_ms
         )
     except BaseException:
         for client in clients:  # else its thread would outlive it

@@ -40,7 +40,7 @@ class PartitionFetcher:
         self._partition = partition
         self._read_committed = read_committed
         self._stall_timeout_s = stall_timeout_s
-        self._client_id = str(client_config(bootstrap_servers)["client.id"])
+        self._settings = client_config(bootstrap_servers)
         self._leaders = Leaders(bootstrap_servers)
         self._connection: FetchConnection | None = None
         self._asked: int | None = None
@@ -111,7 +111,7 @@ class PartitionFetcher:
             leader = self._leaders.of([self._partition], timeout_s)[self._partition]
             if isinstance(leader, KafkaError):
                 raise KafkaException(leader)
-            self._connection = FetchConnection(leader, self._client_id, timeout_s)
+            self._connection = FetchConnection(leader, self._settings, timeout_s)
 
     def _ask(self, offset: int) -> None:
         if self._connection is not None and self._asked != offset:

@@ -15,13 +15,13 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from statestore.changelog.client import client_config, translate
+from statestore.changelog.client import client_config, make_client, translate
 from statestore.changelog.columns import SCHEMA, decode, to_batch
-from statestore.changelog.fetch import can_fetch
 from statestore.changelog.first_offsets import FirstOffsets
 from statestore.changelog.header_positions import HeaderPositions
 from statestore.changelog.partition_fetcher import PartitionFetcher, gone
 from statestore.changelog.record_batch import OldFormatError, damaged, delivered, split
+from statestore.changelog.secured import can_fetch
 from statestore.errors import KafkaUnavailableError, StateStoreError
 from statestore.model import TopicPartition
 
@@ -207,7 +207,8 @@ class LogReader:
 
     def _consumer(self) -> Consumer:
         if self._made is None:
-            self._made = Consumer(
+            self._made = make_client(
+                Consumer,
                 client_config(
                     self._servers,
                     **{
@@ -226,7 +227,7 @@ class LogReader:
                         "fetch.max.bytes": 64 * 1024 * 1024,
                         "max.partition.fetch.bytes": 8 * 1024 * 1024,
                     },
-                )
+                ),
             )
         return self._made
 

@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from statestore import kill_switch
-from statestore.changelog.client import client_config, translate, until_answered
+from statestore.changelog.client import client_config, make_client, translate, until_answered
 from statestore.changelog.group import ConsumerGroup, GroupOffset, kafka_offsets
 from statestore.errors import (
     CommitOutcomeUnknownError,
@@ -61,7 +61,8 @@ class RecordWriter:
         # A callback may be called with a Python exception already pending. No method of a base class is found then
         # (CPython's find_name_in_mro gives up), but attributes of the instance and globals are.
         self._tell_failure = self._on_failure
-        self._producer = Producer(
+        self._producer = make_client(
+            Producer,
             client_config(
                 bootstrap_servers,
                 **{
@@ -73,7 +74,7 @@ class RecordWriter:
                     "batch.size": min(max_batch_bytes or _BATCH_BYTES, _BATCH_BYTES),
                     **config,
                 },
-            )
+            ),
         )
 
     def produce(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
 
-from statestore.config import Settings, load_settings
+from statestore import config
+from statestore.config import Settings, load_directories, load_settings, read_kafka_config
 from statestore.errors import InputError
 
 WHOLE = {
@@ -22,7 +25,7 @@ def environment(monkeypatch):
     """Set exactly these variables of ours."""
 
     def set_to(variables):
-        for name in Settings.model_fields:
+        for name in (*Settings.model_fields, "kafka_config"):
             monkeypatch.delenv(f"STATESTORE_{name.upper()}", raising=False)
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
@@ -77,3 +80,98 @@ def test_the_settings_cannot_be_changed(environment):
     environment(WHOLE)
     with pytest.raises(ValueError, match="frozen"):
         load_settings().state_dir = Path("/elsewhere")
+
+
+def test_directories_are_known_without_kafka(environment):
+    environment({name: value for name, value in WHOLE.items() if name != "STATESTORE_BOOTSTRAP_SERVERS"})
+    assert load_directories().reports_dir == Path("/reports")
+    with pytest.raises(InputError, match="STATESTORE_BOOTSTRAP_SERVERS"):
+        load_settings()
+
+
+# -- the configuration of Kafka's clients -------------------------------------------------------------------------
+
+CANARY = "canary-5f2c"
+
+
+@pytest.fixture
+def client_file(environment, tmp_path):
+    """Write a client configuration and name it in the environment, beside the other settings given."""
+
+    def write(content, mode=0o600, **settings):
+        path = tmp_path / "client.json"
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        path.chmod(mode)
+        directories = {name: value for name, value in WHOLE.items() if name.endswith("_DIR")}
+        environment({**directories, "STATESTORE_KAFKA_CONFIG": str(path), **settings})
+        return path
+
+    return write
+
+
+def test_brokers_come_from_the_client_configuration_unless_the_environment_names_others(client_file):
+    client_file({"bootstrap.servers": "a:1"})
+    assert load_settings().bootstrap_servers == "a:1"
+    client_file({"bootstrap.servers": "a:1"}, STATESTORE_BOOTSTRAP_SERVERS="b:2")
+    assert load_settings().bootstrap_servers == "b:2"
+
+
+def test_without_a_client_configuration_there_is_nothing_to_add(environment):
+    environment({**WHOLE, "STATESTORE_KAFKA_CONFIG": ""})
+    assert read_kafka_config() == {}
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o660, 0o604, 0o602, 0o610])
+def test_a_client_configuration_that_others_may_read_or_change_is_refused(client_file, mode):
+    path = client_file({"sasl.password": CANARY}, mode)
+    with pytest.raises(InputError, match=rf"mode {mode:04o}.*chmod 0600 {path}"):
+        read_kafka_config()
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "taken"),
+    [
+        ("root", 0o440, True),
+        ("root", 0o640, True),
+        ("root", 0o444, False),
+        ("root", 0o660, False),
+        ("else", 0o600, False),
+    ],
+)
+def test_a_client_configuration_of_root_may_be_read_by_a_group_and_one_of_others_not_at_all(
+    client_file, monkeypatch, owner, mode, taken
+):
+    client_file({"sasl.username": "user"})
+    uid = 0 if owner == "root" else 4_000_000_001
+    # Only root could make a file that belongs to somebody else.
+    monkeypatch.setattr(config.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(config.os, "fstat", lambda _: os.stat_result((0o100000 | mode, 0, 0, 1, uid, 0, 0, 0, 0, 0)))
+    if taken:
+        assert read_kafka_config() == {"sasl.username": "user"}
+    else:
+        with pytest.raises(InputError, match="STATESTORE_KAFKA_CONFIG"):
+            read_kafka_config()
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (f'{{"sasl.password": "{CANARY}', "no JSON in UTF-8: line 1"),
+        (f'["{CANARY}"]', "expected a JSON object of properties, found list"),
+        ("", "no JSON"),
+    ],
+)
+def test_what_is_no_client_configuration_is_said_without_what_is_in_it(client_file, content, expected):
+    path = client_file(content)
+    with pytest.raises(InputError, match=expected) as caught:
+        load_settings()
+    assert str(path) in str(caught.value)
+    assert CANARY not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_client_configuration_that_is_not_there_is_named(client_file):
+    path = client_file({})
+    path.unlink()
+    with pytest.raises(InputError, match=f"{path} cannot be read.*every machine"):
+        read_kafka_config()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from uuid import uuid4
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from statestore.errors import InputError, RetryError, StateStoreError
 
@@ -89,6 +89,9 @@ class StoreFigures(_Row):
     commits: int
     commit_latency_avg_ms: float
     commit_latency_max_ms: float
+    committed: int | None = Field(
+        default=None, description="offset of the last changelog record that this run has committed"
+    )
     restored: int = Field(default=0, description="changelog records replayed")
     restore_seconds: float = 0.0
     rebuilt: str | None = Field(default=None, description="why the store was rebuilt; None: it was not")
@@ -194,7 +197,9 @@ class RestoreRow(StorePartitionRow):
     """What a restore did with one store partition."""
 
     before: Status | None = None
-    mode: Literal["tail", "full", "as-of"] | None = Field(default=None, description="None where nothing had to be done")
+    mode: Literal["tail", "full", "as-of"] | None = Field(
+        default=None, description="None where nothing had to be done, or an earlier attempt had done it"
+    )
     outcome: Literal["restored", "skipped", "failed"]
     records: int = Field(default=0, description="changelog records applied")
     resumed: int = Field(
@@ -294,6 +299,27 @@ class ValidatedStore(_Row):
     plots: tuple[str, ...] = ()
 
 
+class MaintenanceRow(_Row):
+    """What maintenance removed in one place, or would remove."""
+
+    place: str = Field(description="a task, as `flight-delays/0_3`, or a kind of files, as `reports/verify`")
+    removed: tuple[str, ...] = Field(default=(), description="the first of the paths")
+    removed_count: int = 0
+    removed_bytes: int = 0
+    kept: tuple[str, ...] = Field(default=(), description="what is old and stays, and why")
+    failure: Failure | None = None
+
+    @property
+    def label(self) -> str:
+        """How the row is called in the Airflow UI."""
+        return self.place
+
+    @property
+    def healthy(self) -> bool:
+        """True if everything that is old was removed, or stays for a reason."""
+        return self.failure is None
+
+
 class JobReport(BaseModel):
     """What the reports of all jobs have in common; `rows` is one row per task or store partition."""
 
@@ -307,6 +333,8 @@ class JobReport(BaseModel):
     catalogue: str | None = Field(
         default=None, description="pin of the catalogue that the definitions come from: `<offset>:<digest>`"
     )
+    dag_id: str | None = Field(default=None, description="DAG whose run this is the report of; None if started by hand")
+    dag_run_id: str | None = Field(default=None, description="run id of that DAG run")
 
     @property
     def seconds(self) -> float:
@@ -352,10 +380,18 @@ class ValidateReport(JobReport):
     rows: tuple[ValidateRow, ...]
 
 
-Report = Annotated[
-    ProcessReport | VerifyReport | RestoreReport | RestorePlanReport | ValidateReport, Field(discriminator="job")
-]
-R = TypeVar("R", ProcessReport, VerifyReport, RestoreReport, RestorePlanReport, ValidateReport)
+class MaintenanceReport(JobReport):
+    """Report of a `maintenance` run, one row per task and per kind of files."""
+
+    job: Literal["maintenance"] = "maintenance"
+    dry_run: bool = False
+    rows: tuple[MaintenanceRow, ...]
+
+
+AnyReport = ProcessReport | VerifyReport | RestoreReport | RestorePlanReport | ValidateReport | MaintenanceReport
+Report = Annotated[AnyReport, Field(discriminator="job")]
+R = TypeVar("R", ProcessReport, VerifyReport, RestoreReport, RestorePlanReport, ValidateReport, MaintenanceReport)
+_ANY: TypeAdapter[AnyReport] = TypeAdapter(Report)
 
 
 def write_report(path: Path, report: JobReport) -> None:
@@ -378,11 +414,32 @@ def read_report(path: Path, kind: type[R]) -> R:
     Raises
     ------
     InputError
-        If the file is absent, or is not such a report.
+        If the file is absent, cannot be read, or is not such a report.
     """
     try:
-        return kind.model_validate_json(path.read_bytes())
-    except FileNotFoundError as error:
-        raise InputError(f"no report at {path}: the job that writes it did not finish; see its log") from error
+        return kind.model_validate_json(_read(path))
     except ValidationError as error:
         raise InputError(f"{path} is not a {kind.__name__} of schema version 1: {error}") from error
+
+
+def read_any_report(path: Path) -> AnyReport:
+    """Read the report of any job.
+
+    Raises
+    ------
+    InputError
+        If the file is absent, cannot be read, or is no report.
+    """
+    try:
+        return _ANY.validate_json(_read(path))
+    except ValidationError as error:
+        raise InputError(f"{path} is no report of schema version 1: {error}") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise InputError(f"no report at {path}: the job that writes it did not finish; see its log") from error
+    except OSError as error:
+        raise InputError(f"the report {path} cannot be read: {error}; check owner, permissions and mount") from error

@@ -54,6 +54,11 @@ def claim_target(target: Path, state_dir: Path, as_of: AsOf) -> None:
         write_durably(target / _CLAIM, claim.model_dump_json())
 
 
+def is_target(directory: Path) -> bool:
+    """Tell whether a directory was made for stores as of a point."""
+    return (directory / _CLAIM).is_file()
+
+
 def require_free_target(target: Path, state_dir: Path, as_of: AsOf) -> bool:
     """Tell whether a directory is still to be claimed; False if it is claimed for the same already.
 

@@ -30,7 +30,15 @@ def release(paths: TaskPaths, store: str, label: str) -> None:
     remove_durably(paths.quarantined_own(store, label))
 
 
-def clean_quarantine(paths: TaskPaths, store: StoreDefinition, older_than_s: float) -> list[Path]:
+def old_quarantined(paths: TaskPaths, store: str, older_than_s: float) -> list[Path]:
+    """Directories of a store's predecessors that were replaced so many seconds ago, or more."""
+    latest = time.time() - older_than_s
+    return [path for path in quarantined(paths, store) if path.stat().st_mtime <= latest]
+
+
+def clean_quarantine(
+    paths: TaskPaths, store: StoreDefinition, older_than_s: float, *, dry_run: bool = False
+) -> list[Path]:
     """Remove a store's predecessors that are old enough, if the live store is whole; return their directories.
 
     Whole is a store that is sealed, and whose files are byte for byte as they were sealed. The caller holds the task's
@@ -40,12 +48,13 @@ def clean_quarantine(paths: TaskPaths, store: StoreDefinition, older_than_s: flo
     ----------
     older_than_s
         Age in seconds since a store was replaced, from which on it is removed.
+    dry_run
+        Return what would be removed, and remove nothing.
     """
-    latest = time.time() - older_than_s
-    old = [path for path in quarantined(paths, store.name) if path.stat().st_mtime <= latest]
+    old = old_quarantined(paths, store.name, older_than_s)
     if not old or not _is_whole(paths, store):
         return []
-    for path in old:
+    for path in [] if dry_run else old:
         release(paths, store.name, path.name)
     return old
 

@@ -24,7 +24,7 @@ from statestore.recovery.staging import Range, Staging, clear_built
 from statestore.recovery.tail import build_tail
 from statestore.reports import Failure, RestoreRow, VerifyRow
 from statestore.statedir.lock import locked
-from statestore.statedir.record import StoreRecord
+from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import seal
 from statestore.statedir.swap import finish_swaps, swap
 from statestore.tasks.spec import StorePartitionSpec
@@ -130,7 +130,8 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Pro
     with staging.alone(store.lock_wait_s):
         if mode is None:
             _clear(store, staging)  # a killed restore may have left something, and somebody else has mended the store
-            return row.model_copy(update={"outcome": "skipped", "keys": found.keys or 0, "committed": found.committed})
+            figures = {"keys": found.keys or 0, "committed": found.committed}
+            return row.model_copy(update={**_done_before(spec), **figures})
         asked_ms = _now_ms()
         logs = store_logs(store)
         try:
@@ -146,7 +147,7 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Pro
         keys = check_staged(store, built, spec.check)
         kill_switch.reached("restore, built, not swapped")
         quarantine = swap(store.paths, store.store, spec.label, store.partitions)
-        _vouch(store, built, built.since_ms)
+        _vouch(spec, built, built.since_ms)
         kill_switch.reached("restore, sealed, runs still there")
         _clear(store, staging)
     return row.model_copy(
@@ -154,11 +155,30 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Pro
     )
 
 
-def _vouch(store: StorePartitionSpec, built: Built, whole_ms: int) -> None:
+def _done_before(spec: RestoreSpec) -> dict[str, object]:
+    """Say of a whole store whether an earlier attempt of this restore put it there.
+
+    That attempt may have ended before its report, and then nobody else would know what is to be validated.
+    """
+    paths, name = spec.store.paths, spec.store.store.name
+    replaced = paths.quarantine(name, spec.label)
+    if replaced.exists():
+        return {"outcome": "restored", "quarantine": str(replaced)}
+    record = read_record(paths, name)
+    return {"outcome": "restored" if record is not None and record.restored_by == spec.label else "skipped"}
+
+
+def _vouch(spec: RestoreSpec, built: Built, whole_ms: int) -> None:
     """Record and seal the store that was put in place, and when it had all of its log (ms)."""
+    store = spec.store
     assert store.changelog is not None
     kill_switch.reached("restore, swapped, not recorded")
-    record = StoreRecord(topic_id=store.changelog.topic_id, caught_up_ms=whole_ms, committed=built.committed_offset)
+    record = StoreRecord(
+        topic_id=store.changelog.topic_id,
+        caught_up_ms=whole_ms,
+        committed=built.committed_offset,
+        restored_by=spec.label,
+    )
     write_durably(store.paths.record(store.store.name), record.model_dump_json())
     kill_switch.reached("restore, recorded, not sealed")
     seal(store.paths, store.store.name, segmented=store.store.kind != "key-value")
@@ -203,16 +223,15 @@ def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> Re
         finish_swaps(store.paths)
         if store.live.exists() and store.paths.seal(store.store.name).exists():
             _clear(store, staging)
-            return row.model_copy(
-                update={"mode": "as-of", "outcome": "skipped", "exact": exact, "directory": str(store.live)}
-            )
+            there_already = {**_done_before(there), "mode": "as-of", "exact": exact, "directory": str(store.live)}
+            return row.model_copy(update=there_already)
         require_disk(there, "full", logs)
         built = build_full(there, staging, logs, progress, asked_ms)
         progress.phase("checking")
         keys = check_staged(store, built, spec.check)
         remove_tree(store.live)  # an attempt that was killed before it was sealed
         swap(store.paths, store.store, spec.label, store.partitions)
-        _vouch(store, built, 0)  # it never had all of the log: its tail may lack deletes
+        _vouch(there, built, 0)  # it never had all of the log: its tail may lack deletes
         _clear(store, staging)
     done = {"mode": "as-of", "keys": keys, "exact": exact, "directory": str(store.live)}
     return row.model_copy(update={**_figures(built, logs, spec), **done})

@@ -37,7 +37,7 @@ class RestoreSpec(NamedTuple):
     force
         Rebuild it even if it is whole.
     label
-        Names the run, and its directory in quarantine.
+        Names the run, and its directory in quarantine; runs of the same name are attempts at one restore.
     run_bytes
         Bound of a sorted run in memory.
     ranges

@@ -18,6 +18,7 @@ class StoreRecord(BaseModel):
     clock time at which the store on disk had all of its changelog; while it is younger than the changelog's
     `delete.retention.ms`, no tombstone that the store has not seen can be gone from the log. `committed` is how far the
     store was then: one that is behind it now is an older copy, of which the time says nothing.
+    `restored_by` is the label of the restore that put the store there, until its task commits.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -26,6 +27,7 @@ class StoreRecord(BaseModel):
     topic_id: str
     caught_up_ms: int
     committed: int | None = None
+    restored_by: str | None = None
 
     def whole_ms(self, committed: int | None) -> int | None:
         """When a store with this committed offset was known whole, ms since the epoch; None if it never was."""

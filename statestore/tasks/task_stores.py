@@ -67,6 +67,7 @@ class TaskStores:
         self._definitions = {store.name: store for store in spec.subtopology.stores}
         self.by_name: dict[str, AnyStore] = {name: _build(store) for name, store in self._definitions.items()}
         self._damaged: dict[str, RebuildError] = {}
+        self.committed: dict[str, int] = {}
         self.restored: dict[str, int] = {}
         self.rebuilt: dict[str, str] = {}
         self._migrated = legacy_offsets(self._paths)
@@ -277,6 +278,8 @@ class TaskStores:
                 store.commit({changelog: delivered[changelog]} if changelog in delivered else {}, position)
             except StateStoreError as error:
                 first = first or error
+            else:
+                self.committed.update({name: delivered[changelog]} if changelog in delivered else {})
             kill_switch.reached("store committed")
         if first is not None:
             raise first
@@ -292,6 +295,7 @@ class TaskStores:
             commits=commits.count,
             commit_latency_avg_ms=round(commits.latency_avg / 1e6, 3),
             commit_latency_max_ms=round(commits.latency_max / 1e6, 3),
+            committed=self.committed.get(store.name),
             restored=self.restored.get(store.name, 0),
             restore_seconds=round(restores.count * restores.latency_avg / 1e9, 3),
             rebuilt=self.rebuilt.get(store.name),

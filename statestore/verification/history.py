@@ -14,7 +14,6 @@ import os
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from statestore.durable import sync_directory
@@ -104,6 +103,8 @@ def write_history(reports_dir: Path, report: VerifyReport) -> Path:
 
 def read_history(reports_dir: Path) -> pa.Table:
     """Read the history, the oldest run first; what a file of an earlier version lacks is null."""
+    import pyarrow.dataset as ds  # loads pandas, which those who only want to know the place do without
+
     directory = history_dir(reports_dir)
     if not directory.exists():
         return SCHEMA.empty_table()

@@ -427,9 +427,26 @@ def test_r8_a_rerun_with_the_same_label_completes_the_restore_of_a_damaged_store
     dying.restore_and_die(spec, point)
     row = restore(spec)
     assert row.failure is None, row.failure
-    assert row.outcome == ("skipped" if point == "swap, old store in quarantine" else "restored")
+    assert row.outcome == "restored"
+    assert row.quarantine is not None
+    assert Path(row.quarantine).is_dir()
+    # Of a swap that had begun the rerun had nothing to do, but to say so: what is restored is validated.
+    assert (row.mode is None) == (point == "swap, old store in quarantine")
     assert whole.contents() == contents
+    assert restore(spec._replace(label="another")).outcome == "skipped"
     whole.assert_oracle()
+
+
+@pytest.mark.behaviour("R8")
+def test_r8_a_rerun_tells_that_its_killed_attempt_restored_a_missing_store(whole: Application) -> None:
+    contents = whole.contents()
+    shutil.rmtree(whole.live)
+    spec = whole.restore_spec()
+    dying.restore_and_die(spec, "restore, sealed, runs still there")
+    row = restore(spec)
+    assert (row.outcome, row.mode, row.quarantine) == ("restored", None, None)
+    assert whole.contents() == contents
+    assert restore(spec._replace(label="another")).outcome == "skipped"
 
 
 @pytest.mark.behaviour("R8")

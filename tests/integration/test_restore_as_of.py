@@ -96,7 +96,7 @@ def test_as_of_a_time_an_empty_partition_has_an_empty_store(bootstrap_servers: s
     ]
     there = specs[0].store.model_copy(update={"state_dir": target})
     assert verify(there, VerifyOptions(depth="deep")).healthy
-    assert restore(specs[0]).outcome == "skipped"
+    assert restore(specs[0]._replace(label="another")).outcome == "skipped"
 
 
 def test_as_of_a_time_a_partition_whose_records_were_deleted_is_refused(application: Application) -> None:
@@ -161,7 +161,7 @@ def test_r16_a_compacted_log_is_refused_unless_best_effort_will_do(bootstrap_ser
     assert (row.failure, row.exact) == (None, False)
 
 
-def test_a_target_in_use_is_refused_and_a_rerun_skips_what_is_there(application: Application, tmp_path: Path) -> None:
+def test_a_target_in_use_is_refused_and_a_rerun_does_nothing_twice(application: Application, tmp_path: Path) -> None:
     claim_target(tmp_path / "then", application.state_dir, AsOf(offset=5))
     there = application.store_spec().model_copy(update={"state_dir": tmp_path / "then"})
     with locked(there.paths, 1):
@@ -169,7 +169,10 @@ def test_a_target_in_use_is_refused_and_a_rerun_skips_what_is_there(application:
     assert row.failure is not None
     assert row.failure.kind == "LockedError"
     assert as_of(application, AsOf(offset=5), tmp_path / "then").outcome == "restored"
-    assert as_of(application, AsOf(offset=5), tmp_path / "then").outcome == "skipped"
+    inode = there.live.stat().st_ino
+    assert as_of(application, AsOf(offset=5), tmp_path / "then").outcome == "restored"  # by the attempt before
+    assert as_of(application, AsOf(offset=5), tmp_path / "then", label="another").outcome == "skipped"
+    assert there.live.stat().st_ino == inode
 
 
 # -- plans ------------------------------------------------------------------------------------------------------------

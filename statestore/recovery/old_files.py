@@ -1,0 +1,114 @@
+"""Files of runs that have ended long ago: reports, history, verdicts, and stores as of a point.
+
+    <reports_dir>/<job>/*.json, .parts/*.json        reports; the last of each job stays
+    <reports_dir>/<job>/.progress-<run>/             of jobs that were killed
+    <reports_dir>/history/verify/run-*.parquet       the last stays
+    <data_docs_dir>/verdicts/<store>/*.json          the last of each store stays
+    <as_of_dir>/<run>/                               state directories of mode as-of
+
+Nothing else is touched: what somebody has put beside them stays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from statestore.errors import LockedError, StateStoreError
+from statestore.recovery.as_of import is_target
+from statestore.recovery.cleaning import Removed, changed_last, tasks_with_own_files
+from statestore.reports import MaintenanceRow
+from statestore.statedir.lock import locked
+from statestore.verification.history import history_dir
+
+JOBS = ("process", "verify", "restore", "validate", "maintenance")
+_DAY_S = 24 * 60 * 60
+
+
+class OldFiles(NamedTuple):
+    """Where to look, and what is old.
+
+    Attributes
+    ----------
+    as_of_dir
+        Directory with the state directories of mode as-of; None: there is none.
+    older_than_s
+        Age in seconds since the last change, from which on something is old.
+    dry_run
+        Say what would be removed, and remove nothing.
+    """
+
+    reports_dir: Path
+    data_docs_dir: Path
+    as_of_dir: Path | None
+    older_than_s: float
+    dry_run: bool
+
+    def clean(self) -> list[MaintenanceRow]:
+        """Remove what is old; return a row for each kind of files."""
+        rows = [self._row(f"reports/{job}", partial(self._reports, job)) for job in JOBS]
+        rows.append(self._row("history", self._history))
+        rows.append(self._row("verdicts", self._verdicts))
+        if self.as_of_dir is not None:
+            rows.append(self._row("as-of", self._as_of))
+        return rows
+
+    def _row(self, place: str, clean: Callable[[Removed], None]) -> MaintenanceRow:
+        removed = Removed(place, dry_run=self.dry_run)
+        try:
+            clean(removed)
+        except (StateStoreError, OSError) as error:
+            removed.fail(error)
+        return removed.row
+
+    def _reports(self, job: str, removed: Removed) -> None:
+        directory = self.reports_dir / job
+        self._old(all_but_last(directory.glob("[!.]*.json")), removed)
+        self._old(directory.glob(".parts/*.json"), removed)
+        # A job at work writes these every second, or within moments.
+        for pattern in (".progress-*", ".*.json.*", ".parts/.*.json.*"):
+            self._old(directory.glob(pattern), removed, _DAY_S)
+
+    def _history(self, removed: Removed) -> None:
+        self._old(all_but_last(history_dir(self.reports_dir).glob("run-*.parquet")), removed)
+
+    def _verdicts(self, removed: Removed) -> None:
+        for store in sorted((self.data_docs_dir / "verdicts").glob("*")):
+            self._old(all_but_last(store.glob("*.json")), removed)
+
+    def _as_of(self, removed: Removed) -> None:
+        assert self.as_of_dir is not None
+        for directory in self._older(self.as_of_dir.glob("*"), self.older_than_s):
+            if not is_target(directory):
+                removed.keep(f"{directory}: no restore has made it")
+                continue
+            try:
+                with ExitStack() as held:
+                    for paths in tasks_with_own_files(directory):
+                        held.enter_context(locked(paths, 0.0))
+                    removed.remove(directory)
+            except LockedError:
+                removed.keep(f"{directory}: a store in it is in use")
+
+    def _old(self, found: Iterable[Path], removed: Removed, older_than_s: float | None = None) -> None:
+        for path in self._older(found, self.older_than_s if older_than_s is None else older_than_s):
+            removed.remove(path)
+
+    def _older(self, found: Iterable[Path], older_than_s: float) -> Iterator[Path]:
+        latest = time.time() - older_than_s
+        for path in sorted(found):
+            try:
+                changed = changed_last(path)
+            except FileNotFoundError:  # its job has ended meanwhile
+                continue
+            if changed <= latest:
+                yield path
+
+
+def all_but_last(found: Iterable[Path]) -> list[Path]:
+    """Leave out the file that was changed last."""
+    return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))[:-1]

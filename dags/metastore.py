@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from airflow.sdk import DAG, Param
+from statestore_dags.alerts import deadline, on_failure
 from statestore_dags.registering import apply_definitions, plan_definitions
-from statestore_dags.steps import check
+from statestore_dags.squares import check
 
 DOC = """
 ### What it does
@@ -15,7 +16,7 @@ a run that has begun, and its retries, go on with the definitions that it began 
 
 ### What red means
 * **plan**: the form is wrong, a topic is missing, a change would need stores to be rebuilt, or the metastore is
-  DEGRADED; the log says what was expected. Nothing was changed. If Kafka did not answer, it is retried once.
+  DEGRADED; the log says what was expected. Nothing was changed. If Kafka did not answer, it is retried, three times.
 * **apply**: an application that loses stores is running: then nothing was changed. Or the catalogue was changed by
   somebody else since *plan*, or Kafka did not answer. What was applied stays; the log names the application that was
   not, or whose topics could not be made.
@@ -35,6 +36,8 @@ with DAG(
     max_active_runs=1,
     default_args={"retries": 0},
     tags=["state stores"],
+    on_failure_callback=on_failure(),
+    deadline=deadline(),
     params={
         "definitions": Param(
             type="string",
@@ -52,4 +55,4 @@ with DAG(
     },
 ):
     planned = plan_definitions()
-    check.expand(row=apply_definitions(planned["catalogue"], planned["rows"]))
+    check.expand(square=apply_definitions(planned["catalogue"], planned["rows"]))

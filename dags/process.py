@@ -1,56 +1,74 @@
-"""DAG `process`: run the stream applications' micro-batches, on a schedule or by hand."""
+"""DAG `process`: run the stream applications' micro-batches, on a schedule or by hand.
+
+An application that wants a schedule of its own has a DAG of its own, `process.<application>`: it can be paused,
+watched and alerted by itself, and a long run of another does not hold it up. STATESTORE_PROCESS_SCHEDULES names them.
+"""
 
 from __future__ import annotations
 
-import os
-
-from airflow.sdk import DAG, Param, task
-from statestore_dags.steps import PROCESSED, check, plan, rows, spark_job
+from airflow.sdk import DAG, Param
+from statestore_dags.alerts import deadline, on_failure
+from statestore_dags.assets import PROCESSED
+from statestore_dags.schedules import process_schedules, schedule
+from statestore_dags.steps import job_steps, told
+from statestore_dags.suggestions import suggested_applications
 
 DOC = """
 ### What it does
-Reads the input topics up to their present ends and brings every state store up to date, exactly once. One Spark job
-works on all input partitions; below *check*, each task of each application has its own square.
+Reads the input topics up to their present ends and brings every state store up to date, exactly once. Each application
+is one Spark job; below *check*, each task of each application has its own square. Applications with a schedule of
+their own have a DAG of their own, `process.<application>`.
 
 ### What red means
 * **plan**: the form is wrong, or the metastore is DEGRADED; the log says what was expected. If Kafka did not answer, it
-  is retried once.
-* **spark**: the run could not be done at all, for example because Kafka did not answer. It is retried once.
+  is retried, three times.
+* **spark**, one square: nothing could be done for this application, for example because Kafka did not answer. It is
+  retried three times, with growing pauses; what a retry cannot change, such as bad input or a store that must be
+  rebuilt, is not. The other applications go on.
 * **check**, one square: that task did not reach its end; the others did. Nothing is lost and nothing is done twice:
   the next run goes on where this one stopped.
 
 ### What to do
 Read the red square's log. If the store is damaged, run `verify`, which starts `restore`. Otherwise wait for the next
-run, or start this DAG by hand.
+run, or start this DAG by hand, or clear *spark* of the application: what was processed is not processed again.
 """
 
-with DAG(
-    dag_id="process",
-    description="Process new input exactly once into the state stores",
-    doc_md=DOC,
-    # Empty: only by hand.
-    schedule=os.environ.get("STATESTORE_PROCESS_SCHEDULE", "*/10 * * * *").strip() or None,
-    catchup=False,
-    max_active_runs=1,
-    default_args={"retries": 0},
-    tags=["state stores"],
-    params={
-        "application": Param(
-            None,
-            type=["null", "string"],
-            title="Application",
-            description="The one application to process. Blank: all in the catalogue.",
-        ),
-    },
-):
-    planned = plan()
-    spark = spark_job("process", planned)
-    found = rows(planned["report"])
 
-    @task(outlets=[PROCESSED])
-    def processed(report: str, outlet_events=None) -> None:
-        """Tell `verify` that the stores have moved on."""
-        outlet_events[PROCESSED].extra = {"report": report}
+def _dag(dag_id: str, when: str | None, application: Param, without: list[str]) -> None:
+    with DAG(
+        dag_id=dag_id,
+        description="Process new input exactly once into the state stores",
+        doc_md=DOC,
+        schedule=when,
+        catchup=False,
+        max_active_runs=1,
+        default_args={"retries": 0},
+        tags=["state stores"],
+        on_failure_callback=on_failure(),
+        deadline=deadline(),
+        params={"application": application},
+    ):
+        steps = job_steps("process", without=without)
+        steps.check >> told(PROCESSED, steps.report)
 
-    spark >> found
-    check.expand(row=found) >> processed(planned["report"])
+
+_own = process_schedules()
+_dag(
+    "process",
+    schedule("STATESTORE_PROCESS_SCHEDULE", "*/10 * * * *"),
+    Param(
+        None,
+        type=["null", "string"],
+        title="Application",
+        description="The one application to process. Blank: all in the catalogue that have no schedule of their own.",
+        **suggested_applications(),
+    ),
+    sorted(_own),
+)
+for _name, _when in _own.items():
+    _dag(
+        f"process.{_name}",
+        _when,
+        Param(_name, type="string", enum=[_name], title="Application", description="The application of this DAG."),
+        [],
+    )

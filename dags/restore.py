@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from airflow.sdk import DAG, Param
+from statestore_dags.alerts import deadline, on_failure
+from statestore_dags.approval import always_wanted, approve
 from statestore_dags.arguments import MODES
 from statestore_dags.rows import wants_validation
-from statestore_dags.steps import check, plan, rows, spark_job, trigger_once
+from statestore_dags.steps import job_steps, trigger_once
+from statestore_dags.suggestions import suggested_applications, suggested_stores
 
 DOC = """
 ### What it does
 Rebuilds store partitions from their changelog topics. Each is built beside the live one, checked, and swapped in; the
-old one is kept in quarantine until `validate`, which this DAG starts, has passed, or a later restore finds it older
-than `STATESTORE_QUARANTINE_DAYS`. What is whole already is skipped, so running it again is safe; after an interruption
-it goes on where it was. A store as of an earlier point is made with `jobs/restore.py --mode as-of` instead.
+old one is kept in quarantine until `validate`, which this DAG starts, has passed, or until it is older than
+`STATESTORE_QUARANTINE_DAYS`. What is whole already is skipped, so running it again, or clearing any of it, is safe;
+after an interruption it goes on where it was. Each application is one Spark job.
+
+*Only show the plan* does nothing: the log of *spark* has a table of what would be done and what it takes, and so has
+each square. Mode *as-of* leaves the live stores alone and builds a state directory of its own below
+`<state directory>-as-of`, which `maintenance` removes after `STATESTORE_REPORTS_DAYS`; each square says where.
 
 ### What red means
 * **plan**: the form is wrong, or the metastore is DEGRADED; the log says what was expected. Nothing was touched. If
-  Kafka did not answer, it is retried once.
-* **spark**: the run could not be done at all, for example because Kafka did not answer. It is retried once.
+  Kafka did not answer, it is retried, three times.
+* **approve**: nobody answered, or somebody has marked it failed. *Reject* turns the rest of the run pink, not red.
+* **spark**, one square: nothing could be done for this application, for example because Kafka did not answer. It is
+  retried three times, with growing pauses, unless the same would happen again.
 * **check**, one square: this store partition was not restored and is as it was before. The log says why.
 
 ### What to do
-Remove the cause that the log names, such as a full disk or an application that still runs on the store, and start this
-DAG again with the same form.
+Answer *approve* if it waits (*Required actions*, above the squares). Remove the cause that the log names, such as a
+full disk or an application that still runs on the store, and start this DAG again with the same form, or clear *spark*.
 """
 
 with DAG(
@@ -36,20 +45,23 @@ with DAG(
     max_active_runs=1,
     default_args={"retries": 0},
     tags=["state stores"],
+    on_failure_callback=on_failure(),
+    deadline=deadline(),
     params={
         "application": Param(
             None,
             type=["null", "string"],
             title="Application",
             description_md="Name of the application whose stores are restored (its `application.id`).",
+            **suggested_applications(),
         ),
-        # No `examples`: with them the form offers nothing else, and the stores are unknown when this file is parsed.
         "stores": Param(
             [],
             type=["array", "null"],
             items={"type": "string"},
             title="Stores",
-            description="Names of the stores to restore, one a line. Blank: all stores of the application.",
+            description="Names of the stores to restore. Blank: all stores of the application.",
+            **suggested_stores(),
         ),
         "partitions": Param(
             [],
@@ -66,9 +78,29 @@ with DAG(
                 "auto": "auto: the tail where that is enough, otherwise full",
                 "tail": "tail: replay what the store has not seen",
                 "full": "full: rebuild from the whole changelog",
+                "as-of": "as-of: build the store as it was at a point, elsewhere",
             },
             title="Mode",
             description_md="*tail* is quick and needs a sound store. *full* trusts nothing but the changelog.",
+        ),
+        "as_of": Param(
+            None,
+            type=["null", "string"],
+            title="As of",
+            description_md="With mode *as-of*: the last changelog offset in the store, such as `1200`, or a time in "
+            "ISO 8601, such as `2026-01-31T12:00:00+00:00`. Otherwise leave it blank.",
+        ),
+        "dry_run": Param(
+            False,
+            type="boolean",
+            title="Only show the plan",
+            description="On: nothing is touched; each square says what would be done, and what it takes.",
+        ),
+        "deep_check": Param(
+            False,
+            type="boolean",
+            title="Read every row before the swap",
+            description="Off: a new store is checked by its files.",
         ),
         "force": Param(
             False,
@@ -76,19 +108,29 @@ with DAG(
             title="Rebuild also what is whole",
             description="Off: store partitions that are whole are skipped.",
         ),
+        "best_effort": Param(
+            False,
+            type="boolean",
+            title="Leave out what compaction has removed",
+            description_md="With mode *as-of*. Off: where records up to the point are gone, the restore is refused.",
+        ),
+        "approval": Param(
+            always_wanted(),
+            type="boolean",
+            title="Ask before stores are rebuilt",
+            description_md="On: this run waits until a person approves it. Where `STATESTORE_RESTORE_APPROVAL` is set, "
+            "each run does.",
+        ),
         "verify_report": Param(
             None,
             type=["null", "string"],
             title="Report of a verify run",
             section="Set by verify",
             description_md="Path of a report below the reports directory: everything it found is restored as it "
-            "says, and the other fields must be left as they were. `verify` fills this in; by hand leave it blank.",
+            "says; only the switches for the plan, the check and the approval may be set with it. `verify` fills this "
+            "in; by hand leave it blank.",
         ),
     },
 ):
-    planned = plan()
-    spark = spark_job("restore", planned)
-    found = rows(planned["report"])
-    spark >> found
-    check.expand(row=found)
-    trigger_once("validate", wants_validation, found, conf={"restore_report": planned["report"]})
+    steps = job_steps("restore", approve=approve)
+    trigger_once("validate", wants_validation, steps, "restore_report")

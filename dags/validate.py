@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from airflow.sdk import DAG, Param
-from statestore_dags.steps import check, plan, rows, spark_job
+from statestore_dags.alerts import deadline, on_failure
+from statestore_dags.steps import job_steps
+from statestore_dags.suggestions import suggested_applications, suggested_stores
 
 DOC = """
 ### What it does
@@ -14,8 +16,9 @@ quarantine.
 
 ### What red means
 * **plan**: the form is wrong, or the metastore is DEGRADED; the log says what was expected. If Kafka did not answer, it
-  is retried once.
-* **spark**: the run could not be done at all, for example because Kafka did not answer. It is retried once.
+  is retried, three times.
+* **spark**: the run could not be done at all, for example because Kafka did not answer. It is retried three times, with
+  growing pauses, unless the same would happen again.
 * **check**, one square: an expectation did not hold for this store, or the store could not be judged; the others have
   their verdicts all the same. A replaced store stays in quarantine, and the square's log has the command that puts it
   back, `statestore restore --rollback`.
@@ -37,20 +40,23 @@ with DAG(
     max_active_runs=1,
     default_args={"retries": 0},
     tags=["state stores"],
+    on_failure_callback=on_failure(),
+    deadline=deadline(),
     params={
         "application": Param(
             None,
             type=["null", "string"],
             title="Application",
             description_md="Name of the application whose stores are validated (its `application.id`).",
+            **suggested_applications(),
         ),
-        # No `examples`: with them the form offers nothing else, and the stores are unknown when this file is parsed.
         "stores": Param(
             [],
             type=["array", "null"],
             items={"type": "string"},
             title="Stores",
-            description="Names of the stores to validate, one a line. Blank: all stores of the application.",
+            description="Names of the stores to validate. Blank: all stores of the application.",
+            **suggested_stores(),
         ),
         "verify_report": Param(
             None,
@@ -69,8 +75,4 @@ with DAG(
         ),
     },
 ):
-    planned = plan()
-    spark = spark_job("validate", planned)
-    found = rows(planned["report"])
-    spark >> found
-    check.expand(row=found)
+    job_steps("validate")

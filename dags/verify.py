@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import os
-
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param
+from statestore_dags.alerts import deadline, on_failure
 from statestore_dags.arguments import DEPTHS
+from statestore_dags.assets import PROCESSED
 from statestore_dags.rows import wants_restore
-from statestore_dags.steps import PROCESSED, check, plan, rows, spark_job, trigger_once
+from statestore_dags.schedules import schedule
+from statestore_dags.steps import job_steps, trigger_once
+from statestore_dags.suggestions import suggested_applications
 
 DOC = """
 ### What it does
-Compares every store partition with its changelog topic and changes nothing; the form says how thoroughly. Below
-*check*, each store partition has its own square: green is whole, red is damaged or behind, pink (skipped) was in use
-and is looked at again next time.
+Compares every store partition with its changelog topic and changes nothing; the form says how thoroughly. Each
+application is one Spark job. Below *check*, each store partition has its own square: green is whole, red is damaged or
+behind, pink (skipped) was in use and is looked at again next time. Of more than 256, each square stands for several.
 
 ### What red means
 * **plan**: the form is wrong, or the metastore is DEGRADED; the log says what was expected. If Kafka did not answer, it
-  is retried once.
-* **spark**: nothing could be said, for example because Kafka did not answer. That says nothing about the stores. It is
-  retried once.
+  is retried, three times.
+* **spark**, one square: nothing could be said of this application, for example because Kafka did not answer. That says
+  nothing about its stores. It is retried three times, with growing pauses, unless the same would happen again.
 * **check**, one square: this store partition needs work. The log names its status and the evidence.
 
 ### What to do
@@ -28,8 +30,7 @@ action "by hand" needs a person: read the square's log. To restore again for a r
 `restore` by hand; one run of this DAG starts at most one.
 """
 
-# Empty: only after `process`.
-_CRON = os.environ.get("STATESTORE_VERIFY_SCHEDULE", "17 * * * *").strip()
+_CRON = schedule("STATESTORE_VERIFY_SCHEDULE", "17 * * * *")
 
 with DAG(
     dag_id="verify",
@@ -38,18 +39,21 @@ with DAG(
     schedule=(
         AssetOrTimeSchedule(timetable=CronTriggerTimetable(_CRON, timezone="UTC"), assets=[PROCESSED])
         if _CRON
-        else [PROCESSED]
+        else [PROCESSED]  # only after `process`
     ),
     catchup=False,
     max_active_runs=1,
     default_args={"retries": 0},
     tags=["state stores"],
+    on_failure_callback=on_failure(),
+    deadline=deadline(),
     params={
         "application": Param(
             None,
             type=["null", "string"],
             title="Application",
             description="The one application to verify. Blank: all in the catalogue.",
+            **suggested_applications(),
         ),
         "depth": Param(
             "scan",
@@ -75,9 +79,5 @@ with DAG(
         ),
     },
 ):
-    planned = plan()
-    spark = spark_job("verify", planned)
-    found = rows(planned["report"])
-    spark >> found
-    check.expand(row=found)
-    trigger_once("restore", wants_restore, found, conf={"verify_report": planned["report"]})
+    steps = job_steps("verify")
+    trigger_once("restore", wants_restore, steps, "verify_report")

@@ -136,9 +136,13 @@ class Airflow:
             "AIRFLOW_HOME": str(self._home),
             # As JSON: the URI form spark://local[2] would silently mean YARN.
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
+            "AIRFLOW_CONN_KAFKA": json.dumps(
+                {"conn_type": "kafka", "extra": {"bootstrap.servers": self._base["STATESTORE_BOOTSTRAP_SERVERS"]}}
+            ),
+            "STATESTORE_KAFKA_CONN_ID": "kafka",
         }
         if not self._schedules:
-            environment |= {"STATESTORE_PROCESS_SCHEDULE": "", "STATESTORE_VERIFY_SCHEDULE": ""}
+            environment |= {f"STATESTORE_{job}_SCHEDULE": "" for job in ("PROCESS", "VERIFY", "MAINTENANCE")}
         return environment
 
     def _keys(self) -> dict[str, str]:

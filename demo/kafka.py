@@ -9,6 +9,7 @@ import base64
 import os
 import re
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from uuid import uuid4
 
@@ -27,11 +28,12 @@ _SERVER = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@{host}:{controller_port}
-listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
-advertised.listeners=PLAINTEXT://{host}:{port}
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}{secured}
+advertised.listeners=PLAINTEXT://{host}:{port}{secured}
 inter.broker.listener.name=PLAINTEXT
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,\
+SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
 log.dirs={data}
 auto.create.topics.enable=false
 default.replication.factor=1
@@ -69,12 +71,25 @@ class Kafka:
         Configuration, data and logs; kept between starts.
     port
         Port of the broker; if None, the one of the last start in this directory, else a free one.
+    secured
+        Ports of further listeners by security protocol: SSL, SASL_PLAINTEXT or SASL_SSL.
+    settings
+        Further settings of the broker, such as what those listeners ask for.
     """
 
-    def __init__(self, processes: Processes, directory: Path, port: int | None = None) -> None:
+    def __init__(
+        self,
+        processes: Processes,
+        directory: Path,
+        port: int | None = None,
+        secured: Mapping[str, int] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self._processes = processes
         self.directory = directory.absolute()
         self._wanted_port = port
+        self._secured = dict(secured or {})
+        self._settings = dict(settings or {})
         self._service: Service | None = None
         self.bootstrap_servers = ""
 
@@ -136,7 +151,7 @@ class Kafka:
     def _last_ports(self) -> tuple[int | None, int | None]:
         if not self._config.exists():
             return None, None
-        found = re.search(r"^listeners=\S+?:(\d+),\S+:(\d+)$", self._config.read_text(encoding="utf-8"), re.MULTILINE)
+        found = re.search(r"^listeners=\S+?:(\d+),\S+?:(\d+)", self._config.read_text(encoding="utf-8"), re.MULTILINE)
         return (int(found[1]), int(found[2])) if found else (None, None)
 
     def _free_ports(self, port: int | None, controller_port: int | None) -> tuple[int, int]:
@@ -150,7 +165,10 @@ class Kafka:
         return port, controller_port
 
     def _configure(self, port: int, controller_port: int) -> None:
-        text = _SERVER.format(host=HOST, port=port, controller_port=controller_port, data=self.directory / "data")
+        secured = "".join(f",{protocol}://{HOST}:{number}" for protocol, number in self._secured.items())
+        data = self.directory / "data"
+        text = _SERVER.format(host=HOST, port=port, controller_port=controller_port, secured=secured, data=data)
+        text += "".join(f"{name}={value}\n" for name, value in self._settings.items())
         self._config.write_text(text, encoding="utf-8")
 
     def _format(self, command: list[str]) -> str:

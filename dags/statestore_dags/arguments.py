@@ -1,4 +1,4 @@
-"""From a DAG's form to the arguments of its job: pure functions, one per job, and one for the form of `metastore`.
+"""From a DAG's form to the arguments of its job: functions that change nothing, and one for the form of `metastore`.
 
 They promise that what leaves them names only applications and stores of the catalogue and reports that exist, and
 that everything else ends in one `InputError` which says what was expected. Which partitions a store has is Kafka's
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,38 +20,30 @@ from statestore.reports import RestoreReport, ValidateReport, VerifyReport, read
 Applications = Mapping[str, ApplicationDefinition]
 Params = Mapping[str, Any]
 
-MODES = ("auto", "tail", "full")
+MODES = ("auto", "tail", "full", "as-of")
 DEPTHS = ("offsets", "scan", "deep")
 
 
-def report_path(reports_dir: Path, dag_id: str, run_id: str) -> Path:
-    """Where the report of a DAG run lies.
-
-    Run ids hold colons and plus signs and may be 250 characters long; the digest keeps the short form distinct.
-    """
-    safe = re.sub(r"[^A-Za-z0-9_.-]", "_", run_id)[:120]
-    return reports_dir / dag_id / f"{safe}-{sha256(run_id.encode()).hexdigest()[:8]}.json"
-
-
-def process_arguments(params: Params, applications: Applications) -> list[str]:
-    """Arguments of `jobs/process.py`; a blank application means all."""
+def chosen_applications(params: Params, applications: Applications, without: Sequence[str] = ()) -> list[str]:
+    """Return the applications that `process` or `verify` works on: the one named, or all but those left out."""
     name = _text(params, "application")
-    return [] if name is None else ["--application", _application(name, applications).name]
+    if name is not None:
+        return [_application(name, applications).name]
+    return [known for known in sorted(applications) if known not in without]
 
 
-def verify_arguments(params: Params, applications: Applications) -> list[str]:
-    """Arguments of `jobs/verify.py`; a blank application means all.
+def verify_options(params: Params) -> list[str]:
+    """How thoroughly `jobs/verify.py` is to look.
 
     Raises
     ------
     InputError
         If a sample is asked for that does not fit the depth.
     """
-    chosen, depth, sample = process_arguments(params, applications), _text(params, "depth"), params.get("sample")
+    depth, sample = _text(params, "depth"), params.get("sample")
     if depth is not None and depth not in DEPTHS:
         raise InputError(f"depth: expected one of {', '.join(DEPTHS)}, found {depth!r}")
-    if depth is not None:
-        chosen += ["--depth", depth]
+    chosen = [] if depth is None else ["--depth", depth]
     if sample is None:
         return chosen
     if isinstance(sample, bool) or not isinstance(sample, int | float) or not 0 < sample <= 1:
@@ -61,25 +53,35 @@ def verify_arguments(params: Params, applications: Applications) -> list[str]:
     return [*chosen, "--sample", str(sample)]
 
 
-def restore_arguments(params: Params, applications: Applications, reports_dir: Path) -> list[str]:
+def restore_arguments(params: Params, applications: Applications, reports_dir: Path, target: Path) -> list[str]:
     """Arguments of `jobs/restore.py`: what a report of `verify` found, or what the form asks for.
+
+    Parameters
+    ----------
+    target
+        Directory that a store as of a point is built in.
 
     Raises
     ------
     InputError
-        If the form asks for both or for neither, or names something that does not exist.
+        If the form asks for both or for neither, contradicts itself, or names something that does not exist.
     """
     name, stores = _text(params, "application"), _stores(params)
     partitions, mode, force = _partitions(params), _text(params, "mode") or "auto", _flag(params, "force")
     if mode not in MODES:
         raise InputError(f"mode: expected one of {', '.join(MODES)}, found {mode!r}")
+    how = [
+        *_as_of(params, mode, target),
+        *(["--check", "deep"] if _flag(params, "deep_check") else []),
+        *(["--dry-run"] if _flag(params, "dry_run") else []),
+    ]
     report = _text(params, "verify_report")
     if report is not None:
         if name or stores or partitions or force or mode != "auto":
             raise InputError(
                 "verify_report: it already says what is to be restored, and how; leave the other fields as they were"
             )
-        return ["--verify-report", str(_report(report, VerifyReport, reports_dir))]
+        return ["--verify-report", str(_report(report, VerifyReport, reports_dir)), *how]
     if name is None:
         raise InputError(f"application: choose one to restore; defined are {_known(applications)}")
     arguments = ["--application", name]
@@ -87,7 +89,62 @@ def restore_arguments(params: Params, applications: Applications, reports_dir: P
         arguments += ["--store", store]
     for partition in partitions:
         arguments += ["--partition", str(partition)]
-    return [*arguments, "--mode", mode, *(["--force"] if force else [])]
+    return [*arguments, "--mode", mode, *(["--force"] if force else []), *how]
+
+
+def _as_of(params: Params, mode: str, target: Path) -> list[str]:
+    point, best_effort = _text(params, "as_of"), _flag(params, "best_effort")
+    if mode != "as-of":
+        if point or best_effort:
+            raise InputError(f"as_of, best_effort: they are for mode as-of, found mode {mode}")
+        return []
+    if point is None:
+        raise InputError("as_of: mode as-of needs a point, expected an offset, or a time in ISO 8601; found nothing")
+    if point.isascii() and point.isdigit():
+        chosen = ["--as-of-offset", point]
+    else:
+        try:
+            datetime.fromisoformat(point)
+        except ValueError as error:
+            raise InputError(
+                "as_of: expected an offset such as 1200, or a time in ISO 8601 such as 2026-01-31T12:00:00+00:00, "
+                f"found {point!r}"
+            ) from error
+        chosen = ["--as-of-timestamp", point]
+    return [*chosen, "--target", str(target), *(["--best-effort"] if best_effort else [])]
+
+
+def may_rebuild(params: Params) -> bool:
+    """True where a restore with this form may rebuild a live store from the whole of its changelog."""
+    return not _flag(params, "dry_run") and _text(params, "mode") not in ("tail", "as-of")
+
+
+def wants_approval(params: Params) -> bool:
+    """True where the form asks for a person's approval."""
+    return _flag(params, "approval")
+
+
+def maintenance_arguments(params: Params, reports_days: str, as_of_dir: Path) -> list[str]:
+    """Arguments of `jobs/maintenance.py`.
+
+    Parameters
+    ----------
+    reports_days
+        Value of STATESTORE_REPORTS_DAYS; blank: the job's default.
+    as_of_dir
+        Directory of the state directories of mode `as-of`.
+
+    Raises
+    ------
+    InputError
+        If the number of days is none.
+    """
+    days = []
+    if text := reports_days.strip():
+        if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+            raise InputError(f"STATESTORE_REPORTS_DAYS: expected a number of days, found {text!r}")
+        days = ["--reports-days", text]
+    return [*days, "--as-of-dir", str(as_of_dir), *(["--dry-run"] if _flag(params, "dry_run") else [])]
 
 
 def validate_arguments(params: Params, applications: Applications, reports_dir: Path) -> list[str]:

@@ -14,7 +14,9 @@ from airflow.sdk import task
 
 from statestore.config import load_settings
 from statestore_dags.arguments import definitions_form
-from statestore_dags.steps import RETRIED, bad_input_fails
+from statestore_dags.connections import kafka_connection
+from statestore_dags.retrying import RETRIED, bad_input_fails
+from statestore_dags.suggestions import remember
 
 # Inside the functions below, and not here: DAG files are parsed every few seconds.
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ class _Work(NamedTuple):
 @task(task_id="plan", multiple_outputs=True, **RETRIED)
 def plan_definitions(params: Any = None) -> dict[str, Any]:
     """Show what the form's definitions would change; return the catalogue's pin, and a row for each application."""
-    with bad_input_fails():
+    with bad_input_fails(), kafka_connection():
         text, _ = definitions_form(params)
         work = _work(text)
     for step in work.plan.steps:
@@ -54,7 +56,7 @@ def apply_definitions(catalogue: str, rows: list[dict[str, Any]], params: Any = 
     from statestore.metastore.applying import carry_out
 
     done = []
-    with bad_input_fails():
+    with bad_input_fails(), kafka_connection():
         text, dry_run = definitions_form(params)
         if dry_run:
             return rows
@@ -67,6 +69,7 @@ def apply_definitions(catalogue: str, rows: list[dict[str, Any]], params: Any = 
                 log.warning("%s", warning)
             log.info("%s: %s", step.application, headline)
             done.append(_row(step, headline))
+        remember(load_settings().reports_dir, work.metastore.view().catalogue.definitions())
     return done
 
 

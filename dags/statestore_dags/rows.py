@@ -1,33 +1,24 @@
-"""A report's rows as the UI shows them: one small dict each, with a label, a headline and its health.
-
-Dicts, because they travel through XCom to the Airflow tasks that are mapped over them.
-"""
+"""A report's rows as the UI shows them: one small dict each, with a label, a headline and its health."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from statestore.errors import LockedError
 from statestore.reports import (
     Action,
-    ProcessReport,
+    AnyReport,
+    MaintenanceRow,
     ProcessRow,
+    RestorePlanRow,
     RestoreReport,
     RestoreRow,
-    ValidateReport,
     ValidateRow,
     VerifyReport,
     VerifyRow,
 )
 
-AnyReport = ProcessReport | VerifyReport | RestoreReport | ValidateReport
-AnyRow = ProcessRow | VerifyRow | RestoreRow | ValidateRow
-
-REPORTS: dict[str, type[AnyReport]] = {
-    "process": ProcessReport,
-    "verify": VerifyReport,
-    "restore": RestoreReport,
-    "validate": ValidateReport,
-}
+AnyRow = ProcessRow | VerifyRow | RestoreRow | RestorePlanRow | ValidateRow | MaintenanceRow
 
 
 def row_to_dict(row: AnyRow) -> dict[str, Any]:
@@ -35,13 +26,18 @@ def row_to_dict(row: AnyRow) -> dict[str, Any]:
 
     `health` is "healthy", "failed", or "later" where a store partition was in use and nothing could be said.
     """
-    later = isinstance(row, VerifyRow) and row.action is Action.LATER
     return {
         "label": row.label,
-        "health": "healthy" if row.healthy else "later" if later else "failed",
+        "health": "healthy" if row.healthy else "later" if _in_use(row) else "failed",
         "headline": headline(row),
         **row.model_dump(mode="json", exclude_none=True),
     }
+
+
+def _in_use(row: AnyRow) -> bool:
+    if isinstance(row, MaintenanceRow):  # what could not be tidied up now is tidied up next time
+        return row.failure is not None and row.failure.kind == LockedError.__name__
+    return isinstance(row, VerifyRow) and row.action is Action.LATER
 
 
 def headline(row: AnyRow) -> str:
@@ -55,8 +51,17 @@ def headline(row: AnyRow) -> str:
         case VerifyRow():
             said = f"{row.status}, action: {row.action}" + (f". {row.detail}" if row.detail else "")
         case RestoreRow():
-            how = f" ({row.mode}, was {row.before})" if row.mode else ""
+            how = f" ({', was '.join(filter(None, [row.mode, row.before]))})" if row.mode else ""
+            if row.outcome == "restored" and row.mode is None:
+                how = " by an earlier attempt at this run"
             said = f"{row.outcome}{how}: {row.records:,} records, {row.keys:,} keys, {row.seconds:.1f} s"
+        case RestorePlanRow():
+            todo = f"{row.mode}, {row.offsets:,} offsets to read, about {row.seconds:,.0f} s" if row.mode else "nothing"
+            said = f"to do: {todo}" + (f". {row.reason}" if row.reason else "")
+        case MaintenanceRow():
+            said = f"{row.removed_count:,} removed, {row.removed_bytes:,} bytes"
+            if row.kept:
+                said += f"; kept: {'; '.join(row.kept)}"
         case ValidateRow():
             said = f"{row.verdict}: {row.expectations} expectations on {row.keys:,} keys"
             if row.failed_expectations:
@@ -67,11 +72,11 @@ def headline(row: AnyRow) -> str:
     return f"{said}. {failure.kind}: {failure.message}" if failure else said
 
 
-def wants_restore(rows: list[dict[str, Any]]) -> bool:
+def wants_restore(report: AnyReport) -> bool:
     """True if `restore` can mend something that `verify` found."""
-    return any(row["action"] in (Action.TAIL, Action.FULL) for row in rows)
+    return isinstance(report, VerifyReport) and any(row.action in (Action.TAIL, Action.FULL) for row in report.rows)
 
 
-def wants_validation(rows: list[dict[str, Any]]) -> bool:
+def wants_validation(report: AnyReport) -> bool:
     """True if `restore` put a store in place that nobody has validated yet."""
-    return any(row["outcome"] == "restored" for row in rows)
+    return isinstance(report, RestoreReport) and any(row.outcome == "restored" for row in report.rows)

@@ -1,4 +1,4 @@
-"""The steps that each DAG is made of: plan, one Spark job, the rows of its report, one mapped Airflow task per row.
+"""The steps that each DAG of a job is made of: plan, Spark jobs, what they have left, one square per row, a trigger.
 
 Parsing a DAG file reads nothing but the environment. Settings, the catalogue and reports are read inside the tasks.
 """
@@ -6,137 +6,150 @@ Parsing a DAG file reads nothing but the environment. Settings, the catalogue an
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import timedelta
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
-from airflow.sdk import Asset, RetryDecision, RetryPolicy, task
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk import Asset, BaseOperator, XComArg, task
 
 from statestore.config import load_settings
-from statestore.errors import GiveUpError, InputError, RebuildError
-from statestore.reports import read_report
-from statestore_dags import arguments
-from statestore_dags.rows import REPORTS, row_to_dict
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context, XComArg
+from statestore.reports import AnyReport, read_any_report
+from statestore_dags import alerts, jobs
+from statestore_dags.assets import STORES, emit
+from statestore_dags.connections import kafka_connection
+from statestore_dags.parts import gather, job_of, report_path
+from statestore_dags.retrying import RETRIED, bad_input_fails
+from statestore_dags.spark import spark_jobs
+from statestore_dags.squares import check as check
+from statestore_dags.squares import squares
+from statestore_dags.suggestions import remember
 
 log = logging.getLogger(__name__)
 
-#: Updated by `process` after each run in which every task reached its end; `verify` follows it.
-PROCESSED = Asset("statestore/processed")
 
-#: A step that asks Kafka itself is tried again; a failed form is not.
-RETRIED: dict[str, Any] = {"retries": 1, "retry_delay": timedelta(seconds=20)}
+@task(**RETRIED)
+def plan(
+    without: Sequence[str] = (), dag: Any = None, params: Any = None, run_id: Any = None, ti: Any = None
+) -> list[dict[str, Any]]:
+    """Check the form against the catalogue; return the run's Spark jobs, one for each application.
 
-_REPOSITORY = Path(__file__).resolve().parents[2]
+    The catalogue is pinned in their arguments: a job, and each retry of it, uses the definitions of this moment. The
+    path of the run's report is the XCom value `report`, what it will do in a sentence is `summary`.
 
-
-@contextmanager
-def bad_input_fails() -> Iterator[None]:
-    """Turn an `InputError` into a failure that Airflow does not retry: the same input would fail again."""
-    try:
-        yield
-    except InputError as error:
-        raise AirflowFailException(str(error)) from error
-
-
-@task(multiple_outputs=True, **RETRIED)
-def plan(dag: Any = None, params: Any = None, run_id: Any = None) -> dict[str, Any]:
-    """Check the form against the catalogue; return the job's arguments and the path of its report.
-
-    The catalogue is pinned in the arguments: the job, and each retry of it, uses the definitions of this moment.
+    Parameters
+    ----------
+    without
+        Applications that are left out where the form names none.
     """
     # Here, not at the top: DAG files are parsed every few seconds.
     from statestore.metastore.metastore import Metastore
 
-    with bad_input_fails():
+    if problem := alerts.problem():
+        log.error("nobody would be told of a failure: %s", problem)
+    with bad_input_fails(), kafka_connection():
         settings = load_settings()
         view = Metastore.of(settings).require_running()
         applications = view.catalogue.definitions()
-        match dag.dag_id:
-            case "process":
-                chosen = arguments.process_arguments(params, applications)
-            case "verify":
-                chosen = arguments.verify_arguments(params, applications)
-            case "restore":
-                chosen = arguments.restore_arguments(params, applications, settings.reports_dir)
-            case "validate":
-                chosen = arguments.validate_arguments(params, applications, settings.reports_dir)
-    report = str(arguments.report_path(settings.reports_dir, dag.dag_id, run_id))
-    log.info("definitions of catalogue %s", view.pin)
-    return {"report": report, "arguments": ["--report", report, "--catalogue", str(view.pin), *chosen]}
+        remember(settings.reports_dir, applications)
+        log.info("definitions of catalogue %s", view.pin)
+        if not applications:
+            log.warning("no application is defined yet: start DAG metastore with the YAML of one")
+        report = report_path(settings.reports_dir, dag.dag_id, run_id)
+        report.parent.mkdir(parents=True, exist_ok=True)  # or fail now, and not when the job has done its work
+        head = ("--catalogue", str(view.pin), "--dag-id", dag.dag_id, "--dag-run-id", run_id)
+        planned = jobs.plan_jobs(job_of(dag.dag_id), params, applications, settings, report, head, without)
+    ti.xcom_push("report", str(report))
+    ti.xcom_push("summary", jobs.summary(job_of(dag.dag_id), params))
+    return planned
 
 
-class RetryUnlessDecided(RetryPolicy):
-    """Retry the Spark job unless it ended with an exit code that says that the same call would end the same way."""
-
-    _DECIDED = frozenset({InputError.exit_code, RebuildError.exit_code, GiveUpError.exit_code})
-
-    def evaluate(
-        self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
-    ) -> RetryDecision:
-        """See `RetryPolicy.evaluate`."""
-        # The operator keeps the ended process; its exception has the exit code only within a sentence.
-        hook = getattr(context["task"], "_hook", None) if context else None
-        code = getattr(getattr(hook, "_submit_sp", None), "returncode", None)
-        if code in self._DECIDED:
-            return RetryDecision.fail(reason=f"the job ended with exit code {code}: a retry would end the same way")
-        return RetryDecision.default()
-
-
-def spark_job(job: str, planned: XComArg) -> SparkSubmitOperator:
-    """One `spark-submit` of a job in `jobs/` (or in STATESTORE_JOBS_DIR) on connection `spark_default`."""
-    jobs_dir = Path(os.environ.get("STATESTORE_JOBS_DIR") or _REPOSITORY / "jobs")
-    return SparkSubmitOperator(
-        task_id="spark",
-        conn_id="spark_default",
-        application=str(jobs_dir.resolve() / f"{job}.py"),
-        application_args=planned["arguments"],
-        name=f"statestore-{job}",
-        **RETRIED,
-        retry_policy=RetryUnlessDecided(),
-    )
-
-
-@task
-def rows(report: str, dag: Any = None) -> list[dict[str, Any]]:
-    """Read the job's report; return its rows, over which the next step is mapped."""
+# One of the jobs may have failed, and the others are shown all the same. Without a plan, or where all are skipped
+# because there is no application or nobody has approved, there is nothing to show.
+@task(outlets=[STORES], trigger_rule="all_done_min_one_success")
+def rows(planned: list[dict[str, Any]], report: str, outlet_events: Any = None) -> list[dict[str, Any]]:
+    """Put the jobs' reports together and add what they say to the stores' assets; return a square for each row."""
     with bad_input_fails():
-        return [row_to_dict(row) for row in read_report(Path(report), REPORTS[dag.dag_id]).rows]
+        failed = gather(planned, Path(report))
+        found = read_any_report(Path(report)) if len(failed) < len(planned) else None
+    shown = [_failed(label, why) for label, why in failed]
+    if found is None:
+        return shown
+    emit(outlet_events, found, report)
+    return [*shown, *squares(Path(report), found.rows)]
 
 
-@task(map_index_template="{{ task.op_kwargs['row']['label'] }}")
-def check(row: dict[str, Any]) -> None:
-    """Show one row: green if it is healthy, red if not, skipped if the store partition was in use."""
-    log.info("%s: %s\n%s", row["label"], row["headline"], "\n".join(f"{name:>20}: {row[name]}" for name in row))
-    if row["health"] == "later":
-        raise AirflowSkipException(row["headline"])
-    if row["health"] != "healthy":
-        raise AirflowFailException(f"{row['label']}: {row['headline']}")
+def _failed(label: str, why: str) -> dict[str, Any]:
+    headline = f"its Spark job has left no report; the log of spark [{label}] says why. {why}"
+    return {"label": label, "health": "failed", "headline": headline}
 
 
-def trigger_once(dag_id: str, wanted: Callable[[list[dict[str, Any]]], bool], found: XComArg, conf: Any) -> None:
-    """Start `dag_id` if the rows want it, and go on without waiting.
+class Steps(NamedTuple):
+    """What other steps may hang on.
 
-    It hangs on the rows and not on their mapped Airflow tasks, which fail exactly when it is needed. The run id is
-    derived from this run's, so that a retry or a cleared task does not start a second one.
+    Attributes
+    ----------
+    report
+        Path of the run's report.
+    rows
+        Ended when the report is there.
+    check
+        The squares.
+    """
+
+    report: XComArg
+    rows: XComArg
+    check: XComArg
+
+
+def job_steps(job: str, *, without: Sequence[str] = (), approve: Callable[[], BaseOperator] | None = None) -> Steps:
+    """Lay out plan, spark, rows and check.
+
+    Parameters
+    ----------
+    without
+        See `plan`.
+    approve
+        Makes the step that waits for a person between plan and Spark.
+    """
+    planned = plan(without=list(without))
+    report = planned["report"]
+    spark = spark_jobs(job, planned)
+    if approve is not None:
+        planned >> approve() >> spark
+    found = rows(planned, report)
+    spark >> found
+    return Steps(report, found, check.expand(square=found))
+
+
+def trigger_once(dag_id: str, wanted: Callable[[AnyReport], bool], steps: Steps, field: str) -> None:
+    """Start `dag_id` with the report in a field of its form if the report wants it, and go on without waiting.
+
+    It hangs on the rows and not on their squares, which fail exactly when it is needed. The run id is derived from
+    this run's, so that a retry or a cleared task does not start a second one.
     """
 
     @task.short_circuit(task_id=f"needs_{dag_id}")
-    def needed(found: list[dict[str, Any]]) -> bool:
-        return wanted(found)
+    def needed(report: str) -> bool:
+        # Where every job has failed there is none, and the squares say so.
+        return Path(report).exists() and wanted(read_any_report(Path(report)))
 
-    needed(found) >> TriggerDagRunOperator(
+    needs = needed(steps.report)
+    steps.rows >> needs
+    needs >> TriggerDagRunOperator(
         task_id=f"trigger_{dag_id}",
         trigger_dag_id=dag_id,
         trigger_run_id="{{ dag.dag_id }}__{{ run_id }}",
-        conf=conf,
+        conf={field: steps.report},
         skip_when_already_exists=True,
     )
+
+
+def told(asset: Asset, report: XComArg) -> XComArg:
+    """Return the step that tells an asset of this run's report."""
+
+    @task(task_id="processed", outlets=[asset])
+    def processed(report: str, outlet_events: Any = None) -> None:
+        outlet_events[asset].extra = {"report": report}
+
+    return processed(report)

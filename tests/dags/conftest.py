@@ -6,7 +6,9 @@ Airflow reads its configuration when it is first imported, so the environment is
 from __future__ import annotations
 
 import atexit
+import base64
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -20,6 +22,7 @@ import pytest
 from demo.installation import SHORT_JVM
 from statestore.metastore.definitions import parse_definitions
 from statestore.metastore.metastore import Metastore
+from tests.dags.runner import Runner
 from tests.integration.broker import unique
 from tests.integration.support import put
 
@@ -37,6 +40,8 @@ os.environ.update(
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPOSITORY / "plugins"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
+        # Without one, connections would lie in the database as they are.
+        "AIRFLOW__CORE__FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
         "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
         # spark-submit and the Python of the workers are those of this environment.
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -60,7 +65,7 @@ stores:
 @pytest.fixture(scope="session")
 def airflow_home() -> Path:
     """AIRFLOW_HOME with a migrated database."""
-    subprocess.run(["airflow", "db", "migrate"], check=True, capture_output=True, timeout=180)
+    subprocess.run(["airflow", "db", "migrate"], check=True, capture_output=True, timeout=500)
     return _HOME
 
 
@@ -86,6 +91,50 @@ def installation(bootstrap_servers: str, service_id: str, tmp_path: Path, monkey
     for name, value in settings.items():
         monkeypatch.setenv(f"STATESTORE_{name}", str(value))
     return tmp_path
+
+
+#: Started in place of spark-submit, where a job is a stand-in: it needs no Spark, whose JVM takes seconds to start. The
+#: pipeline and the exit codes are tested with the real one.
+SUBMIT = """\
+#!{python}
+import os, sys
+application = next(at for at, argument in enumerate(sys.argv) if argument.endswith(".py"))
+os.execv(sys.executable, [sys.executable, *sys.argv[application:]])
+"""
+
+#: Notes its arguments, then leaves the prepared report or ends with the prepared exit code, of its application if there
+#: is one of its own.
+STAND_IN = """\
+import json, os, shutil, sys
+from pathlib import Path
+here = Path(os.environ["STAND_IN_DIR"])
+with (here / "calls.jsonl").open("a") as calls:
+    calls.write(json.dumps(sys.argv[1:]) + chr(10))
+named = sys.argv[sys.argv.index("--application") + 1] if "--application" in sys.argv else ""
+def prepared(name):
+    return next((path for path in (here / f"{name}-{named}", here / name) if path.exists()), None)
+if prepared("exit"):
+    sys.exit(int(prepared("exit").read_text()))
+target = Path(sys.argv[sys.argv.index("--report") + 1])
+target.parent.mkdir(parents=True, exist_ok=True)
+shutil.copy(prepared("report.json"), target)
+"""
+
+
+@pytest.fixture
+def runner(airflow_home, installation, load_dags, monkeypatch) -> Runner:
+    """Runs DAGs whose jobs are stand-ins: they leave the reports that a test has prepared."""
+    jobs, binaries = installation / "jobs", installation / "bin"
+    jobs.mkdir()
+    binaries.mkdir()
+    for job in ("process", "verify", "restore", "validate", "maintenance"):
+        (jobs / f"{job}.py").write_text(STAND_IN)
+    (binaries / "spark-submit").write_text(SUBMIT.format(python=sys.executable))
+    (binaries / "spark-submit").chmod(0o755)
+    monkeypatch.setenv("STATESTORE_JOBS_DIR", str(jobs))
+    monkeypatch.setenv("STAND_IN_DIR", str(installation))
+    monkeypatch.setenv("PATH", f"{binaries}{os.pathsep}{os.environ['PATH']}")
+    return Runner(installation, load_dags)
 
 
 @pytest.fixture

@@ -35,10 +35,20 @@ class Runner:
         return states
 
     @property
+    def chosen(self) -> list[list[str]]:
+        """What each start of the job was given beyond its report, the pin, and which DAG run it is for."""
+        return [call[8:] for call in self.calls]
+
+    @property
     def calls(self) -> list[list[str]]:
         """Arguments of each start of the job."""
         path = self.directory / "calls.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def xcom(self, task_id, key="return_value"):
+        """What a step of the last run has left."""
+        (found,) = [ti for ti in self.dag_run.get_task_instances() if ti.task_id == task_id]
+        return found.xcom_pull(task_ids=task_id, key=key)
 
     def triggered(self, dag_id):
         """Runs of `dag_id` that this run has triggered."""
@@ -46,3 +56,12 @@ class Runner:
 
         run_id = f"{self.dag_run.dag_id}__{self.dag_run.run_id}"
         return [run for run in DagRun.find(dag_id=dag_id) if run.run_id == run_id]
+
+    def asset_events(self):
+        """By store's asset, the extras of the events that the last run has added."""
+        from airflow.models.asset import AssetEvent
+        from airflow.utils.session import create_session
+
+        with create_session() as session:
+            found = session.query(AssetEvent).filter(AssetEvent.source_run_id == self.dag_run.run_id)
+            return {event.asset.uri: event.extra for event in found if event.asset.uri.startswith("x-statestore:")}

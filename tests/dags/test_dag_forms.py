@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from statestore_dags.arguments import (
+    chosen_applications,
     definitions_form,
-    process_arguments,
-    report_path,
+    maintenance_arguments,
+    may_rebuild,
     restore_arguments,
     validate_arguments,
-    verify_arguments,
+    verify_options,
 )
+from statestore_dags.parts import part_path, report_path
 
 from statestore.errors import InputError
 from statestore.model import ApplicationDefinition, StoreDefinition
@@ -24,13 +28,19 @@ APPLICATIONS = {
         stores=(StoreDefinition(name="aircraft"), StoreDefinition(name="airports")),
     )
 }
+TARGET = Path("/state-as-of/run")
 # As Airflow's form sends them when nothing was filled in.
 BLANK = {
     "application": None,
     "stores": [],
     "partitions": [],
     "mode": "auto",
+    "as_of": None,
+    "dry_run": False,
+    "deep_check": False,
     "force": False,
+    "best_effort": False,
+    "approval": False,
     "verify_report": None,
     "restore_report": None,
 }
@@ -45,29 +55,26 @@ def reports_dir(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("arguments", [process_arguments, verify_arguments])
 @pytest.mark.parametrize("blank", [{}, {"application": None}, {"application": ""}, {"application": "  "}])
-def test_a_blank_application_means_all(arguments, blank):
-    assert arguments(blank, APPLICATIONS) == []
+def test_a_blank_application_means_all_but_those_left_out(blank):
+    assert chosen_applications(blank, APPLICATIONS) == ["flight-delays"]
+    assert chosen_applications(blank, APPLICATIONS, ["flight-delays"]) == []
 
 
-@pytest.mark.parametrize("arguments", [process_arguments, verify_arguments])
-def test_one_application(arguments):
-    chosen = arguments({"application": " flight-delays "}, APPLICATIONS)
-    assert chosen == ["--application", "flight-delays"]
+def test_one_application_also_if_it_is_left_out_otherwise():
+    assert chosen_applications({"application": " flight-delays "}, APPLICATIONS, ["flight-delays"]) == ["flight-delays"]
 
 
-@pytest.mark.parametrize("arguments", [process_arguments, verify_arguments])
-def test_an_unknown_application_is_named_together_with_the_known_ones(arguments):
+def test_an_unknown_application_is_named_together_with_the_known_ones():
     with pytest.raises(InputError, match=r"no 'flights' is defined; defined are: flight-delays"):
-        arguments({"application": "flights"}, APPLICATIONS)
+        chosen_applications({"application": "flights"}, APPLICATIONS)
 
 
 def test_depth_and_sample_of_verify():
     form = {"application": None, "depth": "deep", "sample": 0.25}
-    assert verify_arguments(form, APPLICATIONS) == ["--depth", "deep", "--sample", "0.25"]
-    form = {"application": "flight-delays", "depth": "offsets", "sample": None}
-    assert verify_arguments(form, APPLICATIONS) == ["--application", "flight-delays", "--depth", "offsets"]
+    assert verify_options(form) == ["--depth", "deep", "--sample", "0.25"]
+    assert verify_options({"depth": "offsets", "sample": None}) == ["--depth", "offsets"]
+    assert verify_options({}) == []
 
 
 @pytest.mark.parametrize(
@@ -85,12 +92,17 @@ def test_depth_and_sample_of_verify():
 )
 def test_verify_refuses(form, message):
     with pytest.raises(InputError, match=message):
-        verify_arguments(form, APPLICATIONS)
+        verify_options(form)
 
 
 def test_restore_of_everything_in_an_application(reports_dir):
     form = BLANK | {"application": "flight-delays"}
-    assert restore_arguments(form, APPLICATIONS, reports_dir) == ["--application", "flight-delays", "--mode", "auto"]
+    assert restore_arguments(form, APPLICATIONS, reports_dir, TARGET) == [
+        "--application",
+        "flight-delays",
+        "--mode",
+        "auto",
+    ]
 
 
 def test_restore_of_chosen_partitions_by_force(reports_dir):
@@ -101,7 +113,7 @@ def test_restore_of_chosen_partitions_by_force(reports_dir):
         "mode": "full",
         "force": True,
     }
-    assert restore_arguments(form, APPLICATIONS, reports_dir) == [
+    assert restore_arguments(form, APPLICATIONS, reports_dir, TARGET) == [
         *("--application", "flight-delays", "--store", "aircraft", "--store", "airports"),
         *("--partition", "0", "--partition", "3", "--mode", "full", "--force"),
     ]
@@ -110,7 +122,52 @@ def test_restore_of_chosen_partitions_by_force(reports_dir):
 def test_restore_of_what_verify_found(reports_dir):
     report = str(reports_dir / "verify" / "a.json")
     form = BLANK | {"verify_report": report}
-    assert restore_arguments(form, APPLICATIONS, reports_dir) == ["--verify-report", report]
+    assert restore_arguments(form, APPLICATIONS, reports_dir, TARGET) == ["--verify-report", report]
+    form |= {"dry_run": True, "deep_check": True, "approval": True}
+    assert restore_arguments(form, APPLICATIONS, reports_dir, TARGET) == [
+        *("--verify-report", report, "--check", "deep", "--dry-run")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("point", "chosen"),
+    [
+        (" 1200 ", ["--as-of-offset", "1200"]),
+        ("2026-01-31T12:00:00+00:00", ["--as-of-timestamp", "2026-01-31T12:00:00+00:00"]),
+        ("2026-01-31", ["--as-of-timestamp", "2026-01-31"]),
+    ],
+)
+def test_a_restore_as_of_a_point_goes_elsewhere(reports_dir, point, chosen):
+    form = BLANK | {"application": "flight-delays", "mode": "as-of", "as_of": point}
+    assert restore_arguments(form, APPLICATIONS, reports_dir, TARGET) == [
+        *("--application", "flight-delays", "--mode", "as-of", *chosen, "--target", str(TARGET))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("form", "rebuilds"),
+    [
+        ({"mode": "full"}, True),
+        ({"mode": "auto"}, True),
+        ({"verify_report": "x"}, True),
+        ({"mode": "tail"}, False),
+        ({"mode": "as-of"}, False),
+        ({"mode": "full", "dry_run": True}, False),
+    ],
+)
+def test_whether_a_restore_may_replace_live_stores(form, rebuilds):
+    assert may_rebuild(BLANK | form) is rebuilds
+
+
+def test_maintenance_takes_its_age_from_the_settings():
+    there = ["--as-of-dir", "/state-as-of"]
+    assert maintenance_arguments({}, "", TARGET.parent) == there
+    assert maintenance_arguments({"dry_run": True}, "1.5", TARGET.parent) == [
+        *("--reports-days", "1.5", *there, "--dry-run")
+    ]
+    for days in ("soon", "-1", "1e3", "nan"):
+        with pytest.raises(InputError, match="STATESTORE_REPORTS_DAYS: expected a number of days"):
+            maintenance_arguments({}, days, TARGET.parent)
 
 
 def test_validation_of_what_a_report_names_or_of_chosen_stores(reports_dir):
@@ -144,7 +201,20 @@ def test_validation_of_what_a_report_names_or_of_chosen_stores(reports_dir):
         ({"application": "flight-delays", "partitions": ["1"]}, r"partitions: .* found \['1'\]"),
         ({"application": "flight-delays", "partitions": [True]}, r"partitions: .* found \[True\]"),
         ({"application": "flight-delays", "partitions": 3}, "partitions: expected a list"),
-        ({"application": "flight-delays", "mode": "fast"}, "mode: expected one of auto, tail, full, found 'fast'"),
+        (
+            {"application": "flight-delays", "mode": "fast"},
+            "mode: expected one of auto, tail, full, as-of, found 'fast'",
+        ),
+        ({"application": "flight-delays", "mode": "as-of"}, "as_of: mode as-of needs a point"),
+        ({"application": "flight-delays", "mode": "as-of", "as_of": "yesterday"}, "as_of: expected an offset such as"),
+        ({"application": "flight-delays", "mode": "as-of", "as_of": "-1"}, "as_of: expected an offset such as"),
+        (
+            {"application": "flight-delays", "as_of": "3"},
+            "as_of, best_effort: they are for mode as-of, found mode auto",
+        ),
+        ({"application": "flight-delays", "best_effort": True}, "as_of, best_effort: they are for mode as-of"),
+        ({"application": "flight-delays", "dry_run": "yes"}, "dry_run: expected true or false"),
+        ({"application": "flight-delays", "deep_check": 1}, "deep_check: expected true or false"),
         ({"application": "flight-delays", "force": "yes"}, "force: expected true or false"),
         ({"application": "flight-delays", "verify_report": "verify/a.json"}, "verify_report: it already says"),
         ({"force": True, "verify_report": "verify/a.json"}, "verify_report: it already says"),
@@ -158,7 +228,7 @@ def test_restore_refuses(form, message, reports_dir):
     if report := form.get("verify_report"):
         form = form | {"verify_report": str(reports_dir / report)}
     with pytest.raises(InputError, match=message):
-        restore_arguments(BLANK | form, APPLICATIONS, reports_dir)
+        restore_arguments(BLANK | form, APPLICATIONS, reports_dir, TARGET)
 
 
 @pytest.mark.parametrize(
@@ -208,3 +278,11 @@ def test_report_names_are_safe_short_and_distinct(tmp_path):
         assert path.parent == tmp_path / "verify"
         assert len(path.name) < 140
         assert not set(path.name) & set("/:+ ")
+
+
+def test_reports_of_an_applications_own_dag_lie_with_those_of_its_job(tmp_path):
+    whole, own = report_path(tmp_path, "process", "run"), report_path(tmp_path, "process.shop", "run")
+    assert whole.parent == own.parent == tmp_path / "process"
+    parts = {part_path(report, name) for report in (whole, own) for name in ("shop", "bank")}
+    assert len({whole, own, *parts}) == 6
+    assert len({path.stem for path in parts}) == 4  # the history of verifications names its files by them

@@ -1,4 +1,4 @@
-"""Whole DAG runs in a real Airflow with a real spark-submit. A stand-in for the job leaves a prepared report.
+"""Whole DAG runs in a real Airflow. A stand-in for the job leaves a prepared report.
 
 The jobs themselves are tested with Kafka and stores elsewhere; here it is about what the DAGs make of their reports.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from statestore_dags.rows import headline, wants_validation
 
 from statestore.config import load_settings
 from statestore.metastore.command_topic import topic_name
@@ -16,33 +18,24 @@ from statestore.metastore.metastore import Metastore
 from statestore.reports import (
     Action,
     Failure,
+    MaintenanceReport,
+    MaintenanceRow,
     ProcessReport,
     ProcessRow,
+    RestorePlanReport,
+    RestorePlanRow,
     RestoreReport,
     RestoreRow,
     Status,
+    StoreFigures,
     ValidateReport,
     ValidateRow,
     VerifyReport,
     VerifyRow,
 )
-from tests.dags.runner import Runner
 from tests.integration.broker import produce, unique
 from tests.integration.support import put
 
-# Started by spark-submit: notes its arguments, then leaves the prepared report or ends with the prepared exit code.
-STAND_IN = """\
-import json, os, shutil, sys
-from pathlib import Path
-here = Path(os.environ["STAND_IN_DIR"])
-with (here / "calls.jsonl").open("a") as calls:
-    calls.write(json.dumps(sys.argv[1:]) + chr(10))
-if (here / "exit").exists():
-    sys.exit(int((here / "exit").read_text()))
-target = Path(sys.argv[sys.argv.index("--report") + 1])
-target.parent.mkdir(parents=True, exist_ok=True)
-shutil.copy(here / "report.json", target)
-"""
 HEAD = {"run_id": "r", "applications": ("flight-delays",), "started_ms": 0, "finished_ms": 1}
 
 
@@ -55,26 +48,18 @@ def store_row(kind, task, **fields):
     return kind(application="flight-delays", store="aircraft", task=task, **fields)
 
 
-@pytest.fixture
-def runner(airflow_home, installation, load_dags, monkeypatch):
-    jobs = installation / "jobs"
-    jobs.mkdir()
-    for job in ("process", "verify", "restore", "validate"):
-        (jobs / f"{job}.py").write_text(STAND_IN)
-    monkeypatch.setenv("STATESTORE_JOBS_DIR", str(jobs))
-    monkeypatch.setenv("STAND_IN_DIR", str(installation))
-    return Runner(installation, load_dags)
-
-
 def test_process_is_green_and_emits_its_asset_when_every_task_reached_its_end(runner):
     rows = tuple(ProcessRow(application="flight-delays", task=f"0_{p}", records_in=10) for p in range(2))
     states = runner.run("process", {"application": ""}, ProcessReport(**HEAD, rows=rows))
     assert runner.dag_run.state == "success"
     assert states["check"] == [("flight-delays/0_0", "success"), ("flight-delays/0_1", "success")]
     assert states["processed"] == "success"
-    ((flag, report, pinned, pin),) = runner.calls
-    assert (flag, pinned, pin) == ("--report", "--catalogue", pin_of_now())
-    assert Path(report).parent == runner.directory / "reports" / "process"
+    ((flag, report, *rest),) = runner.calls
+    assert (flag, Path(report).parent) == ("--report", runner.directory / "reports" / "process")
+    assert rest == [
+        *("--catalogue", pin_of_now(), "--dag-id", "process", "--dag-run-id", runner.dag_run.run_id),
+        *("--application", "flight-delays"),
+    ]
 
 
 def test_process_emits_no_asset_when_a_task_failed(runner):
@@ -98,7 +83,7 @@ def test_verify_of_whole_stores_is_green_and_restores_nothing(runner):
     assert states["check"] == [("flight-delays/aircraft/0_0", "success"), ("flight-delays/aircraft/0_1", "skipped")]
     assert states["trigger_restore"] == "skipped"
     assert runner.triggered("restore") == []
-    assert runner.calls[0][4:] == ["--application", "flight-delays", "--depth", "scan"]
+    assert runner.chosen[0] == ["--application", "flight-delays", "--depth", "scan"]
 
 
 def test_verify_of_a_damaged_store_is_red_and_triggers_one_restore(runner):
@@ -115,7 +100,7 @@ def test_verify_of_a_damaged_store_is_red_and_triggers_one_restore(runner):
     # The path that verify hands over is one that restore's form accepts.
     restored = store_row(RestoreRow, "0_1", outcome="restored", mode="full", before=Status.CORRUPT)
     runner.run("restore", restore.conf, RestoreReport(**HEAD, rows=(restored,)))
-    assert runner.calls[1][4:] == ["--verify-report", runner.calls[0][1]]
+    assert runner.chosen[1] == ["--verify-report", runner.calls[0][1]]
 
 
 def test_damage_that_no_restore_mends_triggers_nothing(runner):
@@ -137,10 +122,20 @@ def test_restore_validates_what_it_restored_also_when_another_failed(runner):
     assert [state for _, state in states["check"]] == ["success", "success", "failed"]
     (validate,) = runner.triggered("validate")
     assert validate.conf == {"restore_report": runner.calls[0][1]}
-    assert runner.calls[0][4:] == [
+    assert runner.chosen[0] == [
         *("--application", "flight-delays", "--store", "aircraft"),
         *("--partition", "0", "--partition", "1", "--partition", "2", "--mode", "full"),
     ]
+
+
+def test_what_an_earlier_attempt_at_a_restore_has_done_is_told_by_the_last_one():
+    row = store_row(RestoreRow, "0_0", outcome="restored", before=Status.OK, keys=3)
+    report = RestoreReport(**HEAD, rows=(row,))
+    assert headline(row) == "restored by an earlier attempt at this run: 0 records, 3 keys, 0.0 s"
+    assert wants_validation(report)
+    row = store_row(RestoreRow, "0_0", outcome="restored", mode="full", before=Status.CORRUPT)
+    assert headline(row).startswith("restored (full, was CORRUPT): ")
+    assert headline(row.model_copy(update={"mode": "as-of", "before": None})).startswith("restored (as-of): ")
 
 
 def test_a_restore_that_found_everything_whole_validates_nothing(runner):
@@ -164,8 +159,7 @@ def test_validate_is_red_where_an_expectation_failed(runner):
     ("dag_id", "conf"),
     [
         ("process", {"application": "nope"}),
-        ("verify", {"application": "nope"}),
-        ("restore", {"application": "flight-delays", "stores": ["nope"]}),
+        ("restore", {"application": "flight-delays", "mode": "as-of"}),
         ("validate", {}),
     ],
 )
@@ -173,15 +167,19 @@ def test_a_bad_form_fails_the_plan_and_starts_no_spark(runner, dag_id, conf):
     states = runner.run(dag_id, conf)
     assert runner.dag_run.state == "failed"
     assert states["plan"] == "failed"
-    assert states["spark"] == "upstream_failed"
+    assert (states["spark"], states["rows"], states["check"]) == ("upstream_failed",) * 3
     assert runner.calls == []
 
 
-@pytest.mark.parametrize(("exit_code", "starts"), [(2, 1), (5, 1), (3, 2), (1, 2)])
-def test_only_a_failure_that_may_pass_is_tried_again(runner, exit_code, starts):
+@pytest.mark.parametrize(("exit_code", "starts"), [(2, 1), (3, 4), (1, 2)])
+def test_only_a_failure_that_may_pass_is_tried_again(runner, monkeypatch, exit_code, starts):
+    if exit_code == 2:  # through the JVM of the real spark-submit
+        monkeypatch.setenv("PATH", os.environ["PATH"].split(os.pathsep, 1)[1])
     states = runner.run("verify", exit_code=exit_code)
-    assert states["spark"] == "failed"
+    assert states["spark"] == [("flight-delays", "failed")]
     assert len(runner.calls) == starts
+    assert states["check"] == [("flight-delays", "failed")]
+    assert runner.dag_run.state == "failed"
     # With the same pin: the job's tests show that the definitions are those.
     assert all(call == runner.calls[0] for call in runner.calls)
     assert runner.calls[0][2:4] == ["--catalogue", pin_of_now()]
@@ -198,9 +196,120 @@ def test_a_degraded_metastore_fails_the_plan_and_starts_no_spark(runner, bootstr
     assert runner.calls == []
 
 
-def test_a_job_that_left_no_report_fails_the_rows(runner):
+def test_a_job_that_left_no_report_is_red(runner):
     # An executable job that ends well but writes nothing.
     (Path(os.environ["STATESTORE_JOBS_DIR"]) / "verify.py").write_text("print('nothing')")
     states = runner.run("verify")
-    assert states["spark"] == "success"
-    assert states["rows"] == "failed"
+    assert states["spark"] == [("flight-delays", "success")]
+    assert states["check"] == [("flight-delays", "failed")]
+    assert states["trigger_restore"] == "skipped"
+
+
+def test_a_report_of_an_earlier_attempt_is_not_taken_for_that_of_a_job_that_fails(runner):
+    row = store_row(VerifyRow, "0_0", status=Status.CORRUPT, action=Action.FULL)
+    job = Path(os.environ["STATESTORE_JOBS_DIR"]) / "verify.py"
+    # The first attempt leaves a report and then fails, the second fails at once.
+    job.write_text(job.read_text() + "(here / 'exit').write_text('1')\nsys.exit(1)\n")
+    states = runner.run("verify", report=VerifyReport(**HEAD, rows=(row,)))
+    assert len(runner.calls) == 2
+    assert states["check"] == [("flight-delays", "failed")]
+    assert runner.triggered("restore") == []
+
+
+def test_very_many_store_partitions_are_shown_in_groups_and_a_red_one_names_what_is_red(runner, monkeypatch):
+    # As above 256, of which each would be an Airflow task here.
+    monkeypatch.setattr("statestore_dags.squares.MOST_SQUARES", 2)
+    rows = [
+        store_row(VerifyRow, "0_0", status=Status.OK, action=Action.NONE),
+        store_row(VerifyRow, "0_1", status=Status.LOCKED, action=Action.LATER),
+        store_row(VerifyRow, "0_2", status=Status.CORRUPT, action=Action.FULL),
+        store_row(VerifyRow, "0_3", status=Status.MISSING, action=Action.FULL),
+    ]
+    states = runner.run("verify", report=VerifyReport(**HEAD, rows=tuple(rows)))
+    assert states["check"] == [
+        ("flight-delays/aircraft/0_0 … flight-delays/aircraft/0_1 (2)", "success"),
+        ("flight-delays/aircraft/0_2 … flight-delays/aircraft/0_3 (2)", "failed"),
+    ]
+
+
+@pytest.mark.parametrize(("rows", "count", "sizes"), [(256, 256, {1}), (257, 129, {1, 2}), (10_000, 250, {40})])
+def test_there_are_never_more_than_256_squares_and_each_row_has_one(rows, count, sizes):
+    from statestore_dags.squares import squares
+
+    found = squares(Path("r.json"), [SimpleNamespace(label=str(row)) for row in range(rows)])
+    assert len(found) == count
+    shown = [range(square["start"], min(square["start"] + square["count"], rows)) for square in found]
+    assert [row for part in shown for row in part] == list(range(rows))
+    assert {len(part) for part in shown} == sizes
+
+
+def test_a_square_names_all_that_is_red_and_is_skipped_if_all_of_it_is_in_use():
+    from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+    from statestore_dags.squares import show
+
+    good, bad, later = (
+        {"label": health, "headline": "so", "health": health} for health in ("healthy", "failed", "later")
+    )
+    show([good, later])
+    with pytest.raises(AirflowFailException, match=r"^a: so\nb: so$"):
+        show([good, bad | {"label": "a"}, later, bad | {"label": "b"}])
+    with pytest.raises(AirflowSkipException):
+        show([later, later])
+
+
+def test_what_a_restore_would_do_is_shown_and_nothing_is_validated(runner):
+    plan = store_row(RestorePlanRow, "0_0", status=Status.LAGGING, mode="tail", start=5, end=9)
+    refused = store_row(RestorePlanRow, "0_1", failure=Failure(kind="DiskSpaceError", message="full"))
+    report = RestorePlanReport(**HEAD, rows=(plan, refused), records_per_s=1_000)
+    states = runner.run("restore", {"application": "flight-delays", "dry_run": True, "deep_check": True}, report)
+    assert runner.chosen == [["--application", "flight-delays", "--mode", "auto", "--check", "deep", "--dry-run"]]
+    assert [state for _, state in states["check"]] == ["success", "failed"]
+    assert states["trigger_validate"] == "skipped"
+
+
+def test_a_store_as_of_a_point_is_built_in_a_directory_of_its_own(runner):
+    row = store_row(RestoreRow, "0_0", outcome="restored", mode="as-of", directory="/elsewhere")
+    form = {"application": "flight-delays", "mode": "as-of", "as_of": "12", "best_effort": True}
+    runner.run("restore", form, RestoreReport(**HEAD, rows=(row,)))
+    (chosen,) = runner.chosen
+    target = Path(chosen[chosen.index("--target") + 1])
+    assert target.parent == runner.directory / "state-as-of"
+    assert chosen[4:6] == ["--as-of-offset", "12"]
+    assert "--best-effort" in chosen
+    assert runner.asset_events() == {}
+
+
+def test_a_run_adds_an_event_to_the_asset_of_each_store(runner):
+    def figures(committed):
+        return StoreFigures(
+            store="aircraft", commits=2, commit_latency_avg_ms=1, commit_latency_max_ms=1, committed=committed
+        )
+
+    rows = tuple(ProcessRow(application="flight-delays", task=f"0_{p}", stores=(figures(7 + p),)) for p in range(2))
+    runner.run("process", report=ProcessReport(**HEAD, rows=rows))
+    event = runner.asset_events()["x-statestore://flight-delays/aircraft"]
+    assert (event["event"], event["report"]) == ("process", runner.calls[0][1])
+    assert (event["offsets"], event["counts"]) == ({"0_0": 7, "0_1": 8}, {"commits": 4})
+
+    rows = (
+        store_row(VerifyRow, "0_0", status=Status.OK, action=Action.NONE, committed=7, lag=0, keys=3),
+        store_row(VerifyRow, "0_1", status=Status.LAGGING, action=Action.TAIL, committed=8, lag=5, keys=4),
+    )
+    runner.run("verify", report=VerifyReport(**HEAD, rows=rows))
+    event = runner.asset_events()["x-statestore://flight-delays/aircraft"]
+    assert (event["event"], event["verdict"]) == ("verify", "unhealthy")
+    assert event["counts"] == {"lag": 5, "keys": 7, "OK": 1, "LAGGING": 1}
+    assert event["offsets"] == {"0_0": 7, "0_1": 8}
+
+
+def test_maintenance_shows_each_place_and_passes_over_what_is_in_use(runner, monkeypatch):
+    rows = (
+        MaintenanceRow(place="flight-delays/0_0", removed=("/q",), removed_count=1, removed_bytes=9),
+        MaintenanceRow(place="flight-delays/0_1", failure=Failure(kind="LockedError", message="in use")),
+        MaintenanceRow(place="reports/verify", failure=Failure(kind="StoreAccessError", message="read-only")),
+    )
+    monkeypatch.setenv("STATESTORE_REPORTS_DAYS", "12")
+    states = runner.run("maintenance", {"dry_run": True}, MaintenanceReport(**HEAD, rows=rows))
+    as_of = str(runner.directory / "state-as-of")
+    assert runner.chosen == [["--reports-days", "12", "--as-of-dir", as_of, "--dry-run"]]
+    assert [state for _, state in states["check"]] == ["success", "skipped", "failed"]

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from airflow.dag_processing.dagbag import BundleDagBag
+from statestore_dags.suggestions import remember
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-JOBS = ("process", "restore", "validate", "verify")
-IDS = ("metastore", *JOBS)
+FOLDER = REPOSITORY / "dags"
+JOBS = ("maintenance", "process", "restore", "validate", "verify")
+IDS = ("maintenance", "metastore", *JOBS[1:])
 FORBIDDEN = ("confluent_kafka", "rocksdict", "pyspark", "pandas", "pyarrow", "great_expectations")
 
 
-@pytest.fixture
-def dags(load_dags):
-    return load_dags()
+@pytest.fixture(scope="module")
+def dags():
+    """The DAGs of an environment without settings; nobody changes them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("STATESTORE_")]:
+            patch.delenv(name)
+        return BundleDagBag(FOLDER, bundle_path=FOLDER).dags
 
 
 def test_each_dag_file_holds_the_dag_of_its_name(dags):
-    files = sorted(path.stem for path in (REPOSITORY / "dags").glob("*.py"))
+    files = sorted(path.stem for path in FOLDER.glob("*.py"))
     assert tuple(files) == IDS == tuple(sorted(dags))
     assert all(dag.fileloc.endswith(f"dags/{dag_id}.py") for dag_id, dag in dags.items())
 
@@ -41,22 +51,31 @@ def test_parsing_the_dag_files_imports_neither_kafka_nor_rocksdb_nor_spark():
 
 
 @pytest.mark.parametrize("dag_id", JOBS)
-def test_each_dag_of_a_job_is_one_spark_job_between_a_plan_and_its_rows(dags, dag_id):
+def test_each_dag_of_a_job_is_a_spark_job_for_each_application_between_a_plan_and_its_rows(dags, dag_id):
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-    dag = dags[dag_id]
-    spark = [task for task in dag.tasks if isinstance(task, SparkSubmitOperator)]
-    assert [task.task_id for task in spark] == ["spark"]
-    assert spark[0].application == str(REPOSITORY / "jobs" / f"{dag_id}.py")
-    assert spark[0].upstream_task_ids == {"plan"}
-    assert dag.task_dict["check"].upstream_task_ids == {"rows"}
-    assert dag.task_dict["check"].is_mapped
+    tasks = dags[dag_id].task_dict
+    spark = tasks["spark"]
+    assert issubclass(spark.operator_class, SparkSubmitOperator)
+    assert spark.partial_kwargs["application"] == str(REPOSITORY / "jobs" / f"{dag_id}.py")
+    assert spark.upstream_task_ids == {"plan", "approve"} & set(tasks)
+    assert tasks["rows"].upstream_task_ids == {"plan", "spark"}
+    assert tasks["check"].upstream_task_ids == {"rows"}
+    assert all(tasks[name].is_mapped for name in ("spark", "check"))
+
+
+@pytest.mark.parametrize("dag_id", JOBS)
+def test_the_jvms_of_each_dag_are_bounded_and_a_pool_bounds_those_of_all(load_dags, dag_id):
+    spark = load_dags()[dag_id].task_dict["spark"]
+    assert (spark.pool, spark.max_active_tis_per_dag) == ("default_pool", 2)  # on any new installation
+    spark = load_dags(STATESTORE_SPARK_POOL="spark", STATESTORE_SPARK_JOBS="5")[dag_id].task_dict["spark"]
+    assert (spark.pool, spark.max_active_tis_per_dag) == ("spark", 5)
 
 
 @pytest.mark.parametrize("dag_id", IDS)
 def test_only_steps_that_ask_kafka_are_retried(dags, dag_id):
     retried = {task.task_id: task.retries for task in dags[dag_id].tasks if task.retries}
-    assert retried == {"plan": 1, "apply" if dag_id == "metastore" else "spark": 1}
+    assert retried == {"plan": 3, "apply" if dag_id == "metastore" else "spark": 3}
 
 
 def test_definitions_are_planned_then_applied_then_shown(dags):
@@ -91,6 +110,62 @@ def test_process_runs_by_time_and_tells_verify(dags):
     assert timetable.timetable.expression == "17 * * * *"
 
 
+def test_an_application_may_have_a_schedule_and_with_it_a_dag_of_its_own(load_dags):
+    dags = load_dags(STATESTORE_PROCESS_SCHEDULES='{"shop": "*/2 * * * *", "slow": ""}')
+    assert {dag_id for dag_id in dags if dag_id.startswith("process")} == {"process", "process.shop", "process.slow"}
+    assert dags["process.shop"].timetable.expression == "*/2 * * * *"
+    assert dags["process.slow"].timetable.can_be_scheduled is False
+    assert dags["process.shop"].params.dump() == {"application": "shop"}
+    assert dags["process"].task_dict["plan"].op_kwargs["without"] == ["shop", "slow"]
+    assert dags["process.shop"].task_dict["processed"].outlets == dags["process"].task_dict["processed"].outlets
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("STATESTORE_PROCESS_SCHEDULES", "{", "expected a JSON object"),
+        ("STATESTORE_PROCESS_SCHEDULES", '["shop"]', "expected a JSON object"),
+        ("STATESTORE_PROCESS_SCHEDULES", '{"shop": 5}', "expected a JSON object"),
+        ("STATESTORE_PROCESS_SCHEDULES", '{"a/b": "@daily"}', "is not a valid name"),
+        ("STATESTORE_PROCESS_SCHEDULES", '{"shop": "often"}', "application shop: 'often' is no cron expression"),
+        ("STATESTORE_SPARK_JOBS", "0", "STATESTORE_SPARK_JOBS: expected a number from 1, found '0'"),
+        ("STATESTORE_DEADLINE_MINUTES", "soon", "STATESTORE_DEADLINE_MINUTES: expected a number of minutes above 0"),
+        ("STATESTORE_DEADLINE_MINUTES", "0.0", "expected a number of minutes above 0, found '0.0'"),
+    ],
+)
+def test_a_setting_that_is_wrong_is_an_import_error_that_says_so(monkeypatch, name, value, message):
+    monkeypatch.setenv(name, value)
+    errors = BundleDagBag(FOLDER, bundle_path=FOLDER).import_errors
+    assert message in errors["process.py"]
+
+
+@pytest.mark.parametrize("dag_id", IDS)
+def test_deadlines_and_alerts_are_there_when_they_are_wanted(load_dags, dag_id):
+    from statestore_dags.alerts import Alert
+
+    dag = load_dags()[dag_id]
+    assert (dag.deadline, dag.on_failure_callback) == (None, None)
+    dag = load_dags(STATESTORE_DEADLINE_MINUTES="90", STATESTORE_ALERT_NOTIFIER="somewhere.Notifier")[dag_id]
+    (deadline,) = dag.deadline
+    assert deadline.interval.total_seconds() == 90 * 60
+    assert deadline.callback.path == "statestore_dags.alerts.Alert"
+    assert [type(callback).__name__ for callback in dag.on_failure_callback] == [Alert.__name__]
+
+
+def test_forms_suggest_the_names_that_the_last_run_has_found(load_dags, tmp_path):
+    def examples(dag_id, field):
+        return load_dags()[dag_id].params.get_param(field).schema.get("examples")
+
+    load_dags(STATESTORE_REPORTS_DIR=str(tmp_path))
+    assert examples("restore", "application") is None
+    stores = {name: SimpleNamespace(stores=[SimpleNamespace(name="counts")]) for name in ("shop", "bank")}
+    remember(tmp_path, stores)
+    assert examples("restore", "application") == examples("verify", "application") == ["bank", "shop"]
+    assert examples("validate", "stores") == ["counts"]
+    (tmp_path / "metastore" / "names.json").write_text('{"shop": ')
+    assert examples("restore", "application") is None
+
+
 def test_metastore_restore_and_validate_run_only_when_asked(dags):
     for dag_id in ("metastore", "restore", "validate"):
         assert dags[dag_id].timetable.can_be_scheduled is False
@@ -110,7 +185,7 @@ def test_schedules_come_from_the_environment_and_may_be_empty(load_dags):
 
 def test_the_jobs_location_comes_from_the_environment(load_dags, tmp_path):
     dags = load_dags(STATESTORE_JOBS_DIR=str(tmp_path))
-    assert dags["verify"].task_dict["spark"].application == str(tmp_path / "verify.py")
+    assert dags["verify"].task_dict["spark"].partial_kwargs["application"] == str(tmp_path / "verify.py")
 
 
 @pytest.mark.parametrize(
@@ -123,6 +198,11 @@ def test_the_jobs_location_comes_from_the_environment(load_dags, tmp_path):
         {"mode": None},
         {"stores": "aircraft"},
         {"force": "yes"},
+        {"as_of": 7},
+        {"dry_run": "yes"},
+        {"deep_check": None},
+        {"best_effort": 1},
+        {"approval": "no"},
         {"application": 3},
     ],
 )
@@ -130,7 +210,7 @@ def test_the_form_of_restore_refuses_what_its_schema_excludes(dags, conf):
     from airflow.sdk.exceptions import ParamValidationError
 
     with pytest.raises(ParamValidationError, match=next(iter(conf))):
-        dags["restore"].params.update(conf)
+        deepcopy(dags["restore"].params).update(conf)
 
 
 @pytest.mark.parametrize("conf", [{"depth": "deeper"}, {"depth": None}, {"sample": 0}, {"sample": 2}, {"sample": "x"}])
@@ -138,7 +218,7 @@ def test_the_form_of_verify_refuses_what_its_schema_excludes(dags, conf):
     from airflow.sdk.exceptions import ParamValidationError
 
     with pytest.raises(ParamValidationError, match=next(iter(conf))):
-        dags["verify"].params.update(conf)
+        deepcopy(dags["verify"].params).update(conf)
 
 
 @pytest.mark.parametrize("conf", [{"definitions": ""}, {"definitions": None}, {"definitions": 3}, {"dry_run": "yes"}])
@@ -146,7 +226,7 @@ def test_the_form_of_metastore_refuses_what_its_schema_excludes(dags, conf):
     from airflow.sdk.exceptions import ParamValidationError
 
     with pytest.raises(ParamValidationError, match=next(iter(conf))):
-        dags["metastore"].params.update(conf)
+        deepcopy(dags["metastore"].params).update(conf)
 
 
 def test_the_form_of_metastore_has_no_definitions_of_its_own(dags):
@@ -162,7 +242,7 @@ def test_verify_by_time_scans_everything(dags):
 
 def test_triggers_hang_on_the_rows_and_not_on_the_checks_that_fail(dags):
     for dag_id, triggered in (("verify", "restore"), ("restore", "validate")):
-        assert dags[dag_id].task_dict[f"needs_{triggered}"].upstream_task_ids == {"rows"}
+        assert dags[dag_id].task_dict[f"needs_{triggered}"].upstream_task_ids == {"plan", "rows"}
         trigger = dags[dag_id].task_dict[f"trigger_{triggered}"]
         assert trigger.upstream_task_ids >= {f"needs_{triggered}"}
         assert "check" not in trigger.get_flat_relative_ids(upstream=True)

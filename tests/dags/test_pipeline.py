@@ -34,6 +34,8 @@ def report_of(runner: Runner, dag_id: str) -> list[dict]:
     return json.loads(newest.read_text())["rows"]
 
 
+@pytest.mark.long
+@pytest.mark.timeout(1_800)
 def test_damaged_stores_are_found_rebuilt_and_validated_and_equal_a_recomputation(pipeline, bootstrap_servers):
     directory: Path = pipeline.directory
     produced = produce_flights(bootstrap_servers, directory / "flights.json", limit=FLIGHTS)
@@ -46,6 +48,8 @@ def test_damaged_stores_are_found_rebuilt_and_validated_and_equal_a_recomputatio
 
     pipeline.run("process", {"application": "flight-delays"})
     assert pipeline.dag_run.state == "success"
+    event = pipeline.asset_events()["x-statestore://flight-delays/aircraft"]
+    assert [offset is not None for offset in event["offsets"].values()] == [True] * PARTITIONS
     rows = report_of(pipeline, "process")
     assert sum(row["records_in"] for row in rows if row["task"].startswith("0_")) == FLIGHTS
     departures = sum(count for count, _ in expectation["departures"].values())
@@ -90,3 +94,9 @@ def test_damaged_stores_are_found_rebuilt_and_validated_and_equal_a_recomputatio
     assert pipeline.dag_run.state == "success"
     assert {row["outcome"] for row in report_of(pipeline, "restore")} == {"skipped"}
     assert states["trigger_validate"] == "skipped"
+
+    states = pipeline.run("maintenance")
+    assert pipeline.dag_run.state == "success"
+    assert {f"flight-delays/0_{p}" for p in range(PARTITIONS)} <= {label for label, _ in states["check"]}
+    assert {row["removed_count"] for row in report_of(pipeline, "maintenance")} == {0}
+    assert differences(directory / "state", application, PARTITIONS, expectation) == []

@@ -1,0 +1,52 @@
+"""DAG `maintenance`: remove what is old and of no more use, on a schedule or by hand."""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG, Param
+from statestore_dags.alerts import deadline, on_failure
+from statestore_dags.schedules import schedule
+from statestore_dags.steps import job_steps
+
+DOC = """
+### What it does
+Removes, and lists in its report:
+
+* stores in quarantine that were replaced more than `STATESTORE_QUARANTINE_DAYS` ago, where the live store is whole;
+* what restores that were killed have left behind, when nothing can be gone on with any more;
+* reports, history and verdicts older than `STATESTORE_REPORTS_DAYS`, but never the last of a kind;
+* state directories of mode *as-of* below `<state directory>-as-of` that are as old.
+
+Each task has its own square below *check*, and so has each kind of files. A task is locked while it is tidied up; one
+that is in use turns pink and is looked at next time. *Only list* changes nothing.
+
+### What red means
+* **plan**: the metastore is DEGRADED, so nobody knows for certain which stores there are. Nothing was removed. If Kafka
+  did not answer, it is retried, three times.
+* **spark**: nothing could be done, for example because the settings are wrong. What is still there is no harm.
+* **check**, one square: something could not be removed. The log has its path and what the operating system said.
+
+### What to do
+Correct what the log names, often an owner or a permission, and wait for the next run or start this DAG again.
+"""
+
+with DAG(
+    dag_id="maintenance",
+    description="Remove old reports, replaced stores and what killed restores have left",
+    doc_md=DOC,
+    schedule=schedule("STATESTORE_MAINTENANCE_SCHEDULE", "43 3 * * *"),
+    catchup=False,
+    max_active_runs=1,
+    default_args={"retries": 0},
+    tags=["state stores"],
+    on_failure_callback=on_failure(),
+    deadline=deadline(),
+    params={
+        "dry_run": Param(
+            False,
+            type="boolean",
+            title="Only list",
+            description="On: nothing is removed; the squares say what would be.",
+        ),
+    },
+):
+    job_steps("maintenance")

@@ -1,0 +1,106 @@
+"""Which Spark jobs a run is made of: one for each application, so that one that fails hides nothing of the others.
+
+`validate` is one job for all: its stores share the index of the Data Docs, which one job at a time may write.
+`maintenance` is one, too: what it looks at belongs to no application alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from statestore.reports import Action, VerifyReport, read_report
+from statestore_dags import arguments
+from statestore_dags.parts import part_path, split_by_application
+
+if TYPE_CHECKING:
+    from statestore.config import Settings
+
+#: What the job of one application is given, by the application.
+_Work = Mapping[str, Sequence[str]]
+
+
+def plan_jobs(
+    job: str,
+    params: arguments.Params,
+    applications: arguments.Applications,
+    settings: Settings,
+    report: Path,
+    head: Sequence[str],
+    without: Sequence[str] = (),
+) -> list[dict[str, Any]]:
+    """Return what `spark_jobs` maps over.
+
+    Parameters
+    ----------
+    report
+        Of the run.
+    head
+        Arguments that every job is given.
+    without
+        Applications that are left out where the form names none.
+
+    Raises
+    ------
+    InputError
+        If the form asks for something that does not exist, or contradicts itself.
+    """
+    work = _work(job, params, applications, settings, report, without)
+    reports = {name: report if len(work) == 1 else part_path(report, name) for name in work}
+    return [
+        {
+            "part": name,
+            "report": str(reports[name]),
+            "application_args": ["--report", str(reports[name]), *head, *chosen],
+        }
+        for name, chosen in work.items()
+    ]
+
+
+def _work(
+    job: str,
+    params: arguments.Params,
+    applications: arguments.Applications,
+    settings: Settings,
+    report: Path,
+    without: Sequence[str],
+) -> _Work:
+    match job:
+        case "process" | "verify":
+            options = arguments.verify_options(params) if job == "verify" else []
+            names = arguments.chosen_applications(params, applications, without)
+            return {name: ["--application", name, *options] for name in names}
+        case "restore":
+            target = as_of_dir(settings.state_dir) / report.stem
+            chosen = arguments.restore_arguments(params, applications, settings.reports_dir, target)
+            return _restores(chosen, report)
+        case "validate":
+            return {"validate": arguments.validate_arguments(params, applications, settings.reports_dir)}
+        case _:
+            days = os.environ.get("STATESTORE_REPORTS_DAYS", "")
+            return {"maintenance": arguments.maintenance_arguments(params, days, as_of_dir(settings.state_dir))}
+
+
+def _restores(chosen: list[str], report: Path) -> _Work:
+    flag, value, *rest = chosen
+    if flag != "--verify-report":
+        return {value: chosen}
+    found = read_report(Path(value), VerifyReport)
+    damaged = dict.fromkeys(row.application for row in found.rows if row.action in (Action.TAIL, Action.FULL))
+    if len(damaged) < 2:
+        return {next(iter(damaged), "nothing"): chosen}
+    parts = split_by_application(found, report, damaged)
+    return {name: [flag, str(part), *rest] for name, part in parts.items()}
+
+
+def as_of_dir(state_dir: Path) -> Path:
+    """Return the directory in which stores as of a point are built, each in a state directory of its own."""
+    return state_dir.with_name(f"{state_dir.name}-as-of")
+
+
+def summary(job: str, params: arguments.Params) -> str:
+    """Say in a sentence what the form asks for; the approval of a restore shows it."""
+    given = {name: value for name, value in dict(params).items() if value not in (None, [], "", False)}
+    return f"{job}: " + (", ".join(f"{name} = {value}" for name, value in given.items()) or "nothing in particular")

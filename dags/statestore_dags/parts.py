@@ -1,0 +1,94 @@
+"""A run's report and the parts that it is made of: one for each application, each written by a Spark job of its own.
+
+    <reports_dir>/<job>/<run>.json                       the report of the run
+    <reports_dir>/<job>/.parts/<run>-<application>.json   of one application, where there are several
+
+A job that fails leaves no part, and takes nothing from the others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from statestore.errors import InputError
+from statestore.reports import AnyReport, read_any_report, write_report
+
+PARTS = ".parts"
+
+
+def job_of(dag_id: str) -> str:
+    """Name of the job of a DAG: DAG `process.shop` runs the job `process`."""
+    return dag_id.split(".", maxsplit=1)[0]
+
+
+def report_path(reports_dir: Path, dag_id: str, run_id: str) -> Path:
+    """Where the report of a DAG run lies.
+
+    Run ids hold colons and plus signs and may be 250 characters long; the digest keeps the short form distinct.
+    """
+    job = job_of(dag_id)
+    name = run_id if dag_id == job else f"{dag_id.removeprefix(f'{job}.')}-{run_id}"
+    return reports_dir / job / _file_name(name)
+
+
+def part_path(report: Path, application: str) -> Path:
+    """Where one application's part of a run's report lies."""
+    return report.parent / PARTS / _file_name(f"{report.stem}-{application}")
+
+
+def _file_name(name: str) -> str:
+    safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:120]
+    return f"{safe}-{sha256(name.encode()).hexdigest()[:8]}.json"
+
+
+def split_by_application(report: AnyReport, into: Path, applications: Iterable[str]) -> dict[str, Path]:
+    """Write what a report says of each application into a file of its own; return the files by application."""
+    found = {}
+    for name in applications:
+        rows = tuple(row for row in report.rows if getattr(row, "application", None) == name)
+        found[name] = part_path(into, f"found-{name}")
+        write_report(found[name], report.model_copy(update={"applications": (name,), "rows": rows}))
+    return found
+
+
+def gather(jobs: Sequence[dict[str, Any]], report: Path) -> list[tuple[str, str]]:
+    """Put the parts that the jobs of a run have left together into its report.
+
+    Parameters
+    ----------
+    jobs
+        What `plan` has planned.
+
+    Returns
+    -------
+    list of (str, str)
+        The parts of jobs that have left no report, and what there is to say of each.
+    """
+    parts: list[AnyReport] = []
+    failed: list[tuple[str, str]] = []
+    for job in jobs:
+        try:
+            parts.append(read_any_report(Path(job["report"])))
+        except InputError as error:
+            failed.append((job["part"], str(error)))
+    if not parts:
+        report.unlink(missing_ok=True)  # of an earlier attempt
+    elif [job["report"] for job in jobs] != [str(report)]:
+        write_report(report, _merged(parts, report.stem))
+    return failed
+
+
+def _merged(parts: Sequence[AnyReport], run_id: str) -> AnyReport:
+    return parts[0].model_copy(
+        update={
+            "run_id": run_id,
+            "applications": tuple(dict.fromkeys(name for part in parts for name in part.applications)),
+            "started_ms": min(part.started_ms for part in parts),
+            "finished_ms": max(part.finished_ms for part in parts),
+            "rows": tuple(row for part in parts for row in part.rows),
+        }
+    )

@@ -1,0 +1,84 @@
+"""One Spark job for each application of a run, each tried again where that may help.
+
+Nothing comes back from a job but its report, so an earlier one goes before the job begins: what lies there afterwards
+is what this attempt has written.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from statestore.config import load_directories
+from statestore_dags.connections import kafka_connection
+from statestore_dags.retrying import RETRIED, bad_input_fails
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context, XComArg
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class SparkJobOperator(SparkSubmitOperator):
+    """`spark-submit` of a job that leaves a report.
+
+    Parameters
+    ----------
+    part
+        What the job works on; it stands on the square.
+    report
+        File that the job writes.
+    """
+
+    def __init__(self, *, part: str = "", report: str = "", **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.part = part
+        self.report = report
+
+    def execute(self, context: Context) -> None:
+        """Submit the job, and wait until it has ended."""
+        with bad_input_fails(), kafka_connection(self.seen_by_executors()):
+            Path(self.report).unlink(missing_ok=True)
+            super().execute(context)
+
+    def seen_by_executors(self) -> Path | None:
+        """Return a directory that the executors see as we do; None where they run on this machine.
+
+        Of what an installation has, they share the state directory.
+        """
+        try:
+            master = Connection.get(self._conn_id).host or ""
+        except AirflowNotFoundException:  # the provider takes YARN then
+            master = ""
+        return None if master.startswith("local") else load_directories().state_dir / ".statestore-kafka"
+
+
+def spark_jobs(job: str, planned: XComArg) -> Any:
+    """Run `jobs/<job>.py` (or that of STATESTORE_JOBS_DIR) on connection `spark_default`, once for each part of a plan.
+
+    STATESTORE_SPARK_POOL names the Airflow pool that bounds the JVMs of all DAGs. A new installation has none but
+    Airflow's own, so without it STATESTORE_SPARK_JOBS bounds those of each DAG.
+    """
+    jobs_dir = Path(os.environ.get("STATESTORE_JOBS_DIR") or _REPOSITORY / "jobs")
+    return SparkJobOperator.partial(
+        task_id="spark",
+        conn_id="spark_default",
+        application=str(jobs_dir.resolve() / f"{job}.py"),
+        name=f"statestore-{job}",
+        map_index_template="{{ task.part }}",
+        pool=os.environ.get("STATESTORE_SPARK_POOL", "").strip() or "default_pool",
+        max_active_tis_per_dag=_bound(),
+        **RETRIED,
+    ).expand_kwargs(planned)
+
+
+def _bound() -> int:
+    value = os.environ.get("STATESTORE_SPARK_JOBS", "").strip() or "2"
+    if not value.isdigit() or int(value) < 1:
+        raise ValueError(f"STATESTORE_SPARK_JOBS: expected a number from 1, found {value!r}")
+    return int(value)

@@ -1,0 +1,65 @@
+"""What stands below *check*: one square per row of a report, or per group of rows where there are very many.
+
+Squares travel through XCom, rows do not: a square says which rows of which report it stands for, and reads them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import task
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from statestore.reports import read_any_report
+from statestore_dags.rows import AnyRow, row_to_dict
+
+log = logging.getLogger(__name__)
+
+#: More squares than this are of no use to a person, and Airflow maps over 1,024 items at most.
+MOST_SQUARES = 256
+
+
+def squares(report: Path, rows: Sequence[AnyRow]) -> list[dict[str, Any]]:
+    """Return a square for each row; above `MOST_SQUARES`, one for each so many rows that stand together."""
+    size = max(-(-len(rows) // MOST_SQUARES), 1)
+    return [
+        {"label": _label(rows[start : start + size]), "report": str(report), "start": start, "count": size}
+        for start in range(0, len(rows), size)
+    ]
+
+
+def _label(rows: Sequence[AnyRow]) -> str:
+    first, last = rows[0].label, rows[-1].label
+    return first if len(rows) == 1 else f"{first} … {last} ({len(rows)})"
+
+
+@task(map_index_template="{{ task.op_kwargs['square']['label'] }}")
+def check(square: dict[str, Any]) -> None:
+    """Show what a square stands for: green if all of it is healthy, red if not, skipped if it was in use."""
+    if "report" not in square:
+        show([square])
+        return
+    rows = read_any_report(Path(square["report"])).rows[square["start"] : square["start"] + square["count"]]
+    show([row_to_dict(row) for row in rows])
+
+
+def show(rows: Sequence[dict[str, Any]]) -> None:
+    """Log rows in full, and end the Airflow task as they are.
+
+    Raises
+    ------
+    AirflowFailException
+        If one of them is not healthy; it names all that are not.
+    AirflowSkipException
+        If nothing could be said of any.
+    """
+    for row in rows:
+        fields = "\n".join(f"{name:>20}: {row[name]}" for name in row)
+        log.info("%s: %s\n%s", row["label"], row["headline"], fields)
+    if failed := [f"{row['label']}: {row['headline']}" for row in rows if row["health"] == "failed"]:
+        raise AirflowFailException("\n".join(failed))
+    if rows and all(row["health"] == "later" for row in rows):
+        raise AirflowSkipException("\n".join(row["headline"] for row in rows))

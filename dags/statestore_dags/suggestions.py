@@ -1,0 +1,69 @@
+"""Names that forms suggest: the applications and stores that the last run found in the catalogue.
+
+    <reports_dir>/metastore/names.json      {"<application>": ["<store>", ...], ...}
+
+Kafka is not asked while a DAG file is parsed, so a form may be behind the catalogue; *plan* checks what was chosen.
+Without the file, or with one that cannot be read, a form suggests nothing. A field of one name takes any name; one of
+several offers what is known and nothing else, and other names can be written into the form's JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from statestore.model import ApplicationDefinition
+
+log = logging.getLogger(__name__)
+
+
+def _path(reports_dir: Path) -> Path:
+    return reports_dir / "metastore" / "names.json"
+
+
+def remember(reports_dir: Path, applications: Mapping[str, ApplicationDefinition]) -> None:
+    """Keep the names for the forms; where they cannot be written, the forms suggest what they did before."""
+    path = _path(reports_dir)
+    names = {name: [store.name for store in found.stores] for name, found in sorted(applications.items())}
+    if names == _read(path):
+        return
+    partial = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(names), encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        log.warning("names for the forms could not be written: %s", error)
+
+
+def suggested_applications() -> dict[str, Any]:
+    """Return what a form's field of one application adds to its schema."""
+    names = sorted(_known())
+    return {"examples": names} if names else {}
+
+
+def suggested_stores() -> dict[str, Any]:
+    """Return what a form's field of stores adds to its schema."""
+    names = sorted({store for stores in _known().values() for store in stores})
+    return {"examples": names} if names else {}
+
+
+def _known() -> dict[str, list[str]]:
+    directory = os.environ.get("STATESTORE_REPORTS_DIR", "").strip()
+    return _read(_path(Path(directory))) if directory else {}
+
+
+def _read(path: Path) -> dict[str, list[str]]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    whole = isinstance(found, dict) and all(
+        isinstance(stores, list) and all(isinstance(store, str) for store in stores) for stores in found.values()
+    )
+    return found if whole else {}

@@ -1,0 +1,115 @@
+"""The approval of a restore, answered through Airflow's REST API while the run waits."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from urllib.parse import quote
+
+import pytest
+import requests
+
+from demo.processes import Processes, wait_until
+from statestore.reports import RestoreReport, RestoreRow, Status
+
+HEAD = {"run_id": "r", "applications": ("flight-delays",), "started_ms": 0, "finished_ms": 1}
+RESTORED = RestoreReport(
+    **HEAD,
+    rows=(
+        RestoreRow(
+            application="flight-delays",
+            store="aircraft",
+            task="0_0",
+            outcome="restored",
+            mode="full",
+            before=Status.MISSING,
+        ),
+    ),
+)
+
+
+class Person:
+    """Answers what waits for an answer."""
+
+    def __init__(self, url: str) -> None:
+        self._url = f"{url}/api/v2/dags/restore/dagRuns"
+        login = {"username": "admin", "password": "secret"}
+        token = requests.post(f"{url}/auth/token", json=login, timeout=30).json()["access_token"]
+        self._login = {"Authorization": f"Bearer {token}"}
+        self.asked: list[dict] = []
+
+    def answers(self, option: str) -> threading.Thread:
+        """Wait for the next question, and choose one of its options."""
+        thread = threading.Thread(target=self._answer, args=(option,), daemon=True)
+        thread.start()
+        return thread
+
+    def _answer(self, option: str) -> None:
+        (question,) = wait_until(self._waiting, 240, "a restore to ask")
+        self.asked.append(question)
+        run = quote(question["task_instance"]["dag_run_id"], safe="")
+        answer = f"{self._url}/{run}/taskInstances/approve/-1/hitlDetails"
+        found = requests.patch(answer, json={"chosen_options": [option]}, headers=self._login, timeout=30)
+        assert found.ok, found.text
+
+    def _waiting(self) -> list[dict]:
+        found = requests.get(f"{self._url}/~/hitlDetails?response_received=false", headers=self._login, timeout=30)
+        return found.json()["hitl_details"]
+
+
+@pytest.fixture(scope="module")
+def person(airflow_home, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("approval")
+    (directory / "passwords.json").write_text(json.dumps({"admin": "secret"}))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    env = {
+        **os.environ,
+        "AIRFLOW__API__HOST": "127.0.0.1",
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(directory / "passwords.json"),
+    }
+    url = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        try:
+            return requests.get(f"{url}/api/v2/version", timeout=5).ok
+        except requests.RequestException:
+            return False
+
+    with Processes(directory) as processes:
+        service = processes.start("api-server", ["airflow", "api-server"], env, directory / "api-server.log")
+        wait_until(answers, 120, "the API server to answer", service)
+        yield Person(url)
+
+
+def test_an_approved_restore_goes_on_and_says_before_what_it_would_do(person, runner, monkeypatch):
+    monkeypatch.setenv("STATESTORE_RESTORE_APPROVAL", "true")
+    answer = person.answers("Approve")
+    states = runner.run("restore", {"application": "flight-delays", "mode": "full", "approval": False}, RESTORED)
+    answer.join()
+    assert "application = flight-delays, mode = full" in person.asked[-1]["body"]
+    assert (states["approve"], states["check"]) == ("success", [("flight-delays/aircraft/0_0", "success")])
+    assert len(runner.calls) == 1
+
+
+def test_a_rejected_restore_starts_nothing_and_is_no_failure(person, runner):
+    answer = person.answers("Reject")
+    states = runner.run("restore", {"application": "flight-delays", "approval": True}, RESTORED)
+    answer.join()
+    assert runner.dag_run.state == "success"
+    assert {name: state for name, state in states.items() if name not in ("plan", "approve")} == dict.fromkeys(
+        ("spark", "rows", "check", "needs_validate", "trigger_validate"), "skipped"
+    )
+    assert runner.calls == []
+
+
+def test_what_rebuilds_nothing_is_not_asked_about(runner, monkeypatch):
+    monkeypatch.setenv("STATESTORE_RESTORE_APPROVAL", "true")
+    states = runner.run("restore", {"application": "flight-delays", "mode": "tail"}, RESTORED)
+    assert states["approve"] == "success"
+    assert len(runner.calls) == 1

@@ -9,7 +9,7 @@ KILLS = 180
 soak: KILLS = 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test faults soak conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore lint lock clean environment-demo environment-dev
+.PHONY: help demo up down test ui screenshots faults soak conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore lint lock clean environment-demo environment-dev
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,12 @@ faults: environment-dev ## kill tasks and jobs 200 times, damage 200 places, and
 soak: environment-dev ## kill tasks KILLS=10000 times, at points drawn from SEED
 	@echo "SEED=$(SEED)"
 	FAULTS_SEED=$(SEED) FAULTS_KILLS=$(KILLS) $(PYTHON_IN_VENV) -m pytest -n 2 --dist worksteal -m long tests/faults/long/test_kills.py $(ARGS)
+
+ui: environment-dev ## look at the page in Chromium, on a real Airflow; ARGS are given to pytest
+	$(PYTHON_IN_VENV) -m pytest -m browser tests/ui $(ARGS)
+
+screenshots: environment-dev ## as `make ui`, of the whole path alone, and keep its pictures in docs/screenshots
+	STATESTORE_SCREENSHOTS=docs/screenshots $(PYTHON_IN_VENV) -m pytest -m browser tests/ui/test_whole_path_in_browser.py $(ARGS)
 
 conformance: environment-dev ## run the tests that prove a behaviour, and list the behaviours that none proves
 	$(PYTHON_IN_VENV) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --conformance

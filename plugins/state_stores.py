@@ -1,7 +1,10 @@
-"""Airflow plugin of the state stores: mounts the pages of `statestore_ui` and adds the menu entry "Data Docs".
+"""Airflow plugin of the state stores: the page "State stores", its card on the dashboard, the entry "Data Docs".
 
-Every Airflow process imports this file, each task's too, so it imports nothing but the base class: the pages and
+Every Airflow process imports this file, each task's too, so it imports nothing but the base class: the routes and
 Airflow's API security cost two seconds, and only the API server needs them.
+
+Page and card are one ES module (`statestore_ui/static/state-stores.js`), which uses the React that Airflow's own page
+has loaded: they follow its theme and its router, and nothing is built. A page in an iframe could do neither.
 """
 
 from __future__ import annotations
@@ -9,6 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
+
+# Without a slash in front: below Airflow's base URL, whatever its path is.
+_FILES = "statestore/ui"
 
 
 async def pages(scope: Any, receive: Any, send: Any) -> None:
@@ -23,6 +29,24 @@ class StateStoresPlugin(AirflowPlugin):
 
     name = "state_stores"
     fastapi_apps = [{"app": pages, "url_prefix": "/statestore", "name": "State stores"}]  # noqa: RUF012
+    # The module leaves each component on `globalThis`, under the name that is said here.
+    react_apps = [  # noqa: RUF012
+        {
+            "name": "Stores",  # Airflow's menu has no room for more
+            "bundle_url": f"{_FILES}/state-stores.js",
+            "destination": "nav",
+            "nav_top_level": True,
+            "url_route": "state-stores",
+            "icon": f"{_FILES}/icon.svg",
+            "icon_dark_mode": f"{_FILES}/icon-dark.svg",
+        },
+        {
+            "name": "State stores card",
+            "bundle_url": f"{_FILES}/state-stores.js",
+            "destination": "dashboard",
+            "url_route": "state-stores-card",
+        },
+    ]
     external_views = [  # noqa: RUF012
         {
             "name": "Data Docs",

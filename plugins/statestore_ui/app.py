@@ -1,30 +1,46 @@
-"""The routes below /statestore: Great Expectations' Data Docs and the jobs' JSON reports, behind Airflow's own login.
+"""The routes below /statestore, behind Airflow's own login: the page's API, Data Docs, reports, the page's own files.
 
-They serve the files of two directories, write nothing, and read STATESTORE_* on each request, so that an import never
-fails for a missing one. Whoever may read DAGs may read these pages: by the browser's cookie or by a bearer token, as
-everywhere in Airflow's API.
+    GET /statestore/api/overview                       all store partitions, as the newest reports tell
+    GET /statestore/api/progress                       how far running restores are
+    GET /statestore/api/history?application=&store=    lag and findings of past verifications
+    GET /statestore/docs/...                           Great Expectations' Data Docs
+    GET /statestore/reports, /statestore/reports/...   the jobs' reports as they were written
+    GET /statestore/ui/...                             script, style and icons of the page
+
+They read two directories, write nothing, and read STATESTORE_* on each request, so that an import never fails for a
+missing one. Whoever may read DAGs may read this: by the browser's cookie or by a bearer token, as everywhere in
+Airflow's API. What a request starts, it starts through Airflow's own API, with the rights of its user.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from html import escape
 from pathlib import Path
+from typing import Annotated
 
 from airflow.api_fastapi.core_api.security import requires_access_dag
-from fastapi import Depends, FastAPI, Request
-from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from fastapi import Depends, FastAPI, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
 
-from statestore.config import load_settings
+from statestore.config import load_directories
 from statestore.errors import InputError
+from statestore_ui.data_docs import POLICY, index, styled
+from statestore_ui.history import Histories
+from statestore_ui.overview import Overviews
+from statestore_ui.report_files import list_reports
+from statestore_ui.running import Running
 
-# Data Docs show values from the stores, on Airflow's own origin: no page of theirs may call Airflow's API.
 _HEADERS = {
-    "Content-Security-Policy": "connect-src 'none'; form-action 'none'; object-src 'none'; base-uri 'none'; "
-    "frame-ancestors 'self'",
+    "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
 }
+_OWN_FILES = Path(__file__).parent / "static"
 
 app = FastAPI(
     title="State stores",
@@ -34,6 +50,77 @@ app = FastAPI(
     redoc_url=None,
     openapi_url=None,
 )
+overviews, running, histories = Overviews(), Running(), Histories()
+
+
+# -- the API ----------------------------------------------------------------------------------------------------------
+
+
+@app.get("/api/overview")
+def overview(request: Request, rows: bool = True) -> Response:
+    """Return all store partitions, as the newest report of each job tells of them.
+
+    The answer has an ETag; with `If-None-Match` it is 304 while no report has come, gone or changed.
+
+    Parameters
+    ----------
+    rows
+        False: applications only.
+
+    Returns
+    -------
+    Response
+        `as_of_ms`: when the newest of the runs ended. `applications`: for each, how many store partitions have which
+        status and level, its lag, and when it was last verified. `runs`: where rows come from; rows name them by index.
+        `problems`: files that could not be read, each with a `path` and a `message`; `missing` if there is no reports
+        directory yet. `rows`: one for each store
+        partition, with `status`, `level` (good, notice, busy, warn, bad), `doubt` where the level is worse than the
+        status alone, `lag`, and what `verify`, `restore`,
+        `validate` and `process` did with it last. What is unknown is left out.
+    """
+    directories = load_directories()
+    answer = overviews.get(directories.reports_dir, directories.data_docs_dir)
+    headers = {**_HEADERS, "ETag": f'"{answer.tag}"'}
+    # A proxy that compresses makes the tag a weak one.
+    if answer.tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return Response(answer.full if rows else answer.short, media_type="application/json", headers=headers)
+
+
+@app.get("/api/progress")
+def progress() -> Response:
+    """Return how far running restores are.
+
+    Returns
+    -------
+    Response
+        `restores`: for each its `run` (the name of the report that it will write), `silent_s` since it last said
+        something, offsets `done` of `total`, `records_per_s`, `seconds_left` of reading, and the same for each of its
+        first 200 store partitions that have not `ended`, with their `phase`.
+    """
+    return JSONResponse(running.get(load_directories().reports_dir), headers=_HEADERS)
+
+
+@app.get("/api/history")
+def history(application: Annotated[str, Query(min_length=1)], store: str | None = None) -> Response:
+    """Return what the verifications of a store have found; without `store`, of all the application's.
+
+    Returns
+    -------
+    Response
+        `points`, the oldest first: `started_ms`, `lag` of all partitions together, how many `partitions` were looked
+        at, and `findings`: how many have which status, of those that are not healthy.
+    """
+    return JSONResponse(histories.get(load_directories().reports_dir, application, store), headers=_HEADERS)
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+@app.get("/ui/{path:path}")
+async def own_files(path: str, request: Request) -> Response:
+    """Serve the page's script, style and icons."""
+    return await _file(_OWN_FILES, path, request)
 
 
 @app.get("/docs")
@@ -44,24 +131,34 @@ def data_docs_root(request: Request) -> RedirectResponse:
 
 @app.get("/docs/{path:path}")
 async def data_docs(path: str, request: Request) -> Response:
-    """Serve a file of the Data Docs; without a path their index, or a page that says how to make them."""
-    root = load_settings().data_docs_dir
-    if not path and not (root / "index.html").is_file():
+    """Serve a file of the Data Docs; without a path our index of them, or a page that says how to make them."""
+    root = load_directories().data_docs_dir
+    if path in ("", "index.html"):
+        found = await run_in_threadpool(index, root)
+        if found is not None:
+            return HTMLResponse(found, headers=_HEADERS)
         return _page(
             "No Data Docs yet",
-            f"Great Expectations has not written to {root} so far. Start the DAG validate, or restore, which starts "
-            "it; when it has finished, reload this page.",
+            f"Nothing has been validated into {root} so far. Start the DAG validate, or restore, which starts it; when "
+            "it has finished, reload this page.",
         )
-    return await _file(root, path, request)
+    response = await _file(root, path, request)
+    if isinstance(response, FileResponse) and response.media_type == "text/html":
+        page = Path(response.path).read_text(encoding="utf-8", errors="replace")
+        return HTMLResponse(styled(page, path), headers=_HEADERS)
+    return response
 
 
 @app.get("/reports")
 def reports() -> JSONResponse:
     """Names of the reports, newest first, for each job."""
-    root = load_settings().reports_dir
-    jobs = sorted(job for job in root.iterdir() if job.is_dir()) if root.is_dir() else []
-    found = {job.name: [report.name for report in _newest_first(job)] for job in jobs}
-    return JSONResponse({job: names for job, names in found.items() if names}, headers=_HEADERS)
+    listed, problems = list_reports(load_directories().reports_dir)
+    found: dict[str, list[str]] = {}
+    for file in listed:
+        found.setdefault(file.job, []).append(file.path.name)
+    if problems and not found:
+        return JSONResponse({"detail": f"{problems[0].path}: {problems[0].message}"}, 503, headers=_HEADERS)
+    return JSONResponse(found, headers=_HEADERS)
 
 
 @app.get("/reports/{job}/{name}")
@@ -69,25 +166,33 @@ async def report(job: str, name: str, request: Request) -> Response:
     """Serve one report as the job wrote it; what else lies there, such as the metastore's backup, is no report."""
     if not name.endswith(".json"):
         return Response(status_code=404, headers=_HEADERS)
-    return await _file(load_settings().reports_dir, f"{job}/{name}", request)
+    return await _file(load_directories().reports_dir, f"{job}/{name}", request)
 
 
 @app.exception_handler(InputError)
-async def not_configured(_request: Request, error: InputError) -> Response:
+async def not_configured(request: Request, error: InputError) -> Response:
     """Say which settings the API server lacks."""
-    return _page("The API server is not configured for state stores", str(error), status_code=503)
-
-
-def _newest_first(job: Path) -> list[Path]:
-    # A report may be removed between listing and asking for its age.
-    aged = [(path.stat().st_mtime, path) for path in job.glob("[!.]*.json") if path.exists()]
-    return [path for _, path in sorted(aged, reverse=True)]
+    title = "The API server is not configured for state stores"
+    if "/api/" in request.url.path:
+        return Response(
+            json.dumps({"detail": f"{title}: {error}"}), 503, media_type="application/json", headers=_HEADERS
+        )
+    return _page(title, str(error), status_code=503)
 
 
 async def _file(root: Path, path: str, request: Request) -> Response:
     # Starlette's: nothing outside `root` (symbolic links are followed first), 404 for what is not there, and ETags.
     files = StaticFiles(directory=root, html=True, check_dir=False)
-    response = await files.get_response(path or ".", request.scope)
+    try:
+        response = await files.get_response(path or ".", request.scope)
+        refused = isinstance(response, FileResponse) and not os.access(response.path, os.R_OK)
+    except HTTPException as error:
+        if error.status_code != 401:  # its word for a directory that the server may not enter
+            raise
+        refused = True
+    if refused:
+        advice = f"Let the API server's user (id {os.geteuid()}) read it, then reload this page."
+        return _page("This file cannot be read", f"{path} lies below {root}. {advice}", status_code=500)
     response.headers.update(_HEADERS)
     return response
 

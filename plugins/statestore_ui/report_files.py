@@ -1,0 +1,185 @@
+"""The jobs' report files as the page needs them: found, looked at, and parsed only where their rows are wanted.
+
+Reports pile up, one a run, and one of 10,000 store partitions has five megabytes. So a file is stat'ed on each request,
+its head is read once, and its rows are parsed once and kept only while they are shown. What a file says is known by its
+times and size: reports are replaced as a whole, never changed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import from_json
+
+from statestore.reports import JobReport, ProcessReport, RestoreReport, ValidateReport, VerifyReport
+
+KINDS: dict[str, type[JobReport]] = {
+    "process": ProcessReport,
+    "verify": VerifyReport,
+    "restore": RestoreReport,
+    "validate": ValidateReport,
+}
+#: Files of one job that are looked at, the newest. Runs before that are in the history.
+MOST_FILES = 1_000
+_HEAD_BYTES = 65_536
+
+
+class Problem(NamedTuple):
+    """What could not be read, and what helps."""
+
+    path: str
+    message: str
+    #: Nothing is broken: there was no job yet, or its directory is not mounted here.
+    missing: bool = False
+
+
+class ReportFile(NamedTuple):
+    """A report as the directory shows it."""
+
+    job: str
+    path: Path
+    mtime_ns: int
+    ctime_ns: int  # a file that may be read since has no other mtime
+    size: int
+
+
+class Head(BaseModel):
+    """What stands at the beginning of each report, before its rows."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    job: str
+    run_id: str
+    applications: tuple[str, ...]
+    started_ms: int
+    finished_ms: int
+    dag_id: str | None = None
+    dag_run_id: str | None = None
+
+
+class ReportFiles:
+    """Reads report files and remembers what they said; used by one thread at a time.
+
+    Attributes
+    ----------
+    parsed
+        How many reports were parsed with all their rows so far.
+    """
+
+    def __init__(self) -> None:
+        self.parsed = 0
+        self._heads: dict[ReportFile, Head | Problem] = {}
+        self._rows: dict[ReportFile, Sequence[Any] | Problem] = {}
+        self._wanted: set[ReportFile] = set()
+
+    def head(self, file: ReportFile) -> Head | Problem:
+        """Return what the report is about."""
+        if file not in self._heads:
+            self._heads[file] = _read_head(file)
+        return self._heads[file]
+
+    def rows(self, file: ReportFile) -> Sequence[Any] | Problem:
+        """Return the report's rows, of the kind that its job writes."""
+        self._wanted.add(file)
+        if file not in self._rows:
+            self.parsed += 1
+            self._rows[file] = _read_rows(file)
+        return self._rows[file]
+
+    def forget_others(self, listed: Sequence[ReportFile]) -> None:
+        """Forget files that are gone, and rows that nobody has asked for since the last call."""
+        there = set(listed)
+        self._heads = {file: head for file, head in self._heads.items() if file in there}
+        self._rows = {file: rows for file, rows in self._rows.items() if file in self._wanted}
+        self._wanted = set()
+
+
+def list_reports(reports_dir: Path) -> tuple[list[ReportFile], list[Problem]]:
+    """Return the newest reports of each job, the newest first, and the directories that cannot be read."""
+    found: list[ReportFile] = []
+    if problem := _unusable(reports_dir):
+        return [], [problem]
+    problems = []
+    for job in KINDS:
+        try:
+            files = [_stat(job, path) for path in (reports_dir / job).iterdir() if _is_report(path)]
+        except FileNotFoundError:
+            continue  # this job has not run yet
+        except OSError as error:
+            problems.append(_refused(reports_dir / job, error))
+            continue
+        files = [file for file in files if file is not None]
+        found += sorted(files, key=lambda file: file.mtime_ns, reverse=True)[:MOST_FILES]
+    return found, problems
+
+
+def _is_report(path: Path) -> bool:
+    return path.suffix == ".json" and not path.name.startswith(".")
+
+
+def _stat(job: str, path: Path) -> ReportFile | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None  # removed since it was listed
+    return ReportFile(job, path, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size)
+
+
+def _unusable(reports_dir: Path) -> Problem | None:
+    try:
+        next(reports_dir.iterdir(), None)
+    except FileNotFoundError:
+        return Problem(
+            str(reports_dir),
+            "There is no such directory. The first job makes it where the workers run: if one has run, this machine "
+            "does not see the workers' directory. Mount it here, or correct STATESTORE_REPORTS_DIR.",
+            missing=True,
+        )
+    except OSError as error:
+        return _refused(reports_dir, error)
+    return None
+
+
+def _refused(directory: Path, error: OSError) -> Problem:
+    return Problem(
+        str(directory),
+        f"It cannot be read: {error.strerror or error}. Let the API server's user (id {os.geteuid()}) list it "
+        "and read its files.",
+    )
+
+
+def _broken(file: ReportFile, why: str) -> Problem:
+    return Problem(
+        f"{file.job}/{file.path.name}",
+        f"This is no report that this version reads: {why}. It is left out. If something still writes it, wait; "
+        "otherwise delete it, or start the DAG again that was to write it.",
+    )
+
+
+def _read_head(file: ReportFile) -> Head | Problem:
+    try:
+        with file.path.open("rb") as content:
+            return Head.model_validate(from_json(content.read(_HEAD_BYTES), allow_partial=True))
+    except (OSError, ValueError) as error:
+        return _broken(file, _short(error))
+
+
+def _read_rows(file: ReportFile) -> Sequence[Any] | Problem:
+    try:
+        report: Any = KINDS[file.job].model_validate_json(file.path.read_bytes())
+    except (OSError, ValueError) as error:
+        return _broken(file, _short(error))
+    return report.rows
+
+
+def _short(error: OSError | ValueError) -> str:
+    """The first of possibly thousands of complaints, on one line."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        return f"{place}: {first['msg']}" if place else first["msg"]
+    return " ".join(str(error).split())[:300]

@@ -1,0 +1,149 @@
+"""How far running restores are, from the small files that they write as they go (statestore/recovery/progress.py).
+
+The files are read as plain JSON: their model lives beside code that loads Kafka's client.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+_PREFIX = ".progress-"
+#: A restore that said nothing for so long is left out: it was killed, and nobody has removed its files.
+_FORGOTTEN_S = 86_400.0
+_PHASES = ("verifying", "reading", "building", "checking", "ended")
+_MOST_SHOWN = 200
+_Stamped = tuple[int, int, dict[str, Any] | None]
+
+
+class Running:
+    """Reads progress files, and those that have not changed only once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._read: dict[Path, _Stamped] = {}
+
+    def get(self, reports_dir: Path, now_s: float | None = None) -> dict[str, Any]:
+        """Return the restores at work, the one that spoke last first.
+
+        Parameters
+        ----------
+        now_s
+            Time of now, in seconds since the epoch.
+        """
+        with self._lock:
+            before, self._read = self._read, {}
+            found = []
+            for directory in _directories(reports_dir / "restore"):
+                restore = self._restore(directory, before, time.time() if now_s is None else now_s)
+                if restore is not None:
+                    found.append(restore)
+            return {"restores": sorted(found, key=lambda restore: restore["updated_ms"], reverse=True)}
+
+    def _restore(self, directory: Path, before: dict[Path, _Stamped], now_s: float) -> dict[str, Any] | None:
+        parts: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+        newest_ns = 0
+        for path in _files(directory):
+            stamped = _stamped(path, before.get(path))
+            if stamped is None:
+                continue
+            self._read[path] = stamped
+            newest_ns = max(newest_ns, stamped[0])
+            if (told := stamped[2]) is not None:
+                parts.setdefault((told["application"], told["store"], told["task"]), []).append(told)
+        silent_s = now_s - newest_ns / 1e9
+        name = f"{directory.name.removeprefix(_PREFIX)}.json"
+        # The second is of one application, where a run restores several.
+        ended = any(_younger(directory.parent / place / name, newest_ns) for place in (".", ".parts"))
+        if not parts or silent_s > _FORGOTTEN_S or ended:
+            return None
+        partitions = [_partition(key, told) for key, told in sorted(parts.items())]
+        working = [each for each in partitions if each["phase"] != "ended"]
+        left = [each["seconds_left"] for each in working if each["seconds_left"] is not None]
+        return {
+            "run": directory.name.removeprefix(_PREFIX),
+            "updated_ms": newest_ns // 1_000_000,
+            "silent_s": round(max(silent_s, 0.0), 1),
+            "ended": len(partitions) - len(working),
+            "partitions_seen": len(partitions),
+            "done": sum(each["done"] for each in partitions),
+            "total": sum(each["total"] for each in partitions),
+            "records": sum(each["records"] for each in partitions),
+            "records_per_s": round(sum(each["records_per_s"] for each in working), 1),
+            "seconds_left": max(left, default=None),
+            "partitions": working[:_MOST_SHOWN],
+        }
+
+
+def _partition(key: tuple[str, str, str], told: list[dict[str, Any]]) -> dict[str, Any]:
+    """Put together what a store partition and the ranges of its log say.
+
+    While the ranges are read the store partition itself says nothing yet, or only that it is looked at.
+    """
+    whole = next((each for each in told if not each["part"]), None)
+    ranges = [each for each in told if each["part"]]
+    speaking = [whole] if whole is not None and (whole["end"] > whole["start"] or not ranges) else ranges
+    reading = [each for each in speaking if each["phase"] == "reading"]
+    left = [each["seconds_left"] for each in reading if each["seconds_left"] is not None]
+    phases = [each["phase"] for each in ([whole] if whole is not None and speaking == [whole] else ranges)]
+    phase = min(phases, key=_PHASES.index)
+    return {
+        "application": key[0],
+        "store": key[1],
+        "task": key[2],
+        # Ranges that were read are still to be put together.
+        "phase": "building" if phase == "ended" and whole is None else phase,
+        "done": sum(each["next"] - each["start"] for each in speaking),
+        "total": sum(each["end"] - each["start"] for each in speaking),
+        "records": sum(each["records"] for each in speaking),
+        "records_per_s": round(sum(each["records_per_s"] for each in reading), 1),
+        "seconds_left": max(left, default=None),
+    }
+
+
+def _directories(restores: Path) -> list[Path]:
+    try:
+        return [path for path in restores.iterdir() if path.name.startswith(_PREFIX)]
+    except OSError:
+        return []  # the overview says what is wrong with it
+
+
+def _files(directory: Path) -> Iterable[Path]:
+    try:
+        return [path for path in directory.iterdir() if path.suffix == ".json" and not path.name.startswith(".")]
+    except OSError:
+        return []  # it has just ended
+
+
+def _stamped(path: Path, before: _Stamped | None) -> _Stamped | None:
+    try:
+        stat = path.stat()
+        if before is not None and before[:2] == (stat.st_mtime_ns, stat.st_size):
+            return before
+        return stat.st_mtime_ns, stat.st_size, _told(path.read_bytes())
+    except OSError:
+        return None
+
+
+def _told(content: bytes) -> dict[str, Any] | None:
+    """What a file says; None if something else has written it."""
+    numbers = {"start": 0, "next": 0, "end": 0, "records": 0, "records_per_s": 0.0}
+    try:
+        found = {**numbers, "part": "", "seconds_left": None, **json.loads(content)}
+        named = all(isinstance(found[name], str) for name in ("application", "store", "task", "part"))
+        counted = all(isinstance(found[name], int | float) for name in numbers)
+        timed = found["seconds_left"] is None or isinstance(found["seconds_left"], int | float)
+        return found if named and counted and timed and found["phase"] in _PHASES else None
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _younger(report: Path, than_ns: int) -> bool:
+    try:
+        return report.stat().st_mtime_ns >= than_ns
+    except OSError:
+        return False

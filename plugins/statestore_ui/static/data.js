@@ -1,0 +1,106 @@
+// What the page asks for, when, and what it says if there is no answer.
+
+const { useCallback, useEffect, useRef, useState } = globalThis.React;
+
+export const url = (path) => new URL(path, document.baseURI).href;
+
+const PATIENCE_MS = 60_000;
+
+/** Ask for JSON. An error says what to do. */
+async function ask(path, options = {}) {
+  let answer;
+  try {
+    const signal = AbortSignal.timeout(PATIENCE_MS);
+    answer = await fetch(url(path), { credentials: "same-origin", cache: "no-store", signal, ...options });
+  } catch {
+    throw new Error("The API server does not answer.");
+  }
+  if (answer.ok || answer.status === 304) return answer;
+  if (answer.status === 401) throw new Error("You are no longer logged in. Reload this page to log in again.");
+  if (answer.status === 403) throw new Error("You may not do this. Ask an administrator of this Airflow for the right.");
+  const said = await answer.json().catch(() => ({}));
+  throw new Error(describe(said.detail) || `The API server answered with ${answer.status}. Its log says why.`);
+}
+
+/** What Airflow's API says went wrong: a sentence, or a list of complaints about fields. */
+function describe(detail) {
+  if (typeof detail === "string") return detail;
+  if (Array.isArray(detail)) return detail.map((each) => each.msg ?? JSON.stringify(each)).join("; ");
+  return detail ? JSON.stringify(detail) : "";
+}
+
+export const get = async (path) => (await ask(path)).json();
+
+export const post = async (path, body) =>
+  (await ask(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) })).json();
+
+/**
+ * Keep an answer up to date: ask every `everyMs`, not while the tab is hidden, and at once when it is shown again.
+ * An answer with an ETag is only sent again when it has changed.
+ */
+export function usePolled(load, everyMs) {
+  const [state, setState] = useState({ data: null, error: null });
+  const again = useRef(() => {});
+  useEffect(() => {
+    let timer = null;
+    let ended = false;
+    let asking = false;
+    const look = async () => {
+      clearTimeout(timer);
+      if (asking || document.hidden) return;
+      asking = true;
+      try {
+        const data = await load();
+        if (!ended) setState((before) => (data === before.data && !before.error ? before : { data, error: null }));
+      } catch (error) {
+        if (!ended) setState((before) => ({ ...before, error: error.message }));
+      }
+      asking = false;
+      if (!ended && !document.hidden) timer = setTimeout(look, everyMs);
+    };
+    again.current = look;
+    document.addEventListener("visibilitychange", look);
+    look();
+    return () => {
+      ended = true;
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", look);
+    };
+  }, [load, everyMs]);
+  return { ...state, reload: useCallback(() => again.current(), []) };
+}
+
+/** A loader that remembers the ETag of its last answer, and gives the same object while nothing has changed. */
+function tagged(path) {
+  let tag = null;
+  let last = null;
+  return async () => {
+    const answer = await ask(path, tag ? { headers: { "If-None-Match": tag } } : {});
+    if (answer.status !== 304) {
+      tag = answer.headers.get("ETag");
+      last = await answer.json();
+    }
+    return last;
+  };
+}
+
+export const overview = tagged("statestore/api/overview");
+export const summary = tagged("statestore/api/overview?rows=false");
+export const progress = () => get("statestore/api/progress");
+export const history = (application, store) =>
+  get(`statestore/api/history?${new URLSearchParams({ application, store })}`);
+
+let dags = [];
+
+/** Runs of our DAGs that are at work or wait, as Airflow itself says. */
+export async function activeRuns() {
+  // Asked for again while there are none: on a new installation they may not have been parsed yet.
+  if (dags.length === 0) dags = (await get("api/v2/dags?limit=100&tags=state+stores")).dags.map((dag) => dag.dag_id);
+  if (dags.length === 0) return [];
+  const states = ["running", "queued"];
+  return (await post("api/v2/dags/~/dagRuns/list", { dag_ids: dags, states, page_limit: 100 })).dag_runs;
+}
+
+/** The name of each report that a run writes begins with this (dags/statestore_dags/parts.py), then has a digest. */
+const reportName = (runId) => runId.replace(/[^A-Za-z0-9_.-]/g, "_").slice(0, 120);
+export const isOf = (restore, run) => run.dag_id === "restore" && restore.run.startsWith(`${reportName(run.dag_run_id)}-`);

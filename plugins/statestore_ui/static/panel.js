@@ -1,0 +1,85 @@
+// Beside the table: what is known of one store partition, what its store's past was, and where to look further.
+
+import { history, url } from "./data.js";
+import { Ago, Badge, RunLink, h, number } from "./parts.js";
+import { Plot } from "./plot.js";
+import { label, word } from "./table.js";
+
+const { useEffect, useState } = globalThis.React;
+
+const ACTIONS = {
+  none: "Nothing is to be done.",
+  tail: "The store is behind: restore it, mode auto or tail. The DAG verify starts that by itself.",
+  full: "It must be rebuilt: restore it, mode auto or full. The DAG verify starts that by itself.",
+  later: "It was in use. The next verification looks at it again.",
+  "by hand": "No restore helps by itself. Read what was found; docs/operations.md says what each status needs.",
+};
+
+export function Panel({ row, runs, now, onClose, onRestore }) {
+  const fill = { application: row.application, stores: [row.store], partitions: [Number(row.task.split("_").pop())] };
+  return h(
+    "aside",
+    { className: "ss-panel", "aria-label": label(row) },
+    h("header", null, h("h3", null, label(row)), h("button", { className: "ss-close", "aria-label": "Close", onClick: onClose }, "×")),
+    h("p", null, h(Badge, { level: row.level, word: word(row) })),
+    row.detail && h("p", { className: "ss-detail" }, row.detail),
+    row.status === "UNVERIFIED"
+      ? h("p", null, "No verification has looked at it yet. The DAG verify runs after each process, and by time.")
+      : row.action && h("p", null, ACTIONS[row.action]),
+    h("dl", null, facts(row).map(([name, value]) => [h("dt", { key: name }, name), h("dd", { key: `${name}=` }, value)])),
+    h("h4", null, "Last runs"),
+    h("ul", { className: "ss-runs" }, ["verify", "restore", "validate", "process"].map((job) => row[job] && h(Done, { key: job, job, row, runs, now }))),
+    row.validate?.data_docs && h("p", null, h("a", { href: url(row.validate.data_docs), target: "_blank", rel: "noopener" }, "Data Docs of the last validation")),
+    row.validate?.rollback && h("p", null, "To put the replaced store back: ", h("code", null, row.validate.rollback)),
+    h("p", null, h("button", { className: "ss-button", onClick: () => onRestore(fill) }, "Restore…")),
+    h("h4", null, `Verifications of ${row.store}, all partitions`),
+    h(Past, { application: row.application, store: row.store, latest: row.verify && runs[row.verify.run].finished_ms }),
+  );
+}
+
+const facts = (row) =>
+  [
+    ["Lag", row.lag],
+    ["Committed offset", row.committed],
+    ["End of the changelog", row.end],
+    ["Rows", row.keys],
+    ["Input left to process", row.process?.lag],
+  ]
+    .filter(([, value]) => value !== undefined)
+    .map(([name, value]) => [name, number(value)]);
+
+function Done({ job, row, runs, now }) {
+  const run = runs[row[job].run];
+  const said = { verify: row.depth && `depth ${row.depth}`, restore: row.restore?.outcome, validate: row.validate?.verdict }[job];
+  return h(
+    "li",
+    null,
+    h(RunLink, { run }, job),
+    said ? `, ${said}, ` : ", ",
+    h(Ago, { ms: run.finished_ms, now }),
+    " · ",
+    h("a", { href: url(run.report), target: "_blank", rel: "noopener" }, "report"),
+    row[job].message && h("p", { className: "ss-detail" }, row[job].message),
+    row[job].failed?.length > 0 && h("p", { className: "ss-detail" }, `Failed: ${row[job].failed.join(", ")}`),
+  );
+}
+
+/** The plot, asked for when the panel opens and when there is a new verification. */
+function Past({ application, store, latest }) {
+  const [found, setFound] = useState(null);
+  useEffect(() => {
+    let ended = false;
+    history(application, store).then(
+      (answer) => ended || setFound(answer),
+      (error) => ended || setFound({ points: [], problems: [{ path: "history", message: error.message }] }),
+    );
+    return () => (ended = true);
+  }, [application, store, latest]);
+  if (!found) return h("p", { className: "ss-muted" }, "Reading …");
+  return h(
+    "div",
+    null,
+    h(Plot, { points: found.points }),
+    found.problems.map((problem) => h("p", { key: problem.path, className: "ss-muted" }, `${problem.path}: ${problem.message}`)),
+  );
+}

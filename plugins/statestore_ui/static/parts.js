@@ -1,0 +1,71 @@
+// Small things that page, panel and card are made of.
+
+const { Component, createElement, useEffect, useState } = globalThis.React;
+const { Link } = globalThis.ReactRouterDOM;
+
+export const h = createElement;
+
+const numbers = new Intl.NumberFormat("en");
+export const number = (value) => (value === null || value === undefined ? "–" : numbers.format(Math.round(value)));
+
+const STEPS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+
+/** Seconds as people say them: 90 is "1 min", 7,200 is "2 h". */
+export function duration(seconds) {
+  const [size, unit] = STEPS.find(([step]) => seconds >= step) ?? [1, "s"];
+  return `${Math.floor(seconds / size)} ${unit}`;
+}
+
+/** How long ago something was; the exact time is in its tooltip. */
+export function Ago({ ms, now }) {
+  const time = new Date(ms);
+  if (!ms || Number.isNaN(time.valueOf())) return "–";
+  const seconds = (now - ms) / 1000;
+  const words = seconds < 10 ? "just now" : `${duration(seconds)} ago`;
+  return h("time", { dateTime: time.toISOString(), title: time.toLocaleString() }, words);
+}
+
+/** The time, which moves on so that "3 min ago" does. */
+export function useNow(everyMs = 10_000) {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => document.hidden || setNow(Date.now()), everyMs);
+    return () => clearInterval(timer);
+  }, [everyMs]);
+  return now;
+}
+
+/** A status: its colour says how bad it is, its word what it is. */
+export const Badge = ({ level, word }) => h("span", { className: `ss-badge ss-${level}` }, h("i", { "aria-hidden": true }), word);
+
+export const Bar = ({ done, total, label }) =>
+  h("progress", { className: "ss-bar", max: total || 1, value: total ? Math.min(done, total) : undefined, "aria-label": label });
+
+/** A link to a DAG run; plain text if the report was written by a command. */
+export function RunLink({ run, children }) {
+  if (!run) return "–";
+  if (!run.dag_id || !run.dag_run_id) return children;
+  return h(Link, { to: runPath(run), title: `Run ${run.dag_run_id} of DAG ${run.dag_id}`, onClick: stop }, children);
+}
+
+export const runPath = (run) => `/dags/${encodeURIComponent(run.dag_id)}/runs/${encodeURIComponent(run.dag_run_id)}`;
+
+/** Do not also choose the row that the link is in. */
+export const stop = (event) => event.stopPropagation();
+
+export const Notice = ({ level = "warn", title, children }) =>
+  h("div", { className: `ss-notice ss-${level}`, role: level === "bad" ? "alert" : "status" }, h("strong", null, title), " ", children);
+
+/** What a component's own mistake looks like: the rest of Airflow's page stays as it is. */
+class Guard extends Component {
+  state = { error: null };
+  static getDerivedStateFromError = (error) => ({ error });
+  render() {
+    const { error } = this.state;
+    return error
+      ? h("div", { className: "ss-root" }, h(Notice, { level: "bad", title: "State stores cannot be shown." }, `${error.message}. Reload the page; if it stays, the browser's console has the details.`))
+      : this.props.children;
+  }
+}
+
+export const guarded = (component) => (props) => h(Guard, null, h(component, props));

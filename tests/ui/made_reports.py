@@ -1,0 +1,108 @@
+"""Reports as the jobs write them, by the jobs' own models, of as many store partitions as a test wants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from statestore.recovery.progress import RestoreProgress
+from statestore.reports import (
+    Action,
+    Failure,
+    JobReport,
+    ProcessReport,
+    ProcessRow,
+    RestoreReport,
+    RestoreRow,
+    Status,
+    StoreFigures,
+    ValidateReport,
+    ValidateRow,
+    VerifyReport,
+    VerifyRow,
+    write_report,
+)
+from statestore.verification.history import write_history
+
+APPLICATION = "shop"
+#: A moment in the past; runs are so many minutes behind it.
+T0 = 1_750_000_000_000
+_ACTIONS = {Status.OK: Action.NONE, Status.EMPTY: Action.NONE, Status.OLD_FORMAT: Action.NONE}
+_ACTIONS |= {Status.LAGGING: Action.TAIL, Status.LOCKED: Action.LATER, Status.UNKNOWN_FORMAT: Action.BY_HAND}
+
+
+def names(partition: int, store: str = "orders", application: str = APPLICATION) -> dict[str, str]:
+    return {"application": application, "store": store, "task": f"0_{partition}"}
+
+
+def verify_row(partition: int = 0, status: Status = Status.OK, *, store: str = "orders", **more: object) -> VerifyRow:
+    application = str(more.pop("application", APPLICATION))
+    known = {"lag": 0, "committed": 99, "end": 100, "action": _ACTIONS.get(status, Action.FULL)}
+    return VerifyRow(**names(partition, store, application), status=status, **{**known, **more})
+
+
+class Reports:
+    """A reports directory, as runs of our DAGs fill it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def verify(
+        self, rows: list[VerifyRow], minute: int = 0, *, kind: str = "scheduled", run: str = "", history: bool = False
+    ) -> Path:
+        """One run of the DAG verify; `kind` "" is a run of the command."""
+        report = VerifyReport(**self._head(rows, minute, "verify", kind, run), rows=tuple(rows))
+        if history:
+            write_history(self.directory, report)
+        return self._write("verify", report)
+
+    def restore(self, rows: list[RestoreRow], minute: int = 0) -> Path:
+        return self._write("restore", RestoreReport(**self._head(rows, minute, "restore", "manual"), rows=tuple(rows)))
+
+    def validate(self, rows: list[ValidateRow], minute: int = 0) -> Path:
+        head = self._head(rows, minute, "validate", "manual")
+        return self._write("validate", ValidateReport(**head, rows=tuple(rows)))
+
+    def process(self, tasks: list[int], stores: list[str], minute: int = 0, failure: Failure | None = None) -> Path:
+        figures = tuple(
+            StoreFigures(store=store, commits=1, commit_latency_avg_ms=1, commit_latency_max_ms=1) for store in stores
+        )
+        rows = [
+            ProcessRow(application=APPLICATION, task=f"0_{task}", lag=7, stores=figures, failure=failure)
+            for task in tasks
+        ]
+        head = self._head(rows, minute, "process", "scheduled")
+        return self._write("process", ProcessReport(**head, rows=tuple(rows)))
+
+    def progress(self, run: str, **said: object) -> Path:
+        """What a running restore says of a store partition."""
+        progress = RestoreProgress(**{**names(0), "phase": "reading", **said})
+        path = self.directory / "restore" / f".progress-{run}" / f"{progress.label.replace('/', '-')}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(progress.model_dump_json(), encoding="utf-8")
+        return path
+
+    def _head(self, rows: list, minute: int, job: str, kind: str, run: str = "") -> dict:
+        run = run or f"{job}-{minute:05}"
+        finished_ms = T0 + minute * 60_000
+        dag_run = {"dag_id": job, "dag_run_id": f"{kind}__{run}"} if kind else {}
+        applications = tuple(dict.fromkeys(row.application for row in rows))
+        return {
+            "run_id": run,
+            "applications": applications,
+            "started_ms": finished_ms - 5_000,
+            "finished_ms": finished_ms,
+            **dag_run,
+        }
+
+    def _write(self, job: str, report: JobReport) -> Path:
+        path = self.directory / job / f"{report.run_id}.json"
+        write_report(path, report)
+        return path
+
+
+def restored(partition: int = 0, outcome: str = "restored", **more: object) -> RestoreRow:
+    return RestoreRow(**names(partition), outcome=outcome, mode="full", before=Status.CORRUPT, **more)
+
+
+def validated(partition: int = 0, verdict: str = "passed", **more: object) -> ValidateRow:
+    return ValidateRow(**names(partition), verdict=verdict, expectations=9, **more)

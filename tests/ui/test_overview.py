@@ -1,0 +1,286 @@
+"""What the page says of each store partition, from the reports that lie there."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import pytest
+from statestore_dags.suggestions import remember
+from statestore_ui.judging import RESTORED, UNVERIFIED, Dated, Newest, judge
+from statestore_ui.overview import Overviews
+
+from statestore.metastore.definitions import parse_definitions
+from statestore.reports import Failure, RestorePlanReport, RestorePlanRow, Status, write_report
+from tests.ui.made_reports import T0, names, restored, validated, verify_row
+
+DEFINITIONS = """\
+name: shop
+input_topic: orders
+processor: demo.flight_delays:FlightDelays
+stores:
+  - name: orders
+"""
+FULL_DISK = Failure(kind="DiskSpaceError", message="12 GB are needed, 3 are free")
+
+
+@pytest.fixture
+def overviews():
+    return Overviews()
+
+
+@pytest.fixture
+def show(reports, overviews, tmp_path):
+    """The overview as it is answered."""
+    return lambda: json.loads(overviews.get(reports.directory, tmp_path / "docs").full)
+
+
+def only_row(overview):
+    (row,) = overview["rows"]
+    return row
+
+
+# -- what a store partition is said to be ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", Status)
+def test_a_verified_store_is_good_exactly_where_nothing_is_to_be_done(status):
+    said = judge(Newest(verify=Dated(verify_row(status=status), 1, 0)))
+    assert said["status"] == status
+    assert (said["level"] in ("good", "notice")) == status.healthy
+
+
+@pytest.mark.parametrize(
+    ("row", "status", "level"),
+    [
+        (restored(), RESTORED, "good"),
+        (restored(outcome="skipped"), "CORRUPT", "bad"),
+        (restored(outcome="failed", failure=FULL_DISK), "CORRUPT", "bad"),
+    ],
+)
+def test_a_restore_tells_how_the_store_is_until_the_next_verification(reports, show, row, status, level):
+    reports.verify([verify_row(status=Status.CORRUPT)], 1)
+    reports.restore([row], 2)
+    found = only_row(show())
+    assert (found["status"], found["level"]) == (status, level)
+    reports.verify([verify_row()], 3)
+    assert (only_row(show())["status"], only_row(show())["level"]) == ("OK", "good")
+
+
+def test_a_failed_restore_says_why(reports, show):
+    reports.restore([restored(outcome="failed", failure=FULL_DISK)], 2)
+    assert "12 GB are needed" in only_row(show())["restore"]["message"]
+
+
+def test_a_store_as_of_a_point_says_nothing_of_the_live_one(reports, show):
+    reports.verify([verify_row(status=Status.CORRUPT)], 1)
+    reports.restore([restored(directory="/elsewhere").model_copy(update={"mode": "as-of"})], 2)
+    assert only_row(show())["status"] == "CORRUPT"
+    assert "restore" not in only_row(show())
+
+
+def test_the_plan_of_a_restore_is_no_restore(reports, show):
+    reports.verify([verify_row(status=Status.CORRUPT)], 1)
+    plan = RestorePlanReport(
+        run_id="plan",
+        applications=("shop",),
+        started_ms=T0,
+        finished_ms=T0 + 10**9,
+        records_per_s=1,
+        rows=(RestorePlanRow(**names(0), mode="full"),),
+    )
+    write_report(reports.directory / "restore" / "plan.json", plan)
+    assert "restore" not in only_row(show())
+    assert show()["problems"] == []
+
+
+def test_a_store_that_failed_its_validation_is_bad_until_it_is_restored_again(reports, show):
+    reports.verify([verify_row()], 1)
+    reports.validate([validated(verdict="failed", failed_expectations=("expect_a",), rollback="put it back")], 2)
+    reports.verify([verify_row()], 3)
+    found = only_row(show())
+    assert (found["level"], found["doubt"], found["validate"]["failed"]) == ("bad", "validation failed", ["expect_a"])
+    assert show()["applications"][0]["statuses"] == {"validation failed": 1}
+    assert found["validate"]["rollback"] == "put it back"
+    reports.restore([restored()], 4)
+    assert only_row(show())["level"] == "good"
+
+
+def test_a_store_is_shown_after_its_first_run_before_any_verification(reports, show):
+    reports.process([0, 1], ["orders"], 1)
+    assert [(row["task"], row["status"]) for row in show()["rows"]] == [("0_0", UNVERIFIED), ("0_1", UNVERIFIED)]
+
+
+def test_a_task_that_failed_puts_its_stores_in_doubt(reports, show):
+    reports.verify([verify_row(0), verify_row(1, Status.MISSING)], 1)
+    reports.process([0, 1], ["orders"], 2, failure=FULL_DISK)
+    found, worse = show()["rows"]
+    assert (found["status"], found["level"], found["doubt"]) == ("OK", "warn", "task failed")
+    assert (worse["level"], worse.get("doubt")) == ("bad", None)
+    assert "DiskSpaceError" in found["process"]["message"]
+
+
+# -- which reports say so ----------------------------------------------------------------------------------------------
+
+
+def test_the_newest_verification_counts_whatever_the_files_are_called_or_dated(reports, show):
+    newer = reports.verify([verify_row(status=Status.CORRUPT)], 2, run="a")
+    reports.verify([verify_row()], 1, run="b")
+    os.utime(newer, (1, 1))
+    assert only_row(show())["status"] == "CORRUPT"
+
+
+def test_a_command_that_looked_at_some_stores_leaves_the_others_as_they_were(reports, show):
+    reports.verify([verify_row(0), verify_row(1)], 1)
+    reports.verify([verify_row(1, Status.MISSING)], 2, kind="")
+    assert [row["status"] for row in show()["rows"]] == ["OK", "MISSING"]
+
+
+def test_a_store_that_was_removed_is_not_shown_any_more(reports, show):
+    reports.verify([verify_row(store="old"), verify_row()], 1)
+    reports.process([0], ["old", "orders"], 1)
+    reports.restore([restored().model_copy(update={"store": "old"})], 1)
+    reports.verify([verify_row()], 2)
+    assert [row["store"] for row in show()["rows"]] == ["orders"]
+
+
+def test_what_is_no_longer_in_the_catalogue_is_not_shown(reports, show):
+    reports.verify([verify_row(application="gone"), verify_row(store="old"), verify_row()], 1)
+    assert len(show()["rows"]) == 3
+    remember(reports.directory, parse_definitions(DEFINITIONS, "here"))
+    assert [(row["application"], row["store"]) for row in show()["rows"]] == [("shop", "orders")]
+
+
+def test_what_a_command_has_looked_at_is_shown_without_a_definition(reports, show):
+    remember(reports.directory, parse_definitions(DEFINITIONS, "here"))
+    reports.verify([verify_row(application="of-kafka-streams")], 1, kind="")
+    assert [row["application"] for row in show()["rows"]] == ["of-kafka-streams"]
+
+
+def test_an_application_whose_job_failed_keeps_what_was_known_of_it(reports, show):
+    reports.verify([verify_row(application="other", status=Status.MISSING), verify_row()], 1)
+    reports.verify([verify_row()], 2)
+    assert [(row["application"], row["status"]) for row in show()["rows"]] == [("other", "MISSING"), ("shop", "OK")]
+
+
+def test_rows_stand_by_application_store_and_number_of_the_task(reports, show):
+    reports.verify([verify_row(partition) for partition in (10, 2, 1)], 1)
+    assert [row["task"] for row in show()["rows"]] == ["0_1", "0_2", "0_10"]
+
+
+def test_an_application_is_summed_up(reports, show):
+    reports.verify([verify_row(0), verify_row(1, Status.LAGGING, lag=40), verify_row(2, Status.MISSING, lag=2)], 1)
+    (found,) = show()["applications"]
+    assert (found["partitions"], found["lag"], found["verified_ms"]) == (3, 42, T0 + 60_000)
+    assert found["levels"] == {"good": 1, "warn": 1, "bad": 1}
+    assert found["statuses"] == {"OK": 1, "LAGGING": 1, "MISSING": 1}
+
+
+def test_rows_lead_to_their_run_their_report_and_their_data_docs(reports, show, tmp_path):
+    reports.verify([verify_row()], 1, run="a b+c")
+    reports.validate([validated(data_docs=str(tmp_path / "docs" / "validations" / "a b.html"))], 2)
+    found, runs = only_row(show()), show()["runs"]
+    run = runs[found["verify"]["run"]]
+    assert (run["dag_id"], run["dag_run_id"]) == ("verify", "scheduled__a b+c")
+    assert run["report"] == "statestore/reports/verify/a%20b%2Bc.json"
+    assert found["validate"]["data_docs"] == "statestore/docs/validations/a%20b.html"
+
+
+def test_a_page_outside_the_data_docs_has_no_link(reports, show):
+    reports.validate([validated(data_docs="/etc/passwd")], 2)
+    assert "data_docs" not in only_row(show())["validate"]
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", [0, 10, 300, -40])
+def test_a_half_written_report_is_named_and_the_one_before_it_counts(reports, show, cut):
+    reports.verify([verify_row()], 1)
+    newer = reports.verify([verify_row(status=Status.CORRUPT)], 2, run="torn")
+    newer.write_bytes(newer.read_bytes()[:cut])
+    assert only_row(show())["status"] == "OK"
+    (problem,) = show()["problems"]
+    assert problem["path"] == "verify/torn.json"
+    assert "If something still writes it, wait; otherwise delete it" in problem["message"]
+
+
+@pytest.mark.parametrize("content", ["[]", "null", '"text"', "\x00\xff", '{"job": "verify"}', "{" * 5_000])
+def test_what_is_no_report_is_named(reports, show, content):
+    (reports.directory / "verify").mkdir()
+    (reports.directory / "verify" / "foreign.json").write_text(content, encoding="latin-1")
+    assert [problem["path"] for problem in show()["problems"]] == ["verify/foreign.json"]
+
+
+def test_only_the_first_of_many_broken_files_are_told(reports, show):
+    (reports.directory / "verify").mkdir()
+    for number in range(30):
+        (reports.directory / "verify" / f"{number}.json").write_text("{")
+    assert (len(show()["problems"]), show()["more_problems"]) == (20, 10)
+
+
+def test_a_directory_that_is_missing_or_no_directory_is_explained(overviews, tmp_path):
+    def problem(directory):
+        (found,) = json.loads(overviews.get(directory, tmp_path).full)["problems"]
+        return found["message"]
+
+    assert "correct STATESTORE_REPORTS_DIR" in problem(tmp_path / "missing")
+    (tmp_path / "file").write_text("")
+    assert "It cannot be read: Not a directory" in problem(tmp_path / "file")
+
+
+def test_a_directory_that_may_not_be_read_is_explained(overviews, reports, tmp_path, monkeypatch):
+    # The tests may run as root, whom no permission stops: so the refusal itself is made up.
+    reports.verify([verify_row()], 1)
+    iterdir = type(tmp_path).iterdir
+
+    def refused(path):
+        if path.name == "verify":
+            raise PermissionError(13, "Permission denied")
+        return iterdir(path)
+
+    monkeypatch.setattr(type(tmp_path), "iterdir", refused)
+    (problem,) = json.loads(overviews.get(reports.directory, tmp_path).full)["problems"]
+    assert problem["path"].endswith("reports/verify")
+    assert "Permission denied. Let the API server's user" in problem["message"]
+
+
+def test_a_report_that_may_be_read_at_last_is_read(reports, show, monkeypatch):
+    path = reports.verify([verify_row()], 1)
+    with monkeypatch.context() as refusing:  # made up, for the same reason
+        refusing.setattr(type(path), "read_bytes", _refuse)
+        assert "Permission denied" in show()["problems"][0]["message"]
+    changed_ns = path.stat().st_ctime_ns
+    while path.stat().st_ctime_ns == changed_ns:  # the clock of file systems has ticks of milliseconds
+        path.chmod(0o644)
+    assert (only_row(show())["status"], show()["problems"]) == ("OK", [])
+
+
+def _refuse(_):
+    raise PermissionError(13, "Permission denied")
+
+
+# -- what it costs -----------------------------------------------------------------------------------------------------
+
+
+def test_ten_thousand_store_partitions_are_read_from_the_newest_report_and_only_once(reports, overviews, tmp_path):
+    rows = [verify_row(partition) for partition in range(10_000)]
+    for minute in range(5):
+        reports.verify(rows, minute)
+    began = time.process_time()
+    first = overviews.get(reports.directory, tmp_path)
+    assert time.process_time() - began < 3  # of this process alone, whatever else the machine does
+    assert overviews.files.parsed == 1
+    assert len(json.loads(first.full)["rows"]) == 10_000
+    assert len(first.full) < 2_500_000
+    assert len(first.short) < 1_000
+
+    assert overviews.get(reports.directory, tmp_path) is first
+    assert overviews.files.parsed == 1
+
+    reports.verify([verify_row(0, Status.CORRUPT)], 9, kind="")
+    second = overviews.get(reports.directory, tmp_path)
+    assert second.tag != first.tag
+    assert overviews.files.parsed == 2
+    assert json.loads(second.full)["applications"][0]["statuses"] == {"OK": 9_999, "CORRUPT": 1}

@@ -1,0 +1,218 @@
+"""The page in Chromium, on a real API server, with reports that the test has laid there."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import requests
+from playwright.sync_api import expect
+
+from demo.airflow import Airflow
+from demo.installation import Installation
+from demo.kafka import free_port
+from demo.processes import Processes, wait_until
+from statestore.reports import Failure, Status
+from tests.ui.browser import Person
+from tests.ui.made_reports import Reports, restored, validated, verify_row
+
+pytestmark = pytest.mark.browser
+#: How long a part of Airflow may take to start; 20 s on an idle machine.
+_START_S = 600
+
+
+def answers(url):
+    try:
+        return requests.get(f"{url}/api/v2/version", timeout=5).ok
+    except requests.RequestException:
+        return False
+
+
+@pytest.fixture(scope="module")
+def api_server(tmp_path_factory):
+    """URL, token and installation of an API server that knows our DAGs; nothing runs them."""
+    installation = Installation(tmp_path_factory.mktemp("page"))
+    installation.create()
+    port = free_port()
+    keys = {"fernet_key": "", "jwt_secret": "j" * 64, "api_secret": "a" * 64}
+    (installation.airflow_dir / "passwords.json").write_text('{"admin": "secret"}')
+    url = f"http://127.0.0.1:{port}"
+    with Processes(installation.root) as processes:
+        environment = Airflow(processes, installation, "127.0.0.1:1", schedules=False).environment(port, keys)
+        for name, command in (("migrate", ["db", "migrate"]), ("dags", ["dags", "reserialize"])):
+            log = installation.logs_dir / f"{name}.log"
+            step = processes.start(name, ["airflow", *command], environment, log)
+            wait_until(lambda step=step: step.poll() == 0, _START_S, f"airflow {' '.join(command)}", step)
+        log = installation.logs_dir / "api-server.log"
+        service = processes.start("api-server", ["airflow", "api-server"], environment, log)
+        wait_until(lambda: answers(url), _START_S, "the API server to answer", service)
+        login = {"username": "admin", "password": "secret"}
+        token = requests.post(f"{url}/auth/token", json=login, timeout=60).json()["access_token"]
+        yield url, token, installation
+
+
+@pytest.fixture
+def laid(api_server):
+    """The reports that the server shows, empty at first."""
+    directory = api_server[2].reports_dir
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    return Reports(directory)
+
+
+@pytest.fixture(params=["light"])
+def person(request, browser, api_server):
+    person = Person(browser, api_server[0], api_server[1], request.param)
+    yield person
+    person.close()
+    assert person.errors == []
+
+
+def test_before_the_first_run_the_page_says_what_to_do(person, laid):
+    page = person.open()
+    expect(page.get_by_role("heading", name="No store yet")).to_be_visible()
+    page.get_by_role("link", name="metastore").last.click()
+    expect(page).to_have_url(f"{person.url}/dags/metastore")
+
+
+def test_a_missing_directory_and_a_torn_report_are_explained(person, laid):
+    laid.directory.rmdir()
+    page = person.open()
+    expect(page.get_by_text("There is no such directory")).to_be_visible()
+    expect(page.get_by_role("heading", name="No store yet")).to_be_visible()
+    laid.directory.mkdir()
+    laid.verify([verify_row()], 1)
+    (laid.directory / "verify" / "torn.json").write_text('{"job": "ver')
+    page.reload()
+    expect(page.get_by_text("verify/torn.json")).to_be_visible()
+    expect(page.locator("[data-partition='shop/orders/0_0']")).to_contain_text("OK")
+
+
+def test_a_thousand_store_partitions_scroll_with_few_rows_in_the_page(person, laid):
+    laid.verify([verify_row(partition) for partition in range(1_000)], 1)
+    page = person.open()
+    rows = page.locator("tr[data-partition]")
+    expect(page.get_by_text("1,000 of 1,000 shown")).to_be_visible()
+    assert rows.count() < 60
+    page.locator(".ss-scroll").evaluate("node => node.scrollTo(0, node.scrollHeight)")
+    expect(page.locator("[data-partition='shop/orders/0_999']")).to_be_visible()
+    assert rows.count() < 60
+    page.get_by_role("searchbox").fill("orders/0_77")
+    expect(page.get_by_text("11 of 1,000 shown")).to_be_visible()
+    assert rows.count() == 11
+
+
+def test_the_worst_stand_first_and_a_chosen_one_tells_all_that_is_known(person, laid):
+    for minute in range(4):
+        laid.verify([verify_row(0, lag=minute), verify_row(1, Status.CORRUPT, detail="0004.sst")], minute, history=True)
+    laid.validate([validated(1, "failed", failed_expectations=("expect_x",), rollback="statestore restore -r")], 9)
+    laid.process([0, 1], ["orders"], 9)
+    page = person.open()
+    expect(page.locator("tr[data-partition]").first).to_contain_text("CORRUPT")
+    page.locator("tr[data-partition] .ss-name").first.click()
+    panel = page.get_by_role("complementary", name="shop/orders/0_1")
+    for text in ("0004.sst", "It must be rebuilt", "expect_x", "statestore restore -r"):
+        expect(panel).to_contain_text(text)
+    expect(panel.locator("svg.ss-plot circle")).to_have_count(4)
+    expect(panel.locator("svg.ss-plot rect")).to_have_count(4)
+    link = panel.get_by_role("link", name="verify", exact=True)
+    assert link.get_attribute("href").endswith("/dags/verify/runs/scheduled__verify-00003")
+    report = page.request.get(panel.get_by_role("link", name="report").first.get_attribute("href"))
+    assert report.json()["run_id"] == "verify-00003"
+
+
+def test_what_stores_and_reports_say_is_text_and_nothing_else(person, laid):
+    evil = "<img src=x onerror=\"globalThis.hacked='yes'\">"
+    failure = Failure(kind=evil, message=evil)
+    row = verify_row(0, Status.CORRUPT, store=evil, application=evil, detail=evil)
+    laid.verify([row], 1, run=evil.replace("/", ""), history=True)
+    laid.restore([restored(outcome="failed", failure=failure).model_copy(update={"store": evil})], 2)
+    laid.progress("run", store=evil, next=1, end=2)
+    page = person.open()
+    page.locator("tr[data-partition] .ss-name").first.click()
+    expect(page.locator("svg.ss-plot, .ss-panel dl").first).to_be_visible()
+    assert page.evaluate("globalThis.hacked") is None
+    assert page.locator(".ss-root img").count() == 0
+
+
+def test_a_running_restore_moves_and_its_rows_show_it(person, laid):
+    laid.verify([verify_row(0, Status.MISSING), verify_row(1)], 1)
+    laid.progress("manual__x-01234567", next=100, end=1_000, records_per_s=50.0, seconds_left=18)
+    page = person.open()
+    restore = page.locator(".ss-restore[data-run]")
+    expect(restore).to_contain_text("100 of 1,000 offsets, 50 records/s, about 18 s of reading left")
+    expect(page.locator("[data-partition='shop/orders/0_0']")).to_contain_text("RESTORING 10 %")
+    laid.progress("manual__x-01234567", next=900, end=1_000, records_per_s=50.0, seconds_left=2)
+    expect(restore).to_contain_text("900 of 1,000 offsets")
+    shutil.rmtree(laid.directory / "restore" / ".progress-manual__x-01234567")
+    laid.restore([restored(0)], 2)
+    expect(restore).to_have_count(0)
+    expect(page.locator("[data-partition='shop/orders/0_0']")).to_contain_text("RESTORED")
+
+
+def test_nothing_is_asked_for_while_the_tab_is_hidden(person, laid):
+    laid.verify([verify_row()], 1)
+    page = person.open()
+    expect(page.locator("tr[data-partition]")).to_have_count(1)
+    asked = []
+    page.on("request", lambda request: "/statestore/api/" in request.url and asked.append(request.url))
+    hide = (
+        "hidden => { Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });"
+        " document.dispatchEvent(new Event('visibilitychange')); }"
+    )
+    page.evaluate(hide, True)
+    before = len(asked)
+    page.wait_for_timeout(12_000)  # longer than it ever waits between two requests: only time can show that none comes
+    assert len(asked) - before <= 1  # one may have been under way
+    laid.verify([verify_row(status=Status.AHEAD)], 2)
+    page.evaluate(hide, False)
+    expect(page.locator("tr[data-partition]")).to_contain_text("AHEAD")
+
+
+def test_the_form_of_a_restore_opens_filled_in_and_airflow_checks_it(person, laid, api_server):
+    laid.verify([verify_row(3, Status.MISSING)], 1)
+    page = person.open()
+    page.get_by_role("button", name="Restore shop/orders/0_3").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Application", exact=True)).to_have_value("shop")
+    expect(dialog.get_by_label("Stores", exact=True)).to_have_value("orders")
+    expect(dialog.get_by_label("Partitions", exact=True)).to_have_value("3")
+    dialog.get_by_label("Partitions", exact=True).fill("3, many")
+    dialog.get_by_role("button", name="Start the restore").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("many")
+
+    dialog.get_by_label("Partitions", exact=True).fill("[3, 4]")
+    dialog.get_by_label("Rebuild also what is whole", exact=True).check()
+    dialog.get_by_role("button", name="Start the restore").click()
+    run_id = dialog.get_by_role("link", name="Run manual__").inner_text().removeprefix("Run ")
+    url, token, _ = api_server
+    headers = {"Authorization": f"Bearer {token}"}
+    run = requests.get(f"{url}/api/v2/dags/restore/dagRuns/{run_id}", headers=headers, timeout=60).json()
+    assert run["conf"] | {"stores": ["orders"], "partitions": [3, 4], "force": True, "mode": "auto"} == run["conf"]
+    dialog.get_by_role("button", name="Close").click()
+    expect(page.locator(".ss-restore")).to_contain_text("restore waits for its turn")
+
+
+def test_the_card_on_the_dashboard_leads_to_what_needs_work(person, laid):
+    laid.verify([verify_row(0), verify_row(1, Status.MISSING), verify_row(2, Status.LAGGING)], 1)
+    page = person.open("/")
+    card = page.get_by_role("region", name="State stores")
+    expect(card).to_contain_text("shop: 1 MISSING, 1 LAGGING")
+    card.get_by_role("link", name="1 need work").click()
+    expect(page.locator("tr[data-partition]")).to_have_count(1)
+    expect(page.locator("tr[data-partition]")).to_contain_text("MISSING")
+
+
+@pytest.mark.parametrize(("person", "is_dark"), [("light", False), ("dark", True)], indirect=["person"])
+def test_the_page_follows_airflow_s_theme(person, laid, is_dark):
+    laid.verify([verify_row()], 1)
+    page = person.open()
+    expect(page.locator("tr[data-partition]")).to_have_count(1)
+    lightness = """selector => {
+        const canvas = document.createElement("canvas").getContext("2d");
+        canvas.fillStyle = getComputedStyle(document.querySelector(selector)).color;
+        canvas.fillRect(0, 0, 1, 1);
+        return Math.max(...canvas.getImageData(0, 0, 1, 1).data.slice(0, 3));
+    }"""
+    assert (page.evaluate(lightness, ".ss-table td") > 128) == is_dark
+    assert (page.evaluate(lightness, ".ss-badge") > 128) == is_dark

@@ -1,0 +1,97 @@
+"""What the page says of restores at work, from the files that they write as they go."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from statestore_ui.running import Running
+
+from statestore.model import StoreDefinition, TaskId
+from statestore.recovery.progress import Progress
+from statestore.reports import RestoreReport, write_report
+from statestore.tasks.spec import StorePartitionSpec
+
+
+@pytest.fixture
+def show(reports):
+    running = Running()
+    return lambda now_s=None: running.get(reports.directory, now_s)["restores"]
+
+
+def only(restores):
+    (restore,) = restores
+    return restore
+
+
+def test_what_a_restore_itself_writes_is_read(reports, show, tmp_path):
+    store = StorePartitionSpec(
+        application="shop",
+        task=TaskId(0, 3),
+        store=StoreDefinition(name="orders"),
+        changelog=None,
+        bootstrap_servers="",
+        state_dir=tmp_path / "state",
+        kafka_timeout_s=1,
+    )
+    directory = reports.directory / "restore" / ".progress-manual__1-abcdef12"
+    with Progress(store, directory) as progress:
+        progress.reading(1_000, 5_000)
+        found = only(show())
+        assert found["run"] == "manual__1-abcdef12"
+        (partition,) = found["partitions"]
+        assert (partition["phase"], partition["done"], partition["total"]) == ("reading", 0, 4_000)
+    assert only(show())["ended"] == 1
+
+
+def test_offsets_and_rates_are_summed_and_the_longest_time_is_left(reports, show):
+    reports.progress("run", next=500, end=2_000, records=400, records_per_s=100.0, seconds_left=60)
+    reports.progress("run", task="0_1", next=1_000, end=1_000, records=900, records_per_s=300.0, phase="ended")
+    reports.progress("run", task="0_2", next=50, end=100, records=50, records_per_s=20.0, seconds_left=2)
+    found = only(show())
+    assert (found["done"], found["total"], found["ended"], found["partitions_seen"]) == (1_550, 3_100, 1, 3)
+    assert (found["records_per_s"], found["seconds_left"], found["records"]) == (120, 60, 1_350)
+
+
+def test_ranges_of_a_log_stand_for_their_store_partition_until_it_reads_itself(reports, show):
+    reports.progress("run", part="1/2", start=0, next=1_000, end=1_000, phase="ended")
+    reports.progress("run", part="2/2", start=1_000, next=1_500, end=2_000, records_per_s=10.0, seconds_left=50)
+    (partition,) = only(show())["partitions"]
+    assert (partition["done"], partition["total"], partition["phase"]) == (1_500, 2_000, "reading")
+    reports.progress("run", part="2/2", start=1_000, next=2_000, end=2_000, phase="ended")
+    assert only(show())["partitions"][0]["phase"] == "building"
+    reports.progress("run", start=0, next=2_000, end=2_000, phase="checking")
+    (partition,) = only(show())["partitions"]
+    assert (partition["done"], partition["total"], partition["phase"]) == (2_000, 2_000, "checking")
+
+
+def test_a_restore_that_says_nothing_any_more_says_for_how_long(reports, show):
+    reports.progress("run")
+    assert only(show(time.time() + 300))["silent_s"] == pytest.approx(300, abs=10)
+    assert show(time.time() + 90_000) == []
+
+
+def test_a_restore_whose_report_is_there_has_ended(reports, show):
+    path = reports.progress("run")
+    os.utime(path, (1_000_000, 1_000_000))
+    report = RestoreReport(run_id="run", applications=(), started_ms=0, finished_ms=0, rows=())
+    write_report(reports.directory / "restore" / "run.json", report)
+    assert show() == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"null", b"\xff", b'{"application": 1, "store": "s", "task": "0_0", "phase": "reading"}',
+     b'{"application": "a", "store": "s", "task": "0_0", "phase": "singing"}',
+     b'{"application": "a", "store": "s", "task": "0_0", "phase": "reading", "next": "many"}'],
+)  # fmt: skip
+def test_a_file_that_something_else_wrote_is_passed_over(reports, show, content):
+    path = reports.progress("run", next=5, end=10)
+    (path.parent / "foreign.json").write_bytes(content)
+    assert only(show())["partitions_seen"] == 1
+
+
+def test_a_missing_directory_has_no_restores(reports, show):
+    reports.directory.rmdir()
+    assert show() == []

@@ -1,0 +1,207 @@
+"""The whole path as a person sees it: a store is damaged, turns red, is restored from the page, and is green again.
+
+All parts are real: Kafka, Airflow with its scheduler, Spark jobs, and Chromium. The pictures that the documents show
+are taken here: `make screenshots` keeps them in docs/screenshots.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+import requests
+from playwright.sync_api import Page, expect
+
+from demo.airflow import USER, Airflow
+from demo.damage import delete_directory, flip_bit
+from demo.flights import produce_flights
+from demo.installation import Installation
+from demo.kafka import Kafka
+from demo.processes import Processes
+from demo.registering import register
+from statestore.model import TaskId
+from statestore.statedir.paths import TaskPaths
+from tests.ui.browser import Person
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(1_800)]
+
+FLIGHTS = 40_000
+#: So slowly a restore reads while a person watches it: for a minute and more, unless it is let go.
+_SLOW_BYTES_PER_S = 8_000
+_RUN_S = 600
+_DAGS = ["metastore", "process", "verify", "restore", "validate"]
+
+
+def limit_reading(servers: str, bytes_per_s: float | None) -> None:
+    """Have the broker give each client so much in a second, by a quota; None: as much as it wants."""
+    # Here: the tests without a browser collect this file too, and need not load it.
+    from kafka import KafkaAdminClient
+    from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
+
+    entry = AlterClientQuotasRequest.EntryData
+    request = AlterClientQuotasRequest(
+        entries=[
+            entry(
+                entity=[entry.EntityData(entity_type="client-id", entity_name=None)],
+                ops=[entry.OpData(key="consumer_byte_rate", value=bytes_per_s or 0.0, remove=bytes_per_s is None)],
+            )
+        ]
+    )
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        # It has no method for quotas.
+        answer = admin._manager.run(admin._manager.send, request)
+    assert [each.error_code for each in answer.entries] == [0]
+
+
+class Place:
+    """An installation with the flights of the demo, its Airflow, and a client of its API."""
+
+    def __init__(self, processes: Processes, root: Path) -> None:
+        self.installation = Installation(root)
+        self.installation.create()
+        self.servers = Kafka(processes, self.installation.kafka_dir).start()
+        produce_flights(self.servers, root / "flights.json", limit=FLIGHTS)
+        register(processes, self.installation, self.servers)
+        self.airflow = Airflow(processes, self.installation, self.servers, schedules=False)
+        self.client = self.airflow.start()
+        self.client.wait_for_dags(_DAGS, 240)
+
+    @property
+    def token(self) -> str:
+        login = {"username": USER, "password": self.airflow.password}
+        return requests.post(f"{self.airflow.url}/auth/token", json=login, timeout=60).json()["access_token"]
+
+    def api(self, method: str, path: str, **options):
+        headers = {"Authorization": f"Bearer {self.token}"}
+        answer = requests.request(method, f"{self.airflow.url}/api/v2/{path}", headers=headers, timeout=60, **options)
+        answer.raise_for_status()
+        return answer
+
+    def pause(self, dag_id: str, paused: bool) -> None:
+        self.api("PATCH", f"dags/{dag_id}", params={"update_mask": "is_paused"}, json={"is_paused": paused})
+
+    def run(self, dag_id: str, conf: dict | None = None):
+        self.client.unpause(dag_id)
+        return self.client.wait_for_run(dag_id, self.client.trigger(dag_id, conf).run_id, _RUN_S)
+
+    def end(self, dag_id: str, run_id: str) -> str:
+        return self.client.wait_for_run(dag_id, run_id, _RUN_S).state
+
+    def damage(self) -> None:
+        tasks = [TaskPaths(self.installation.state_dir, "flight-delays", TaskId(0, number)) for number in range(2)]
+        delete_directory(tasks[0].store("aircraft"))
+        flip_bit(tasks[1].store("aircraft"))
+
+
+@pytest.fixture
+def place():
+    # Not pytest's own directory: paths stand in the pictures.
+    with tempfile.TemporaryDirectory(prefix="stores-") as root, Processes(Path(root)) as processes:
+        yield Place(processes, Path(root) / "installation")
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+class Pictures:
+    """Takes pictures of pages, in the light and in the dark."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def take(self, page: Page, name: str, *, dark: bool = False) -> None:
+        page.screenshot(path=self._directory / f"{name}.png", animations="disabled")
+        if dark:
+            page.emulate_media(color_scheme="dark")
+            expect(page.locator("html.dark")).to_have_count(1)
+            page.screenshot(path=self._directory / f"{name}-dark.png", animations="disabled")
+            page.emulate_media(color_scheme="light")
+            expect(page.locator("html.dark")).to_have_count(0)
+
+
+def row(page: Page, name: str):
+    return page.locator(f"tr[data-partition='flight-delays/{name}']")
+
+
+def offsets(page: Page, but: str = "0") -> str:
+    """Wait until the page says another number of offsets that the restore has read, and return it."""
+    said = page.locator(".ss-restore .ss-offsets")
+    expect(said).to_have_text(re.compile(rf"^(?!{but} of)[0-9,]+ of [0-9,]+ offsets$"), timeout=_RUN_S * 1_000)
+    return said.inner_text().split()[0]
+
+
+def test_a_damaged_store_turns_red_and_is_restored_from_the_page(place, browser, tmp_path):
+    pictures = Pictures(Path(os.environ.get("STATESTORE_SCREENSHOTS") or tmp_path / "pictures"))
+    place.run("process")
+    place.run("verify")
+    person = Person(browser, place.airflow.url, place.token)
+    page = person.open()
+    expect(row(page, "aircraft/0_0")).to_contain_text("OK")
+    expect(page.get_by_role("button", name="need work")).to_have_count(0)
+
+    # Verify starts restore by itself; a paused one waits, so that the person decides.
+    place.pause("restore", True)
+    place.damage()
+    assert place.run("verify").state == "failed"
+    expect(row(page, "aircraft/0_0")).to_contain_text("MISSING")
+    expect(row(page, "aircraft/0_1")).to_contain_text("CORRUPT")
+    expect(row(page, "aircraft/0_2")).to_contain_text("OK")
+    red = row(page, "aircraft/0_1").locator(".ss-badge")
+    assert "ss-bad" in red.get_attribute("class")
+    row(page, "aircraft/0_1").locator(".ss-name").click()
+    expect(page.locator(".ss-panel svg rect")).to_have_count(1)
+    pictures.take(page, "damaged", dark=True)
+    for waiting in place.client.runs("restore"):
+        place.api("DELETE", f"dags/restore/dagRuns/{waiting.run_id}")
+    place.pause("restore", False)
+
+    page.get_by_role("button", name="Restore flight-delays", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Application", exact=True)).to_have_value("flight-delays")
+    dialog.get_by_label("Stores", exact=True).fill("aircraft")
+    dialog.get_by_label("Partitions", exact=True).fill("0, 1")
+    pictures.take(page, "restore-form")
+    limit_reading(place.servers, _SLOW_BYTES_PER_S)
+    dialog.get_by_role("button", name="Start the restore").click()
+    run_id = dialog.get_by_role("link", name="Run manual__").inner_text().removeprefix("Run ")
+    dialog.get_by_role("button", name="Close").click()
+
+    before = offsets(page)
+    expect(page.locator("tr[data-partition]", has_text="RESTORING").first).to_be_visible()
+    after = offsets(page, but=before)
+    assert number(after) > number(before)
+    pictures.take(page, "restoring", dark=True)
+    limit_reading(place.servers, None)
+
+    assert place.end("restore", run_id) == "success"
+    assert place.end("validate", f"restore__{run_id}") == "success"
+    for name in ("aircraft/0_0", "aircraft/0_1"):
+        expect(row(page, name)).to_contain_text("RESTORED")
+        expect(row(page, name)).to_contain_text("passed")
+    assert place.run("verify").state == "success"
+    expect(row(page, "aircraft/0_1")).to_contain_text("OK")
+    expect(row(page, "aircraft/0_1").locator(".ss-badge.ss-good")).to_have_count(1)
+    expect(page.get_by_role("region", name="At work")).to_have_count(0)
+    pictures.take(page, "whole-again", dark=True)
+
+    with person.page.context.expect_page() as opened:
+        row(page, "aircraft/0_1").get_by_role("link", name="passed").click()
+    docs = opened.value
+    expect(docs.get_by_text("flight-delays.aircraft").first).to_be_visible()
+    ours = "[...document.styleSheets].some(sheet => sheet.href?.endsWith('/statestore/ui/data-docs.css'))"
+    assert docs.evaluate(ours)
+    pictures.take(docs, "data-docs")
+    docs.get_by_role("link", name="Home").click()
+    expect(docs.get_by_role("link", name="flight-delays/aircraft")).to_be_visible()
+    docs.close()
+
+    page.goto(place.airflow.url)
+    expect(page.get_by_role("region", name="State stores")).to_contain_text("whole")
+    pictures.take(page, "dashboard", dark=True)
+    assert person.errors == []
+    person.close()

@@ -16,9 +16,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from statestore.config import Settings, load_settings
+from statestore.config import KAFKA_CONFIG, Settings, load_settings
 from statestore.errors import StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.metastore import Metastore
@@ -37,6 +38,8 @@ def main(name: str, run: Run, add_arguments: Callable[[argparse.ArgumentParser],
     parser.add_argument(
         "--catalogue", metavar="OFFSET:DIGEST", help="pin of the definitions to use; those of now if not said"
     )
+    parser.add_argument("--dag-id", help="the DAG that this job works for; it stands in the report")
+    parser.add_argument("--dag-run-id", help="run id of that DAG's run; it stands in the report")
     add_arguments(parser)
     arguments = parser.parse_args()
     exit_with_parent()
@@ -45,7 +48,8 @@ def main(name: str, run: Run, add_arguments: Callable[[argparse.ArgumentParser],
         view = view_of(Metastore.of(settings), arguments.catalogue)
         print(f"{name}: definitions of catalogue {view.pin}", flush=True)
         report = run(arguments, settings, view.catalogue)
-        write_report(arguments.report, report.model_copy(update={"catalogue": str(view.pin)}))
+        said = {"catalogue": str(view.pin), "dag_id": arguments.dag_id, "dag_run_id": arguments.dag_run_id}
+        write_report(arguments.report, report.model_copy(update=said))
     except StateStoreError as error:
         print(f"{name}: {error.kind}: {error}", file=sys.stderr, flush=True)
         sys.exit(error.exit_code)
@@ -68,23 +72,47 @@ def view_of(metastore: Metastore, pin: str | None) -> View:
 
 
 def exit_with_parent() -> None:
-    """End this driver when the process that started it is gone.
+    """End this driver when who started it is gone: the command `statestore`, or the JVM of spark-submit.
 
-    Airflow's operator ends only the JVM of spark-submit; the Python driver would go on unseen.
+    Airflow's operator ends only that JVM; the Python driver would go on unseen. And the JVM goes on when Airflow's task
+    or worker is killed: the next attempt would wait for this one's locks, and do its work again.
     """
-    parent = os.getppid()
+    above = _above()
 
     def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)  # a parent's end raises no event that Python can wait for
+        while None not in above and _above() == above:
+            time.sleep(1)  # their end raises no event that Python can wait for
         os._exit(143)
 
     threading.Thread(target=watch, name="exit-with-parent", daemon=True).start()
 
 
+def _above() -> tuple[int | None, ...]:
+    """Pids of those without whom this driver has nobody to work for; None is one who is gone."""
+    if "AIRFLOW_CTX_TASK_ID" not in os.environ:  # spark-submit by hand outlives the shell that it was started from
+        return (os.getppid(),)
+    # Airflow's task leads a process group, whose number nobody else gets while we are in it: also if the task ended
+    # before we began, this tells. Its parent is the worker.
+    return os.getppid(), _parent_of(os.getpgrp())
+
+
+def _parent_of(pid: int) -> int | None:
+    try:
+        # The program's name, in parentheses, may have spaces in it.
+        return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
 def spark_session(name: str) -> SparkSession:
     """Return the session of this job; the master comes from spark-submit."""
-    spark = SparkSession.builder.appName(f"statestore-{name}").getOrCreate()
+    builder = SparkSession.builder.appName(f"statestore-{name}")
+    on_executors = f"spark.executorEnv.{KAFKA_CONFIG}"
+    SparkContext._ensure_initialized()  # else SparkConf would know nothing of what spark-submit was told
+    if (path := os.environ.get(KAFKA_CONFIG)) and not SparkConf().contains(on_executors):
+        # Where the file is, never what is in it: Spark shows its configuration to everybody.
+        builder = builder.config(on_executors, os.path.abspath(path))
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     return spark
 

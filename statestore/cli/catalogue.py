@@ -5,26 +5,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from statestore.cli import catalogue_tables as shown
-from statestore.cli import options, output
-from statestore.cli.service import Service, offset_of
+from statestore.cli import completion, options, output
 from statestore.errors import DefinitionError, InputError
-from statestore.metastore.applying import Applied, carry_out, plan_definitions, require_own_topic
-from statestore.metastore.commands import Command, DropApplication, DropStore
-from statestore.metastore.definitions import load_definitions, read_definitions, to_yaml
-from statestore.metastore.evolution import internal_topic_names, require_droppable
-from statestore.metastore.in_use import kept_free
-from statestore.metastore.plan import Plan
-from statestore.metastore.view import Submitted
-from statestore.model import ApplicationDefinition, changelog_topic
+
+if TYPE_CHECKING:
+    from statestore.cli.service import Service
+    from statestore.metastore.plan import Plan
+    from statestore.metastore.view import Submitted
+    from statestore.model import ApplicationDefinition
 
 _STANDARD_INPUT = Path("-")
-Application = Annotated[str, typer.Argument(metavar="NAME", help="Name of an application.")]
+Application = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="Name of an application.", autocompletion=completion.applications),
+]
 
 
 @options.with_service
@@ -40,6 +39,9 @@ def apply(
     json: options.Json = None,
 ) -> None:
     """Define applications: show what changes in the catalogue, ask on a terminal, and submit it."""
+    from statestore.cli import catalogue_tables as shown
+    from statestore.metastore.applying import Applied, carry_out, plan_definitions, require_own_topic
+
     options.require_writable(json=json)
     definitions = _definitions(paths)
     view = service.view() if dry_run else service.metastore.require_running()
@@ -68,6 +70,8 @@ def apply(
 @options.with_service
 def list_(service: Service, at: options.At = None, json: options.Json = None) -> None:
     """List the applications and stores of the catalogue."""
+    from statestore.cli import catalogue_tables as shown
+
     options.require_writable(json=json)
     view = service.view(at)
     console = output.console(json)
@@ -80,12 +84,19 @@ def list_(service: Service, at: options.At = None, json: options.Json = None) ->
 def get(
     service: Service,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Names of applications; none means all.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Names of applications; none means all.",
+            autocompletion=completion.applications,
+        ),
     ] = None,
     at: options.At = None,
     json: options.Json = None,
 ) -> None:
     """Print definitions as YAML that `apply` takes, with every default said."""
+    from statestore.metastore.definitions import to_yaml
+
     options.require_writable(json=json)
     catalogue = service.view(at).catalogue
     entries = [catalogue.entry(name) for name in names or catalogue.applications]
@@ -97,6 +108,8 @@ def get(
 @options.with_service
 def describe(service: Service, name: Application, at: options.At = None, json: options.Json = None) -> None:
     """Show all that the catalogue has of one application."""
+    from statestore.cli import catalogue_tables as shown
+
     options.require_writable(json=json)
     entry = service.view(at).catalogue.entry(name)
     console = output.console(json)
@@ -108,11 +121,23 @@ def describe(service: Service, name: Application, at: options.At = None, json: o
 @options.with_service
 def drop(
     service: Service,
-    name: Annotated[str, typer.Argument(metavar="NAME[/STORE]", help="An application, or one of its stores.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME[/STORE]",
+            help="An application, or one of its stores.",
+            autocompletion=completion.applications,
+        ),
+    ],
     state_dir: options.StateDir,
     yes: options.Yes = False,
 ) -> None:
     """Remove an application or a store from the catalogue. Its topics and directories stay."""
+    from statestore.metastore.commands import Command, DropApplication, DropStore
+    from statestore.metastore.evolution import internal_topic_names, require_droppable
+    from statestore.metastore.in_use import kept_free
+    from statestore.model import changelog_topic
+
     application, _, store = name.partition("/")
     entry = service.metastore.require_running().catalogue.entry(application)
     if "/" in name:
@@ -129,11 +154,17 @@ def drop(
 @options.with_service
 def history(
     service: Service,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only of this application.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="Only of this application.", autocompletion=completion.applications),
+    ] = None,
     at: options.At = None,
     json: options.Json = None,
 ) -> None:
     """List the commands that made the catalogue, and what each changed."""
+    from statestore.cli import catalogue_tables as shown
+    from statestore.cli.service import offset_of
+
     options.require_writable(json=json)
     service.view(at)  # says if the metastore is DEGRADED, and refuses what is no offset or pin of it
     end = None if at is None else offset_of(at)
@@ -146,6 +177,8 @@ def history(
 
 
 def _definitions(paths: Iterable[Path]) -> dict[str, ApplicationDefinition]:
+    from statestore.metastore.definitions import load_definitions, read_definitions
+
     found: dict[str, ApplicationDefinition] = {}
     for path in paths:
         if path == _STANDARD_INPUT:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from statestore.cli import options, output
-from statestore.cli.choice import Where
-from statestore.cli.service import Service
-from statestore.metastore.drift import Drift, Remedy, find_drift, repair
-from statestore.metastore.view import Health, View
 
-_HOW = {Remedy.REPAIR: "--repair will: ", Remedy.ASK: "--repair asks, then will: ", Remedy.BY_HAND: "by hand: "}
+if TYPE_CHECKING:
+    from statestore.cli.service import Service
+    from statestore.metastore.drift import Drift
+    from statestore.metastore.view import View
 
 
 @options.with_service
@@ -31,6 +30,11 @@ def drift(
 
     Also if the metastore is DEGRADED: then it repairs nothing, and does not say what is left over.
     """
+    from statestore.cli.choice import Where
+    from statestore.metastore.drift import Remedy, find_drift, repair
+    from statestore.metastore.view import Health
+
+    how = {Remedy.REPAIR: "--repair will: ", Remedy.ASK: "--repair asks, then will: ", Remedy.BY_HAND: "by hand: "}
     options.require_writable(json=json)
     topics, metastore = service.topics, service.metastore
     where = Where(service.bootstrap_servers, state_dir.absolute(), service.kafka_timeout_s)
@@ -55,7 +59,7 @@ def drift(
         output.say(console, Text(f"{item.kind.value}: {item.subject}{whose}", "yellow" if item.is_left else "bold red"))
         if not item.is_left:
             output.say(console, f"    expected {item.expected}, found {item.found}")
-        output.say(console, f"    {_HOW[item.remedy]}{item.todo}")
+        output.say(console, f"    {how[item.remedy]}{item.todo}")
     output.say(console, f"{len(found)} found")
     content = {
         "catalogue": str(view.pin),
@@ -70,6 +74,8 @@ def drift(
 
 def _agreed(item: Drift, *, yes: bool) -> bool:
     """Tell whether a finding is to be mended; where nobody can be asked, the answer is no."""
+    from statestore.metastore.drift import Remedy
+
     if item.remedy is Remedy.ASK:
         return yes or (output.on_terminal() and output.confirmed(f"{item.subject} ({item.found}): {item.todo}?"))
     return item.remedy is Remedy.REPAIR

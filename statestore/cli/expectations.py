@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from statestore.changelog.topics import Topics
-from statestore.cli import options
-from statestore.cli.choice import Asked, Chosen, choose
+from statestore.cli import completion, options
+from statestore.cli.programs import run_program
 from statestore.durable import write_durably
 from statestore.errors import InputError
-from statestore.tasks.spec import StorePartitionSpec
 
-#: The library knows no Spark, so what needs it is a program of its own.
+if TYPE_CHECKING:
+    from statestore.cli.choice import Asked, Chosen
+    from statestore.tasks.spec import StorePartitionSpec
+
 _JOB = "jobs.suggest"
-_LINES_SHOWN = 20
 
 app = typer.Typer(
     help="Suites of expectations, by which stores are validated.", no_args_is_help=True, add_completion=False
@@ -37,7 +35,12 @@ def _expectations() -> None:
 @options.with_target
 def suggest(
     asked: Asked,
-    name: Annotated[str, typer.Argument(metavar="STORE", help="Name of a store of any kind that is on disk.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="STORE", help="Name of a store of any kind that is on disk.", autocompletion=completion.stores
+        ),
+    ],
     out: Annotated[
         Path | None, typer.Option(help="Write the suite to this file, which must not be there yet.", show_default=False)
     ] = None,
@@ -46,6 +49,9 @@ def suggest(
 
     The store may be in use: it is read beside its owner. Spark is started on this machine for it.
     """
+    from statestore.changelog.topics import Topics
+    from statestore.cli.choice import choose
+
     if out is not None:
         _require_new(out)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
@@ -90,19 +96,12 @@ def _suggested(specs: list[StorePartitionSpec]) -> str:
     first = specs[0]
     with tempfile.TemporaryDirectory(prefix="statestore-") as directory:
         written = Path(directory) / "suite.json"
-        command = [
-            *(sys.executable, "-P", "-m", _JOB),
+        arguments = [
             *("--state-dir", str(first.state_dir)),
             *("--application", first.application),
             *("--definition", first.store.model_dump_json()),
             *("--partitions", ",".join(str(spec.task.partition) for spec in specs)),
             *("--out", str(written)),
         ]
-        ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if ended.returncode:
-            # Spark has much to say of itself: our own line, if there is one, and else the last of all.
-            lines = ended.stdout.splitlines()
-            ours = [line for line in lines if line.startswith("suggest: ")]
-            print("\n".join(ours or lines[-_LINES_SHOWN:]), file=sys.stderr, flush=True)
-            raise typer.Exit(ended.returncode if ended.returncode > 0 else 1)
+        run_program(_JOB, arguments)
         return written.read_text(encoding="utf-8")

@@ -20,7 +20,9 @@ class Listed(NamedTuple):
 
     Attributes
     ----------
-    recorded
+    task
+        None where only the store is known.
+    committed
         Offset of the last changelog record in the store when we last left it; None if there is no record of it.
     state
         `missing`, `in use`, `sealed`, or `closed` without a seal.
@@ -28,16 +30,23 @@ class Listed(NamedTuple):
         Why it cannot be verified or restored as it is, and what to do.
     """
 
-    label: str
+    application: str
+    store: str
+    task: str | None
     kind: str
     format: str
     retention_ms: int | None
     changelog: str
-    recorded: int | None
+    committed: int | None
     start: int | None
     end: int | None
     state: str
     note: str
+
+    @property
+    def label(self) -> str:
+        """The store partition, or the store."""
+        return "/".join(filter(None, [self.application, self.store, self.task]))
 
 
 def listed(chosen: Chosen, topics: Topics) -> list[Listed]:
@@ -48,8 +57,8 @@ def listed(chosen: Chosen, topics: Topics) -> list[Listed]:
         if store.trouble is not None:
             topic = store.changelog.topic if store.changelog else ""
             state = store.trouble if store.trouble in ("missing", "in use") else ""
-            label = f"{application}/{store.name}"
-            rows.append(Listed(label, "", "", None, topic, None, None, None, state, store.problem))
+            where = (application, store.name, None)
+            rows.append(Listed(*where, "", "", None, topic, None, None, None, state, store.problem))
     return rows
 
 
@@ -72,12 +81,14 @@ def _row(spec: StorePartitionSpec, logs: Mapping[TopicPartition, LogRange]) -> L
     elif spec.partition not in logs:
         note = f"topic {spec.partition.topic} has {spec.changelog.partitions} partitions"
     return Listed(
-        label=str(spec.store_partition),
+        application=spec.application,
+        store=spec.store.name,
+        task=str(spec.task),
         kind=spec.store.kind,
         format=spec.store.format.value,
         retention_ms=spec.store.retention_ms,
         changelog=spec.partition.topic,
-        recorded=record.committed if record else None,
+        committed=record.committed if record else None,
         start=log.start if log else None,
         end=log.last_stable if log else None,
         state=_state(spec),

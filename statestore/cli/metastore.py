@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import typer
 
-from statestore.cli import options, output, tables
-from statestore.cli.service import Service
-from statestore.metastore.command_topic import topic_name
-from statestore.metastore.view import Health
+from statestore.cli import options, output
+
+if TYPE_CHECKING:
+    from statestore.cli.service import Service
 
 app = typer.Typer(
     help="Look after the command topic: its state, its length, its backup.", no_args_is_help=True, add_completion=False
@@ -20,6 +21,10 @@ app = typer.Typer(
 @options.with_service
 def status(service: Service, json: options.Json = None) -> None:
     """Say whether the catalogue is whole and takes commands; exit code 1 if it is DEGRADED."""
+    from statestore.cli import tables
+    from statestore.metastore.command_topic import topic_name
+    from statestore.metastore.view import Health
+
     options.require_writable(json=json)
     view = service.metastore.view()
     content = {
@@ -56,6 +61,8 @@ def compact(service: Service) -> None:
 @options.with_service
 def restore_backup(service: Service, yes: options.Yes = False) -> None:
     """Delete the command topic, make it anew, and write into it what the backup has. Asks first."""
+    from statestore.metastore.command_topic import topic_name
+
     topic = topic_name(service.service_id)
     plan = service.metastore.plan_restore()
     more = f" and {len(plan.kept)} that only the topic had" if plan.kept else ""

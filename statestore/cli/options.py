@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from statestore.cli.choice import Asked, Where
+from statestore.cli import completion
 from statestore.cli.output import STANDARD_OUTPUT
-from statestore.cli.service import Service
 from statestore.errors import InputError
-from statestore.metastore.backup import default_path
-from statestore.model import check_name
+
+# Here and in the modules of the commands, what does the work is imported when it is done: help and the shell's
+# completion need none of it.
+if TYPE_CHECKING:
+    from statestore.cli.choice import Asked
+    from statestore.cli.service import Service
 
 StateDir = Annotated[
     Path, typer.Option(envvar="STATESTORE_STATE_DIR", help="Kafka Streams' state.dir.", show_default=False)
@@ -31,9 +34,12 @@ StateDirIfAny = Annotated[
     ),
 ]
 Servers = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--bootstrap-servers", envvar="STATESTORE_BOOTSTRAP_SERVERS", help="Kafka brokers.", show_default=False
+        "--bootstrap-servers",
+        envvar="STATESTORE_BOOTSTRAP_SERVERS",
+        help="Kafka brokers; those of the file that STATESTORE_KAFKA_CONFIG names if not said.",
+        show_default=False,
     ),
 ]
 Definitions = Annotated[
@@ -44,12 +50,18 @@ Definitions = Annotated[
     ),
 ]
 Applications = Annotated[
-    list[str] | None, typer.Option("--application", help="application.id. May be repeated; none means all.")
+    list[str] | None,
+    typer.Option(
+        "--application",
+        help="application.id. May be repeated; none means all.",
+        autocompletion=completion.applications,
+    ),
 ]
 Stores = Annotated[
     list[str] | None,
     typer.Option(
         "--store",
+        autocompletion=completion.stores,
         help="NAME, or NAME:setting=value,... where directories and topics do not tell what it is. Settings: kind "
         "(key-value, window, session), format (plain, timestamped), retention_ms, subtopology, changelog, and "
         "engine=in_memory for a store to leave out. May be repeated; none means all.",
@@ -85,6 +97,9 @@ Parallel = Annotated[
     int,
     typer.Option(min=1, help="Processes at a time.", default_factory=lambda: os.cpu_count() or 1, show_default="cores"),
 ]
+QuarantineDays = Annotated[
+    float, typer.Option(envvar="STATESTORE_QUARANTINE_DAYS", min=0, help="How long replaced stores are kept.")
+]
 RUN_BYTES = 96 * 1024 * 1024
 RunBytes = Annotated[
     int,
@@ -98,7 +113,20 @@ ReportsDir = Annotated[
     Path | None,
     typer.Option(
         envvar="STATESTORE_REPORTS_DIR",
-        help="Below it are histories, progress, and the command topic's backup.",
+        help="Below it are reports, histories, progress, and the command topic's backup.",
+    ),
+]
+ReportsDirNeeded = Annotated[
+    Path,
+    typer.Option(
+        "--reports-dir", envvar="STATESTORE_REPORTS_DIR", help="Where the jobs' reports are.", show_default=False
+    ),
+]
+DataDocsDir = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="STATESTORE_DATA_DOCS_DIR",
+        help="Where Data Docs are written; data-docs beside the reports if not said.",
     ),
 ]
 Json = Annotated[Path | None, typer.Option("--json", help="Also write it as JSON to this file; - is standard output.")]
@@ -125,15 +153,30 @@ At = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing.")]
 
+#: Settings of an installation, by the names of the variables that a job reads them from.
+Installation = Mapping[str, str]
+
+
+def _servers(said: str | None) -> str:
+    from statestore.config import read_kafka_config
+
+    if found := said or read_kafka_config().get("bootstrap.servers"):
+        return str(found)
+    raise InputError("--bootstrap-servers: expected host:port of Kafka's brokers, or STATESTORE_BOOTSTRAP_SERVERS")
+
 
 def _service(
     *,
-    bootstrap_servers: Servers,
+    bootstrap_servers: Servers = None,
     service_id: ServiceId = "default",
     metastore_backup: Backup = None,
     reports_dir: ReportsDir = None,
     kafka_timeout_s: TimeoutS = 30.0,
 ) -> Service:
+    from statestore.cli.service import Service
+    from statestore.metastore.backup import default_path
+    from statestore.model import check_name
+
     try:
         check_name(service_id)
     except ValueError as error:
@@ -141,13 +184,13 @@ def _service(
     backup = metastore_backup
     if backup is None and reports_dir is not None:
         backup = default_path(reports_dir, service_id)
-    return Service(bootstrap_servers, service_id, backup, kafka_timeout_s)
+    return Service(_servers(bootstrap_servers), service_id, backup, kafka_timeout_s)
 
 
 def _asked(
     *,
     state_dir: StateDir,
-    bootstrap_servers: Servers,
+    bootstrap_servers: Servers = None,
     definitions: Definitions = None,
     application: Applications = None,
     store: Stores = None,
@@ -161,10 +204,13 @@ def _asked(
     reports_dir: ReportsDir = None,
     kafka_timeout_s: TimeoutS = 30.0,
 ) -> Asked:
+    from statestore.cli.choice import Asked, Where
+
+    servers = _servers(bootstrap_servers)
     return Asked(
-        where=Where(bootstrap_servers, state_dir, kafka_timeout_s),
+        where=Where(servers, state_dir, kafka_timeout_s),
         service=_service(
-            bootstrap_servers=bootstrap_servers,
+            bootstrap_servers=servers,
             service_id=service_id,
             metastore_backup=metastore_backup,
             reports_dir=reports_dir,
@@ -180,6 +226,28 @@ def _asked(
         here_only=here_only,
         guarantee="at_least_once" if at_least_once else "exactly_once_v2",
     )
+
+
+def _installation(
+    *,
+    bootstrap_servers: Servers = None,
+    state_dir: StateDir,
+    reports_dir: ReportsDirNeeded,
+    data_docs_dir: DataDocsDir = None,
+    service_id: ServiceId = "default",
+    metastore_backup: Backup = None,
+    kafka_timeout_s: TimeoutS = 30.0,
+) -> Installation:
+    settings = {
+        "BOOTSTRAP_SERVERS": _servers(bootstrap_servers),
+        "STATE_DIR": state_dir.absolute(),
+        "REPORTS_DIR": reports_dir.absolute(),
+        "DATA_DOCS_DIR": (data_docs_dir or reports_dir.parent / "data-docs").absolute(),
+        "SERVICE_ID": service_id,
+        "METASTORE_BACKUP": metastore_backup and metastore_backup.absolute(),
+        "KAFKA_TIMEOUT_S": kafka_timeout_s,
+    }
+    return {f"STATESTORE_{name}": str(value) for name, value in settings.items() if value is not None}
 
 
 def require_writable(*, json: Path | None = None, reports_dir: Path | None = None) -> None:
@@ -216,9 +284,14 @@ def with_service(command: Callable[..., None]) -> Callable[..., None]:
     return _with(_service, command)
 
 
+def with_installation(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say where a job finds everything; its first argument is these settings."""
+    return _with(_installation, command)
+
+
 def _with(gather: Callable[..., Any], command: Callable[..., None]) -> Callable[..., None]:
-    shared = inspect.signature(gather, eval_str=True).parameters
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    shared = {item.name: item for item in _parameters(gather)}
+    own = _parameters(command)[1:]
     parameters = [*(item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in own), *shared.values()]
 
     @wraps(command)
@@ -229,3 +302,9 @@ def _with(gather: Callable[..., Any], command: Callable[..., None]) -> Callable[
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {item.name: item.annotation for item in parameters}
     return run
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    # The names that are not there before the work begins stand for what is gathered, which is no option.
+    hints = get_type_hints(function, localns={"Asked": object, "Service": object}, include_extras=True)
+    return [item.replace(annotation=hints[item.name]) for item in inspect.signature(function).parameters.values()]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json as json_format
 import sys
+import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -13,7 +15,9 @@ from rich.text import Text
 
 from statestore.durable import write_durably
 from statestore.errors import InputError
-from statestore.reports import JobReport, write_report
+
+if TYPE_CHECKING:
+    from statestore.reports import RestorePlanReport, RestoreReport, VerifyReport
 
 #: `--json -`.
 STANDARD_OUTPUT = Path("-")
@@ -34,12 +38,23 @@ def say(console: Console, text: Text | str) -> None:
     console.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
-def write_json(json: Path | None, report: JobReport) -> None:
-    """Write a report to the file, or to standard output, if that is asked for."""
+def write_report(
+    json: Path | None, reports_dir: Path | None, report: VerifyReport | RestoreReport | RestorePlanReport
+) -> None:
+    """Write a report to the file or to standard output, and where those of the jobs are, if that is asked for."""
+    from statestore import reports
+
+    if reports_dir is not None:
+        reports.write_report(reports_dir / report.job / f"{report.run_id}.json", report)
     if json == STANDARD_OUTPUT:
         print(report.model_dump_json(indent=1), flush=True)
     elif json is not None:
-        write_report(json, report)
+        reports.write_report(json, report)
+
+
+def write_rows(json: Path | None, rows: Iterable[NamedTuple], **head: Any) -> None:
+    """Write rows likewise, by the names of their fields, behind what is said of all of them."""
+    write_content(json, {**head, "rows": [row._asdict() for row in rows]})
 
 
 def write_content(json: Path | None, content: dict[str, Any]) -> None:
@@ -80,3 +95,8 @@ def require_yes(question: str, *, yes: bool, otherwise: str) -> None:
         raise InputError(f"{otherwise}: nobody is there to be asked; say --yes")
     if not confirmed(question):
         raise InputError(f"{otherwise}: the answer was no")
+
+
+def now_ms() -> int:
+    """Wall clock, ms since the epoch."""
+    return time.time_ns() // 1_000_000

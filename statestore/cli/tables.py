@@ -8,7 +8,23 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from statestore.reports import Action, RestorePlanRow, RestoreRow, Status, VerifyRow
+from statestore.reports import (
+    Action,
+    AnyReport,
+    Failure,
+    MaintenanceReport,
+    MaintenanceRow,
+    ProcessReport,
+    ProcessRow,
+    RestorePlanReport,
+    RestorePlanRow,
+    RestoreReport,
+    RestoreRow,
+    Status,
+    ValidateReport,
+    VerifyReport,
+    VerifyRow,
+)
 
 _BAD, _DOUBTFUL, _GOOD = "bold red", "yellow", "green"
 
@@ -30,10 +46,71 @@ def _cell(value: Text | str | int | float | None) -> Text:
     return Text("-" if value is None else f"{value:,}" if isinstance(value, int | float) else value)
 
 
+def _failed(failure: Failure | None) -> Text:
+    return Text(f"{failure.kind}: {failure.message}" if failure else "", style=_BAD)
+
+
 def status_text(status: Status) -> Text:
     """Return the status in its colour."""
     doubtful = status in (Status.LOCKED, Status.LAGGING, Status.UNKNOWN_FORMAT)
     return Text(status.value, style=_GOOD if status.healthy else _DOUBTFUL if doubtful else _BAD)
+
+
+def show(console: Console, report: AnyReport) -> None:
+    """Print the report of a job."""
+    match report:
+        case VerifyReport():
+            show_verified(console, report.rows)
+        case RestoreReport():
+            show_restored(console, report.rows)
+        case RestorePlanReport():
+            show_plan(console, report.rows)
+        case ProcessReport():
+            show_processed(console, report.rows)
+        case ValidateReport():
+            show_validated(console, report)
+        case MaintenanceReport():
+            show_maintained(console, report.rows, dry_run=report.dry_run)
+
+
+def show_processed(console: Console, rows: Sequence[ProcessRow]) -> None:
+    """Print what tasks did."""
+    columns = ("task", "records in>", "out>", "to changelogs>", "commits>", "late>", "poison>", "left>", "s>", "detail")
+    found = (
+        (
+            *(row.label, row.records_in, row.records_out, row.changelog_records, row.commits, row.late_records),
+            *(row.poison_records, row.lag, row.seconds, _failed(row.failure)),
+        )
+        for row in rows
+    )
+    console.print(table(f"{len(rows)} tasks", columns, found))
+
+
+def show_validated(console: Console, report: ValidateReport) -> None:
+    """Print the verdict of each store, and what failed."""
+    columns = ("store", "verdict", "expectations>", "rows>", "failed", "detail", "Data Docs")
+    found = (
+        (
+            f"{store.application}/{store.store}",
+            Text(store.verdict, style=_GOOD if store.verdict == "passed" else _BAD),
+            *(store.expectations, store.keys, ", ".join(store.failed_expectations), store.detail, store.data_docs),
+        )
+        for store in report.stores
+    )
+    console.print(table(f"{len(report.stores)} stores", columns, found))
+    for row in report.rows:
+        if row.rollback is not None:
+            console.print(Text(f"to put the replaced store back: {row.rollback}"), soft_wrap=True)
+
+
+def show_maintained(console: Console, rows: Sequence[MaintenanceRow], *, dry_run: bool) -> None:
+    """Print what maintenance removed, or would remove."""
+    done = "would be removed" if dry_run else "removed"
+    columns = ("place", f"{done}>", "bytes>", "kept", "detail")
+    found = (
+        (row.place, row.removed_count, row.removed_bytes, "; ".join(row.kept), _failed(row.failure)) for row in rows
+    )
+    console.print(table(f"{len(rows)} places", columns, found))
 
 
 def show_verified(console: Console, rows: Sequence[VerifyRow]) -> None:
@@ -69,7 +146,7 @@ def show_restored(console: Console, rows: Sequence[RestoreRow]) -> None:
             row.keys,
             row.committed,
             row.seconds,
-            f"{row.failure.kind}: {row.failure.message}" if row.failure else "",
+            _failed(row.failure),
         )
         for row in rows
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from statestore.errors import InputError, StoreCorruptedError, UnknownFormatError
 from statestore.formats.timestamped_value import ValueAndTimestamp
@@ -55,14 +55,45 @@ def value_text(raw: bytes, serde: SerdeName) -> str:
         return repr(value)
 
 
-def read_key(spec: StorePartitionSpec, key: bytes) -> ValueAndTimestamp[bytes] | bytes | None:
+class Row(NamedTuple):
+    """What a store partition has under a key.
+
+    Attributes
+    ----------
+    timestamp
+        In ms; None if the store keeps none.
+    """
+
+    application: str
+    store: str
+    task: str
+    value: str
+    timestamp: int | None
+
+    @property
+    def label(self) -> str:
+        """The store partition."""
+        return f"{self.application}/{self.store}/{self.task}"
+
+
+def read_row(spec: StorePartitionSpec, key: bytes, value_serde: SerdeName) -> Row | None:
     """Read one value; the caller holds the task's lock. None if the store or the key is not there.
 
     Raises
     ------
+    InputError
+        If the value is not of its serde.
     StoreCorruptedError, UnknownFormatError
         If the store cannot be read.
     """
+    found = _read(spec, key)
+    if found is None:
+        return None
+    raw, timestamp = found if isinstance(found, ValueAndTimestamp) else (found, None)
+    return Row(spec.application, spec.store.name, str(spec.task), value_text(raw, value_serde), timestamp)
+
+
+def _read(spec: StorePartitionSpec, key: bytes) -> ValueAndTimestamp[bytes] | bytes | None:
     if not spec.live.exists():
         return None
     try:

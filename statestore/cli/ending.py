@@ -1,0 +1,60 @@
+"""How the command ends: its exit code, and what it says of an error to people and, with `--json`, to programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+
+from statestore.errors import GiveUpError, InputError, RebuildError, RetryError, StateStoreError
+
+#: What each exit code says. A job has one more, that of `RebuildError`: to the command it is damage like any other.
+CODES: Mapping[int, str] = {
+    0: "no damage found; everything asked for is done",
+    1: "damage found, something could not be done, no such key; with a traceback, a bug",
+    InputError.exit_code: "bad input: nothing was done",
+    RetryError.exit_code: "try again later: a store is in use, Kafka does not answer",
+    GiveUpError.exit_code: "fenced: a later run has taken over",
+    130: "ended by Ctrl-C",
+}
+
+
+def exit_code(error: StateStoreError) -> int:
+    """Exit code of a command that ends with this error."""
+    return 1 if isinstance(error, RebuildError) else error.exit_code
+
+
+def say_error(kind: str, message: str, code: int, *, retriable: bool = False, said: bool = False) -> None:
+    """Say why the command ends, on standard error; with `--json` its last line is the same for programs.
+
+    Parameters
+    ----------
+    said
+        People have been told already.
+    """
+    if not said:
+        print(f"statestore: {kind}: {message}", file=sys.stderr, flush=True)
+    if _json_asked_for():
+        found = {"kind": kind, "message": message, "retriable": retriable, "exit_code": code}
+        print(json.dumps(found, ensure_ascii=False), file=sys.stderr, flush=True)
+
+
+def end_with(error: StateStoreError) -> int:
+    """Say the error, and return the exit code."""
+    code = exit_code(error)
+    say_error(error.kind, str(error), code, retriable=isinstance(error, RetryError))
+    return code
+
+
+def errors() -> Iterator[type[StateStoreError]]:
+    """Every error of the library, each before what is derived from it."""
+    found: list[type[StateStoreError]] = [StateStoreError]
+    while found:
+        error = found.pop(0)
+        yield error
+        found = [each for each in error.__subclasses__() if each.__module__ == StateStoreError.__module__] + found
+
+
+def _json_asked_for() -> bool:
+    # Not from what was parsed: it is what could not be parsed that ends with an error, too.
+    return any(argument == "--json" or argument.startswith("--json=") for argument in sys.argv[1:])

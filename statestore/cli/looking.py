@@ -1,0 +1,150 @@
+"""The commands that look at stores and change nothing: partitions, verify, read."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from statestore.cli import completion, options, output
+from statestore.errors import InputError
+from statestore.verification.options import Depth, VerifyOptions
+
+if TYPE_CHECKING:
+    from statestore.cli.choice import Asked
+
+
+@options.with_target
+def partitions(asked: Asked, json: options.Json = None) -> None:
+    """List store partitions: what they are, where their changelogs are, and how far they were when last closed."""
+    from statestore.changelog.topics import Topics
+    from statestore.cli.choice import choose
+    from statestore.cli.listing import listed
+    from statestore.cli.tables import table
+
+    options.require_writable(json=json)
+    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    chosen = choose(asked, topics)
+    rows = listed(chosen, topics)
+    columns = (
+        *("store partition", "kind", "format", "retention ms>", "changelog", "recorded offset>"),
+        *("log start>", "log end>", "state", "note"),
+    )
+    shown = ((row.label, *row[3:]) for row in rows)
+    output.console(json).print(table(f"{len(rows)} store partitions", columns, shown))
+    output.write_rows(json, rows, applications=chosen.applications, catalogue=chosen.catalogue)
+
+
+@options.with_target
+def verify(
+    asked: Asked,
+    parallel: options.Parallel,
+    depth: Annotated[
+        Depth,
+        typer.Option(
+            help="offsets opens no store whose seal is intact, scan reads every row, deep compares all with the log."
+        ),
+    ] = "scan",
+    sample: Annotated[
+        float | None, typer.Option(help="With depth deep: fraction of the key ranges to compare.")
+    ] = None,
+    hide_keys: Annotated[
+        bool, typer.Option("--hide-keys", help="Report digests of the keys that differ, not the keys.")
+    ] = False,
+    run_bytes: options.RunBytes = options.RUN_BYTES,
+    json: options.Json = None,
+) -> None:
+    """Verify store partitions against their changelogs. Nothing is changed, and no store in use is opened."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from statestore.changelog.topics import Topics
+    from statestore.cli import tables, work
+    from statestore.cli.choice import choose
+    from statestore.reports import VerifyReport
+    from statestore.verification.history import write_history
+    from statestore.verification.targets import task_counts
+
+    started_ms = output.now_ms()
+    options.require_writable(json=json, reports_dir=asked.reports_dir)
+    how = VerifyOptions(depth, sample, seed=started_ms, run_bytes=run_bytes, name_keys=not hide_keys)
+    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    chosen = choose(asked, topics)
+    chosen.require_known()
+    rows = work.rows_without_work(chosen, topics)
+    if not chosen.specs and not rows:
+        raise InputError(f"nothing to verify in {', '.join(chosen.applications)}: no store was found")
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        bar = progress.add_task("verifying", total=len(chosen.specs))
+        tasks = task_counts(topics, chosen.defined)
+        verified = work.verify_all(chosen.specs, how, parallel, lambda count: progress.advance(bar, count), tasks=tasks)
+    report = VerifyReport(
+        run_id=f"command-{started_ms}",
+        applications=chosen.applications,
+        catalogue=chosen.catalogue,
+        started_ms=started_ms,
+        finished_ms=output.now_ms(),
+        rows=(*verified, *rows),
+    )
+    tables.show_verified(output.console(json), report.rows)
+    for item in chosen.troubled("unlogged"):
+        print(f"statestore: {item.application}/{item.store.name} is left alone: {item.store.problem}", file=sys.stderr)
+    if asked.reports_dir is not None:
+        write_history(asked.reports_dir, report)
+    output.write_report(json, asked.reports_dir, report)
+    raise typer.Exit(work.exit_code(report.rows))
+
+
+@options.with_target
+def read(
+    asked: Asked,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="STORE", help="Name of a key-value store.", autocompletion=completion.stores),
+    ],
+    key: Annotated[str, typer.Argument(help="As --key-serde has it.")],
+    key_serde: Annotated[
+        str | None, typer.Option(help="bytes (in hex), utf8, int64, json, or module:attribute; the definition's.")
+    ] = None,
+    value_serde: Annotated[str | None, typer.Option(help="Likewise; bytes (in hex) without a definition.")] = None,
+    json: options.Json = None,
+) -> None:
+    """Read a key from every partition of a key-value store that has it."""
+    from statestore.changelog.topics import Topics
+    from statestore.cli.choice import choose
+    from statestore.cli.tables import table
+    from statestore.cli.values import key_bytes, read_row
+    from statestore.statedir.lock import locked
+
+    options.require_writable(json=json)
+    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    chosen = choose(replace(asked, stores=(*asked.stores, name)), topics)
+    chosen.require_free()
+    chosen.require_known()
+    specs = [spec for spec in chosen.specs if spec.store.name == name]
+    if not specs:
+        problems = [item.store.problem for item in chosen.found if item.store.name == name]
+        raise InputError(f"store {name} cannot be read: {'; '.join(problems) or 'it is kept in memory'}")
+    found = []
+    for spec in specs:
+        if spec.store.kind != "key-value":
+            raise InputError(
+                f"{spec.store_partition} is a {spec.store.kind} store; only key-value stores are read by key"
+            )
+        # Of a found store no serde is known; keys are text more often than not.
+        raw = key_bytes(key, key_serde or (spec.store.key_serde if spec.owned else "utf8"))
+        with locked(spec.paths, spec.lock_wait_s):
+            row = read_row(spec, raw, value_serde or (spec.store.value_serde if spec.owned else "bytes"))
+        if row is not None:
+            found.append(row)
+    if found:
+        columns = ("store partition", "value", "timestamp ms>")
+        # Timestamps without separators of thousands: they are to be copied.
+        shown = [(row.label, row.value, None if row.timestamp is None else str(row.timestamp)) for row in found]
+        output.console(json).print(table(f"{name}: {key}", columns, shown))
+    else:
+        print(f"statestore: no partition of {name} has the key {key!r}", file=sys.stderr)
+    output.write_rows(json, found, key=key)
+    raise typer.Exit(0 if found else 1)

@@ -1,0 +1,96 @@
+"""The commands that show what jobs have left and where they are: report, progress. Only files are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from statestore.cli import options, output
+from statestore.errors import InputError
+
+_JOBS = ("process", "verify", "restore", "validate", "maintenance")
+_RUNNING = ("process", "restore")
+
+
+def _jobs() -> list[str]:
+    return list(_JOBS)
+
+
+def report(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|FILE", help=f"A file, or the newest report of {', '.join(_JOBS)}.", autocompletion=_jobs
+        ),
+    ],
+    reports_dir: options.ReportsDir = None,
+    json: options.Json = None,
+) -> None:
+    """Show the report of a job: of the newest run, or of a file. Exit code 1 if anything in it is not well."""
+    options.require_writable(json=json)
+    path = Path(what)
+    if what in _JOBS:
+        if reports_dir is None:
+            raise InputError("--reports-dir: expected the directory that the jobs write their reports into")
+        path = newest(reports_dir, what)
+    show(path, json)
+
+
+def progress(reports_dir: options.ReportsDirNeeded, json: options.Json = None) -> None:
+    """Show how far the jobs are that process or restore at this moment."""
+    from statestore.cli.tables import table
+    from statestore.recovery.progress import RestoreProgress
+    from statestore.tasks.progress import TaskProgress, read_files
+
+    options.require_writable(json=json)
+    found: dict[str, list[dict[str, Any]]] = {}
+    rows: list[tuple[str, str, str, int, int, float | None, float | None]] = []
+    for job in _RUNNING:
+        found[job] = []
+        for directory in sorted((reports_dir / job).glob(".progress-*")):
+            run = directory.name.removeprefix(".progress-")
+            if job == "process":
+                for task in read_files(directory, TaskProgress):
+                    found[job].append({"run_id": run, **task.model_dump()})
+                    label = f"{task.application}/{task.task}"
+                    rows.append((run, label, task.phase, task.next, task.end, None, None))
+            else:
+                for part in read_files(directory, RestoreProgress):
+                    found[job].append({"run_id": run, **part.model_dump()})
+                    rows.append(
+                        (run, part.label, part.phase, part.next, part.end, part.records_per_s, part.seconds_left)
+                    )
+    columns = ("run", "of", "phase", "offset>", "end>", "records/s>", "s left>")
+    output.console(json).print(table(f"{len(rows)} pieces of work", columns, rows))
+    output.write_content(json, found)
+
+
+def newest(reports_dir: Path, job: str) -> Path:
+    """Return the newest report of a job.
+
+    Raises
+    ------
+    InputError
+        If there is none.
+    """
+    found = list((reports_dir / job).glob("*.json"))
+    if not found:
+        raise InputError(f"no report of {job} is in {reports_dir / job}: no run of it has ended yet")
+    return max(found, key=lambda path: path.stat().st_mtime_ns)
+
+
+def show(path: Path, json: Path | None) -> None:
+    """Show a report, and end with exit code 1 if anything in it is not well, 3 if it is so only for now."""
+    from statestore.cli import tables, work
+    from statestore.reports import VerifyReport, read_any_report
+
+    found = read_any_report(path)
+    tables.show(output.console(json), found)
+    output.write_content(json, found.model_dump(mode="json"))
+    if isinstance(found, VerifyReport):
+        raise typer.Exit(work.exit_code(found.rows))
+    failures = [getattr(row, "failure", None) for row in found.rows if not row.healthy]
+    passing = all(failure is not None and failure.retriable for failure in failures)
+    raise typer.Exit(0 if not failures else 3 if passing else 1)

@@ -1,0 +1,60 @@
+"""The documents on operation name every setting, status, action, DAG and command; links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from statestore.cli.app import app
+from statestore.config import Settings
+from statestore.reports import Action, Status
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+OPERATIONS = (DOCS / "operations.md").read_text(encoding="utf-8")
+#: For tests of what a kill leaves behind; nobody sets them in an installation.
+_OF_TESTS = "STATESTORE_KILL_|STATESTORE_PAUSE_"
+
+
+def first_cells(section: str) -> list[str]:
+    """First cells of all tables of a section."""
+    text = OPERATIONS.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
+
+
+def test_every_status_and_every_action_is_explained_once() -> None:
+    assert sorted(first_cells("What each status means, and what to do")) == sorted([*Status, *Action])
+
+
+def test_every_setting_that_the_code_reads_is_in_the_table_and_no_other() -> None:
+    named = {f"STATESTORE_{field.upper()}" for field in Settings.model_fields}
+    for room in ("dags", "plugins", "jobs", "statestore"):
+        for path in (ROOT / room).rglob("*.py"):
+            named |= set(re.findall(r'"(STATESTORE_[A-Z_]+[A-Z])"', path.read_text(encoding="utf-8")))
+    named = {name for name in named if not re.match(_OF_TESTS, name)}
+    assert sorted(first_cells("Settings")) == sorted(named)
+
+
+def test_every_dag_is_in_the_table() -> None:
+    assert sorted(first_cells("The DAGs")) == sorted(path.stem for path in (ROOT / "dags").glob("*.py"))
+
+
+def test_every_command_is_in_a_document() -> None:
+    said = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("command.md", "metastore.md"))
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    assert [name for name in commands if f"statestore {name}" not in said] == []
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in DOCS.glob("*.md")))
+def test_links_lead_to_files_and_headings_that_are_there(name: str) -> None:
+    text = (DOCS / name).read_text(encoding="utf-8")
+    for file, heading in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
+        target = DOCS / file if file else DOCS / name
+        assert target.exists(), file
+        if heading:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", found.lower()).replace(" ", "-") for found in headings}
+            assert heading in anchors, f"{file}#{heading}"

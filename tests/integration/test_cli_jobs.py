@@ -50,6 +50,7 @@ def rows(command: Command, code: int, *arguments: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_all_that_the_dags_do_is_done_by_commands(command: Command, application: Application, tmp_path: Path) -> None:
     processed = rows(command, 0, "process", "--application", application.name, "--parallel", "2")

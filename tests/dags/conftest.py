@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from airflow.sdk import DAG
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+_LONGEST_S = 600
 _HOME = Path(tempfile.mkdtemp(prefix="statestore-airflow-"))
 atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
 
@@ -60,6 +61,15 @@ stores:
   - name: aircraft
   - name: airports
 """
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Bound tests by a thread: Airflow takes the process's one alarm for itself whenever it parses a DAG file."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            own = item.get_closest_marker("timeout")
+            longest_s = own.args[0] if own else _LONGEST_S
+            item.add_marker(pytest.mark.timeout(longest_s, method="thread"), append=False)
 
 
 @pytest.fixture(scope="session")

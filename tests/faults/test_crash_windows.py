@@ -18,7 +18,6 @@ from tests.faults.subject import Subject
 #: Of two points in one window, or two engines that go the same way, the second is left to `make faults`.
 LONG = pytest.mark.long
 ENGINES = pytest.mark.parametrize("engine", ["txn_rocksDB", pytest.param("rocksDB", marks=LONG)])
-BOTH_ENGINES = pytest.mark.parametrize("engine", ["txn_rocksDB", "rocksDB"])
 _FIRST, _SECOND = 30, 20
 
 
@@ -91,7 +90,7 @@ def test_w3_killed_with_the_commit_sent_and_aborted(own_broker: OwnBroker, tmp_p
 
 
 @pytest.mark.behaviour("W4")
-@BOTH_ENGINES
+@ENGINES
 def test_w4_killed_with_kafka_committed_and_the_stores_not(
     bootstrap_servers: str, tmp_path: Path, engine: Engine
 ) -> None:

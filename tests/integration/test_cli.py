@@ -248,6 +248,7 @@ def test_only_what_a_report_advises_is_restored_and_what_diverged_for_sure(
     assert "advises to restore none of 2 store partitions" in ran.err
 
 
+@pytest.mark.long
 def test_ranges_are_read_by_processes_of_their_own(application: Application, run: Run, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     arguments = ["--mode", "full", "--force", "--ranges", "2", "--parallel", "2", "--check", "deep"]

@@ -109,6 +109,7 @@ def test_what_cannot_be_evaluated_is_an_error_and_named(
     assert "timestamp > 10:" not in verdict.detail
 
 
+@pytest.mark.long
 def test_a_rule_that_fails_while_rows_are_read_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     verdict = _judge(spark, tmp_path, [_rule("CAST(value_text AS INT) > 0"), _rule("timestamp > 10"), _query(_NONE)])
 

@@ -208,6 +208,7 @@ def test_a_retry_uses_the_definitions_that_the_first_attempt_used(
     application.assert_oracle()  # counts, where the definition of now would have kept the values
 
 
+@pytest.mark.long
 def test_driver_and_workers_end_with_the_jvm_and_leave_no_report(
     installation: Installation, bootstrap_servers: str, tmp_path: Path
 ) -> None:

@@ -364,6 +364,7 @@ def _task(state_dir: Path, application: str) -> AbstractContextManager[str]:
     return _process(code, str(state_dir), application)
 
 
+@pytest.mark.short_for(every=2)
 @pytest.mark.parametrize("running", [_kafka_streams, _task])
 @pytest.mark.parametrize("store", ["", "/more"])
 def test_what_is_running_is_not_dropped_and_whoever_runs_it_is_named(
@@ -384,6 +385,7 @@ def test_what_is_running_is_not_dropped_and_whoever_runs_it_is_named(
     assert command("drop", definition.name + store).code == 0
 
 
+@pytest.mark.short_for(every=2)
 @pytest.mark.parametrize("running", [_kafka_streams, _task])
 def test_apply_takes_no_store_out_of_what_is_running(
     command: Command,

@@ -259,6 +259,7 @@ def _batch_at(log: Path, offset: int) -> int:
     return position
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("C17")
 def test_c17_commands_that_a_killed_broker_has_again_after_a_compaction_are_no_damage(
     own_broker: OwnBroker, tmp_path: Path

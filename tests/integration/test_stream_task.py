@@ -140,6 +140,7 @@ def test_w1_to_w7_a_killed_run_is_completed_exactly_once(application: Applicatio
     application.assert_oracle()
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("W2")
 def test_w1_a_first_run_that_was_killed_leaves_nothing(application: Application) -> None:
     application.send(INPUT)
@@ -149,6 +150,7 @@ def test_w1_a_first_run_that_was_killed_leaves_nothing(application: Application)
     application.assert_oracle()
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("W4")
 def test_w4_second_commit_of_a_run_is_replayed_over_the_first(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path, uncommitted_max_bytes=1024)

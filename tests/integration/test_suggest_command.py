@@ -31,6 +31,7 @@ def run(application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return lambda *given: command("expectations", "suggest", *given, "--definitions", str(definitions))
 
 
+@pytest.mark.long
 def test_a_suite_is_proposed_for_a_store_that_is_in_use(application: Application, run: Run, tmp_path: Path) -> None:
     out = tmp_path / "counts.json"
 

@@ -216,6 +216,7 @@ def test_after_a_restore_only_what_passed_leaves_quarantine(spark: SparkSession,
     assert parse_rollbacks([command[3]]) == {"counts": {1}}
 
 
+@pytest.mark.long
 def test_a_replaced_store_that_is_being_used_stays_for_a_later_restore_to_remove(
     spark: SparkSession, logged_store: LoggedStores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,6 +372,7 @@ def test_the_verdict_is_left_as_json_beside_the_data_docs_with_links_to_plots(
 # -- what reports name ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_what_a_verification_has_looked_at_is_validated(
     spark: SparkSession, logged_store: LoggedStores, tmp_path: Path
 ) -> None:
@@ -433,6 +435,7 @@ def test_a_store_that_cannot_be_judged_leaves_the_others_their_verdicts(
     assert "MANIFEST-999999" in report.stores[0].detail
 
 
+@pytest.mark.long
 def test_a_run_in_which_every_store_may_be_judged_later_is_for_later(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,7 @@ def test_what_was_written_is_read_back_with_nothing_to_restore_or_all_of_it_else
     assert elsewhere.rows == own.rows
 
 
+@pytest.mark.long
 def test_a_crash_loses_what_was_not_flushed_and_the_next_run_restores_it(
     kafka_streams: Callable[..., KafkaStreams], tmp_path: Path
 ) -> None:

@@ -190,6 +190,7 @@ def test_r8_a_swap_killed_before_any_step_is_forgotten_or_completed_and_a_rerun_
     assert seen == {tuple(sorted(files)) for files in (OLD, NEW, {})}, "some state between the steps was not reached"
 
 
+@pytest.mark.short_for("window")
 @pytest.mark.behaviour("R8")
 @both_kinds
 def test_r8_a_swap_without_a_live_store_killed_before_any_step_ends_with_the_new_one(paths, store):
@@ -209,7 +210,7 @@ def test_r8_a_swap_without_a_live_store_killed_before_any_step_ends_with_the_new
     assert step > 3
 
 
-@pytest.mark.short_for("window")
+@pytest.mark.long
 @pytest.mark.behaviour("R8")
 @both_kinds
 def test_r8_finishing_a_swap_may_itself_be_killed_before_any_step(paths, store):

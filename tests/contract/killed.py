@@ -21,6 +21,7 @@ from compositions import CHANGELOG, INPUT, Composition
 from store_under_test import Home, StoreUnderTest
 
 from statestore.errors import StoreAccessError
+from tests.preloaded import PRELOADED
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _WAIT_S = 30
@@ -33,7 +34,7 @@ def run(script: Callable[..., Any], *arguments: Any) -> int:
 
     Returns the exit code; negative is the signal.
     """
-    _CONTEXT.set_forkserver_preload(["pytest", "killed"])
+    _CONTEXT.set_forkserver_preload(PRELOADED)
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     try:

@@ -21,6 +21,7 @@ from statestore.tasks import task_stores as task_stores_module
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import StreamTask
 from tests.integration.broker import WAIT_S, settle
+from tests.preloaded import PRELOADED
 
 
 def _die(*_: Any, **__: Any) -> None:
@@ -102,7 +103,7 @@ class DyingTask(StreamTask):
 
 
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["pytest", "tests.integration.support", __name__])
+_PROCESSES.set_forkserver_preload(PRELOADED)
 
 
 def start_process(work: Callable[..., None], *arguments: Any) -> Any:

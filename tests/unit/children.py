@@ -31,6 +31,7 @@ from statestore.statedir.lock import locked
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.swap import finish_swaps, swap
 from statestore.stores.open import open_key_value_store
+from tests.preloaded import PRELOADED
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _WAIT_S = 30
@@ -38,7 +39,7 @@ _WAIT_S = 30
 
 def _start_fork_server() -> None:
     """Start it with what the children import; it takes the import path from the environment only."""
-    _CONTEXT.set_forkserver_preload(["pytest", "children"])
+    _CONTEXT.set_forkserver_preload(PRELOADED)
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     try:

@@ -18,11 +18,8 @@ from store_machine import EXECUTED, HAPPENED, StoreMachine
 from window_machine import WindowMachine
 
 _SOAKING = "STATESTORE_PROPERTY_STEPS" in os.environ
-_STEPS = (
-    [int(os.environ["STATESTORE_PROPERTY_STEPS"])]
-    if _SOAKING
-    else [6_000, pytest.param(20_000, marks=pytest.mark.long)]
-)
+#: Driven with `make test`, or as many as the environment wants.
+_STEPS = int(os.environ.get("STATESTORE_PROPERTY_STEPS", "6000"))
 _STEPS_OF_AN_EXAMPLE = 50
 #: Some examples end early, when Hypothesis runs out of its choices for one.
 _SPARE = 1.15
@@ -38,7 +35,7 @@ _REACHED = {
 _REACHED["window"] = _REACHED["session"] = _REACHED["key_value"] | {"segments dropped", "expired on write"}
 
 
-@pytest.mark.parametrize("steps", _STEPS)
+@pytest.mark.parametrize("steps", [_STEPS, pytest.param(20_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("composition", ALL, ids=str)
 def test_a_store_behaves_as_its_model(composition: Composition, steps: int) -> None:
     machine = type("Machine", (_MACHINES[composition.kind],), {"composition": composition})
@@ -58,6 +55,6 @@ def test_a_store_behaves_as_its_model(composition: Composition, steps: int) -> N
 def test_so_many_steps_were_driven_and_everything_happened_in_them() -> None:
     if len(EXECUTED) < len(ALL):
         pytest.skip("only some compositions were driven")
-    assert EXECUTED.total() >= 6_000
+    assert EXECUTED.total() >= _STEPS
     for kind, events in _REACHED.items():
         assert events <= {what for of_kind, what in HAPPENED if of_kind == kind}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow.sdk import DAG, Param
-from statestore_dags.alerts import deadline, on_failure
+from statestore_dags.every_dag import every_dag
 from statestore_dags.schedules import schedule
 from statestore_dags.steps import job_steps
 
@@ -35,11 +35,7 @@ with DAG(
     doc_md=DOC,
     schedule=schedule("STATESTORE_MAINTENANCE_SCHEDULE", "43 3 * * *"),
     catchup=False,
-    max_active_runs=1,
-    default_args={"retries": 0},
-    tags=["state stores"],
-    on_failure_callback=on_failure(),
-    deadline=deadline(),
+    **every_dag(),
     params={
         "dry_run": Param(
             False,

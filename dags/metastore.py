@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow.sdk import DAG, Param
-from statestore_dags.alerts import deadline, on_failure
+from statestore_dags.every_dag import every_dag
 from statestore_dags.registering import apply_definitions, plan_definitions
 from statestore_dags.squares import check
 
@@ -33,11 +33,7 @@ with DAG(
     schedule=None,
     allowed_run_types=["manual", "operator_triggered"],
     is_paused_upon_creation=False,
-    max_active_runs=1,
-    default_args={"retries": 0},
-    tags=["state stores"],
-    on_failure_callback=on_failure(),
-    deadline=deadline(),
+    **every_dag(),
     params={
         "definitions": Param(
             type="string",

@@ -7,8 +7,8 @@ watched and alerted by itself, and a long run of another does not hold it up. ST
 from __future__ import annotations
 
 from airflow.sdk import DAG, Param
-from statestore_dags.alerts import deadline, on_failure
 from statestore_dags.assets import PROCESSED
+from statestore_dags.every_dag import every_dag
 from statestore_dags.schedules import process_schedules, schedule
 from statestore_dags.steps import job_steps, told
 from statestore_dags.suggestions import suggested_applications
@@ -41,11 +41,7 @@ def _dag(dag_id: str, when: str | None, application: Param, without: list[str]) 
         doc_md=DOC,
         schedule=when,
         catchup=False,
-        max_active_runs=1,
-        default_args={"retries": 0},
-        tags=["state stores"],
-        on_failure_callback=on_failure(),
-        deadline=deadline(),
+        **every_dag(),
         params={"application": application},
     ):
         steps = job_steps("process", without=without)

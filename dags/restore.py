@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from airflow.sdk import DAG, Param
-from statestore_dags.alerts import deadline, on_failure
 from statestore_dags.approval import always_wanted, approve
 from statestore_dags.arguments import MODES
+from statestore_dags.every_dag import every_dag
 from statestore_dags.rows import wants_validation
 from statestore_dags.steps import job_steps, trigger_once
 from statestore_dags.suggestions import suggested_applications, suggested_stores
@@ -42,11 +42,7 @@ with DAG(
     allowed_run_types=["manual", "operator_triggered"],
     # `verify` starts it; on a new installation a paused DAG would keep such runs waiting unseen.
     is_paused_upon_creation=False,
-    max_active_runs=1,
-    default_args={"retries": 0},
-    tags=["state stores"],
-    on_failure_callback=on_failure(),
-    deadline=deadline(),
+    **every_dag(),
     params={
         "application": Param(
             None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow.sdk import DAG, Param
-from statestore_dags.alerts import deadline, on_failure
+from statestore_dags.every_dag import every_dag
 from statestore_dags.steps import job_steps
 from statestore_dags.suggestions import suggested_applications, suggested_stores
 
@@ -37,11 +37,7 @@ with DAG(
     allowed_run_types=["manual", "operator_triggered"],
     # `restore` starts it; on a new installation a paused DAG would keep such runs waiting unseen.
     is_paused_upon_creation=False,
-    max_active_runs=1,
-    default_args={"retries": 0},
-    tags=["state stores"],
-    on_failure_callback=on_failure(),
-    deadline=deadline(),
+    **every_dag(),
     params={
         "application": Param(
             None,

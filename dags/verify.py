@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param
-from statestore_dags.alerts import deadline, on_failure
 from statestore_dags.arguments import DEPTHS
 from statestore_dags.assets import PROCESSED
+from statestore_dags.every_dag import every_dag
 from statestore_dags.rows import wants_restore
 from statestore_dags.schedules import schedule
 from statestore_dags.steps import job_steps, trigger_once
@@ -42,11 +42,7 @@ with DAG(
         else [PROCESSED]  # only after `process`
     ),
     catchup=False,
-    max_active_runs=1,
-    default_args={"retries": 0},
-    tags=["state stores"],
-    on_failure_callback=on_failure(),
-    deadline=deadline(),
+    **every_dag(),
     params={
         "application": Param(
             None,

@@ -25,6 +25,11 @@ KAFKA_CONFIG = "STATESTORE_KAFKA_CONFIG"
 BOOTSTRAP_SERVERS = "STATESTORE_BOOTSTRAP_SERVERS"
 
 
+def as_of_dir(state_dir: Path) -> Path:
+    """Return the directory, beside a state directory, in which the DAG `restore` builds stores as of a point."""
+    return state_dir.with_name(f"{state_dir.name}-as-of")
+
+
 class Directories(BaseSettings):
     """Where the files of an installation are: all that those need who do not ask Kafka."""
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from statestore.config import as_of_dir
 from statestore.reports import Action, VerifyReport, read_report
 from statestore_dags import arguments
 from statestore_dags.parts import part_path, split_by_application
@@ -93,11 +94,6 @@ def _restores(chosen: list[str], report: Path) -> _Work:
         return {next(iter(damaged), "nothing"): chosen}
     parts = split_by_application(found, report, damaged)
     return {name: [flag, str(part), *rest] for name, part in parts.items()}
-
-
-def as_of_dir(state_dir: Path) -> Path:
-    """Return the directory in which stores as of a point are built, each in a state directory of its own."""
-    return state_dir.with_name(f"{state_dir.name}-as-of")
 
 
 def summary(job: str, params: arguments.Params) -> str:

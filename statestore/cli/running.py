@@ -14,6 +14,7 @@ from statestore.cli import completion, options, output
 from statestore.cli.options import Installation
 from statestore.cli.programs import run_program
 from statestore.cli.reporting import show
+from statestore.config import as_of_dir
 from statestore.errors import InputError
 
 _Master = Annotated[
@@ -96,14 +97,8 @@ def maintain(
     json: options.Json = None,
 ) -> None:
     """Remove what is old and of no more use: replaced stores, old reports, what killed restores have left."""
-    state_dir = Path(installation["STATESTORE_STATE_DIR"])
-    # Where the DAG `restore` builds stores as of a point.
-    arguments = [
-        "--reports-days",
-        str(reports_days),
-        "--as-of-dir",
-        str(state_dir.with_name(f"{state_dir.name}-as-of")),
-    ]
+    as_of = as_of_dir(Path(installation["STATESTORE_STATE_DIR"]))
+    arguments = ["--reports-days", str(reports_days), "--as-of-dir", str(as_of)]
     if dry_run:
         arguments.append("--dry-run")
     settings = {**installation, "STATESTORE_QUARANTINE_DAYS": str(quarantine_days)}

@@ -1,0 +1,18 @@
+"""What all DAGs have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from statestore_dags.alerts import deadline, on_failure
+
+
+def every_dag() -> dict[str, Any]:
+    """Return arguments of a DAG: one run at a time, steps say themselves what is retried, somebody is told."""
+    return {
+        "max_active_runs": 1,
+        "default_args": {"retries": 0},
+        "tags": ["state stores"],
+        "on_failure_callback": on_failure(),
+        "deadline": deadline(),
+    }

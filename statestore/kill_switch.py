@@ -51,13 +51,17 @@ class _Switch:
 
     def _fire(self) -> None:
         if self._mark is not None:
+            whole = f"{self._mark}.{os.getpid()}"
+            with open(whole, "x") as mark:
+                mark.write(f"{self._point}\n{os.getpid()}\n")
+                mark.flush()
+                os.fsync(mark.fileno())
             try:
-                descriptor = os.open(self._mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                os.link(whole, self._mark)
             except FileExistsError:
                 return
-            os.write(descriptor, f"{self._point}\n{os.getpid()}\n".encode())
-            os.fsync(descriptor)
-            os.close(descriptor)
+            finally:
+                os.unlink(whole)
         os.kill(os.getpid(), self._signal)
 
 

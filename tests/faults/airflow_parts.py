@@ -69,10 +69,9 @@ class AirflowParts(Airflow):
 
         def stopped() -> psutil.Process | None:
             self.check()
-            # The mark is there before the pid is in it.
-            if not self._mark.exists() or len(lines := self._mark.read_text().split("\n")) < 3:
+            if not self._mark.exists():
                 return None
-            worker = psutil.Process(int(lines[1]))
+            worker = psutil.Process(int(self._mark.read_text().splitlines()[1]))
             return worker if worker.status() == psutil.STATUS_STOPPED else None
 
         worker = wait_until(stopped, _DEADLINE_S, f"a worker to stop at {POINT!r}")

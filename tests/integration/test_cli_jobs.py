@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +116,11 @@ def test_no_process_of_a_job_outlives_the_command_that_started_it(
 
         def with_jvm() -> list[psutil.Process]:
             assert started.poll() is None
-            found = parent.children(recursive=True)
-            return found if any(process.name() == "java" for process in found) else []
+            with suppress(psutil.NoSuchProcess):  # what spark-submit's scripts run ends between listing and asking
+                found = parent.children(recursive=True)
+                if any(process.name() == "java" for process in found):
+                    return found
+            return []
 
         children = wait_for(with_jvm, "the JVM to start", 120)
     finally:

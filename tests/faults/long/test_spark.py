@@ -86,14 +86,15 @@ class Job:
     def remember(self) -> None:
         """Take down all processes of the job, so that none is overlooked later."""
         for process in psutil.Process(self.process.pid).children(recursive=True):
-            if process.status() != psutil.STATUS_ZOMBIE:
-                self._family[process.pid] = process
+            with suppress(psutil.NoSuchProcess):  # ended since it was listed
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    self._family[process.pid] = process
 
     @property
     def driver(self) -> psutil.Process:
         """The Python driver."""
         for process in psutil.Process(self.process.pid).children():
-            with suppress(psutil.ZombieProcess):  # what spark-submit's scripts have run is not waited for
+            with suppress(psutil.NoSuchProcess):  # what spark-submit's scripts run has ended, or is not waited for
                 if any(argument.endswith("process.py") for argument in process.cmdline()):
                     return process
         raise AssertionError(f"no driver: {self.log}")

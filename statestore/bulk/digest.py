@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.bulk.columns import Address, UInt64s, address_of
-from statestore.bulk.raw import load_big_i64, load_i32, load_i64, mixed, xxh64
+from statestore.bulk.raw import Int, load_big_i64, load_i32, load_i64, mixed, xxh64
 from statestore.changelog.compiled import compiled
 from statestore.changelog.reader import SCHEMA
 from statestore.errors import StoreCorruptedError
@@ -26,16 +26,23 @@ class Digest:
     """Counts rows and adds up what is made of each; equal digests mean equal rows.
 
     The timestamp of a row is part of it in the timestamped format alone.
+
+    Attributes
+    ----------
+    rows
+        How many were added.
+    sums
+        The digest as two numbers, for loops that add rows by `add_row`.
     """
 
     def __init__(self, store_format: StoreFormat) -> None:
         self._timestamped = store_format is StoreFormat.TIMESTAMPED
-        self._sums = np.zeros(2, np.uint64)
+        self.sums = np.zeros(2, np.uint64)
         self.rows = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Add rows of a log: a batch with `changelog.reader.SCHEMA` without nulls, as `merged` gives it."""
-        _add(address_of(rows), self._timestamped, False, self._sums)
+        _add(address_of(rows), self._timestamped, False, self.sums)
         self.rows += rows.num_rows
 
     def add_stored(self, keys: Sequence[bytes] | pa.Array, values: Sequence[bytes] | pa.Array) -> None:
@@ -49,7 +56,7 @@ class Digest:
         columns = [found if isinstance(found, pa.Array) else pa.array(found, pa.binary()) for found in (keys, values)]
         none = pa.array(np.zeros(len(columns[0]), np.int64))
         batch = pa.RecordBatch.from_arrays([*columns, none, none], schema=SCHEMA)
-        if not _add(address_of(batch), self._timestamped, self._timestamped, self._sums):
+        if not _add(address_of(batch), self._timestamped, self._timestamped, self.sums):
             raise StoreCorruptedError(
                 f"a stored value is shorter than the {TIMESTAMP_BYTES} bytes of a timestamp; restore the store"
             )
@@ -57,7 +64,7 @@ class Digest:
 
     def hexdigest(self) -> str:
         """The digest of all rows added so far, 32 hex digits."""
-        return f"{int(self._sums[0]):016x}{int(self._sums[1]):016x}"
+        return f"{int(self.sums[0]):016x}{int(self.sums[1]):016x}"
 
 
 @compiled
@@ -76,8 +83,13 @@ def _add(place: Address, timestamped: bool, in_value: bool, sums: UInt64s) -> bo
             size -= TIMESTAMP_BYTES
         elif timestamped:
             time = load_i64(place.timestamps + 8 * row)
-        value = xxh64(address, size)
-        one = mixed(key + mixed(value + _ODD * np.uint64(time)))
-        sums[0] += one
-        sums[1] += mixed((one ^ value) + _ODD * key)
+        add_row(key, xxh64(address, size), time, sums)
     return True
+
+
+@compiled
+def add_row(key: Int, value: Int, time: Int, sums: UInt64s) -> None:
+    """Add a row, told by the XXH64 of its key and of its plain value and by its timestamp (0 in the plain format)."""
+    one = mixed(key + mixed(value + _ODD * np.uint64(time)))
+    sums[0] += one
+    sums[1] += mixed((one ^ value) + _ODD * key)

@@ -46,7 +46,13 @@ class Facts(NamedTuple):
 
 
 class Latest:
-    """The last record of every key, as far as `limit` bytes of memory hold them."""
+    """The last record of every key, as far as `limit` bytes of memory hold them.
+
+    Attributes
+    ----------
+    memory, table
+        The records, and what finds them by their keys (records.py).
+    """
 
     def __init__(self, routing: Routing, limit: int) -> None:
         self._routing = routing
@@ -61,7 +67,7 @@ class Latest:
         """Begin a new run."""
         if len(self.memory) > self._limit + 8:
             self.memory = np.empty(self._limit + 8, np.uint8)
-        self._table = np.zeros(self._first_table, np.uint64)
+        self.table = np.zeros(self._first_table, np.uint64)
         self._state[:] = 0
         self._state[[LAST_OFFSET, STREAM_TIME]] = -1
 
@@ -76,7 +82,7 @@ class Latest:
         place = address_of(batch)
         while True:
             # The sort needs 16 bytes for each key, for which there are two slots of 8 bytes.
-            first, stop = self._take(place, first, self._limit - 2 * self._table.nbytes)
+            first, stop = self._take(place, first, self._limit - 2 * self.table.nbytes)
             if stop == DONE:
                 return first
             if stop == SHORT_KEY:
@@ -85,15 +91,15 @@ class Latest:
                     f"the record at offset {offset} has a key of {found} bytes, expected at least "
                     f"{self._routing.suffix_bytes}: the changelog is of another kind of store; check the definition"
                 )
-            if stop == TABLE_FULL and self.used + 4 * self._table.nbytes <= self._limit:
-                self._table = resized(self._table, 2 * len(self._table))
+            if stop == TABLE_FULL and self.used + 4 * self.table.nbytes <= self._limit:
+                self.table = resized(self.table, 2 * len(self.table))
             elif stop == FULL and not self.keys:  # one record beyond the bound
                 needed = int(self._state[NEEDED])
                 if needed + 8 > len(self.memory):
                     self.memory = np.empty(needed + 8, np.uint8)
                 first, _ = self._take(place._replace(rows=first + 1), first, needed)
             elif 2 * int(self._state[DEAD]) >= self.used:
-                compact(self.memory.ctypes.data, self._table, self._state)
+                compact(self.memory.ctypes.data, self.table, self._state)
             else:
                 return first
 
@@ -103,7 +109,7 @@ class Latest:
             first,
             self.memory.ctypes.data,
             limit,
-            self._table,
+            self.table,
             self._hashes,
             self._state,
             self._routing.suffix_bytes,
@@ -119,7 +125,7 @@ class Latest:
     @property
     def table_bytes(self) -> int:
         """Bytes of memory that the table takes."""
-        return self._table.nbytes
+        return self.table.nbytes
 
     @property
     def keys(self) -> int:

@@ -7,12 +7,14 @@ comparing touches no key; where pieces are equal, the next ones are loaded.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
 
-from statestore.bulk.columns import Buffers, Bytes, Int64s, UInt64s, buffers
+from statestore.bulk.columns import Buffers, Int64s, UInt64s, buffers
+from statestore.bulk.latest import Latest
 from statestore.bulk.raw import (
     Int,
     compare,
@@ -42,21 +44,28 @@ _TWO_PICKS = np.uint64(42)
 
 
 class SortedRun:
-    """A run in memory, in order."""
+    """A run in memory; it is put in order when its rows are first asked for.
 
-    def __init__(self, memory: Bytes, places: Int64s, routing: Routing) -> None:
-        self._memory = memory  # what the places are in
-        self._places = places
+    Attributes
+    ----------
+    latest
+        Its records.
+    """
+
+    def __init__(self, latest: Latest, routing: Routing) -> None:
+        self.latest = latest
         self._routing = routing
-        pieces = np.empty(len(places), np.uint64)
-        stack = np.empty((_WAITING, 3), np.int64)
-        _sort(places, pieces, stack, routing.suffix_bytes, routing.interval_ms or 0)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a run in memory stays in its process; have RunWriter keep none in memory")
 
-    def __len__(self) -> int:
-        return len(self._places)
+    @cached_property
+    def _places(self) -> Int64s:
+        places = self.latest.places()
+        pieces = np.empty(len(places), np.uint64)
+        stack = np.empty((_WAITING, 3), np.int64)
+        _sort(places, pieces, stack, self._routing.suffix_bytes, self._routing.interval_ms or 0)
+        return places
 
     def batches(self, batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """Yield all records, deletes included, as batches of about so many bytes."""

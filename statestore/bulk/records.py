@@ -85,11 +85,10 @@ def take(
             hashes[at] = xxh64(place.keys + begin, size) >> np.uint64(32)
             prefetch(slots + 8 * np.int64(hashes[at] & mask))
         for at in range(ahead):
-            low = table[hashes[at] & mask] & np.uint64(0xFFFFFFFF)
-            if low != 0:
-                target = memory + 8 * (np.int64(low) - 1)
-                prefetch(target)
-                prefetch(target + 64)
+            entry = table[hashes[at] & mask]
+            if entry != 0:
+                prefetch(place_in(memory, entry))
+                prefetch(place_in(memory, entry) + 64)
         for at in range(ahead):
             stop = _take_one(
                 place, row + at, hashes[at], memory, limit, table, mask, state, suffix_bytes, ignores_deletes
@@ -133,18 +132,7 @@ def _take_one(
     begin = load_i32(place.value_ends + 4 * row)
     value = place.values + begin
     value_bytes = np.int64(0) if value_null else np.int64(load_i32(place.value_ends + 4 * row + 4) - begin)
-    slot = fingerprint & mask
-    target = np.int64(0)
-    while True:
-        found = table[slot]
-        if found == 0:
-            break
-        if found >> np.uint64(32) == fingerprint:
-            target = memory + 8 * (np.int64(found & np.uint64(0xFFFFFFFF)) - 1)
-            if np.int64(load_u32(target + 16)) == key_bytes and equal(target + HEAD, key, key_bytes):
-                break
-            target = np.int64(0)
-        slot = (slot + np.uint64(1)) & mask
+    slot, target = find(fingerprint, key, key_bytes, memory, table, mask)
     if target == 0 or np.int64(load_u32(target + 24)) < value_bytes:
         room = (HEAD + key_bytes + value_bytes + 7) & ~7
         if state[USED] + room > limit:
@@ -172,6 +160,27 @@ def _take_one(
 
 
 @compiled
+def place_in(memory: Int, entry: Int) -> Int:
+    """Address of the record that an entry of the table is of."""
+    return memory + 8 * (np.int64(entry & np.uint64(0xFFFFFFFF)) - 1)
+
+
+@compiled
+def find(fingerprint: Int, key: Int, key_bytes: Int, memory: Int, table: UInt64s, mask: Int) -> tuple[Int, Int]:
+    """Find the record of a key: its slot in the table, or the free one for it, and its address (0: there is none)."""
+    slot = fingerprint & mask
+    while True:
+        entry = table[slot]
+        if entry == 0:
+            return slot, np.int64(0)
+        if entry >> np.uint64(32) == fingerprint:
+            place = place_in(memory, entry)
+            if np.int64(load_u32(place + 16)) == key_bytes and equal(place + HEAD, key, key_bytes):
+                return slot, place
+        slot = (slot + np.uint64(1)) & mask
+
+
+@compiled
 def resized(table: UInt64s, slots: Int) -> UInt64s:
     """Return the table with another number of slots."""
     result = np.zeros(slots, np.uint64)
@@ -186,7 +195,7 @@ def resized(table: UInt64s, slots: Int) -> UInt64s:
 
 
 @compiled
-def _record_bytes(place: Int) -> Int:
+def record_bytes(place: Int) -> Int:
     """Memory that the record at an address takes."""
     return (HEAD + np.int64(load_u32(place + 16)) + np.int64(load_u32(place + 24)) + 7) & ~7
 
@@ -198,7 +207,7 @@ def compact(memory: Int, table: UInt64s, state: Int64s) -> None:
     mask = np.uint64(len(table) - 1)
     at = kept = np.int64(0)
     while at < state[USED]:
-        room = _record_bytes(memory + at)
+        room = record_bytes(memory + at)
         if load_i32(memory + at + 20) != _MOVED:
             move(memory + kept, memory + at, room)
             fingerprint = np.uint64(load_u32(memory + kept + 28))
@@ -220,4 +229,4 @@ def collect(memory: Int, used: Int, places: Int64s) -> None:
         if load_i32(memory + at + 20) != _MOVED:
             places[count] = memory + at
             count += 1
-        at += _record_bytes(memory + at)
+        at += record_bytes(memory + at)

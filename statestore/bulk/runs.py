@@ -113,7 +113,7 @@ class RunWriter:
         """End the range where reading ended: `position` is exclusive, and may be past the last record."""
         if self._keep_in_memory and not self._spilled:
             found = self._latest.facts
-            run = SortedRun(self._latest.memory, self._latest.places(), self._routing)
+            run = SortedRun(self._latest, self._routing)
             return Runs((), run, *found[:3], self._start, position, found.stream_time)
         if position > self._behind_files:
             self._spill(position)
@@ -124,7 +124,7 @@ class RunWriter:
         return self._spilled[-1][1].end if self._spilled else self._start
 
     def _spill(self, end: int) -> None:
-        run = SortedRun(self._latest.memory, self._latest.places(), self._routing)
+        run = SortedRun(self._latest, self._routing)
         found = self._latest.facts
         facts = RunFacts(self._behind_files, end, *found)
         path = write_run(self._directory, run.batches(self._batch_bytes), facts, self._routing)

@@ -1,7 +1,8 @@
 """Deep verification: a store's rows against the fold of its changelog up to the store's committed offset.
 
-The log becomes sorted runs in a scratch directory of ours, as in a restore, so memory is bounded whatever its size.
-Their merge is read beside the store in key order.
+The log is read as in a restore: into memory, or where that is too small into sorted runs in a scratch directory of
+ours. In memory the store's rows are looked up, which tells whether all is the same (lookup.py). If not, or from runs,
+log and store are read beside each other in key order.
 
 What is compared of a window or session store are the segments that are live for both: at the log's stream time, and,
 where the store has dropped one, at the store's own, which lies within its newest segment.
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from statestore.bulk.latest import Latest
 from statestore.bulk.routing import Routing, routing_of
 from statestore.bulk.runs import Rows, Runs, RunWriter, merged
 from statestore.changelog.reader import LogReader
@@ -30,6 +32,7 @@ from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.comparison import Allowances, Comparison
 from statestore.verification.directories import segments_in
 from statestore.verification.kernels import UInt64s, hashes_of, numbers_in
+from statestore.verification.lookup import Lookup
 from statestore.verification.options import VerifyOptions
 from statestore.verification.sampling import Sample, choose, some_keys
 from statestore.verification.table_file import OtherLayoutError, files_of_rows, rows_of
@@ -89,6 +92,8 @@ def compare_contents(
     try:
         fold = _Fold(spec, log, options)
         fold.read(committed, scratch, topics)
+        if (found := _all_found(spec, fold)) is not None:
+            return found
         allowances = fold.allowances(topics)
         return _compared_fast(spec, fold, allowances, options) or _compared(spec, fold, allowances, options, _stored)
     finally:
@@ -115,7 +120,7 @@ class _Fold:
         self._spec = spec
         self._log = log
         self._options = options
-        self._runs: list[Runs] = []
+        self._runs: Runs | None = None
         self._changed_since = np.empty(0, np.uint64)
         self._began = time.monotonic()
 
@@ -137,7 +142,8 @@ class _Fold:
                     writer.add(batch if self.sample is None else self.sample.of(batch))
             except StoreCorruptedError as error:  # by the writer: that the log is not this store's is no damage of it
                 raise TopicMismatchError(f"{spec.partition}: {error}") from error
-            self._runs = [writer.finish(stop)]
+            self._runs = writer.finish(stop)
+            self.stream_time = max(self.stream_time, self._runs.stream_time)
             self._read_tail(reader, stop)
 
     def _reader(self, *, read_committed: bool) -> LogReader:
@@ -187,16 +193,43 @@ class _Fold:
             deletes_are_gone=seconds * 1000 >= self._spec.changelog.delete_retention_ms,
         )
 
-    def rows(self) -> Iterator[Rows]:
-        """Rows that a store restored from the log has, in (segment, key) order."""
-        self.stream_time = max([self.stream_time, *(runs.stream_time for runs in self._runs)])
-        return self._merged()
+    @property
+    def latest(self) -> Latest | None:
+        """The last record of every key, if all of them are in memory."""
+        if self.sample is not None or self._runs is None or self._runs.memory is None:
+            return None
+        return self._runs.memory.latest
 
-    def _merged(self) -> Iterator[Rows]:
+    def rows(self) -> Iterator[Rows]:
+        """Yield the rows that a store restored from the log has, in (segment, key) order."""
+        assert self._runs is not None, "the log has been read"
         try:
-            yield from merged(self._runs, self.routing)
+            yield from merged([self._runs], self.routing)
         except StoreCorruptedError as error:  # our own scratch files: no fault of the store
             raise InvalidStateError(f"what was sorted of {self._spec.partition} cannot be read: {error}") from error
+
+
+def _all_found(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:
+    """Compare without sorting where the log is in memory; None if that cannot be, or if anything differs."""
+    if fold.latest is None:
+        return None
+    lookup = Lookup(fold.latest, fold.routing, spec.store.format)
+    oldest = fold.routing.oldest_live(fold.stream_time)
+    for segment, directory in databases(spec).items():
+        if segment < oldest:
+            _count(spec, directory)
+            continue
+        database = ScannedDatabase(directory, spec.store.format)
+        try:
+            files = files_of_rows(database)
+            batches = database.rows() if files is None else chain.from_iterable(map(rows_of, files))
+            if not all(lookup.finds(segment, batch) for batch in batches):
+                return None
+        except OtherLayoutError:
+            return None
+        finally:
+            database.close()
+    return lookup.all_found(oldest)
 
 
 def _compared_fast(

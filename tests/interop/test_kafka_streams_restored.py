@@ -185,7 +185,7 @@ def test_a_store_that_is_damaged_afterwards_is_rebuilt_alone_and_kafka_streams_t
     sst = max(damaged.glob("*.sst"), key=lambda path: path.stat().st_size)
     sst.write_bytes(sst.read_bytes()[: sst.stat().st_size // 2])
     assert wiped.statuses(state_dir)["ts-kv/0_0"][0] is Status.CORRUPT
-    rows = restore_all(stores_to_restore(wiped.chosen(state_dir, []), wiped.topics), how_to(mode="auto"))
+    rows = restore_all(stores_to_restore(wiped.chosen(state_dir, []), wiped.topics), how_to(mode="auto", label="later"))
     assert {f"{row.store}/{row.task}": row.outcome for row in rows if row.outcome != "skipped"} == {
         "ts-kv/0_0": "restored"
     }

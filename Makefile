@@ -28,7 +28,7 @@ test: environment-dev ## run one case of each behaviour, three files at a time (
 
 faults: environment-dev ## kill tasks and jobs 200 times, damage 200 places, and all cases that make test leaves out; SEED=... repeats a run, ARGS are given to pytest
 	@echo "SEED=$(SEED)"
-	FAULTS_SEED=$(SEED) FAULTS_KILLS=$(KILLS) $(PYTHON_IN_VENV) -m pytest -n 2 --dist worksteal -m long $(ARGS)
+	FAULTS_SEED=$(SEED) FAULTS_KILLS=$(KILLS) $(PYTHON_IN_VENV) -m pytest -n 3 --dist worksteal -m long $(ARGS)
 
 soak: environment-dev ## kill tasks KILLS=10000 times, at points drawn from SEED
 	@echo "SEED=$(SEED)"

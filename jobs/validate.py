@@ -24,7 +24,7 @@ from statestore.errors import InputError, LockedError, UnknownStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definitions import select
 from statestore.model import ApplicationDefinition, StorePartition
-from statestore.recovery.quarantine import release
+from statestore.recovery.quarantine import kept_by_age, release
 from statestore.reports import RestoreReport, RestoreRow, ValidateReport, ValidateRow, VerifyReport, read_report
 from statestore.statedir.lock import locked
 from statestore.tasks.spec import StorePartitionSpec
@@ -174,13 +174,15 @@ def _suite(spec: StorePartitionSpec) -> ExpectationSuite:
 
 def _row(spec: StorePartitionSpec, judged: Judged, quarantine: Path | None) -> ValidateRow:
     store, detail, rollback = judged.store, judged.store.detail, None
-    if quarantine is not None and store.verdict == "passed":
+    lost = None if quarantine is None else kept_by_age(spec.paths, spec.store.name, quarantine.name)
+    if quarantine is not None and store.verdict == "passed" and lost is None:
         detail = _release(spec, quarantine) or detail
     if quarantine is not None and not quarantine.exists():
         quarantine = None
-    if quarantine is not None and store.verdict != "passed":
+    if quarantine is not None and (store.verdict != "passed" or lost is not None):
         rollback = rollback_command(spec)
-        kept = f"the store that was replaced is kept in {quarantine}, to put it back: {rollback}"
+        why = f" was {lost}: it may have what its changelog has lost, and" if lost else ""
+        kept = f"the store that was replaced{why} is kept in {quarantine}, to put it back: {rollback}"
         detail = f"{detail}; {kept}".removeprefix("; ")
     return ValidateRow(
         application=spec.application,

@@ -8,8 +8,13 @@ from pathlib import Path
 from statestore.durable import remove_durably, remove_tree
 from statestore.errors import StoreCorruptedError
 from statestore.model import StoreDefinition
+from statestore.reports import Status
+from statestore.statedir.beside import beside_quarantined
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.seal import check_seal
+
+#: Of a store that was so, its changelog may have lost something that the store has.
+_MAY_HAVE_MORE = frozenset({Status.AHEAD, Status.TRUNCATED, Status.REPLACED})
 
 
 def quarantined(paths: TaskPaths, store: str) -> list[Path]:
@@ -28,6 +33,18 @@ def release(paths: TaskPaths, store: str, label: str) -> None:
     remove_tree(paths.quarantine(store, label))
     remove_tree(paths.quarantined_segments(store, label))
     remove_durably(paths.quarantined_own(store, label))
+
+
+def kept_by_age(paths: TaskPaths, store: str, label: str) -> Status | None:
+    """Say whether a predecessor may be the only copy of something, however good its successor is.
+
+    Returns
+    -------
+    Status or None
+        What it was when it was replaced, if its changelog may have lost what it has. It is then removed by age alone.
+    """
+    status = beside_quarantined(paths, store, label).status
+    return status if status in _MAY_HAVE_MORE else None
 
 
 def old_quarantined(paths: TaskPaths, store: str, older_than_s: float) -> list[Path]:

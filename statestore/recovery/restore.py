@@ -146,7 +146,7 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Pro
         progress.phase("checking")
         keys = check_staged(store, built, spec.check)
         kill_switch.reached("restore, built, not swapped")
-        quarantine = swap(store.paths, store.store, spec.label, store.partitions)
+        quarantine = swap(store.paths, store.store, spec.label, store.partitions, status=found.status)
         _vouch(spec, built, built.since_ms)
         kill_switch.reached("restore, sealed, runs still there")
         _clear(store, staging)

@@ -1,6 +1,6 @@
 """What we know of a store besides its directory: taken down when it is replaced, put back if the store comes back.
 
-quarantine-own/<store>/<label>.json      seal, digests, mode and record as text; the legacy checkpoint's entries
+quarantine-own/<store>/<label>.json      seal, digests, mode and record as text; the legacy checkpoint's entries; status
 
 The swap's journal carries it until the swap is done (`swap.py`).
 """
@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from statestore.durable import remove_durably, write_durably
 from statestore.model import TopicPartition
+from statestore.reports import Status
 from statestore.statedir.legacy import legacy_offsets_of, put_back_legacy_offsets
 from statestore.statedir.paths import TaskPaths
 
@@ -27,6 +28,8 @@ class Beside(BaseModel):
         Content of our files; None where there was none.
     legacy
         The store's entries in the legacy checkpoint file.
+    status
+        What the store was found to be when it was replaced; None: not known.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -36,12 +39,21 @@ class Beside(BaseModel):
     mode: str | None = None
     record: str | None = None
     legacy: tuple[tuple[TopicPartition, int | None], ...] = ()
+    status: Status | None = None
 
 
-def take_down(paths: TaskPaths, store: str, changelogs: Sequence[TopicPartition]) -> Beside:
+def take_down(paths: TaskPaths, store: str, changelogs: Sequence[TopicPartition], status: Status | None) -> Beside:
     """Read what is there now; what is no text of ours was of no use before either."""
     found = {name: _read(path) for name, path in _files(paths, store).items()}
-    return Beside(**found, legacy=tuple(legacy_offsets_of(paths, store, changelogs).items()))
+    return Beside(**found, legacy=tuple(legacy_offsets_of(paths, store, changelogs).items()), status=status)
+
+
+def beside_quarantined(paths: TaskPaths, store: str, label: str) -> Beside:
+    """What lay beside a store in quarantine; nothing is known of one that was replaced before this was kept."""
+    try:
+        return Beside.model_validate_json(paths.quarantined_own(store, label).read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return Beside()
 
 
 def put_back(paths: TaskPaths, store: str, beside: Beside) -> None:

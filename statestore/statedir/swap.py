@@ -29,7 +29,8 @@ from statestore import kill_switch
 from statestore.durable import remove_durably, remove_tree, rename_durably, write_durably
 from statestore.errors import InvalidStateError
 from statestore.model import StoreDefinition, TopicPartition
-from statestore.statedir.beside import Beside, put_back, take_down
+from statestore.reports import Status
+from statestore.statedir.beside import Beside, beside_quarantined, put_back, take_down
 from statestore.statedir.context import forget_mode
 from statestore.statedir.legacy import forget_legacy_offset, put_back_legacy_offsets
 from statestore.statedir.paths import TaskPaths
@@ -75,6 +76,7 @@ def swap(
     label: str,
     changelogs: Sequence[TopicPartition] = (),
     *,
+    status: Status | None = None,
     replaced: str | None = None,
 ) -> Path | None:
     """Put the staged store in the place of the live one, or one that a swap has replaced before.
@@ -86,6 +88,8 @@ def swap(
     ----------
     changelogs
         Partitions that the store is filled from, where they are not those of the topic named after it.
+    status
+        What the live store was found to be; it is kept with the store in quarantine.
     replaced
         Name in quarantine of the store that is put back; None: it is the staged one.
 
@@ -97,11 +101,11 @@ def swap(
     name, live = store.name, paths.live(store)
     unused = _unused_label(paths, name, label)
     quarantine = paths.quarantine(name, unused) if live.exists() else None
-    kept = take_down(paths, name, changelogs) if live.exists() else None
+    kept = take_down(paths, name, changelogs, status) if live.exists() else None
     staged, segments, back = paths.staging(name), paths.staged_segments(name), None
     if replaced is not None:
         staged, segments = paths.quarantine(name, replaced), paths.quarantined_segments(name, replaced)
-        back = _kept_beside(paths, name, replaced)
+        back = beside_quarantined(paths, name, replaced)
         if store.kind != "key-value":  # if nothing was kept, the present segments' must go all the same
             segments.mkdir(parents=True, exist_ok=True)
     journal = _Journal(
@@ -178,14 +182,6 @@ def _end(paths: TaskPaths, journal: _Journal) -> None:
         write_durably(paths.quarantined_own(journal.store, journal.label), journal.kept.model_dump_json())
     kill_switch.reached("swap, before the journal goes")
     remove_durably(paths.journal(journal.store))
-
-
-def _kept_beside(paths: TaskPaths, store: str, label: str) -> Beside:
-    """What lay beside a store in quarantine; nothing is known of one that was replaced before this was kept."""
-    try:
-        return Beside.model_validate_json(paths.quarantined_own(store, label).read_bytes())
-    except (FileNotFoundError, ValidationError):
-        return Beside()
 
 
 def _put_back(paths: TaskPaths, journal: _Journal) -> None:

@@ -15,6 +15,7 @@ from demo.damage import delete_directory, flip_bit, move_beyond
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreDefinition
 from statestore.recovery import full, tail
+from statestore.recovery.quarantine import kept_by_age
 from statestore.recovery.restore import restore
 from statestore.reports import Status
 from statestore.statedir.lock import locked
@@ -79,6 +80,7 @@ def test_r9_full_restore_gives_the_contents_again(whole: Application, damage: st
     assert whole.contents() == expected
     assert row.committed == whole.committed()
     assert (row.quarantine is None) == (damage == "deleted")
+    assert _kept_as(whole, row.quarantine) == (Status.AHEAD if damage == "ahead" else None)
     assert whole.verify().status is Status.OK
     whole.process([(b"key-07", b"1")], T0 + 300)
     whole.assert_oracle()
@@ -92,6 +94,7 @@ def test_truncated_log_is_restored_to_what_it_still_has(whole: Application) -> N
     expected = fold(consume(whole.servers, whole.changelog)[0])
     row = whole.restore()
     assert (row.before, row.mode) == (Status.TRUNCATED, "full")
+    assert _kept_as(whole, row.quarantine) is Status.TRUNCATED
     assert whole.contents() == expected
     assert whole.verify().status is Status.OK
 
@@ -107,6 +110,12 @@ def test_r7_replaced_topic_is_restored_from_the_new_one_and_the_old_store_is_kep
     assert whole.verify().status is Status.OK
     assert row.quarantine is not None
     assert _contents(whole, Path(row.quarantine)) == before
+    assert _kept_as(whole, row.quarantine) is Status.REPLACED
+
+
+def _kept_as(application: Application, quarantine: str | None) -> Status | None:
+    """What a store in quarantine was, if validation leaves it there."""
+    return kept_by_age(application.store_spec().paths, STORE, Path(quarantine).name) if quarantine else None
 
 
 def test_quarantine_holds_the_old_store(whole: Application) -> None:
@@ -473,14 +482,16 @@ def test_r7_r8_a_replaced_store_whose_swap_was_interrupted_is_whole_after_a_reru
     broker.delete_topic(whole.servers, whole.changelog)
     broker.create_topic(whole.servers, whole.changelog, 1, {"cleanup.policy": "compact"})
     broker.produce(whole.servers, whole.changelog, [(b"z", b"1")])
-    dying.restore_and_die(whole.restore_spec(), "swap, old store in quarantine")
+    spec = whole.restore_spec()
+    dying.restore_and_die(spec, "swap, old store in quarantine")
     whole.restore(label="rerun")
     assert whole.verify().status is Status.OK
+    assert kept_by_age(spec.store.paths, STORE, spec.label) is Status.REPLACED
     record = read_record(whole.store_spec().paths, STORE)
-    spec = whole.changelog_spec()
+    changelog = whole.changelog_spec()
     assert record is not None
-    assert spec is not None
-    assert record.topic_id == spec.topic_id
+    assert changelog is not None
+    assert record.topic_id == changelog.topic_id
 
 
 def test_staging_left_by_a_killed_run_does_not_leak_into_the_next(whole: Application) -> None:

@@ -17,6 +17,7 @@ from jobs import validate
 from jobs.readings import read_offset
 from statestore.cli.rolling_back import parse_rollbacks
 from statestore.config import Settings
+from statestore.durable import write_durably
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.model import ApplicationDefinition, StoreDefinition, StoreFormat, TaskId
@@ -33,6 +34,7 @@ from statestore.reports import (
     VerifyRow,
     write_report,
 )
+from statestore.statedir.beside import Beside
 from statestore.statedir.lock import locked
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
@@ -214,6 +216,28 @@ def test_after_a_restore_only_what_passed_leaves_quarantine(spark: SparkSession,
     command = shlex.split(row.rollback or "")
     assert command == ["statestore", "restore", "--rollback", "counts/1", "--application", store.application.name]
     assert parse_rollbacks([command[3]]) == {"counts": {1}}
+
+
+@pytest.mark.parametrize("status", [Status.AHEAD, Status.TRUNCATED, Status.REPLACED])
+@pytest.mark.short_for("REPLACED")
+def test_a_replaced_store_that_may_have_what_its_log_has_lost_stays_also_if_its_successor_passed(
+    spark: SparkSession, logged_store: LoggedStores, status: Status
+) -> None:
+    store = logged_store()
+    store.log(0, [(b"a", b"1", 1000)])
+    store.catch_up(0)
+    paths = store.paths(0)
+    old = paths.quarantine("counts", "r")
+    old.mkdir(parents=True)
+    write_durably(paths.quarantined_own("counts", "r"), Beside(status=status).model_dump_json())
+
+    [row] = _run(store, **_restored(store, [0], {0: old})).rows
+
+    assert (row.verdict, row.quarantine, old.exists()) == ("passed", str(old), True)
+    assert row.detail == (
+        f"the store that was replaced was {status}: it may have what its changelog has lost, and is kept in {old}, "
+        f"to put it back: {row.rollback}"
+    )
 
 
 @pytest.mark.long

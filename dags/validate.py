@@ -25,8 +25,8 @@ quarantine.
 
 ### What to do
 Look at the failed expectation in the Data Docs, and at the first failed rows in the report. If the store differs from
-its changelog, start `restore` in mode *full*. If a rule of your own fails, the data of the application is in question,
-not the restore.
+its changelog, start `restore` in mode *full* with *Rebuild also what is whole*. If a rule of your own fails, the data
+of the application is in question, not the restore.
 """
 
 with DAG(

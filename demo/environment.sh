@@ -112,7 +112,7 @@ certificate are used) and run this again; what was downloaded is kept."
         sha256sum <requirements/bootstrap.txt >"$venv/.installed-bootstrap"
     fi
     use_pip_settings
-    say "Installing $(grep -c '^[a-zA-Z0-9]' "requirements/$kind.txt") packages, 1.1 GB on disk; the first time takes minutes ..."
+    say "Installing $(grep -c '^[a-zA-Z0-9]' "requirements/$kind.txt") packages, 1.3 GB on disk; the first time takes minutes ..."
     uv_install --require-hashes -r "requirements/$kind.txt" ||
         # Once more with the system's certificates, where a company's own authority may be.
         UV_NATIVE_TLS=${UV_NATIVE_TLS:-1} uv_install --require-hashes -r "requirements/$kind.txt" ||

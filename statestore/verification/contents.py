@@ -92,7 +92,7 @@ def compare_contents(
     try:
         fold = _Fold(spec, log, options)
         fold.read(committed, scratch, topics)
-        if (found := _all_found(spec, fold)) is not None:
+        if (found := _looked_up(spec, fold)) is not None:
             return found
         allowances = fold.allowances(topics)
         return _compared_fast(spec, fold, allowances, options) or _compared(spec, fold, allowances, options, _stored)
@@ -209,7 +209,7 @@ class _Fold:
             raise InvalidStateError(f"what was sorted of {self._spec.partition} cannot be read: {error}") from error
 
 
-def _all_found(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:
+def _looked_up(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:
     """Compare without sorting where the log is in memory; None if that cannot be, or if anything differs."""
     if fold.latest is None:
         return None

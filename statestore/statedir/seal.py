@@ -18,6 +18,7 @@ The seal also holds the committed offset of the store that it speaks of: with th
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -268,12 +269,15 @@ def _sha256(path: Path) -> str:
 def _manifest_name(directory: Path) -> str:
     current = directory / "CURRENT"
     try:
-        name = current.read_text(encoding="ascii").strip()
-    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError) as error:
+        text = current.read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreCorruptedError(f"{current} cannot be read; restore the store: {error}") from error
-    if not name.startswith("MANIFEST-") or not name.removeprefix("MANIFEST-").isdigit():
-        raise StoreCorruptedError(f"{current} holds {name[:60]!r}, expected MANIFEST-<number>; restore the store")
-    return name
+    # RocksDB does not read it without the newline at its end.
+    if (found := re.fullmatch(rb"(MANIFEST-[0-9]+)\n", text)) is None:
+        raise StoreCorruptedError(
+            f"{current} holds {text[:60]!r}, expected MANIFEST-<number> and a newline; restore the store"
+        )
+    return found[1].decode()
 
 
 def _number(manifest: str) -> int:

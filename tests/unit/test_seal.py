@@ -93,7 +93,7 @@ def test_a_deleted_or_shortened_sst_file_is_named(paths, sealed):
         check_seal(paths, "s")
 
 
-@pytest.mark.parametrize("content", [None, b"", b"garbage", b"\xff\xfe", b"MANIFEST-999999\n"])
+@pytest.mark.parametrize("content", [None, b"", b"garbage", b"\xff\xfe", b"MANIFEST-999999\n", b"MANIFEST-\n"])
 def test_a_damaged_current_file_is_found(paths, sealed, content):
     (sealed / "CURRENT").unlink()
     if content is not None:
@@ -103,6 +103,14 @@ def test_a_damaged_current_file_is_found(paths, sealed, content):
     else:
         with pytest.raises(StoreCorruptedError, match="CURRENT"):
             check_seal(paths, "s")
+
+
+@pytest.mark.parametrize("end", [b"", b"\x0b", b"\r", b" \n", b"\n\n"])
+def test_a_current_file_with_another_end_is_found_though_it_names_the_manifest(paths, sealed, end):
+    current = sealed / "CURRENT"
+    current.write_bytes(current.read_bytes()[:-1] + end)
+    with pytest.raises(StoreCorruptedError, match="CURRENT"):
+        check_seal(paths, "s")
 
 
 def test_an_older_copy_of_the_directory_put_back_is_found(paths, sealed, tmp_path):

@@ -40,6 +40,11 @@ class Status(StrEnum):
         """True where nothing is to be done."""
         return self in (Status.OK, Status.EMPTY, Status.OLD_FORMAT)
 
+    @property
+    def log_may_have_lost(self) -> bool:
+        """True where the changelog may have lost something that the store has."""
+        return self in (Status.AHEAD, Status.TRUNCATED, Status.REPLACED)
+
 
 class Action(StrEnum):
     """What follows from a status."""

@@ -13,9 +13,6 @@ from statestore.statedir.beside import beside_quarantined
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.seal import check_seal
 
-#: Of a store that was so, its changelog may have lost something that the store has.
-_MAY_HAVE_MORE = frozenset({Status.AHEAD, Status.TRUNCATED, Status.REPLACED})
-
 
 def quarantined(paths: TaskPaths, store: str) -> list[Path]:
     """Directories of a store's predecessors."""
@@ -44,7 +41,7 @@ def kept_by_age(paths: TaskPaths, store: str, label: str) -> Status | None:
         What it was when it was replaced, if its changelog may have lost what it has. It is then removed by age alone.
     """
     status = beside_quarantined(paths, store, label).status
-    return status if status in _MAY_HAVE_MORE else None
+    return status if status is not None and status.log_may_have_lost else None
 
 
 def old_quarantined(paths: TaskPaths, store: str, older_than_s: float) -> list[Path]:

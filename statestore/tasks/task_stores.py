@@ -35,7 +35,7 @@ from statestore.stores.typed import AnyStore
 from statestore.tasks.replay import replay
 from statestore.tasks.spec import TaskSpec
 
-#: What is never rebuilt without being asked: the changelog has lost what the store may still have.
+#: As what a task refuses to rebuild a store, unasked, whose changelog may have lost something that it has.
 _REFUSED: dict[Status, type[RebuildError]] = {
     Status.AHEAD: StoreAheadError,
     Status.REPLACED: ChangelogReplacedError,
@@ -154,7 +154,7 @@ class TaskStores:
             now_ms=int(time.time() * 1000),
         )
         start = log.start if committed is None else committed + 1
-        if found.status in _REFUSED:
+        if found.status.log_may_have_lost:
             self._refuse(name, found)
         if found.action is Action.TAIL:
             self._replay(name, start, log)
@@ -226,7 +226,7 @@ class TaskStores:
             delete_retention_ms=topic.delete_retention_ms,
             now_ms=0,
         )
-        if found.status in _REFUSED:
+        if found.status.log_may_have_lost:
             raise _REFUSED[found.status](
                 f"store {name} of {self._spec.application.name} task {self._spec.task} cannot be used ({reason}), and "
                 f"{topic.topic} may have lost what it had ({found.status}: {found.detail}): it is not rebuilt by "

@@ -209,6 +209,12 @@ class _Fold:
             raise InvalidStateError(f"what was sorted of {self._spec.partition} cannot be read: {error}") from error
 
 
+def _straight_from_files(database: ScannedDatabase) -> Iterator[pa.RecordBatch] | None:
+    """Rows of a database without RocksDB; None if its files do not allow it."""
+    files = files_of_rows(database)
+    return None if files is None else chain.from_iterable(map(rows_of, files))
+
+
 def _looked_up(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:
     """Compare without sorting where the log is in memory; None if that cannot be, or if anything differs."""
     if fold.latest is None:
@@ -221,9 +227,8 @@ def _looked_up(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:
             continue
         database = ScannedDatabase(directory, spec.store.format)
         try:
-            files = files_of_rows(database)
-            batches = database.rows() if files is None else chain.from_iterable(map(rows_of, files))
-            if not all(lookup.finds(segment, batch) for batch in batches):
+            straight = _straight_from_files(database)
+            if not all(lookup.finds(segment, batch) for batch in straight or database.rows()):
                 return None
         except OtherLayoutError:
             return None
@@ -243,11 +248,11 @@ def _compared_fast(
 
     def stored(database: ScannedDatabase, sample: Sample | None) -> Iterator[pa.RecordBatch]:
         nonlocal without
-        files = files_of_rows(database)
-        if files is None:
+        straight = _straight_from_files(database)
+        if straight is None:
             return _stored(database, sample)
         without += 1
-        return chain.from_iterable(map(rows_of, files))
+        return straight
 
     if fold.sample is not None:
         return None

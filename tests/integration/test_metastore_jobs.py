@@ -120,8 +120,9 @@ def test_a_replaced_changelog_is_named_until_its_new_id_is_recorded(service: Ser
     pin = service.pin
     delete_topic(service.servers, service.changelog)
     create_topic(service.servers, service.changelog, 2, CHANGELOG_CONFIG)
-    new = re.escape(service.topics.require(service.changelog).topic_id)
-    with pytest.raises(TopicMismatchError, match=rf"{service.changelog} was replaced: its id is {new}.* drift"):
+    new = service.topics.require(service.changelog).topic_id
+    message = rf"{service.changelog} was replaced: its id is {re.escape(new)}.* drift"
+    with pytest.raises(TopicMismatchError, match=message):
         service.prepare()
     name = service.definition.name
     service.metastore.submit(lambda _: RecordTopics(application=name, topics={service.changelog: new}))

@@ -10,7 +10,7 @@ import sys
 import time
 
 from statestore import kill_switch
-from statestore.durable import remove_tree, write_durably
+from statestore.durable import remove_tree
 from statestore.errors import DiskSpaceError, LockedError, StateStoreError, of_os_error
 from statestore.recovery.as_of import claim_target, point_and_target, point_range, require_exact
 from statestore.recovery.checking import check_staged
@@ -146,8 +146,9 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Pro
         progress.phase("checking")
         keys = check_staged(store, built, spec.check)
         kill_switch.reached("restore, built, not swapped")
-        quarantine = swap(store.paths, store.store, spec.label, store.partitions, status=found.status)
-        _vouch(spec, built, built.since_ms)
+        record = _record(spec, built, built.since_ms)
+        quarantine = swap(store.paths, store.store, spec.label, store.partitions, status=found.status, record=record)
+        _seal(store)
         kill_switch.reached("restore, sealed, runs still there")
         _clear(store, staging)
     return row.model_copy(
@@ -168,19 +169,19 @@ def _done_before(spec: RestoreSpec) -> dict[str, object]:
     return {"outcome": "restored" if record is not None and record.restored_by == spec.label else "skipped"}
 
 
-def _vouch(spec: RestoreSpec, built: Built, whole_ms: int) -> None:
-    """Record and seal the store that was put in place, and when it had all of its log (ms)."""
-    store = spec.store
-    assert store.changelog is not None
-    kill_switch.reached("restore, swapped, not recorded")
-    record = StoreRecord(
-        topic_id=store.changelog.topic_id,
+def _record(spec: RestoreSpec, built: Built, whole_ms: int) -> StoreRecord:
+    """Make the record of the store that is put in place, with when it had all of its log (ms)."""
+    assert spec.store.changelog is not None
+    return StoreRecord(
+        topic_id=spec.store.changelog.topic_id,
         caught_up_ms=whole_ms,
         committed=built.committed_offset,
         restored_by=spec.label,
     )
-    write_durably(store.paths.record(store.store.name), record.model_dump_json())
-    kill_switch.reached("restore, recorded, not sealed")
+
+
+def _seal(store: StorePartitionSpec) -> None:
+    kill_switch.reached("restore, swapped, not sealed")
     seal(store.paths, store.store.name, segmented=store.store.kind != "key-value")
 
 
@@ -230,8 +231,9 @@ def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> Re
         progress.phase("checking")
         keys = check_staged(store, built, spec.check)
         remove_tree(store.live)  # an attempt that was killed before it was sealed
-        swap(store.paths, store.store, spec.label, store.partitions)
-        _vouch(there, built, 0)  # it never had all of the log: its tail may lack deletes
+        record = _record(there, built, 0)  # it never had all of the log: its tail may lack deletes
+        swap(store.paths, store.store, spec.label, store.partitions, record=record)
+        _seal(store)
         _clear(store, staging)
     done = {"mode": "as-of", "keys": keys, "exact": exact, "directory": str(store.live)}
     return row.model_copy(update={**_figures(built, logs, spec), **done})

@@ -6,7 +6,7 @@
     4  remove the old store's seal, digests and mode
     5  rename what we kept of the old segments -> quarantine, and what we shall keep of the new ones -> its place
     6  rename staged -> live                      live = new
-    7  if the new store is an old one that comes back: put back what lay beside it
+    7  write what lies beside the new store: its record, or all that lay there if it is an old one that comes back
     8  write what lay beside the old store -> quarantine, and remove the journal
 
 Whoever takes the task's lock next finishes what was begun: before 3 the swap is forgotten, from 3 on it is completed.
@@ -34,6 +34,7 @@ from statestore.statedir.beside import Beside, beside_quarantined, put_back, tak
 from statestore.statedir.context import forget_mode
 from statestore.statedir.legacy import forget_legacy_offset, put_back_legacy_offsets
 from statestore.statedir.paths import TaskPaths
+from statestore.statedir.record import StoreRecord
 from statestore.statedir.seal import break_seal, forget_digests
 
 
@@ -53,7 +54,8 @@ class _Journal(BaseModel):
     kept
         What lay beside the old store; None in older journals.
     back
-        What lay beside the staged store when it was replaced itself; None if it is new.
+        What shall lie beside the staged store: its record, or what lay there when it was replaced itself. None in older
+        journals of new stores.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -77,6 +79,7 @@ def swap(
     changelogs: Sequence[TopicPartition] = (),
     *,
     status: Status | None = None,
+    record: StoreRecord | None = None,
     replaced: str | None = None,
 ) -> Path | None:
     """Put the staged store in the place of the live one, or one that a swap has replaced before.
@@ -90,8 +93,10 @@ def swap(
         Partitions that the store is filled from, where they are not those of the topic named after it.
     status
         What the live store was found to be; it is kept with the store in quarantine.
+    record
+        Of the staged store.
     replaced
-        Name in quarantine of the store that is put back; None: it is the staged one.
+        Name in quarantine of the store that is put back, and its record with it; None: it is the staged one.
 
     Returns
     -------
@@ -102,7 +107,8 @@ def swap(
     unused = _unused_label(paths, name, label)
     quarantine = paths.quarantine(name, unused) if live.exists() else None
     kept = take_down(paths, name, changelogs, status) if live.exists() else None
-    staged, segments, back = paths.staging(name), paths.staged_segments(name), None
+    staged, segments = paths.staging(name), paths.staged_segments(name)
+    back = Beside(record=record.model_dump_json()) if record else None
     if replaced is not None:
         staged, segments = paths.quarantine(name, replaced), paths.quarantined_segments(name, replaced)
         back = beside_quarantined(paths, name, replaced)

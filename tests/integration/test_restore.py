@@ -376,8 +376,8 @@ COMPLETED = [
     "swap, old store in quarantine",
     "swap, before the last rename",
     "swap, new store live",
-    "restore, swapped, not recorded",
-    "restore, recorded, not sealed",
+    "swap, before the journal goes",
+    "restore, swapped, not sealed",
     "restore, sealed, runs still there",
 ]
 #: The others are left to `make faults`.
@@ -385,7 +385,7 @@ SHORT = [
     "restore, range read:2",
     "restore, built, not swapped",
     "swap, before the last rename",
-    "restore, swapped, not recorded",
+    "restore, swapped, not sealed",
 ]
 
 
@@ -447,11 +447,14 @@ def test_r8_a_rerun_with_the_same_label_completes_the_restore_of_a_damaged_store
 
 
 @pytest.mark.behaviour("R8")
-def test_r8_a_rerun_tells_that_its_killed_attempt_restored_a_missing_store(whole: Application) -> None:
+@pytest.mark.parametrize(
+    "point", ["swap, before the last rename", "restore, swapped, not sealed", "restore, sealed, runs still there"]
+)
+def test_r8_a_rerun_tells_that_its_killed_attempt_restored_a_missing_store(whole: Application, point: str) -> None:
     contents = whole.contents()
     shutil.rmtree(whole.live)
     spec = whole.restore_spec()
-    dying.restore_and_die(spec, "restore, sealed, runs still there")
+    dying.restore_and_die(spec, point)
     row = restore(spec)
     assert (row.outcome, row.mode, row.quarantine) == ("restored", None, None)
     assert whole.contents() == contents

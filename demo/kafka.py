@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import os
+import random
 import re
 import socket
 from collections.abc import Mapping
@@ -21,8 +22,10 @@ from demo.processes import Processes, Service, ServiceError, wait_until
 from statestore.errors import InputError
 
 HOST = "127.0.0.1"
-_START_S = 90
+_START_S = 300
 _PORT_ATTEMPTS = 5
+#: Where no connection gets a port of its own: those of Linux begin at 32768.
+_SERVER_PORTS = 10_000, 32_000
 
 _SERVER = """\
 process.roles=broker,controller
@@ -178,8 +181,8 @@ class Kafka:
             argv = [*command, "kafka.tools.StorageTool", "format", "-t", _new_cluster_id(), "-c", str(self._config)]
             service = self._run("kafka-format", argv)
             try:
-                wait_until(properties.exists, 60, "Kafka's storage to be formatted", service)
-                wait_until(lambda: service.poll() is not None, 30, "Kafka's storage tool to end")
+                wait_until(properties.exists, _START_S, "Kafka's storage to be formatted", service)
+                wait_until(lambda: service.poll() is not None, _START_S, "Kafka's storage tool to end")
             finally:
                 self._processes.stop_service(service)
         found = re.search(r"^cluster\.id=(\S+)$", properties.read_text(encoding="utf-8"), re.MULTILINE)
@@ -206,10 +209,9 @@ class Kafka:
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody has at this moment."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
+    """Return a port of the loopback interface that nobody has at this moment, and that the system gives to nobody."""
+    while not is_free(port := random.SystemRandom().randrange(*_SERVER_PORTS)):
+        pass
     return port
 
 

@@ -24,7 +24,7 @@ from statestore.errors import StoreAccessError
 from tests.preloaded import PRELOADED
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_WAIT_S = 30
+_WAIT_S = 120
 #: Calls into the operating system that change files, and into RocksDB that change a database, as CPython names them.
 _CHANGES = {"rename", "replace", "unlink", "remove", "rmdir", "mkdir", "fsync"}
 

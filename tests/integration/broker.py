@@ -21,7 +21,7 @@ from statestore.tasks import ValueAndTimestamp
 NO_BROKER = "127.0.0.1:1"
 #: An hour ago: neither so old that retention bites, nor in a future that brokers refuse.
 T0 = int(time.time() * 1000) - 3_600_000
-WAIT_S = 30.0
+WAIT_S = 120.0
 T = TypeVar("T")
 Row = tuple[bytes | None, bytes | None]
 
@@ -85,8 +85,13 @@ def delete_records(servers: str, topic: str, before: int, partition: int = 0) ->
 
 
 def set_topic_config(servers: str, topic: str, **settings: str) -> None:
-    """Change settings of a topic; `_` stands for the dot."""
+    """Change settings of a topic, and wait until the broker goes by them; `_` stands for the dot."""
     _alter(servers, ConfigResource.Type.TOPIC, topic, settings)
+    wanted = {key.replace("_", "."): value for key, value in settings.items()}
+    asked = Topics(servers, WAIT_S)
+    wait_for(lambda: wanted.items() <= asked.topic_configs([topic])[topic].items(), f"the settings of {topic}")
+    # The broker tells settings before its logs have them; a topic that is made after that is shown when they do.
+    create_topic(servers, unique("after"))
 
 
 def _alter(servers: str, kind: Any, name: str, settings: dict[str, str]) -> None:

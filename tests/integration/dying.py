@@ -127,7 +127,7 @@ def restore_and_die(spec: RestoreSpec, point: str) -> None:
 
 def _die_in(work: Callable[..., None], point: str, spec: Any) -> None:
     process = start_process(work, point, spec)
-    process.join(60)
+    process.join(WAIT_S)
     # O8: it died where it was to die, and not before by an error.
     assert process.exitcode == -signal.SIGKILL, f"exit code {process.exitcode} instead of a kill {point!r}"
 

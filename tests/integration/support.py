@@ -339,6 +339,7 @@ class Application:
 
     def assert_oracle(self, partition: int = 0) -> None:
         """O1 to O4 and O7 for a task that runs `count` and has processed all of its input."""
+        settle(self.servers, self.output, self.changelog)
         rows, sent = self.recomputed(partition)
         changes, changelog_end = consume(self.servers, self.changelog, partition)
         committed = self.committed(partition)

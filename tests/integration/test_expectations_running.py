@@ -146,6 +146,13 @@ def test_a_parameter_that_the_store_does_not_have_is_an_error(spark: SparkSessio
     )
 
 
+def _jobs(spark: SparkSession) -> int:
+    """Count the jobs so far; Spark's own listener, which knows them, hears of them later."""
+    context = spark.sparkContext
+    context._jsc.sc().listenerBus().waitUntilEmpty()
+    return len(context.statusTracker().getJobIdsForGroup(None))
+
+
 def test_rules_about_rows_are_counted_in_one_pass(spark: SparkSession, tmp_path: Path) -> None:
     example = key_value()
     frame = spark.createDataFrame(example.good, example.ddl).persist()
@@ -153,14 +160,14 @@ def test_rules_about_rows_are_counted_in_one_pass(spark: SparkSession, tmp_path:
     for cached in (frame, comparison):
         cached.count()
     suite = load_suite("app.store", example.suites)
-    before = len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+    before = _jobs(spark)
 
     verdict = validate_store(
         spark, frame, frame, suite, run_id="run", data_docs_dir=tmp_path, comparison=comparison,
         parameters=example.parameters,
     )  # fmt: skip
 
-    jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup(None)) - before
+    jobs = _jobs(spark) - before
     frame.unpersist()
     comparison.unpersist()
     # The log's numbers, rules about rows of the store, of the comparison, unique keys, checksums.

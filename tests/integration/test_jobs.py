@@ -220,12 +220,12 @@ def test_driver_and_workers_end_with_the_jvm_and_leave_no_report(
     process = installation.start("process")
     children: list[psutil.Process] = []
     try:
-        wait_for(reached.exists, "the Spark task to process its record", 60)
+        wait_for(reached.exists, "the Spark task to process its record", JOB_S)
         children = psutil.Process(process.pid).children(recursive=True)
         assert len(children) > 1  # the Python driver, and the daemon that forks the workers
         process.kill()
-        process.communicate(timeout=30)
-        _, alive = psutil.wait_procs(children, timeout=30)
+        process.communicate(timeout=JOB_S)
+        _, alive = psutil.wait_procs(children, timeout=JOB_S)
         assert alive == []
     finally:
         for orphan in (process, *children):

@@ -69,7 +69,7 @@ def test_a_line_that_a_crash_has_torn_is_written_anew(service: Service, when: st
 
 def test_a_writer_killed_before_the_backup_leaves_it_to_the_next(service: Service) -> None:
     process = start_process(_submit_and_die, service)
-    process.join(60)
+    process.join(broker.WAIT_S)
     assert process.exitcode == -signal.SIGKILL
     assert service.ids() == [1, 2, 3]
     assert names(service.metastore().view().catalogue) == ["airports", "flights", "weather"]

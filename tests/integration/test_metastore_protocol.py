@@ -103,7 +103,7 @@ def test_c4_catching_up_for_too_long_aborts_and_writes_nothing(service: Service,
     before = _ends(service)
     steps.clear()
     with pytest.raises(OpenTransactionError, match="a transaction is open"):
-        service.metastore(timeout_s=2).submit(put("weather"))
+        service.metastore(timeout_s=6).submit(put("weather"))
     assert steps == ["init", "begin", "abort", "close"]
     assert _ends(service) == before
     hanging.abort_transaction(10)
@@ -274,7 +274,7 @@ def test_c8_a_commit_that_never_arrived_is_settled_as_not_in_the_log(
 ) -> None:
     service = Service(own_broker.servers, tmp_path)
     service.metastore().submit(put("flights"))
-    metastore = service.metastore(timeout_s=5)
+    metastore = service.metastore(timeout_s=15)
 
     def kill_and_start() -> None:
         own_broker.kill()  # with what it had not read

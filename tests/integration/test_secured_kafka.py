@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from demo.kafka import HOST
@@ -28,6 +27,7 @@ from statestore.verification.options import VerifyOptions
 from tests.integration.broker import T0, create_topic, settle, transaction, unique
 from tests.integration.command_line import Command
 from tests.integration.secured_broker import MUTUAL, USER, SecuredBroker, configured
+from tests.integration.spark_work import alone_in_spark
 from tests.integration.support import Application
 
 #: As of an offset there is a state only while nothing was compacted away.
@@ -196,20 +196,15 @@ def test_spark_tasks_read_the_file_that_the_driver_names(master: str, secured: S
     path = tmp_path / "client.json"
     path.touch(0o600)
     path.write_text(json.dumps(secured.configuration()))
-    work = Path(pyspark.__file__).parent / "work"  # local-cluster works in Spark's own directory
-    before = set(work.glob("*"))
     environment = {
         **{name: value for name, value in os.environ.items() if name != "STATESTORE_KAFKA_CONFIG"},
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": HOST,
         "PYSPARK_SUBMIT_ARGS": f"--master {master} --conf spark.ui.enabled=false pyspark-shell",
     }
-    try:
+    with alone_in_spark():
         done = subprocess.run(
             [sys.executable, script, path], env=environment, capture_output=True, text=True, timeout=300, check=False
         )
-    finally:
-        for left in set(work.glob("*")) - before:
-            shutil.rmtree(left)
     assert f"user: {USER}" in done.stdout, done.stderr[-3_000:]
     assert secured.password not in done.stdout + done.stderr

@@ -34,7 +34,7 @@ from statestore.stores.open import open_key_value_store
 from tests.preloaded import PRELOADED
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_WAIT_S = 30
+_WAIT_S = 120
 
 
 def _start_fork_server() -> None:

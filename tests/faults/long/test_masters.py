@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,11 +11,13 @@ import psutil
 import pyspark
 import pytest
 
+from demo.kafka import free_port
 from statestore.changelog.topics import Topics
 from statestore.model import AggregationDefinition, TopicPartition, changelog_topic, repartition_topic
 from statestore.reports import ProcessReport, read_report
 from tests.integration import broker
 from tests.integration.broker import consume, fold, wait_for
+from tests.integration.spark_work import alone_in_spark
 from tests.integration.support import Application
 from tests.integration.test_jobs import Installation
 
@@ -29,7 +29,7 @@ _SMALL = {"SPARK_DAEMON_MEMORY": "256m"}
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[str]:
     """A standalone master with two workers on loopback."""
-    port, ui = _free_port(), _free_port()
+    port, ui = free_port(), free_port()
     url = f"spark://127.0.0.1:{port}"
     master = ("Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(ui))
     worker = ("Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / "work"))
@@ -43,18 +43,12 @@ def standalone(tmp_path: Path) -> Iterator[str]:
                 environment = {**Installation.base_environment(), **_SMALL}
                 started.append(subprocess.Popen(command, stdout=output, stderr=output, env=environment))
         wait_for(
-            lambda: log.read_text(errors="replace").count("Successfully registered with master") == 2, "workers", 60
+            lambda: log.read_text(errors="replace").count("Successfully registered with master") == 2, "workers", 300
         )
         yield url
     finally:
         for process in started:
             _end(process)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -71,7 +65,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def test_tasks_of_both_subtopologies_run_in_executors_of_their_own(
     kind: str, request: pytest.FixtureRequest, bootstrap_servers: str, tmp_path: Path
 ) -> None:
-    before = set(_SPARK.glob("work/*"))
     master = "local-cluster[2,1,1024]" if kind == "local-cluster" else request.getfixturevalue("standalone")
     installation = Installation(bootstrap_servers, tmp_path)
     application = Application(bootstrap_servers, tmp_path, partitions=2)
@@ -80,11 +73,8 @@ def test_tasks_of_both_subtopologies_run_in_executors_of_their_own(
     application.send([(b"a", b"1"), (b"a", b"2"), (b"a", b"1")], 0)
     application.send([(b"b", b"1"), (b"b", b"3")], 1)
     installation.define(application)
-    try:
+    with alone_in_spark():
         installation.submit("process", "--application", application.name, master=master, PYSPARK_PYTHON=sys.executable)
-    finally:
-        for left in set(_SPARK.glob("work/*")) - before:  # local-cluster works in Spark's own directory
-            shutil.rmtree(left)
     report = read_report(installation.report("process"), ProcessReport)
     assert [row.failure for row in report.rows] == [None] * 5
     assert [(row.task, row.records_in) for row in report.rows[:2]] == [("0_0", 3), ("0_1", 2)]

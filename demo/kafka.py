@@ -10,7 +10,7 @@ import os
 import random
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from uuid import uuid4
 
@@ -162,9 +162,9 @@ class Kafka:
             raise InputError(f"port {self._wanted_port} on {HOST} is taken: end what uses it or choose another")
         port = self._wanted_port or port
         if port is None or not is_free(port):
-            port = free_port()
+            port = free_port(self._secured.values())
         while controller_port is None or controller_port == port or not is_free(controller_port):
-            controller_port = free_port()
+            controller_port = free_port(self._secured.values())
         return port, controller_port
 
     def _configure(self, port: int, controller_port: int) -> None:
@@ -208,10 +208,11 @@ class Kafka:
         wait_until(answers, _START_S, f"Kafka to answer at {bootstrap_servers}", self._service)
 
 
-def free_port() -> int:
-    """Return a port of the loopback interface that nobody has at this moment, and that the system gives to nobody."""
-    while not is_free(port := random.SystemRandom().randrange(*_SERVER_PORTS)):
-        pass
+def free_port(but: Collection[int] = ()) -> int:
+    """Return a port of the loopback interface, but these, that nobody has now, and that the system gives to nobody."""
+    port = 0
+    while not port or port in but or not is_free(port):
+        port = random.SystemRandom().randrange(*_SERVER_PORTS)
     return port
 
 

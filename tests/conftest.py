@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from demo.kafka import Kafka
 from demo.processes import Processes
+
+# No deadline: the machine is shared, and a slow example is not a wrong one. The same examples in each run: what fails
+# was changed. `--hypothesis-profile=random` draws others.
+_COMMON = {"deadline": None, "database": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
+settings.register_profile("same", derandomize="STATESTORE_PROPERTY_STEPS" not in os.environ, **_COMMON)
+settings.register_profile("random", **_COMMON)
+settings.load_profile("same")
 
 _LONG = Path(__file__).parent / "faults" / "long"
 

@@ -21,9 +21,9 @@ import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from statestore.durable import remove_durably, write_durably
 from statestore.errors import StoreCorruptedError
@@ -48,7 +48,7 @@ class SealedDatabase(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    manifest: str
+    manifest: Annotated[str, Field(pattern=r"^MANIFEST-[0-9]+$")]
     manifest_sha256: str
     identity: str
     column_families: tuple[str, ...]

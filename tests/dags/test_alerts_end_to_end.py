@@ -10,8 +10,8 @@ import pytest
 from demo.airflow import Airflow
 from demo.airflow_client import AirflowClient
 from demo.installation import Installation
-from demo.kafka import HOST, free_port
 from demo.processes import Processes, wait_until
+from tests.integration.broker import NO_BROKER
 
 #: Of one run; Airflow's own processes take most of it.
 _TOLD_S = 240
@@ -35,7 +35,7 @@ class AlertingAirflow(Airflow):
     """An Airflow whose Kafka is away, and that tells a file of runs that fail or are late."""
 
     def __init__(self, processes: Processes, installation: Installation) -> None:
-        super().__init__(processes, installation, f"{HOST}:{free_port()}", schedules=False)
+        super().__init__(processes, installation, NO_BROKER, schedules=False)
         self._directory = installation.root
         self.told = installation.root / "told"
 

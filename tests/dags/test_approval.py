@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import threading
 from urllib.parse import quote
 
 import pytest
 import requests
 
+from demo.kafka import free_port
 from demo.processes import Processes, wait_until
 from statestore.reports import RestoreReport, RestoreRow, Status
 
@@ -51,11 +51,23 @@ class Person:
         self.asked.append(question)
         run = quote(question["task_instance"]["dag_run_id"], safe="")
         answer = f"{self._url}/{run}/taskInstances/approve/-1/hitlDetails"
-        found = requests.patch(answer, json={"chosen_options": [option]}, headers=self._login, timeout=30)
-        assert found.ok, found.text
+
+        def answered() -> bool:
+            try:
+                found = requests.patch(answer, json={"chosen_options": [option]}, headers=self._login, timeout=30)
+            except requests.RequestException:
+                return False
+            return found.status_code < 500
+
+        wait_until(answered, 120, "the answer to be taken")
 
     def _waiting(self) -> list[dict]:
-        found = requests.get(f"{self._url}/~/hitlDetails?response_received=false", headers=self._login, timeout=30)
+        try:
+            found = requests.get(f"{self._url}/~/hitlDetails?response_received=false", headers=self._login, timeout=30)
+        except requests.RequestException:
+            return []
+        if not found.ok:  # SQLite, which the run shares with the server, may be locked for a moment
+            return []
         # The question is there a moment before the task waits, and Airflow loses an answer that comes in between.
         return [each for each in found.json()["hitl_details"] if each["task_instance"]["state"] == "awaiting_input"]
 
@@ -64,9 +76,7 @@ class Person:
 def person(airflow_home, tmp_path_factory):
     directory = tmp_path_factory.mktemp("approval")
     (directory / "passwords.json").write_text(json.dumps({"admin": "secret"}))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     env = {
         **os.environ,
         "AIRFLOW__API__HOST": "127.0.0.1",
@@ -84,7 +94,7 @@ def person(airflow_home, tmp_path_factory):
 
     with Processes(directory) as processes:
         service = processes.start("api-server", ["airflow", "api-server"], env, directory / "api-server.log")
-        wait_until(answers, 120, "the API server to answer", service)
+        wait_until(answers, 300, "the API server to answer", service)
         yield Person(url)
 
 

@@ -111,7 +111,7 @@ def test_no_store_is_taken_out_of_an_application_that_is_running(service, bootst
     member = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": service.name})
     try:
         member.subscribe([f"{service.name}-in"])
-        wait_for(lambda: member.poll(0.1) or member.assignment(), "the member to have joined")
+        wait_for(lambda: (member.poll(0.1), member.assignment())[1], "the member to have joined")
         states = service.run(service.yaml())
     finally:
         member.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from demo.kafka import free_port
 from demo.processes import Processes, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -54,9 +54,7 @@ def server(airflow_home, tmp_path_factory):
     (directory / "reports" / "metastore" / "default.backup").write_text("not for the web")
     (directory / "data-docs").mkdir()
     (directory / "data-docs" / "link.html").symlink_to(directory / "secret.json")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     env = {
         **os.environ,
         "AIRFLOW__API__HOST": "127.0.0.1",
@@ -71,7 +69,7 @@ def server(airflow_home, tmp_path_factory):
     url = f"http://127.0.0.1:{port}"
     with Processes(directory) as processes:
         service = processes.start("api-server", ["airflow", "api-server"], env, directory / "api-server.log")
-        wait_until(lambda: answers(f"{url}/api/v2/version"), 120, "the API server to answer", service)
+        wait_until(lambda: answers(f"{url}/api/v2/version"), 300, "the API server to answer", service)
         yield Server(url, directory)
 
 

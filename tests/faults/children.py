@@ -23,7 +23,7 @@ from statestore.tasks.spec import TaskSpec
 from tests.integration.broker import wait_for
 from tests.integration.dying import start_process
 
-RUN_S = 90.0
+RUN_S = 300.0
 Hook = Callable[[Sequence[TaskSpec], Path], None]
 
 

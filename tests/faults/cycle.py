@@ -29,7 +29,7 @@ class Cycles:
     def run(self, fault: Fault) -> None:
         """Kill, run to the end, check."""
         subject, point = self.subject, fault.point
-        needs_state = point.upgrade or point.legacy or point.jump or len(fault.kills) > 1
+        needs_state = point.upgrade or point.legacy or point.jump or point.logged or len(fault.kills) > 1
         if needs_state and not any(subject.state_dir.rglob("CURRENT")):
             subject.produce(_RECORDS)
             subject.run()

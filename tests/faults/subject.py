@@ -58,7 +58,7 @@ class Subject:
         self.upgraded: set[str] = set()
         self._random = random.Random(seed)
         self._now = [int(time.time() * 1000) - 2 * _DAY_MS] * partitions
-        self._topics = Topics(servers, 10)
+        self._topics = Topics(servers, WAIT_S)
         create_topic(servers, definition.input_topic, partitions)
         create_topic(servers, f"{self.name}-out", 1)
         for part in definition.subtopologies:

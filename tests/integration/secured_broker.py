@@ -44,7 +44,9 @@ class SecuredBroker:
         self.password = f"canary{uuid4().hex}"
         self.certificate = directory / "certificate.pem"
         self._user_certificate, self._user_key = directory / "user.pem", directory / "user.key"
-        self._ports = {name: free_port() for name in ("SSL", "SASL_PLAINTEXT", "SASL_SSL", MUTUAL)}
+        self._ports: dict[str, int] = {}
+        for name in ("SSL", "SASL_PLAINTEXT", "SASL_SSL", MUTUAL):
+            self._ports[name] = free_port(self._ports.values())
         key = _make_certificate(self.certificate)
         keys = directory / "broker.pem"
         keys.write_bytes(_pem(key) + self.certificate.read_bytes())

@@ -1,4 +1,4 @@
-"""What the unit tests share: settings of hypothesis, and the paths of a task in a fresh state directory."""
+"""What the unit tests share: the paths of a task in a fresh state directory."""
 
 from __future__ import annotations
 
@@ -8,16 +8,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from statestore.model import TaskId
 from statestore.statedir.paths import TaskPaths
-
-# No deadline: the machine is shared, and a slow example is not a wrong one.
-settings.register_profile(
-    "unit", deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-settings.load_profile("unit")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -81,7 +82,7 @@ class Tree:
     def end(self) -> None:
         """End what is left."""
         for process in self._family:
-            if process.is_running():
+            with suppress(psutil.NoSuchProcess):
                 process.kill()
         self.worker.wait(_WAIT_S)
 

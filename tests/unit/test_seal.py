@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 
 import pytest
@@ -157,6 +158,15 @@ def test_a_store_without_a_seal_or_with_a_torn_one_is_unsealed(paths, sealed):
     paths.seal("s").write_text(paths.seal("s").read_text()[:20])
     assert not check_seal(paths, "s")
     break_seal(paths, "s")
+    assert not check_seal(paths, "s")
+
+
+@pytest.mark.parametrize("name", ["LANIFEST-000005", "MANIFEST-0000r5", "MANIFEST-"])
+def test_a_seal_that_names_no_manifest_speaks_of_nothing(paths, sealed, name):
+    text = paths.seal("s").read_text()
+    damaged = re.sub(r"MANIFEST-\d+", name, text)
+    assert damaged != text
+    paths.seal("s").write_text(damaged)
     assert not check_seal(paths, "s")
 
 

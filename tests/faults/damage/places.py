@@ -136,7 +136,7 @@ def _parts(kind: str, file: Path) -> Iterator[tuple[str, Sequence[int]]]:
         yield "header", range(_HEADER_BYTES)
         yield "body", range(_HEADER_BYTES, end)
         yield "end of the body", range(max(end - _META_BYTES, _HEADER_BYTES), end)
-        yield "filter", _filter(content)
+        yield "filter", filter_block(content)
         yield "footer", range(end, size)
     elif kind == "MANIFEST":
         headers = _manifest_records(content)
@@ -149,7 +149,7 @@ def _parts(kind: str, file: Path) -> Iterator[tuple[str, Sequence[int]]]:
         yield "all", range(size)
 
 
-def _filter(content: bytes) -> range:
+def filter_block(content: bytes) -> range:
     """Return the filter block, which RocksDB can do without and does not check; nothing if there is none.
 
     The block that lists the others has its name: u8 length of the name, u8 length of the handle, name, and the handle's

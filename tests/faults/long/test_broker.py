@@ -72,7 +72,7 @@ def test_a_broker_that_pauses_for_less_than_the_deadline_is_waited_for(
 def test_a_broker_that_pauses_for_longer_ends_the_run_and_the_next_one_completes_it(
     broker: OwnBroker, tmp_path: Path, phase: str
 ) -> None:
-    subject, child = _paused(broker, tmp_path, phase, 5)
+    subject, child = _paused(broker, tmp_path, phase, 10)
     try:
         broker.pause()
         child.wake()
@@ -106,7 +106,7 @@ def test_a_broker_that_is_restarted_loses_nothing(broker: OwnBroker, tmp_path: P
 def test_a_broker_that_is_gone_for_longer_than_the_deadline_ends_the_run(
     broker: OwnBroker, tmp_path: Path, phase: str
 ) -> None:
-    subject, child = _paused(broker, tmp_path, phase, 5)
+    subject, child = _paused(broker, tmp_path, phase, 10)
     try:
         broker.kill()
         child.wake()
@@ -173,7 +173,7 @@ def test_a_transaction_that_hangs_on_a_changelog_is_reported_and_not_waited_for_
     subject.run()
     hung = transaction(broker.servers, changelog_topic(subject.name, "counts"), [(b"foreign", b"1")], end="open")
     subject.produce(20)
-    (row,) = Child(subject.specs(kafka_timeout_s=2), tmp_path / "run").rows()
+    (row,) = Child(subject.specs(kafka_timeout_s=10), tmp_path / "run").rows()
     assert row.failure is not None
     assert (row.failure.kind, row.failure.retriable) == ("OpenTransactionError", True)
     assert "producer id" in row.failure.message

@@ -81,7 +81,7 @@ def test_restart_in_the_middle_leaves_no_gap_and_no_duplicate(place: _Place, lon
 
 def test_broker_that_stays_silent_is_an_error_within_the_stall_timeout(place: _Place, long_topic: str) -> None:
     servers = place.broker.servers
-    with LogReader(servers, TopicPartition(long_topic, 0), stall_timeout_s=2) as reader:
+    with LogReader(servers, TopicPartition(long_topic, 0), stall_timeout_s=10) as reader:
         reading = reader.read(0, _COUNT + 1)  # what librdkafka has read ahead would hide the silence
         next(reading)
         place.broker.pause()
@@ -89,17 +89,17 @@ def test_broker_that_stays_silent_is_an_error_within_the_stall_timeout(place: _P
         try:
             with pytest.raises(KafkaUnavailableError):
                 list(reading)
-            assert time.monotonic() - started < 15
+            assert time.monotonic() - started < 60
         finally:
             place.broker.resume()
 
 
 def test_caller_that_takes_its_time_is_no_stall(place: _Place, long_topic: str) -> None:
     batches = []
-    with LogReader(place.broker.servers, TopicPartition(long_topic, 0), stall_timeout_s=1) as reader:
+    with LogReader(place.broker.servers, TopicPartition(long_topic, 0), stall_timeout_s=10) as reader:
         for batch in reader.read(0, _COUNT):
             if not batches:
-                time.sleep(1.5)  # longer than a stall may last
+                time.sleep(11)  # longer than a stall may last
             batches.append(batch)
     assert _offsets(batches) == list(range(_COUNT))
 

@@ -23,10 +23,11 @@ def test_two_runs_at_once_are_one_after_the_other_or_one_is_fenced(
     if hosts == 2:
         shutil.copytree(subject.state_dir, other)
     subject.produce(300)
-    children = [
-        Child(subject.specs(0, where), tmp_path / f"run-{where.name}-{number}")
-        for number, where in enumerate((subject.state_dir, other))
-    ]
+    children = []
+    for number, where in enumerate((subject.state_dir, other)):
+        # Long enough for the second to come after the first, also on a slow machine.
+        patient = [spec.model_copy(update={"lock_wait_s": 80.0}) for spec in subject.specs(0, where)]
+        children.append(Child(patient, tmp_path / f"run-{where.name}-{number}"))
     rows = [row for child in children for row in child.rows()]
     failures = [row.failure.kind for row in rows if row.failure]
     assert failures in ([], ["FencedError"])

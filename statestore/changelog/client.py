@@ -60,6 +60,8 @@ _UNAVAILABLE = _PASSING | frozenset(
     }
 )
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+#: A broker that went down lost what it had not acknowledged: the transaction is aborted, and nothing was changed.
+_LOST = frozenset({KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.UNKNOWN_PRODUCER_ID})
 _UNKNOWN_TOPIC = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -220,6 +222,6 @@ def translate(error: KafkaException | KafkaError, doing: str) -> StateStoreError
         return KafkaUnavailableError(
             f"{text}; check that the brokers are up and that access is granted, then run again"
         )
-    if cause.retriable():
-        return RetryError(text)
+    if cause.retriable() or code in _LOST:
+        return RetryError(f"{text}; run again")
     return StateStoreError(text)

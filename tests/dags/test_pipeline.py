@@ -76,15 +76,15 @@ def test_damaged_stores_are_found_rebuilt_and_validated_and_equal_a_recomputatio
     assert pipeline.dag_run.state == "success"
     restored = report_of(pipeline, "restore")
     assert [(row["task"], row["outcome"]) for row in restored] == [(f"0_{p}", "restored") for p in range(3)]
-    quarantined = [Path(row["quarantine"]) for row in restored if row["quarantine"]]
-    assert len(quarantined) == 2
-    assert all(path.is_dir() for path in quarantined)
+    corrupt, ahead = (Path(row["quarantine"]) for row in restored if row["quarantine"])
+    assert (corrupt.is_dir(), ahead.is_dir()) == (True, True)
     (triggered,) = pipeline.triggered("validate")
 
     pipeline.run("validate", triggered.conf)
     assert pipeline.dag_run.state == "success"
     assert {row["verdict"] for row in report_of(pipeline, "validate")} == {"passed"}
-    assert not any(path.exists() for path in quarantined)
+    # What was ahead of its changelog may be the only copy of what that has lost.
+    assert (corrupt.exists(), ahead.exists()) == (False, True)
     assert (directory / "data-docs" / "index.html").is_file()
 
     assert differences(directory / "state", application, PARTITIONS, expectation) == []

@@ -107,7 +107,9 @@ class Airflow:
             "CORE__EXECUTOR": "LocalExecutor",
             "CORE__PARALLELISM": "4",
             "CORE__LOAD_EXAMPLES": "False",
+            # On a slow machine an import takes longer than Airflow allows; the process that imports must have more.
             "CORE__DAGBAG_IMPORT_TIMEOUT": "300",
+            "DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "400",
             "CORE__DAGS_FOLDER": str(REPOSITORY / "dags"),
             "CORE__PLUGINS_FOLDER": str(REPOSITORY / "plugins"),
             "CORE__EXECUTION_API_SERVER_URL": f"http://{HOST}:{port}/execution/",
@@ -125,7 +127,6 @@ class Airflow:
             "API__SECRET_KEY": keys["api_secret"],
             "API_AUTH__JWT_SECRET": keys["jwt_secret"],
             # A changed DAG shows after seconds, not after five minutes.
-            "DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "400",
             "DAG_PROCESSOR__REFRESH_INTERVAL": "10",
             "DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "2",
             "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",

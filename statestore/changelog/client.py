@@ -60,7 +60,7 @@ _UNAVAILABLE = _PASSING | frozenset(
     }
 )
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
-#: A broker that went down lost what it had not acknowledged: the transaction is aborted, and nothing was changed.
+#: A broker that went down lost what it had not acknowledged. Nothing was committed: the input is read again.
 _LOST = frozenset({KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.UNKNOWN_PRODUCER_ID})
 _UNKNOWN_TOPIC = frozenset(
     {

@@ -30,6 +30,8 @@ from statestore.changelog.record_batch import SLACK, AbortedTransaction
 from statestore.changelog.secured import connect
 from statestore.model import TopicPartition
 
+#: What any request is given, s, also the last one before a deadline: without time to answer brokers would seem silent.
+LEAST_S = 1.0
 _INT, _SHORT = Struct(">i"), Struct(">h")
 _HEAD = Struct(">hhi")
 _BODY = Struct(">iiiibii")

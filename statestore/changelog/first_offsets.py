@@ -13,7 +13,7 @@ from itertools import islice
 from confluent_kafka import KafkaError, KafkaException
 
 from statestore.changelog.client import client_config, translate
-from statestore.changelog.fetch import ConnectionLostError, FetchConnection, Fetched, FetchLimits
+from statestore.changelog.fetch import LEAST_S, ConnectionLostError, FetchConnection, Fetched, FetchLimits
 from statestore.changelog.leaders import Address, Leaders, may_pass
 from statestore.changelog.partition_fetcher import gone
 from statestore.changelog.record_batch import OldFormatError, delivered, first_record, split
@@ -26,8 +26,6 @@ _LIMITS = (FetchLimits(32 * _MIB, 16 * 1024, wait_ms=0), FetchLimits(32 * _MIB, 
 _PARTITIONS_A_REQUEST = 1_000
 _SILENCE_S = 10.0
 _PAUSE_S = 0.1
-#: Also for the last question before the deadline: a broker without time to answer would pass for a silent one.
-_LEAST_S = 1.0
 
 #: Reads a range message by message: the offset of its first record.
 ReadMessages = Callable[[TopicPartition, int, int], int | None]
@@ -74,7 +72,7 @@ class FirstOffsets:
         try:
             while self._next:
                 before = dict(self._next)
-                self._look(limits, max(deadline - time.monotonic(), _LEAST_S))
+                self._look(limits, max(deadline - time.monotonic(), LEAST_S))
                 if self._next != before:
                     deadline = time.monotonic() + self._stall_timeout_s
                 elif time.monotonic() > deadline:

@@ -7,7 +7,7 @@ import time
 from confluent_kafka import KafkaError, KafkaException
 
 from statestore.changelog.client import client_config, translate
-from statestore.changelog.fetch import ConnectionLostError, FetchConnection, Fetched, FetchLimits
+from statestore.changelog.fetch import LEAST_S, ConnectionLostError, FetchConnection, Fetched, FetchLimits
 from statestore.changelog.leaders import Leaders, may_pass
 from statestore.errors import KafkaUnavailableError, StateStoreError, StoreBehindLogStartError, TopicMismatchError
 from statestore.model import TopicPartition
@@ -84,7 +84,7 @@ class PartitionFetcher:
             time.sleep(pause_s)  # nothing announces a new leader, or the end of a quota
             pause_s = _PAUSE_S
             try:
-                silence_s = min(left, _SILENCE_S)
+                silence_s = min(max(left, LEAST_S), _SILENCE_S)
                 self._connect(silence_s)
                 self._ask(offset)
                 found, throttled_s = self._answer(silence_s)

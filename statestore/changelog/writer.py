@@ -22,6 +22,7 @@ from statestore.errors import (
     FencedError,
     InputError,
     KafkaUnavailableError,
+    RetryError,
     StateStoreError,
 )
 from statestore.model import TopicPartition
@@ -176,7 +177,9 @@ class RecordWriter:
         return left
 
     def _after_fatal(self, doing: str) -> StateStoreError:
-        return StateStoreError(f"{doing}: the producer failed; run again")
+        if isinstance(self._failed, StateStoreError):
+            return self._failed
+        return RetryError(f"{doing}: the producer failed; run again")
 
     def _on_failure(self, error: Any, message: Message) -> None:
         if error is not None and self._failed is None and error.code() not in _PURGED:
@@ -256,7 +259,7 @@ class TransactionalWriter(RecordWriter):
             self._producer.abort_transaction(self._timeout_s)
         except KafkaException as error:
             return translate(error, doing)
-        return StateStoreError(f"{doing}: the producer failed and its transaction was aborted; run again")
+        return RetryError(f"{doing}: the producer failed and its transaction was aborted; run again")
 
     def send_offsets(self, group: ConsumerGroup, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         """Add the group's next input offsets to the transaction.

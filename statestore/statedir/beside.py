@@ -1,5 +1,7 @@
 """What we know of a store besides its directory: taken down when it is replaced, put back if the store comes back.
 
+A new store's record is put beside it in the same way.
+
 quarantine-own/<store>/<label>.json      seal, digests, mode and record as text; the legacy checkpoint's entries; status
 
 The swap's journal carries it until the swap is done (`swap.py`).

@@ -181,7 +181,7 @@ def _finish(paths: TaskPaths, journal: _Journal) -> None:
 
 
 def _end(paths: TaskPaths, journal: _Journal) -> None:
-    """Put back what belongs to the store that is live now, keep what belonged to the old one, remove the journal."""
+    """Put beside the live store what belongs to it, keep what belonged to the old one, remove the journal."""
     if journal.back is not None:
         put_back(paths, journal.store, journal.back)
     if journal.quarantine is not None and journal.kept is not None:

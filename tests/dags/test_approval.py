@@ -57,7 +57,8 @@ class Person:
                 found = requests.patch(answer, json={"chosen_options": [option]}, headers=self._login, timeout=30)
             except requests.RequestException:
                 return False
-            return found.status_code < 500
+            assert found.ok or found.status_code == 409 or found.status_code >= 500, found.text
+            return found.status_code < 500  # 409: it was taken, though nobody heard
 
         wait_until(answered, 120, "the answer to be taken")
 
@@ -66,7 +67,7 @@ class Person:
             found = requests.get(f"{self._url}/~/hitlDetails?response_received=false", headers=self._login, timeout=30)
         except requests.RequestException:
             return []
-        if not found.ok:  # SQLite, which the run shares with the server, may be locked for a moment
+        if found.status_code >= 500:  # SQLite, which the run shares with the server, may be locked for a moment
             return []
         # The question is there a moment before the task waits, and Airflow loses an answer that comes in between.
         return [each for each in found.json()["hitl_details"] if each["task_instance"]["state"] == "awaiting_input"]

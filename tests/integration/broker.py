@@ -145,6 +145,7 @@ def settle(servers: str, *topics: str) -> None:
     wait_for(
         lambda: all(log.last_stable == log.high_watermark for log in asked.log_ranges(partitions).values()),
         f"the end of the transactions in {', '.join(topics)}",
+        45,  # after 60 s the broker itself ends one that we left open
     )
 
 

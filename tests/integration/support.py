@@ -121,7 +121,7 @@ def value_of(record: Record) -> bytes | None:
 
 def register(servers: str, *definitions: ApplicationDefinition, service_id: str | None = None) -> Metastore:
     """Apply definitions to the catalogue of a service, a new one if none is named, and make or find their topics."""
-    metastore, topics = Metastore(servers, service_id or unique("service"), timeout_s=60), Topics(servers, 60)
+    metastore, topics = Metastore(servers, service_id or unique("service"), timeout_s=45), Topics(servers, 45)
     catalogue = metastore.require_running().catalogue
     for _ in carry_out(topics, metastore, catalogue, plan_definitions(topics, catalogue, definitions)):
         pass

@@ -44,9 +44,6 @@ def test_a_store_behaves_as_its_model(composition: Composition, steps: int) -> N
         settings=settings(
             max_examples=round(steps * _SPARE / len(ALL) / _STEPS_OF_AN_EXAMPLE),
             stateful_step_count=_STEPS_OF_AN_EXAMPLE,
-            derandomize=not _SOAKING,
-            database=None,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

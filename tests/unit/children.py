@@ -29,6 +29,7 @@ from statestore.model import StoreDefinition
 from statestore.reports import VerifyReport, write_report
 from statestore.statedir.lock import locked
 from statestore.statedir.paths import TaskPaths
+from statestore.statedir.record import StoreRecord
 from statestore.statedir.swap import finish_swaps, swap
 from statestore.stores.open import open_key_value_store
 from tests.preloaded import PRELOADED
@@ -107,8 +108,9 @@ def swap_dying(
     _: Connection, paths: TaskPaths, store: StoreDefinition, label: str, step: int, replaced: str | None = None
 ) -> None:
     """Swap the staged store in, or one that was replaced, dying before the given step."""
+    record = None if replaced else StoreRecord(topic_id="new", caught_up_ms=1)
     die_before_change(step)
-    swap(paths, store, label, replaced=replaced)
+    swap(paths, store, label, record=record, replaced=replaced)
     sys.setprofile(None)
 
 

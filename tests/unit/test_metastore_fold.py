@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from metastore_samples import WHO, after, orders, put, simple
@@ -262,7 +264,7 @@ def test_a_snapshot_with_one_changelog_topic_for_two_stores_is_refused():
 
 
 _WATCHED: list[str] | None = None
-_THREAD = threading.get_ident()
+_THREAD: int | None = None
 _HARMLESS = ("builtins.id", "compile", "exec", "import", "object.", "sys._getframe")
 
 
@@ -277,7 +279,7 @@ sys.addaudithook(_watch)
 @pytest.mark.behaviour("C11")
 def test_c11_a_rebuild_takes_commands_in_their_order_alone_and_does_nothing_else(monkeypatch):
     """No file, socket, process or clock is touched, so there is nothing that a replay could repeat."""
-    global _WATCHED
+    global _WATCHED, _THREAD
     values = [encode(stamped(command, number, number, WHO)) for number, command in enumerate(COMMANDS, start=1)]
 
     def rebuilt(values):
@@ -287,11 +289,14 @@ def test_c11_a_rebuild_takes_commands_in_their_order_alone_and_does_nothing_else
         return rebuild.catalogue()
 
     expected = rebuilt(values)
-    gc.disable()  # else what other tests have left may be finalized meanwhile
-    for clock in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter"):
-        monkeypatch.setattr(f"time.{clock}", None)
-    _WATCHED = []
+    _WATCHED, _THREAD = [], threading.get_ident()
+    Path(os.devnull).read_bytes()
+    assert _WATCHED == ["open"], "nothing is watched"
     try:
+        gc.disable()  # else what other tests have left may be finalized meanwhile
+        for clock in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter"):
+            monkeypatch.setattr(f"time.{clock}", None)
+        _WATCHED.clear()
         again = rebuilt(values)
         digest, seen = again.digest(), _WATCHED
     finally:

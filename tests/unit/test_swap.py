@@ -19,6 +19,7 @@ from statestore.formats import checkpoint_file
 from statestore.model import StoreDefinition, TopicPartition
 from statestore.statedir import swap as swap_module
 from statestore.statedir.legacy import legacy_offsets
+from statestore.statedir.record import read_record, write_record
 from statestore.statedir.swap import finish_swaps, swap
 
 OLD = {"CURRENT": b"MANIFEST-1\n", "000001.sst": b"old rows"}
@@ -42,6 +43,7 @@ def lay_out(paths, store=KEY_VALUE, *, live=True):
     paths.task_dir.mkdir(parents=True, exist_ok=True)
     if live:
         paths.checkpoint.write_text("0\n0\n")
+        write_record(paths, "s", "old", None)
 
 
 def state(paths, store=KEY_VALUE, label="run"):
@@ -179,6 +181,7 @@ def test_r8_a_swap_killed_before_any_step_is_forgotten_or_completed_and_a_rerun_
         seen.add(tuple(sorted(live)))
         finish_swaps(paths)
         assert state(paths, store) == (AFTER if begun else BEFORE), step
+        assert read_record(paths, "s").topic_id == ("new" if begun else "old"), step
         if store is WINDOW:
             assert segments(paths) == (SEGMENTS_AFTER if begun else SEGMENTS_BEFORE), step
         assert finish_swaps(paths) == []
@@ -201,6 +204,7 @@ def test_r8_a_swap_without_a_live_store_killed_before_any_step_ends_with_the_new
         assert contents(paths.live(store)) in ({}, NEW)
         assert contents(paths.live(store)) or contents(paths.staging("s")) == NEW
         finish_swaps(paths)
+        assert (read_record(paths, "s") is not None) == (contents(paths.live(store)) == NEW), step
         if contents(paths.staging("s")):
             swap(paths, store, "run")
         assert state(paths, store) == (NEW, {}, {}, False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import psutil
@@ -29,7 +30,8 @@ _SMALL = {"SPARK_DAEMON_MEMORY": "256m"}
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[str]:
     """A standalone master with two workers on loopback."""
-    port, ui = free_port(), free_port()
+    port = free_port()
+    ui = free_port([port])
     url = f"spark://127.0.0.1:{port}"
     master = ("Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(ui))
     worker = ("Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / "work"))
@@ -61,6 +63,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait(10)
 
 
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("kind", ["local-cluster", "standalone"])
 def test_tasks_of_both_subtopologies_run_in_executors_of_their_own(
     kind: str, request: pytest.FixtureRequest, bootstrap_servers: str, tmp_path: Path
@@ -73,7 +76,7 @@ def test_tasks_of_both_subtopologies_run_in_executors_of_their_own(
     application.send([(b"a", b"1"), (b"a", b"2"), (b"a", b"1")], 0)
     application.send([(b"b", b"1"), (b"b", b"3")], 1)
     installation.define(application)
-    with alone_in_spark():
+    with alone_in_spark() if kind == "local-cluster" else nullcontext():
         installation.submit("process", "--application", application.name, master=master, PYSPARK_PYTHON=sys.executable)
     report = read_report(installation.report("process"), ProcessReport)
     assert [row.failure for row in report.rows] == [None] * 5

@@ -43,7 +43,8 @@ POINTS = (
 )
 _KILLS_PER_WRITER = 5
 _ALL_S = 600.0
-_TIMEOUT_S = 120.0
+#: After 60 s the broker itself ends a transaction that nobody does.
+_TIMEOUT_S = 45.0
 
 
 class Operation(NamedTuple):
@@ -182,7 +183,7 @@ def test_writers_that_contradict_each_other_and_are_killed_agree_on_one_log(
             writer.end()
     noted = {entry["number"]: entry for writer in writers for entry in writer.entries()}  # the last word on each
     assert len(noted) == COMMANDS
-    assert sum(writer.kills for writer in writers) >= WRITERS, "O8"
+    assert all(writer.kills for writer in writers), "O8"
     service.metastore().submit(put("last"))  # ends what a kill has left open
     _check_log(service, operations, noted)
     _check_readers(service)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import pyarrow as pa
 from great_expectations.core.expectation_suite import ExpectationSuite
 from great_expectations.exceptions import GreatExpectationsError
 from py4j.protocol import Py4JError
@@ -144,7 +145,7 @@ class Judge:
             lags = lag_history(self.reports_dir, spec.application, spec.store.name)
             directory = self.data_docs_dir / "plots" / name
             return verdict, draw_all(directory, name, frames.sizes, histogram_of(frames.store), lags)
-        except _TROUBLE as error:
+        except (*_TROUBLE, pa.ArrowException, ValueError, OverflowError) as error:  # also of a damaged history
             said = f"plots could not be drawn: {described(error)}"
             return _saying(verdict, said), ()
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import (
+    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -292,8 +293,12 @@ class Topics:
         asked = [KafkaTopicPartition(*partition, offset) for partition, offset in before.items()]
 
         def ask(timeout_s: float) -> None:
-            for future in self._admin.client(timeout_s).delete_records(asked, request_timeout=timeout_s).values():
-                future.result()
+            admin = self._admin.client(timeout_s)
+            try:
+                for future in admin.delete_records(asked, request_timeout=timeout_s).values():
+                    future.result()
+            except KafkaException as error:
+                raise _without_leader(admin, error, before, timeout_s) from error
 
         if asked:
             until_answered(ask, f"deleting processed records of {', '.join(map(str, before))}", self._timeout_s)
@@ -317,6 +322,18 @@ class Topics:
                 if error.args[0].code() == KafkaError.FENCED_LEADER_EPOCH:
                     # The broker was started anew since; librdkafka would go on with the epoch that it remembers.
                     admin.list_topics(timeout=timeout_s)
-                raise
+                raise _without_leader(admin, error, partitions, timeout_s) from error
 
         return until_answered(ask, f"asking for the log ends of {', '.join(map(str, partitions))}", self._timeout_s)
+
+
+def _without_leader(
+    admin: AdminClient, error: KafkaException, partitions: Iterable[TopicPartition], timeout_s: float
+) -> KafkaException:
+    """Tell partitions that nobody leads for a moment from those that are not there; librdkafka does not."""
+    if error.args[0].code() != KafkaError._NOENT:
+        return error
+    topics = admin.list_topics(timeout=timeout_s).topics
+    if all(name in topics and number in topics[name].partitions for name, number in partitions):
+        return KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+    return error

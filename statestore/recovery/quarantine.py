@@ -6,18 +6,20 @@ import time
 from pathlib import Path
 
 from statestore.durable import remove_durably, remove_tree
-from statestore.errors import StoreCorruptedError
+from statestore.errors import InvalidStateError, StoreCorruptedError
 from statestore.model import StoreDefinition
-from statestore.reports import Status
 from statestore.statedir.beside import beside_quarantined
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.seal import check_seal
+
+#: What is known of a predecessor whose status was kept in a file that is damaged.
+UNREADABLE = "of a status that cannot be read any more"
 
 
 def quarantined(paths: TaskPaths, store: str) -> list[Path]:
     """Directories of a store's predecessors."""
     parent = paths.quarantine(store, "_").parent
-    return sorted(parent.iterdir()) if parent.exists() else []
+    return sorted(path for path in parent.iterdir() if path.is_dir()) if parent.exists() else []
 
 
 def last_replaced(paths: TaskPaths, store: str) -> Path | None:
@@ -32,16 +34,20 @@ def release(paths: TaskPaths, store: str, label: str) -> None:
     remove_durably(paths.quarantined_own(store, label))
 
 
-def kept_by_age(paths: TaskPaths, store: str, label: str) -> Status | None:
+def kept_by_age(paths: TaskPaths, store: str, label: str) -> str | None:
     """Say whether a predecessor may be the only copy of something, however good its successor is.
 
     Returns
     -------
-    Status or None
-        What it was when it was replaced, if its changelog may have lost what it has. It is then removed by age alone.
+    str or None
+        What it was when it was replaced, if its changelog may have lost what it has, or if that is not known any more.
+        It is then removed by age alone.
     """
-    status = beside_quarantined(paths, store, label).status
-    return status if status is not None and status.log_may_have_lost else None
+    try:
+        status = beside_quarantined(paths, store, label).status
+    except InvalidStateError:
+        return UNREADABLE
+    return status.value if status is not None and status.log_may_have_lost else None
 
 
 def old_quarantined(paths: TaskPaths, store: str, older_than_s: float) -> list[Path]:

@@ -215,6 +215,8 @@ def misfit(
     """
     if plan.topic_id != topic_id or plan.routing != routing:
         return "they are of another changelog topic, or of a store of another kind or retention"
+    if plan.started_ms > now_ms:
+        return "their plan is damaged: it says that they were begun later than now"
     if now_ms - plan.started_ms >= delete_retention_ms:
         return "they are older than delete.retention.ms: deletes that belong behind them may be gone from the log"
     for partition, log in logs.items():
@@ -223,6 +225,11 @@ def misfit(
             return f"they reach beyond the end of {partition}, which is {log.high_watermark}"
         if any(read[found] < min(log.start, found.end) for found in ranges):
             return f"{partition} now begins at {log.start}: records between them are gone"
+        at = log.start
+        for found in sorted(ranges):
+            if found.start > at or found.end < found.start:
+                return f"their plan is damaged: it leaves out offsets of {partition} from {at} on"
+            at = max(at, found.end)
     return None
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from statestore.durable import remove_durably, write_durably
+from statestore.errors import InvalidStateError
 from statestore.model import TopicPartition
 from statestore.reports import Status
 from statestore.statedir.legacy import legacy_offsets_of, put_back_legacy_offsets
@@ -51,11 +52,23 @@ def take_down(paths: TaskPaths, store: str, changelogs: Sequence[TopicPartition]
 
 
 def beside_quarantined(paths: TaskPaths, store: str, label: str) -> Beside:
-    """What lay beside a store in quarantine; nothing is known of one that was replaced before this was kept."""
+    """What lay beside a store in quarantine; nothing is known of one that was replaced before this was kept.
+
+    Raises
+    ------
+    InvalidStateError
+        If it was kept, and cannot be read.
+    """
+    path = paths.quarantined_own(store, label)
     try:
-        return Beside.model_validate_json(paths.quarantined_own(store, label).read_bytes())
-    except (FileNotFoundError, ValidationError):
+        return Beside.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
         return Beside()
+    except ValidationError as error:
+        raise InvalidStateError(
+            f"{path} is damaged: expected what lay beside the replaced store {label}, found {error}; remove the file "
+            "to put that store back without it"
+        ) from error
 
 
 def put_back(paths: TaskPaths, store: str, beside: Beside) -> None:

@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from statestore.durable import write_durably
 from statestore.statedir.paths import TaskPaths
 
+#: The clocks of two hosts are not further apart than this.
+_CLOCKS_DIFFER_MS = 86_400_000
+
 
 class StoreRecord(BaseModel):
     """One store partition's record.
@@ -37,11 +40,13 @@ class StoreRecord(BaseModel):
 
 
 def read_record(paths: TaskPaths, store: str) -> StoreRecord | None:
-    """Return the record, or None where there is none that can be read."""
+    """Return the record, or None where there is none that can be read, or that can be true."""
     try:
-        return StoreRecord.model_validate_json(paths.record(store).read_bytes())
+        found = StoreRecord.model_validate_json(paths.record(store).read_bytes())
     except (FileNotFoundError, ValidationError):
         return None
+    # A store that is taken for whole in the future would never have missed a tombstone.
+    return found if found.caught_up_ms <= time.time() * 1000 + _CLOCKS_DIFFER_MS else None
 
 
 def write_record(paths: TaskPaths, store: str, topic_id: str, committed: int | None) -> None:

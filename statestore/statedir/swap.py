@@ -144,6 +144,11 @@ def finish_swaps(paths: TaskPaths) -> list[str]:
                 f"{path} is no journal of a swap: {error}; see which of live, staging and quarantine holds the store, "
                 "put it in place by hand, and remove the journal"
             ) from error
+        if not _fits(paths, path, journal):
+            raise InvalidStateError(
+                f"{path} is damaged: it names places that are not those of store {journal.store}; see which of live, "
+                "staging and quarantine holds the store, put it in place by hand, and remove the journal"
+            )
         begun = not journal.live.exists() and journal.staged.exists()
         if begun:
             _finish(paths, journal)
@@ -159,6 +164,28 @@ def finish_swaps(paths: TaskPaths) -> list[str]:
         remove_durably(path)
         stores.append(journal.store)
     return stores
+
+
+def _fits(paths: TaskPaths, path: Path, journal: _Journal) -> bool:
+    """Whether all that a journal moves is the store's: a damaged one would put a store where nobody finds it."""
+    store = journal.store
+    if path.name != paths.journal(store).name:
+        return False
+    replaced, segments = paths.quarantine(store, "_").parent, paths.quarantined_segments(store, "_").parent
+    return (
+        _is_one(journal.live, paths.store(store), paths.task_dir / store)
+        and (_is_one(journal.staged, paths.staging(store)) or _is_one(journal.staged.parent, replaced))
+        and (journal.quarantine is None or _is_one(journal.quarantine.parent, replaced))
+        and (
+            journal.staged_segments is None
+            or _is_one(journal.staged_segments, paths.staged_segments(store))
+            or _is_one(journal.staged_segments.parent, segments)
+        )
+    )
+
+
+def _is_one(found: Path, *of: Path) -> bool:
+    return found.resolve() in {path.resolve() for path in of}  # another run may have named the directory otherwise
 
 
 def _finish(paths: TaskPaths, journal: _Journal) -> None:

@@ -84,7 +84,7 @@ class DiskHome:
         starts = []
         for path in self._directory.iterdir() if self._directory.exists() else ():
             text = path.name.removeprefix(prefix)
-            if not path.name.startswith(prefix) or not text.isdigit():
+            if not path.name.startswith(prefix) or not (text.isascii() and text.isdigit()):
                 raise UnknownFormatError(
                     f"{path} is no segment of store {self._spec.store}, expected {prefix}<start in ms>: the directory "
                     "is another store's, or older than Kafka Streams 2.3; it was left alone"

@@ -86,7 +86,7 @@ def remember_shape(spec: TaskSpec) -> None:
     try:
         if spec.paths.shape.read_text(encoding="utf-8") == text:
             return
-    except FileNotFoundError:
+    except (FileNotFoundError, UnicodeDecodeError):
         pass
     write_durably(spec.paths.shape, text)
 

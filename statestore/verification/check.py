@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from itertools import chain, groupby
 from typing import TypeVar
 
-from statestore.errors import LockedError, StoreBehindLogStartError, StoreCorruptedError, of_os_error
+from statestore.errors import InvalidStateError, LockedError, StoreBehindLogStartError, StoreCorruptedError, of_os_error
 from statestore.reports import Action, Contents, Status, VerifyRow
 from statestore.statedir.lock import locked
 from statestore.statedir.swap import finish_swaps
@@ -110,8 +110,8 @@ def _verify(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) 
         with locked(spec.paths, spec.lock_wait_s):
             finish_swaps(spec.paths)
             return check(spec, options, cluster)
-    except LockedError as error:
-        return _locked(spec, options, error)
+    except (LockedError, InvalidStateError) as error:
+        return _not_seen(spec, options, error)
 
 
 def _read(
@@ -168,8 +168,8 @@ def _seen(spec: StorePartitionSpec, options: VerifyOptions) -> Seen | VerifyRow:
         with locked(spec.paths, wait_s=0):
             finish_swaps(spec.paths)
             return see(spec, options)
-    except LockedError as error:
-        return _locked(spec, options, error)
+    except (LockedError, InvalidStateError) as error:
+        return _not_seen(spec, options, error)
 
 
 def _with_locks_held(
@@ -183,8 +183,8 @@ def _with_locks_held(
                 held.enter_context(locked(specs[0].paths, max(0.0, deadline - time.monotonic())))
                 finish_swaps(specs[0].paths)
                 seen += [see(spec, options) for spec in specs]
-            except LockedError as error:
-                seen += [_locked(spec, options, error) for spec in specs]
+            except (LockedError, InvalidStateError) as error:
+                seen += [_not_seen(spec, options, error) for spec in specs]
         return _judged([spec for specs in tasks for spec in specs], seen, cluster)
 
 
@@ -211,8 +211,10 @@ def _judged(specs: Sequence[StorePartitionSpec], seen: Sequence[Seen | VerifyRow
     return [next(judged) if isinstance(found, Seen) else found for found in seen]
 
 
-def _locked(spec: StorePartitionSpec, options: VerifyOptions, error: LockedError) -> VerifyRow:
-    return row(spec, Status.LOCKED, Action.LATER, str(error)).model_copy(update={"depth": options.depth})
+def _not_seen(spec: StorePartitionSpec, options: VerifyOptions, error: LockedError | InvalidStateError) -> VerifyRow:
+    """Say why nobody could look: the task is in use, or a swap of one of its stores cannot be finished."""
+    what = (Status.LOCKED, Action.LATER) if isinstance(error, LockedError) else (Status.CORRUPT, Action.BY_HAND)
+    return row(spec, *what, str(error)).model_copy(update={"depth": options.depth})
 
 
 def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -205,7 +205,7 @@ def test_the_directory_of_another_task_moved_here_is_refused(composition, tmp_pa
 
 
 def test_what_lies_beside_segments_and_is_none_is_refused_and_left_alone(home):
-    for name in ("s.x", "other.0", "s:0", "s-202601010000", "notes.txt"):
+    for name in ("s.x", "s.²", "other.0", "s:0", "s-202601010000", "notes.txt"):
         foreign = home.task_directory / STORE / name
         foreign.mkdir(parents=True)
         before = sorted(home.root.rglob("*"))

@@ -94,7 +94,7 @@ def test_truncated_log_is_restored_to_what_it_still_has(whole: Application) -> N
     expected = fold(consume(whole.servers, whole.changelog)[0])
     row = whole.restore()
     assert (row.before, row.mode) == (Status.TRUNCATED, "full")
-    assert _kept_as(whole, row.quarantine) is Status.TRUNCATED
+    assert _kept_as(whole, row.quarantine) == Status.TRUNCATED
     assert whole.contents() == expected
     assert whole.verify().status is Status.OK
 
@@ -110,10 +110,10 @@ def test_r7_replaced_topic_is_restored_from_the_new_one_and_the_old_store_is_kep
     assert whole.verify().status is Status.OK
     assert row.quarantine is not None
     assert _contents(whole, Path(row.quarantine)) == before
-    assert _kept_as(whole, row.quarantine) is Status.REPLACED
+    assert _kept_as(whole, row.quarantine) == Status.REPLACED
 
 
-def _kept_as(application: Application, quarantine: str | None) -> Status | None:
+def _kept_as(application: Application, quarantine: str | None) -> str | None:
     """What a store in quarantine was, if validation leaves it there."""
     return kept_by_age(application.store_spec().paths, STORE, Path(quarantine).name) if quarantine else None
 
@@ -489,7 +489,7 @@ def test_r7_r8_a_replaced_store_whose_swap_was_interrupted_is_whole_after_a_reru
     dying.restore_and_die(spec, "swap, old store in quarantine")
     assert whole.restore(label="rerun").outcome == "skipped"
     assert whole.verify().status is Status.OK
-    assert kept_by_age(spec.store.paths, STORE, spec.label) is Status.REPLACED
+    assert kept_by_age(spec.store.paths, STORE, spec.label) == Status.REPLACED
     record = read_record(whole.store_spec().paths, STORE)
     changelog = whole.changelog_spec()
     assert record is not None

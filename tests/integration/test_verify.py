@@ -23,6 +23,7 @@ from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
 from statestore.verification.check import verify
+from statestore.verification.options import Depth, VerifyOptions
 from tests.integration import broker, dying, support
 from tests.integration.broker import NO_BROKER, Row, transaction
 from tests.integration.support import STORE, Application
@@ -302,6 +303,17 @@ def test_another_partitions_directory_is_corrupt_and_left_alone(whole: Applicati
     assert (row.status, row.action) == (Status.CORRUPT, Action.FULL)
     assert f"{whole.changelog}-7" in row.detail
     assert _snapshot(whole.live) == before
+
+
+@pytest.mark.parametrize("depth", ["offsets", "scan"])
+def test_a_journal_of_a_swap_that_is_damaged_is_a_finding_of_that_store_alone(whole: Application, depth: Depth) -> None:
+    journal = whole.store_spec().paths.journal(STORE)
+    journal.write_text("{")
+    row = verify(whole.store_spec(), VerifyOptions(depth=depth))
+    assert (row.status, row.action, row.depth) == (Status.CORRUPT, Action.BY_HAND, depth)
+    assert str(journal) in row.detail
+    journal.unlink()
+    assert whole.verify().status is Status.OK
 
 
 @pytest.mark.behaviour("R11")

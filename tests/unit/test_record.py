@@ -33,6 +33,13 @@ def test_a_record_that_cannot_be_read_is_none_and_proves_nothing(paths, text):
     assert read_record(paths, "s") is None
 
 
+def test_a_store_that_was_whole_in_the_future_has_no_record_of_it(paths):
+    for ahead_s, known in ((3_600, True), (10 * 86_400, False)):
+        made = StoreRecord(topic_id="id", caught_up_ms=int((time.time() + ahead_s) * 1000))
+        write_durably(paths.record("s"), made.model_dump_json())
+        assert (read_record(paths, "s") is not None) == known
+
+
 def test_a_record_of_a_later_version_is_not_read_as_ours(paths):
     write_durably(paths.record("s"), '{"schema_version": 2, "topic_id": "id", "caught_up_ms": 5}')
     assert read_record(paths, "s") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from pathlib import Path
@@ -248,6 +249,23 @@ def test_r8_r6_runs_of_an_earlier_attempt_are_used_only_while_they_fit_the_log(r
     now = {"topic_id": "t", "routing": Routing(), "delete_retention_ms": 5_000, "now_ms": 5_999, **changes}
     found = misfit(PLAN, read, {CHANGELOG: log}, **now)
     assert found is None if unfit is None else unfit in found
+
+
+@pytest.mark.parametrize(
+    ("changes", "unfit"),
+    [
+        ({"ranges": (Range(0, 108, 200), SECOND)}, "leaves out offsets of .* from 100 on"),
+        ({"ranges": (FIRST, Range(0, 208, 300))}, "leaves out offsets of .* from 200 on"),
+        ({"ranges": (FIRST, Range(0, 200, 104))}, "leaves out offsets of .* from 200 on"),
+        ({"started_ms": 1_000_000}, "later than now"),
+    ],
+)
+def test_runs_whose_plan_was_damaged_are_not_used(changes, unfit):
+    plan = PLAN.model_copy(update=changes)
+    now = {"topic_id": "t", "routing": Routing(), "delete_retention_ms": 5_000, "now_ms": 5_999}
+    found = misfit(plan, {part: part.end for part in plan.ranges}, {CHANGELOG: LogRange(100, 300, 300)}, **now)
+    assert found is not None
+    assert re.search(unfit, found)
 
 
 def test_a_plan_grows_with_its_log():

@@ -128,10 +128,10 @@ def test_a_refused_definition_changes_nothing_and_an_accepted_one_is_remembered(
         check_shape(spec(stores=[*DEFINITION["stores"], {"name": "new", "kind": "session", "retention_ms": 1}]))
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema_version": 2}', "\0"])
-def test_a_shape_that_cannot_be_read_forbids_nothing_and_is_replaced(spec, text):
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"schema_version": 2}', b"\0", b"\xff"])
+def test_a_shape_that_cannot_be_read_forbids_nothing_and_is_replaced(spec, content):
     spec().paths.shape.parent.mkdir(parents=True)
-    spec().paths.shape.write_text(text)
+    spec().paths.shape.write_bytes(content)
     check_shape(spec(input_topic="other"))
     remember_shape(spec())
     with pytest.raises(DefinitionError):

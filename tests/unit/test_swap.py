@@ -14,7 +14,7 @@ from samples import TIMESTAMPED as KEY_VALUE
 from samples import contents
 
 from statestore.durable import remove_durably, remove_tree, rename_durably, write_durably
-from statestore.errors import StateStoreError
+from statestore.errors import InvalidStateError, StateStoreError
 from statestore.formats import checkpoint_file
 from statestore.model import StoreDefinition, TopicPartition
 from statestore.statedir import swap as swap_module
@@ -109,6 +109,25 @@ def test_l6_a_swap_that_is_finished_later_forgets_that_offset_too(paths):
     assert finish_swaps(paths) == ["s"]
     assert contents(paths.store("s")) == NEW
     assert legacy_offsets(paths) == {NEIGHBOUR: 3}
+
+
+@pytest.mark.parametrize("field", ["staged", "live", "quarantine", "staged_segments", "store"])
+def test_a_journal_that_names_other_places_than_the_stores_moves_nothing(paths, field):
+    lay_out(paths, WINDOW)
+    for step in count(1):
+        exit_code(swap_dying, paths, WINDOW, "run", step)
+        if paths.journal("s").exists():
+            break
+    journal = json.loads(paths.journal("s").read_text())
+    whole = dict(journal)
+    journal[field] = "t" if field == "store" else journal[field].replace("/0_0/", "/0_8/")
+    write_durably(paths.journal("s"), json.dumps(journal))
+    before = state(paths, WINDOW), segments(paths), paths.record("s").read_bytes()
+    with pytest.raises(InvalidStateError, match=r"swap-s\.json is damaged"):
+        finish_swaps(paths)
+    assert (state(paths, WINDOW), segments(paths), paths.record("s").read_bytes()) == before
+    write_durably(paths.journal("s"), json.dumps(whole))
+    assert finish_swaps(paths) == ["s"]
 
 
 @pytest.mark.long

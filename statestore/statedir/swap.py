@@ -37,6 +37,8 @@ from statestore.statedir.paths import TaskPaths
 from statestore.statedir.record import StoreRecord
 from statestore.statedir.seal import break_seal, forget_digests
 
+_BY_HAND = "see which of live, staging and quarantine holds the store, put it in place by hand, and remove the journal"
+
 
 class _Journal(BaseModel):
     """A swap that has begun.
@@ -140,14 +142,10 @@ def finish_swaps(paths: TaskPaths) -> list[str]:
         try:
             journal = _Journal.model_validate_json(path.read_bytes())
         except ValidationError as error:
-            raise InvalidStateError(
-                f"{path} is no journal of a swap: {error}; see which of live, staging and quarantine holds the store, "
-                "put it in place by hand, and remove the journal"
-            ) from error
+            raise InvalidStateError(f"{path} is no journal of a swap: {error}; {_BY_HAND}") from error
         if not _fits(paths, path, journal):
             raise InvalidStateError(
-                f"{path} is damaged: it names places that are not those of store {journal.store}; see which of live, "
-                "staging and quarantine holds the store, put it in place by hand, and remove the journal"
+                f"{path} is damaged: it names places that are not those of store {journal.store}; {_BY_HAND}"
             )
         begun = not journal.live.exists() and journal.staged.exists()
         if begun:

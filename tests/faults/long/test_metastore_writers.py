@@ -183,8 +183,9 @@ def test_writers_that_contradict_each_other_and_are_killed_agree_on_one_log(
             writer.end()
     noted = {entry["number"]: entry for writer in writers for entry in writer.entries()}  # the last word on each
     assert len(noted) == COMMANDS
-    # A writer whose first point is never reached runs to its end.
-    assert sum(writer.kills for writer in writers) >= WRITERS, f"O8: {[writer.kills for writer in writers]}"
+    # Together: a writer whose first point is never reached runs to its end.
+    kills = [writer.kills for writer in writers]
+    assert sum(kills) >= WRITERS * _KILLS_PER_WRITER // 2, f"O8: {kills}"
     service.metastore().submit(put("last"))  # ends what a kill has left open
     _check_log(service, operations, noted)
     _check_readers(service)

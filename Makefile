@@ -3,6 +3,9 @@
 PYTHON_IN_VENV := .venv/bin/python
 COMPILE := .venv/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
+# Tests and demo start hundreds of Python processes; without bytecode each would compile all of its imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # What `make faults` and `make soak` draw their kills from, and how many of tasks that are run directly.
 SEED := $(shell date +%s)
 KILLS = 180

@@ -19,6 +19,7 @@ from pathlib import Path
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from jobs import python_daemon
 from statestore.config import KAFKA_CONFIG, Settings, load_settings
 from statestore.errors import StateStoreError
 from statestore.metastore.catalogue import Catalogue
@@ -112,6 +113,8 @@ def spark_session(name: str) -> SparkSession:
     if (path := os.environ.get(KAFKA_CONFIG)) and not SparkConf().contains(on_executors):
         # Where the file is, never what is in it: Spark shows its configuration to everybody.
         builder = builder.config(on_executors, os.path.abspath(path))
+    for setting, value in python_daemon.SETTING.items():
+        builder = builder.config(setting, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     return spark

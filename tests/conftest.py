@@ -1,4 +1,4 @@
-"""What all tests share: one real broker per session, from the same code as the demo's; and which tests take long."""
+"""What all tests share: one real broker, from the same code as the demo's; and which tests run when and where."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from demo.kafka import Kafka
-from demo.processes import Processes
+from demo.installation import SHORT_JVM
+from tests.session.broker import SharedBroker, running_broker, shared_broker
+from tests.session.durations import Durations
+from tests.session.scheduling import Scheduling, in_order
 
 # No deadline: the machine is shared, and a slow example is not a wrong one. The same examples in each run: what fails
 # was changed. `--hypothesis-profile=random` draws others.
@@ -20,7 +23,24 @@ settings.register_profile("same", derandomize="STATESTORE_PROPERTY_STEPS" not in
 settings.register_profile("random", **_COMMON)
 settings.load_profile("same")
 
+# No JVM of a run, brokers included, does much: compiling well and collecting in parallel cost more than they gain.
+os.environ["JDK_JAVA_OPTIONS"] = f"{SHORT_JVM} {os.environ.get('JDK_JAVA_OPTIONS', '')}".strip()
+
 _LONG = Path(__file__).parent / "faults" / "long"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Add what the process needs that prints the results; the workers of pytest-xdist do not."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Durations())
+        if config.option.dist != "no":
+            config.pluginmanager.register(SharedBroker())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+    """Keep together what shares something dear."""
+    return Scheduling(config, log) if config.option.dist == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -32,6 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(_LONG) or not _is_short(item, cases[test]):
             item.add_marker(pytest.mark.long)
         cases[test] += 1
+    items[:] = in_order(items)
 
 
 def _is_short(item: pytest.Item, case: int) -> bool:
@@ -46,8 +67,20 @@ def _is_short(item: pytest.Item, case: int) -> bool:
 
 
 @pytest.fixture(scope="session")
-def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a broker that lives as long as the session; tests take names of their own for topics and groups."""
-    directory = tmp_path_factory.mktemp("broker")
-    with Processes(directory) as processes:
-        yield Kafka(processes, directory / "kafka").start()
+def bootstrap_servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a broker that lives as long as the run; tests take names of their own for topics and groups."""
+    if servers := shared_broker(request.config):
+        yield servers
+        return
+    with running_broker(tmp_path_factory.mktemp("broker")) as servers:
+        yield servers
+
+
+@pytest.fixture(autouse=True)
+def _environment_of_its_own() -> Iterator[None]:
+    """Put the environment back that a test, or what it ran in this process (Airflow does), has changed."""
+    before = dict(os.environ)
+    yield
+    if os.environ != before:
+        os.environ.clear()
+        os.environ.update(before)

@@ -14,7 +14,6 @@ from typing import Any
 import psutil
 import pytest
 
-from demo.installation import SHORT_JVM
 from statestore.metastore.evolution import partitions_of
 from statestore.metastore.metastore import Metastore
 from tests.integration.broker import NO_BROKER, wait_for
@@ -27,7 +26,6 @@ def command(
     bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Command:
     """The command, for a service of its own."""
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", SHORT_JVM)
     settings = {**settings_of(bootstrap_servers, tmp_path), "DATA_DOCS_DIR": str(tmp_path / "data-docs")}
     return Command(monkeypatch, capfd, settings)
 

@@ -11,7 +11,7 @@ from kafka_streams import EVERY_KIND, KafkaStreams, Row, StorePartition
 from shared_state import SharedState, contents_of, random_commands
 
 from jobs.sources.state_store_metadata import StateStoreMetadataReader
-from tests.integration.store_files import batches_of, read
+from tests.spark.store_files import batches_of, read
 
 STORES = EVERY_KIND
 

@@ -20,7 +20,7 @@ from tests.integration import broker
 from tests.integration.broker import consume, fold, wait_for
 from tests.integration.spark_work import alone_in_spark
 from tests.integration.support import Application
-from tests.integration.test_jobs import Installation
+from tests.spark.test_jobs import Installation
 
 _SPARK = Path(pyspark.__file__).parent
 #: Workers and executors, besides the drivers of other tests, have little memory.

@@ -27,11 +27,9 @@ from tests.integration.support import Application, put
 
 ROOT = Path(__file__).parents[2]
 SUBMIT = Path(sys.executable).parent / "spark-submit"
-# A job of seconds is over before the JVM's best compiler pays.
-JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: A job takes ten seconds, unless the machine has other work.
 JOB_S = 300
-QUICKLY = ("--conf", "spark.ui.enabled=false", "--driver-java-options", JVM)
+QUICKLY = ("--conf", "spark.ui.enabled=false")
 
 
 class Installation:

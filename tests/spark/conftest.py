@@ -1,4 +1,4 @@
-"""One Spark session for all integration tests, and stores that a test fills and damages as it likes."""
+"""One Spark session for all tests of this directory, and stores that a test fills and damages as it likes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from logged_store import LoggedStore
 from pyspark.sql import SparkSession
 
 from demo.processes import wait_until
+from jobs import python_daemon
 from jobs.sources.register import register
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.model import ApplicationDefinition, StoreDefinition, StoreFormat
+from tests.spark.logged_store import LoggedStore
 
 #: Tests name offsets, so their changelogs must not be compacted. Kafka would do it at once: a record's timestamp in the
 #: past and its transaction's marker of now are too far apart for one segment, and a closed segment may be compacted.
@@ -27,16 +28,20 @@ KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark on two threads, with our data sources."""
     os.environ["PYSPARK_PYTHON"] = sys.executable  # Spark would take whatever python3 is on PATH
+    builder = SparkSession.builder
+    for setting, value in python_daemon.SETTING.items():
+        builder = builder.config(setting, value)
     session = (
-        SparkSession.builder.master("local[2]")
+        builder.master("local[2]")
         .appName("tests")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        # Tests run many small queries once: compiling them well takes longer than running them.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        # Tests run many small queries once: generating and compiling code for them takes longer than running them.
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .getOrCreate()

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from logged_store import LoggedStore
 from pyspark.sql import SparkSession
 
 from jobs import validate
@@ -44,6 +43,7 @@ from tests.integration import broker
 from tests.integration.kinds import STORES, changes
 from tests.integration.kinds import logged as logged_application
 from tests.integration.support import STORE, Application, catalogue_of
+from tests.spark.logged_store import LoggedStore
 
 LoggedStores = Callable[..., LoggedStore]
 #: Nothing is compacted.

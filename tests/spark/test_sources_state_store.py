@@ -27,7 +27,18 @@ from pyspark.sql.types import (
     StructField,
     StructType,
 )
-from store_files import (
+
+from jobs.sources import opening
+from statestore.errors import InputError, LockedError, StoreCorruptedError, UnknownApplicationError, UnknownStoreError
+from statestore.metastore.metastore import Metastore
+from statestore.model import ApplicationDefinition, StoreDefinition
+from statestore.statedir.lock import locked
+from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
+from statestore.stores.rocksdb import RocksDB
+from statestore.stores.scan import ScannedDatabase
+from tests.integration.broker import unique
+from tests.integration.support import put
+from tests.spark.store_files import (
     ALL_STORES,
     HOUR_MS,
     MINUTE_MS,
@@ -41,17 +52,6 @@ from store_files import (
     schema_of,
     text_of,
 )
-
-from jobs.sources import opening
-from statestore.errors import InputError, LockedError, StoreCorruptedError, UnknownApplicationError, UnknownStoreError
-from statestore.metastore.metastore import Metastore
-from statestore.model import ApplicationDefinition, StoreDefinition
-from statestore.statedir.lock import locked
-from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
-from statestore.stores.rocksdb import RocksDB
-from statestore.stores.scan import ScannedDatabase
-from tests.integration.broker import unique
-from tests.integration.support import put
 
 _TIMES = {"window": ["window_start", "window_end"], "session": ["session_start", "session_end"]}
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from expectations.custom.samples import SAMPLE
 from expectations.runner import Verdict, validate_store
 from expectations.suites import SUITES, load_suite
-from tests.integration.suite_examples import EXAMPLES, Example, Row, titles
+from tests.spark.suite_examples import EXAMPLES, Example, Row, titles
 
 
 def _judge(spark: SparkSession, docs: Path, example: Example, store: list[Row], log: list[Row]) -> Verdict:

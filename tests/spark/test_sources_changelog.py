@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from logged_store import LoggedStore
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
@@ -26,6 +25,7 @@ from statestore.model import StoreDefinition, StoreFormat, TopicPartition
 from tests.integration.broker import T0, transaction
 from tests.integration.kinds import MINUTE, STORES, changes, logged, stored
 from tests.integration.support import Application
+from tests.spark.logged_store import LoggedStore
 
 LoggedStores = Callable[..., LoggedStore]
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from store_files import HOUR_MS, PLAIN, StoreFiles, batches_of, defined, names_and_sizes, text_of
 
 from jobs.sources.state_store_metadata import StateStoreMetadataReader
 from statestore.errors import InputError
@@ -17,6 +16,7 @@ from statestore.model import TopicPartition
 from statestore.statedir.lock import locked
 from statestore.statedir.seal import seal
 from statestore.stores.rocksdb import RocksDB
+from tests.spark.store_files import HOUR_MS, PLAIN, StoreFiles, batches_of, defined, names_and_sizes, text_of
 
 
 def _read(**options: Any) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from expectations.suites import load_suite
 from statestore.changelog.partitioner import partition_of
 from statestore.errors import InputError
 from statestore.model import StoreDefinition
-from tests.integration.suite_examples import HOUR, NOON, PARTITIONS
+from tests.spark.suite_examples import HOUR, NOON, PARTITIONS
 
 Row = tuple[Any, ...]
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from expectations.runner import Verdict, validate_store
 from expectations.suites import load_suite
 from expectations.views import compared, with_readable
-from tests.integration.suite_examples import key_value
+from tests.spark.suite_examples import key_value
 
 Row = tuple[Any, ...]
 

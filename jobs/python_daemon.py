@@ -1,8 +1,8 @@
 """What Spark forks its Python workers from: a `pyspark.daemon` that has loaded this project before the first fork.
 
-A worker would load numpy, pyarrow and numba by itself, for seconds. And in each Spark task Python is made to forget what
-it knows of its path; the directories of `pyspark.zip` and of a JAR, which are on it, are then read anew, for 50 ms. Where
-the same files lie beside these archives, as pip installs them, they are left out.
+By itself, each worker would load numpy, pyarrow and numba, for seconds. And Spark invalidates Python's import caches in
+each Spark task: the directories of `pyspark.zip` and of a JAR on Python's path are then read anew, which takes 50 ms.
+Where pip has installed the same modules beside these archives, the archives are left out.
 """
 
 from __future__ import annotations

@@ -62,6 +62,14 @@ class LogRange(NamedTuple):
     high_watermark: int
 
 
+#: Answers about a topic that does not exist, cannot exist, or is not shown to us.
+_NOT_SEEN = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+)
+
+
 class Topics:
     """Questions about topics, each answered within a deadline.
 
@@ -94,24 +102,31 @@ class Topics:
         return sorted(listed.topics)
 
     def describe(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Describe those of the topics that exist.
+        """Describe those of the topics that exist and may be seen.
 
         Raises
         ------
         KafkaUnavailableError
             If no broker answers in time.
         """
-        listed = set(self.names())
-        wanted = [name for name in dict.fromkeys(names) if name in listed]
+        wanted = list(dict.fromkeys(names))
         if not wanted:
             return {}
 
-        def ask(timeout_s: float) -> dict[str, Any]:
+        def ask(timeout_s: float) -> dict[str, Topic]:
             futures = self._admin.client(timeout_s).describe_topics(TopicCollection(wanted), request_timeout=timeout_s)
-            return {name: future.result() for name, future in futures.items()}
+            found = {}
+            for name, future in futures.items():
+                try:
+                    topic = future.result()
+                except KafkaException as error:
+                    if error.args[0].code() not in _NOT_SEEN:
+                        raise
+                else:
+                    found[name] = Topic(name, str(topic.topic_id), len(topic.partitions))
+            return found
 
-        found = until_answered(ask, f"describing the topics {', '.join(wanted)}", self._timeout_s)
-        return {name: Topic(name, str(topic.topic_id), len(topic.partitions)) for name, topic in found.items()}
+        return until_answered(ask, f"describing the topics {', '.join(wanted)}", self._timeout_s)
 
     def find(self, name: str) -> Topic | None:
         """Describe one topic; None if it does not exist. One that may not be seen is an error, unlike in `describe`."""

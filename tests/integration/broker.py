@@ -55,8 +55,8 @@ def create_topic(servers: str, name: str, partitions: int = 1, config: dict[str,
     admin.create_topics([NewTopic(name, partitions, config=config or {})])[name].result(WAIT_S)
 
     def ready() -> bool:
-        topic = admin.list_topics(timeout=WAIT_S).topics.get(name)
-        return topic is not None and len(topic.partitions) == partitions and topic.error is None
+        topic = admin.list_topics(name, timeout=WAIT_S).topics[name]
+        return topic.error is None and len(topic.partitions) == partitions
 
     wait_for(ready, f"topic {name}")
     return name
@@ -66,7 +66,7 @@ def delete_topic(servers: str, name: str) -> None:
     """Delete a topic, and wait until it is gone."""
     admin = AdminClient({"bootstrap.servers": servers})
     admin.delete_topics([name])[name].result(WAIT_S)
-    wait_for(lambda: name not in admin.list_topics(timeout=WAIT_S).topics, f"the end of topic {name}")
+    wait_for(lambda: admin.list_topics(name, timeout=WAIT_S).topics[name].error, f"the end of topic {name}")
 
 
 def add_partitions(servers: str, topic: str, total: int) -> None:
@@ -106,8 +106,8 @@ def _alter(servers: str, kind: Any, name: str, settings: dict[str, str]) -> None
 
 
 def make_compaction_eager(servers: str) -> None:
-    """Have the broker look for logs to compact all the time instead of every 15 s."""
-    _alter(servers, ConfigResource.Type.BROKER, "1", {"log_cleaner_backoff_ms": "50"})
+    """Have the broker look for logs to compact every half second instead of every 15 s; a look costs it some time."""
+    _alter(servers, ConfigResource.Type.BROKER, "1", {"log_cleaner_backoff_ms": "500"})
 
 
 def produce(servers: str, topic: str, rows: Iterable[Row], partition: int = 0, timestamp: int = T0) -> None:

@@ -10,10 +10,9 @@ import base64
 import os
 import secrets
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,8 @@ import pytest
 from demo.installation import SHORT_JVM
 from statestore.metastore.definitions import parse_definitions
 from statestore.metastore.metastore import Metastore
+from tests.dags.api_server import ApiServer, api_server
+from tests.dags.database import migrated_database
 from tests.dags.runner import Runner
 from tests.integration.broker import unique
 from tests.integration.support import put
@@ -76,8 +77,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def airflow_home() -> Path:
     """AIRFLOW_HOME with a migrated database."""
-    subprocess.run(["airflow", "db", "migrate"], check=True, capture_output=True, timeout=500)
+    migrated_database(_HOME / "airflow.db")
     return _HOME
+
+
+@pytest.fixture(scope="session")
+def airflow_api(airflow_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """Airflow's API, with somebody who has logged in."""
+    with api_server(tmp_path_factory.mktemp("api-server")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -107,10 +115,11 @@ def installation(bootstrap_servers: str, service_id: str, tmp_path: Path, monkey
 #: Started in place of spark-submit, where a job is a stand-in: it needs no Spark, whose JVM takes seconds to start. The
 #: pipeline and the exit codes are tested with the real one.
 SUBMIT = """\
-#!{python}
-import os, sys
+#!{python} -IS
+import runpy, sys
 application = next(at for at, argument in enumerate(sys.argv) if argument.endswith(".py"))
-os.execv(sys.executable, [sys.executable, *sys.argv[application:]])
+sys.argv[:] = sys.argv[application:]
+runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 #: Notes its arguments, then leaves the prepared report or ends with the prepared exit code, of its application if there
@@ -150,15 +159,15 @@ def runner(airflow_home, installation, load_dags, monkeypatch) -> Runner:
 
 @pytest.fixture
 def load_dags(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Mapping[str, DAG]]:
-    """Load the DAG files as the DAG processor does, with the given environment."""
+    """Load the DAG files, or the one of a DAG alone, as the DAG processor does, with the given environment."""
 
-    def load(**environment: str) -> Mapping[str, DAG]:
+    def load(only: str = "", **environment: str) -> Mapping[str, DAG]:
         from airflow.dag_processing.dagbag import BundleDagBag
 
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         folder = REPOSITORY / "dags"
-        bag = BundleDagBag(folder, bundle_path=folder)
+        bag = BundleDagBag(folder / f"{only}.py" if only else folder, bundle_path=folder)
         assert bag.import_errors == {}
         return bag.dags
 

@@ -22,7 +22,7 @@ class Runner:
             write_report(self.directory / "report.json", report)
         if exit_code is not None:
             (self.directory / "exit").write_text(str(exit_code))
-        dag = self._load_dags()[dag_id]
+        dag = self._load_dags(dag_id)[dag_id]
         for task in dag.tasks:
             task.retry_delay = timedelta(0)
         self.dag_run = dag.test(run_conf=conf or {})

@@ -67,7 +67,7 @@ def tell(runner, load_dags):
             is_failure_callback=True,
             msg="task_failure",
         )
-        _execute_dag_callbacks(SimpleNamespace(dags=load_dags()), request, structlog.get_logger())
+        _execute_dag_callbacks(SimpleNamespace(dags=load_dags(run.dag_id)), request, structlog.get_logger())
 
     return call
 
@@ -101,7 +101,7 @@ def test_a_run_that_is_late_is_told_by_the_executor(load_dags, told, tmp_path, m
     import structlog
     from airflow.sdk.execution_time.callback_supervisor import execute_callback
 
-    dag = load_dags(STATESTORE_DEADLINE_MINUTES="5")["restore"]
+    dag = load_dags("restore", STATESTORE_DEADLINE_MINUTES="5")["restore"]
     # As Airflow's scheduler hands it to the executor when the deadline is missed.
     late = {"dag_run": {"dag_id": "restore", "dag_run_id": "by-hand"}, "deadline": {"deadline_time": "12:00"}}
     callback = dag.deadline[0].callback.serialize()

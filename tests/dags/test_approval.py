@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 from urllib.parse import quote
 
 import pytest
 import requests
 
-from demo.kafka import free_port
-from demo.processes import Processes, wait_until
+from demo.processes import wait_until
 from statestore.reports import RestoreReport, RestoreRow, Status
+from tests.dags.api_server import ApiServer
 
 HEAD = {"run_id": "r", "applications": ("flight-delays",), "started_ms": 0, "finished_ms": 1}
 RESTORED = RestoreReport(
@@ -33,11 +31,9 @@ RESTORED = RestoreReport(
 class Person:
     """Answers what waits for an answer."""
 
-    def __init__(self, url: str) -> None:
-        self._url = f"{url}/api/v2/dags/restore/dagRuns"
-        login = {"username": "admin", "password": "secret"}
-        token = requests.post(f"{url}/auth/token", json=login, timeout=30).json()["access_token"]
-        self._login = {"Authorization": f"Bearer {token}"}
+    def __init__(self, api: ApiServer) -> None:
+        self._url = f"{api.url}/api/v2/dags/restore/dagRuns"
+        self._login = {"Authorization": f"Bearer {api.token}"}
         self.asked: list[dict] = []
 
     def answers(self, option: str) -> threading.Thread:
@@ -73,30 +69,9 @@ class Person:
         return [each for each in found.json()["hitl_details"] if each["task_instance"]["state"] == "awaiting_input"]
 
 
-@pytest.fixture(scope="module")
-def person(airflow_home, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("approval")
-    (directory / "passwords.json").write_text(json.dumps({"admin": "secret"}))
-    port = free_port()
-    env = {
-        **os.environ,
-        "AIRFLOW__API__HOST": "127.0.0.1",
-        "AIRFLOW__API__PORT": str(port),
-        "AIRFLOW__API__WORKERS": "1",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(directory / "passwords.json"),
-    }
-    url = f"http://127.0.0.1:{port}"
-
-    def answers() -> bool:
-        try:
-            return requests.get(f"{url}/api/v2/version", timeout=5).ok
-        except requests.RequestException:
-            return False
-
-    with Processes(directory) as processes:
-        service = processes.start("api-server", ["airflow", "api-server"], env, directory / "api-server.log")
-        wait_until(answers, 300, "the API server to answer", service)
-        yield Person(url)
+@pytest.fixture
+def person(airflow_api):
+    return Person(airflow_api)
 
 
 def test_an_approved_restore_goes_on_and_says_before_what_it_would_do(person, runner, monkeypatch):

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from statestore_dags.rows import headline, wants_validation
+from statestore_dags.rows import headline, wants_restore, wants_validation
 
 from statestore.config import load_settings
 from statestore.metastore.command_topic import topic_name
@@ -48,8 +48,16 @@ def store_row(kind, task, **fields):
     return kind(application="flight-delays", store="aircraft", task=task, **fields)
 
 
-def test_process_is_green_and_emits_its_asset_when_every_task_reached_its_end(runner):
-    rows = tuple(ProcessRow(application="flight-delays", task=f"0_{p}", records_in=10) for p in range(2))
+def test_process_is_green_and_emits_its_assets_when_every_task_reached_its_end(runner):
+    def figures(committed):
+        return StoreFigures(
+            store="aircraft", commits=2, commit_latency_avg_ms=1, commit_latency_max_ms=1, committed=committed
+        )
+
+    rows = tuple(
+        ProcessRow(application="flight-delays", task=f"0_{p}", records_in=10, stores=(figures(7 + p),))
+        for p in range(2)
+    )
     states = runner.run("process", {"application": ""}, ProcessReport(**HEAD, rows=rows))
     assert runner.dag_run.state == "success"
     assert states["check"] == [("flight-delays/0_0", "success"), ("flight-delays/0_1", "success")]
@@ -60,6 +68,9 @@ def test_process_is_green_and_emits_its_asset_when_every_task_reached_its_end(ru
         *("--catalogue", pin_of_now(), "--dag-id", "process", "--dag-run-id", runner.dag_run.run_id),
         *("--application", "flight-delays"),
     ]
+    event = runner.asset_events()["x-statestore://flight-delays/aircraft"]
+    assert (event["event"], event["report"]) == ("process", report)
+    assert (event["offsets"], event["counts"]) == ({"0_0": 7, "0_1": 8}, {"commits": 4})
 
 
 def test_process_emits_no_asset_when_a_task_failed(runner):
@@ -86,10 +97,11 @@ def test_verify_of_whole_stores_is_green_and_restores_nothing(runner):
     assert runner.chosen[0] == ["--application", "flight-delays", "--depth", "scan"]
 
 
-def test_verify_of_a_damaged_store_is_red_and_triggers_one_restore(runner):
+def test_verify_of_a_damaged_store_is_red_tells_its_asset_and_triggers_one_restore(runner):
+    damage = {"status": Status.CORRUPT, "action": Action.FULL, "detail": "checksum mismatch"}
     rows = (
-        store_row(VerifyRow, "0_0", status=Status.OK, action=Action.NONE),
-        store_row(VerifyRow, "0_1", status=Status.CORRUPT, action=Action.FULL, detail="checksum mismatch"),
+        store_row(VerifyRow, "0_0", status=Status.OK, action=Action.NONE, committed=7, lag=0, keys=3),
+        store_row(VerifyRow, "0_1", **damage, committed=8, lag=5, keys=4),
     )
     states = runner.run("verify", report=VerifyReport(**HEAD, rows=rows))
     assert runner.dag_run.state == "failed"
@@ -97,17 +109,21 @@ def test_verify_of_a_damaged_store_is_red_and_triggers_one_restore(runner):
     assert states["trigger_restore"] == "success"
     (restore,) = runner.triggered("restore")
     assert restore.conf == {"verify_report": runner.calls[0][1]}
+    event = runner.asset_events()["x-statestore://flight-delays/aircraft"]
+    assert (event["event"], event["verdict"]) == ("verify", "unhealthy")
+    assert event["counts"] == {"lag": 5, "keys": 7, "OK": 1, "CORRUPT": 1}
+    assert event["offsets"] == {"0_0": 7, "0_1": 8}
     # The path that verify hands over is one that restore's form accepts.
     restored = store_row(RestoreRow, "0_1", outcome="restored", mode="full", before=Status.CORRUPT)
     runner.run("restore", restore.conf, RestoreReport(**HEAD, rows=(restored,)))
+    assert runner.dag_run.state == "success"
     assert runner.chosen[1] == ["--verify-report", runner.calls[0][1]]
 
 
-def test_damage_that_no_restore_mends_triggers_nothing(runner):
-    row = store_row(VerifyRow, "0_0", status=Status.REPLACED, action=Action.BY_HAND)
-    states = runner.run("verify", report=VerifyReport(**HEAD, rows=(row,)))
-    assert runner.dag_run.state == "failed"
-    assert states["trigger_restore"] == "skipped"
+@pytest.mark.parametrize("action", Action)
+def test_damage_that_no_restore_mends_triggers_nothing(action):
+    row = store_row(VerifyRow, "0_0", status=Status.REPLACED, action=action)
+    assert wants_restore(VerifyReport(**HEAD, rows=(row,))) is (action in (Action.TAIL, Action.FULL))
 
 
 def test_restore_validates_what_it_restored_also_when_another_failed(runner):
@@ -138,11 +154,9 @@ def test_what_an_earlier_attempt_at_a_restore_has_done_is_told_by_the_last_one()
     assert headline(row.model_copy(update={"mode": "as-of", "before": None})).startswith("restored (as-of): ")
 
 
-def test_a_restore_that_found_everything_whole_validates_nothing(runner):
+def test_a_restore_that_found_everything_whole_validates_nothing():
     row = store_row(RestoreRow, "0_0", outcome="skipped", before=Status.OK)
-    states = runner.run("restore", {"application": "flight-delays"}, RestoreReport(**HEAD, rows=(row,)))
-    assert runner.dag_run.state == "success"
-    assert states["trigger_validate"] == "skipped"
+    assert not wants_validation(RestoreReport(**HEAD, rows=(row,)))
 
 
 def test_validate_is_red_where_an_expectation_failed(runner):
@@ -171,7 +185,7 @@ def test_a_bad_form_fails_the_plan_and_starts_no_spark(runner, dag_id, conf):
     assert runner.calls == []
 
 
-@pytest.mark.short_for(every=2)
+@pytest.mark.short_for(every=3)
 @pytest.mark.parametrize(("exit_code", "starts"), [(2, 1), (3, 4), (1, 2)])
 def test_only_a_failure_that_may_pass_is_tried_again(runner, monkeypatch, exit_code, starts):
     if exit_code == 2:  # through the JVM of the real spark-submit
@@ -206,7 +220,7 @@ def test_a_job_that_left_no_report_is_red(runner):
     assert states["trigger_restore"] == "skipped"
 
 
-def test_a_report_of_an_earlier_attempt_is_not_taken_for_that_of_a_job_that_fails(runner):
+def test_a_report_of_an_earlier_attempt_is_not_taken_for_that_of_a_job_that_fails_again(runner):
     row = store_row(VerifyRow, "0_0", status=Status.CORRUPT, action=Action.FULL)
     job = Path(os.environ["STATESTORE_JOBS_DIR"]) / "verify.py"
     # The first attempt leaves a report and then fails, the second fails at once.
@@ -278,29 +292,6 @@ def test_a_store_as_of_a_point_is_built_in_a_directory_of_its_own(runner):
     assert chosen[4:6] == ["--as-of-offset", "12"]
     assert "--best-effort" in chosen
     assert runner.asset_events() == {}
-
-
-def test_a_run_adds_an_event_to_the_asset_of_each_store(runner):
-    def figures(committed):
-        return StoreFigures(
-            store="aircraft", commits=2, commit_latency_avg_ms=1, commit_latency_max_ms=1, committed=committed
-        )
-
-    rows = tuple(ProcessRow(application="flight-delays", task=f"0_{p}", stores=(figures(7 + p),)) for p in range(2))
-    runner.run("process", report=ProcessReport(**HEAD, rows=rows))
-    event = runner.asset_events()["x-statestore://flight-delays/aircraft"]
-    assert (event["event"], event["report"]) == ("process", runner.calls[0][1])
-    assert (event["offsets"], event["counts"]) == ({"0_0": 7, "0_1": 8}, {"commits": 4})
-
-    rows = (
-        store_row(VerifyRow, "0_0", status=Status.OK, action=Action.NONE, committed=7, lag=0, keys=3),
-        store_row(VerifyRow, "0_1", status=Status.LAGGING, action=Action.TAIL, committed=8, lag=5, keys=4),
-    )
-    runner.run("verify", report=VerifyReport(**HEAD, rows=rows))
-    event = runner.asset_events()["x-statestore://flight-delays/aircraft"]
-    assert (event["event"], event["verdict"]) == ("verify", "unhealthy")
-    assert event["counts"] == {"lag": 5, "keys": 7, "OK": 1, "LAGGING": 1}
-    assert event["offsets"] == {"0_0": 7, "0_1": 8}
 
 
 def test_maintenance_shows_each_place_and_passes_over_what_is_in_use(runner, monkeypatch):

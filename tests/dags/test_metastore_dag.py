@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import Consumer
+from statestore_dags.registering import plan_definitions
 
 from statestore.config import load_settings
+from statestore.metastore.definitions import parse_definitions
 from statestore.metastore.metastore import Metastore
 from tests.dags.runner import Runner
 from tests.integration.broker import create_topic, unique, wait_for
+from tests.integration.support import register
 
 
 class Service:
     """A catalogue of its own, and the DAG that changes it."""
 
     def __init__(self, servers: str, runner: Runner) -> None:
+        self.servers = servers
         self.runner = runner
         self.name = unique("app")
         create_topic(servers, f"{self.name}-in", 2)
@@ -28,6 +32,11 @@ class Service:
     def run(self, text: str, **form: object) -> dict:
         """Run the DAG."""
         return self.runner.run("metastore", {"definitions": text, **form})
+
+    def define(self, text: str) -> None:
+        """Apply a definition as the command does."""
+        definitions = parse_definitions(text, "the test").values()
+        register(self.servers, *definitions, service_id=load_settings().service_id)
 
     def headline(self) -> str:
         """What the last run says of its only application."""
@@ -83,11 +92,18 @@ def test_several_applications_have_a_square_each(service, bootstrap_servers):
     assert set(service.metastore.view().catalogue.applications) == {service.name, other.name}
 
 
-@pytest.mark.parametrize("text", ["name: [unclosed", "- 3", "name: x\nunknown: 1", "&a [*a]", "# nothing\n"])
-def test_what_is_no_definition_fails_the_plan(service, text):
-    states = service.run(text)
+def test_what_is_no_definition_fails_the_plan(service):
+    states = service.run("- 3")
     assert (states["plan"], states["apply"]) == ("failed", "upstream_failed")
     assert service.metastore.view().topic_id is None
+
+
+@pytest.mark.parametrize("text", ["name: [unclosed", "- 3", "name: x\nunknown: 1", "&a [*a]", "# nothing\n"])
+def test_what_is_no_definition_is_a_failure_that_is_not_retried(text):
+    from airflow.sdk.exceptions import AirflowFailException
+
+    with pytest.raises(AirflowFailException, match="the form"):
+        plan_definitions.function({"definitions": text})
 
 
 def test_nothing_is_applied_if_one_of_several_is_refused(service):
@@ -98,7 +114,7 @@ def test_nothing_is_applied_if_one_of_several_is_refused(service):
 
 
 def test_a_change_that_needs_a_rebuild_fails_the_plan(service):
-    service.run(service.yaml())
+    service.define(service.yaml())
     pin = service.metastore.view().pin
     changed = service.yaml().replace("{name: counts}", "{name: counts, kind: session, retention_ms: 1000}")
     assert service.run(changed)["plan"] == "failed"
@@ -107,7 +123,7 @@ def test_a_change_that_needs_a_rebuild_fails_the_plan(service):
 
 def test_no_store_is_taken_out_of_an_application_that_is_running(service, bootstrap_servers):
     two = service.yaml().replace("{name: counts}", "{name: counts}, {name: more}")
-    service.run(two)
+    service.define(two)
     member = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": service.name})
     try:
         member.subscribe([f"{service.name}-in"])

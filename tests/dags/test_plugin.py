@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import requests
 
-from demo.kafka import free_port
-from demo.processes import Processes, wait_until
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-def answers(url):
-    try:
-        return requests.get(url, timeout=5).ok
-    except requests.RequestException:
-        return False
+from tests.dags.api_server import ApiServer
 
 
 class Server:
-    """An API server, with and without a login."""
+    """The API server, with and without a login, and the directory that it is configured for."""
 
-    def __init__(self, url: str, directory: Path) -> None:
-        self.url, self.directory = url, directory
-        login = {"username": "admin", "password": "secret"}
-        self.token = requests.post(f"{url}/auth/token", json=login, timeout=30).json()["access_token"]
+    def __init__(self, api: ApiServer, directory: Path) -> None:
+        self.url, self.token, self.directory = api.url, api.token, directory
 
     def get(self, path, **credentials):
         # Prepared by hand: requests would resolve the dots of a path itself.
@@ -44,9 +29,8 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(airflow_home, tmp_path_factory):
+def directory(tmp_path_factory):
     directory = tmp_path_factory.mktemp("plugin")
-    (directory / "passwords.json").write_text(json.dumps({"admin": "secret"}))
     (directory / "reports" / "verify").mkdir(parents=True)
     (directory / "reports" / "verify" / "run.json").write_text('{"job": "verify"}')
     (directory / "secret.json").write_text("not for the web")
@@ -54,23 +38,16 @@ def server(airflow_home, tmp_path_factory):
     (directory / "reports" / "metastore" / "default.backup").write_text("not for the web")
     (directory / "data-docs").mkdir()
     (directory / "data-docs" / "link.html").symlink_to(directory / "secret.json")
-    port = free_port()
-    env = {
-        **os.environ,
-        "AIRFLOW__API__HOST": "127.0.0.1",
-        "AIRFLOW__API__PORT": str(port),
-        "AIRFLOW__API__WORKERS": "1",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(directory / "passwords.json"),
-        "STATESTORE_BOOTSTRAP_SERVERS": "127.0.0.1:1",
-        "STATESTORE_STATE_DIR": str(directory / "state"),
-        "STATESTORE_REPORTS_DIR": str(directory / "reports"),
-        "STATESTORE_DATA_DOCS_DIR": str(directory / "data-docs"),
-    }
-    url = f"http://127.0.0.1:{port}"
-    with Processes(directory) as processes:
-        service = processes.start("api-server", ["airflow", "api-server"], env, directory / "api-server.log")
-        wait_until(lambda: answers(f"{url}/api/v2/version"), 300, "the API server to answer", service)
-        yield Server(url, directory)
+    return directory
+
+
+@pytest.fixture
+def server(airflow_api, directory, monkeypatch):
+    # The server's pages ask the environment at each request, and it runs in this process.
+    monkeypatch.setenv("STATESTORE_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    for name in ("STATE_DIR", "REPORTS_DIR", "DATA_DOCS_DIR"):
+        monkeypatch.setenv(f"STATESTORE_{name}", str(directory / name.removesuffix("_DIR").lower().replace("_", "-")))
+    return Server(airflow_api, directory)
 
 
 @pytest.mark.parametrize(
@@ -169,11 +146,14 @@ def test_the_menu_has_the_page_and_the_data_docs_and_the_dashboard_its_card(serv
     assert server.get_logged_in("/api/v2/plugins/importErrors").json()["import_errors"] == []
 
 
-def test_airflow_s_command_lists_the_plugin(airflow_home):
-    done = subprocess.run(
-        ["airflow", "plugins", "--output", "json"], capture_output=True, text=True, timeout=120, check=True
-    )
-    (plugin,) = json.loads(done.stdout[done.stdout.index("[") :])
+def test_airflow_s_command_lists_the_plugin(airflow_home, capsys):
+    from airflow.cli.cli_parser import get_parser
+
+    # As `airflow` does it, which would load all of Airflow once more.
+    chosen = get_parser().parse_args(["plugins", "--output", "json"])
+    chosen.func(chosen)
+    said = capsys.readouterr().out
+    (plugin,) = json.loads(said[said.index("[") :])
     assert plugin["name"] == "state_stores"
 
 
@@ -192,47 +172,3 @@ def test_progress_and_history_are_empty_before_there_is_any(server):
     history = server.get_logged_in("/statestore/api/history?application=shop&store=orders").json()
     assert (history["points"], history["problems"]) == ([], [])
     assert server.get_logged_in("/statestore/api/history").status_code == 422
-
-
-@pytest.fixture(scope="module")
-def without_settings() -> dict:
-    """What the plugin loads and answers in a process without settings of ours, as nobody has logged in there."""
-    code = (
-        "import json, sys; sys.path.insert(0, 'plugins')\n"
-        "from statestore_ui.app import app\n"
-        "loaded = sorted(sys.modules)\n"
-        "from fastapi.testclient import TestClient\n"
-        "app.dependency_overrides = {d.dependency: lambda: None for d in app.router.dependencies}\n"
-        "answers = [TestClient(app).get(path) for path in ('/docs/', '/api/overview')]\n"
-        "print(json.dumps({'loaded': loaded, 'answers': [(answer.status_code, answer.text) for answer in answers]}))"
-    )
-    env = {name: value for name, value in os.environ.items() if not name.startswith("STATESTORE_")}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=300, check=True
-    )
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def test_missing_settings_are_named(without_settings):
-    for status, said in without_settings["answers"]:
-        assert status == 503
-        assert "The API server is not configured for state stores" in said
-        assert "STATESTORE_DATA_DOCS_DIR: Field required" in said
-
-
-def test_the_api_server_loads_neither_kafka_nor_rocksdb_nor_spark_nor_numba(without_settings):
-    heavy = {"confluent_kafka", "kafka", "rocksdict", "pyspark", "numba", "great_expectations", "pandas"}
-    assert heavy.isdisjoint(without_settings["loaded"])
-    assert "statestore_ui.app" in without_settings["loaded"]
-
-
-def test_other_airflow_processes_load_the_plugin_without_its_pages():
-    # Each task's process imports every plugin: two seconds of imports there would double many a task's time.
-    code = (
-        "import sys; sys.path.insert(0, 'plugins'); import state_stores\n"
-        "print('fastapi' in sys.modules, 'airflow.api_fastapi.core_api.security' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "False False"

@@ -1,0 +1,52 @@
+"""Airflow's database, migrated once for a lock of requirements and copied for each process that runs tests.
+
+A migration takes Airflow many CPU seconds, and gives the same empty tables each time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import subprocess
+import tempfile
+from contextlib import closing
+from hashlib import sha256
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_KEPT = REPOSITORY / "build" / "tests"
+_MIGRATE_S = 500
+
+
+def migrated_database(path: Path) -> None:
+    """Make an empty database of the Airflow that is installed at `path`."""
+    lock = sha256((REPOSITORY / "requirements" / "dev.txt").read_bytes()).hexdigest()
+    template = _KEPT / f"airflow-{lock[:16]}.db"
+    _KEPT.mkdir(parents=True, exist_ok=True)
+    # Other workers of this run wait here until the first has made it.
+    with template.with_suffix(".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if not template.exists():
+            _migrate(template)
+    _copy(template, path)
+
+
+def _migrate(template: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="statestore-airflow-") as home:
+        made = Path(home) / "airflow.db"
+        connection = {"AIRFLOW_HOME": home, "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{made}"}
+        environment = {**os.environ, **connection}
+        subprocess.run(
+            ["airflow", "db", "migrate"], env=environment, check=True, capture_output=True, timeout=_MIGRATE_S
+        )
+        partial = template.with_suffix(".partial")
+        partial.unlink(missing_ok=True)
+        _copy(made, partial)
+        partial.replace(template)
+
+
+def _copy(source: Path, target: Path) -> None:
+    # As SQLite does it: part of a database may lie in its write-ahead log.
+    with closing(sqlite3.connect(source)) as there, closing(sqlite3.connect(target)) as here:
+        there.backup(here)

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from demo.installation import SHORT_JVM
 from tests.session.broker import SharedBroker, running_broker, shared_broker
 from tests.session.durations import Durations
-from tests.session.scheduling import Scheduling, in_order
+from tests.session.scheduling import Order, Scheduling
 
 # No deadline: the machine is shared, and a slow example is not a wrong one. The same examples in each run: what fails
 # was changed. `--hypothesis-profile=random` draws others.
@@ -30,7 +30,8 @@ _LONG = Path(__file__).parent / "faults" / "long"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Add what the process needs that prints the results; the workers of pytest-xdist do not."""
+    """Add what orders the tests, and in the process that prints the results what it needs besides."""
+    config.pluginmanager.register(Order())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Durations())
         if config.option.dist != "no":
@@ -52,7 +53,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(_LONG) or not _is_short(item, cases[test]):
             item.add_marker(pytest.mark.long)
         cases[test] += 1
-    items[:] = in_order(items)
 
 
 def _is_short(item: pytest.Item, case: int) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,7 +174,8 @@ def build_driver(processes: Processes, java: str, directory: Path) -> Driver:
         *("-cp", classpath, "-d", str(classes), str(_HERE / "java")),
     ]
     _run(processes, "ecj", argv, directory / "ecj.log", 120)
-    return Driver(processes, java, f"{classes}:{classpath}", directory)
+    archive = shutil.make_archive(str(directory / "driver"), "zip", classes)  # classes are shared from archives alone
+    return Driver(processes, java, f"{archive}:{classpath}", directory)
 
 
 class KafkaStreams:

@@ -27,6 +27,15 @@ def unit_of(nodeid: str) -> str:
     return next((unit for unit in UNITS if file.startswith(unit)), file)
 
 
+class Order:
+    """A plugin that orders the tests when all others have: one that shuffles them may run before."""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Put units of several files first."""
+        items[:] = in_order(items)
+
+
 def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
     """Put the units of several files first; what is within a unit keeps its order."""
     rank = {unit: number for number, unit in enumerate(UNITS)}

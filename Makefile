@@ -9,7 +9,7 @@ KILLS = 180
 soak: KILLS = 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test ui screenshots faults soak conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore lint lock clean environment-demo environment-dev
+.PHONY: help demo up down test ui screenshots faults faults-share soak conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore lint lock clean environment-demo environment-dev
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test: environment-dev ## run one case of each behaviour, three files at a time (
 faults: environment-dev ## kill tasks and jobs 200 times, damage 200 places, and all cases that make test leaves out; SEED=... repeats a run, ARGS are given to pytest
 	@echo "SEED=$(SEED)"
 	FAULTS_SEED=$(SEED) FAULTS_KILLS=$(KILLS) $(PYTHON_IN_VENV) -m pytest -n 3 --dist worksteal -m long $(ARGS)
+
+faults-share: environment-dev ## run a fixed share of make faults, with one campaign of each kind; ARGS are given to pytest
+	FAULTS_SEED=20261121 $(PYTHON_IN_VENV) -m pytest -n 3 --dist worksteal -m share $(ARGS) tests/faults/long
 
 soak: environment-dev ## kill tasks KILLS=10000 times, at points drawn from SEED
 	@echo "SEED=$(SEED)"

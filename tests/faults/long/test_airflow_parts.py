@@ -132,6 +132,7 @@ def test_a_scheduler_that_is_killed_leaves_the_restore_to_the_next_one(system: S
     tells_of_another_try(system, run)
 
 
+@pytest.mark.share_for(why="the only death that Airflow has to find out by itself")
 @pytest.mark.timeout(900)
 def test_a_worker_that_is_killed_is_found_and_its_task_done_once(system: System, damaged: TaskPaths) -> None:
     run_id = "worker-killed"

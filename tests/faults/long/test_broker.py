@@ -48,6 +48,7 @@ def _paused(broker: OwnBroker, directory: Path, phase: str, kafka_timeout_s: flo
     return subject, child
 
 
+@pytest.mark.share_for("commit", why="one phase; the commit is the one whose answer counts most")
 @_PHASE
 def test_a_broker_that_pauses_for_less_than_the_deadline_is_waited_for(
     broker: OwnBroker, tmp_path: Path, phase: str
@@ -68,6 +69,7 @@ def test_a_broker_that_pauses_for_less_than_the_deadline_is_waited_for(
     oracle.check(subject)
 
 
+@pytest.mark.share_for("produce", why="one phase, another one")
 @_PHASE
 def test_a_broker_that_pauses_for_longer_ends_the_run_and_the_next_one_completes_it(
     broker: OwnBroker, tmp_path: Path, phase: str
@@ -86,6 +88,7 @@ def test_a_broker_that_pauses_for_longer_ends_the_run_and_the_next_one_completes
     oracle.check(subject)
 
 
+@pytest.mark.share_for("killed-commit", why="one phase, and the harder end")
 @_PHASE
 @pytest.mark.parametrize("end", ["stopped", "killed"])
 def test_a_broker_that_is_restarted_loses_nothing(broker: OwnBroker, tmp_path: Path, phase: str, end: str) -> None:
@@ -134,6 +137,7 @@ def _impatient(specs: Sequence[TaskSpec], directory: Path) -> None:
     TransactionalWriter.__init__ = with_timeout  # type: ignore[method-assign]
 
 
+@pytest.mark.share_for("processor", why="one kind of application")
 @pytest.mark.parametrize("kind", ["processor", "aggregations"])
 def test_a_transaction_that_the_broker_aborts_for_its_age_leaves_nothing(
     broker: OwnBroker, tmp_path: Path, kind: str
@@ -165,6 +169,7 @@ def test_a_transaction_that_the_broker_aborts_for_its_age_leaves_nothing(
     oracle.check(subject)
 
 
+@pytest.mark.share_for(why="the only case")
 def test_a_transaction_that_hangs_on_a_changelog_is_reported_and_not_waited_for_forever(
     broker: OwnBroker, tmp_path: Path
 ) -> None:

@@ -125,6 +125,7 @@ def _no_topic_id(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(judging_module, "standing", judged)
 
 
+@pytest.mark.share_for("seal", "scan", why="one detector that reads the store, one that does not")
 @pytest.mark.parametrize(
     ("detector", "fault"),
     [
@@ -174,6 +175,7 @@ def _older_copy(logged: Original) -> Copy:
     return copy
 
 
+@pytest.mark.share_for("record", why="the one that knows a store's past")
 @pytest.mark.parametrize(
     ("detector", "damage", "status"),
     [

@@ -29,6 +29,7 @@ SEED = int(os.environ.get("FAULTS_SEED", "1"))
 APPLICATIONS, RESTARTS = 6, 15
 
 
+@pytest.mark.share_for("0", why="with stores without transactions")
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("number", range(APPLICATIONS))
 def test_restarts_of_a_whole_application_raise_no_alarm(bootstrap_servers: str, tmp_path: Path, number: int) -> None:

@@ -22,6 +22,7 @@ FIRST = {
 }
 
 
+@pytest.mark.share_for("campaign-0", "campaign-2", why="the processor, and the aggregations")
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("campaign", PLAN, ids=[f"seed-{SEED}-campaign-{number}" for number in range(len(PLAN))])
 def test_killed_anywhere_an_application_goes_on_as_if_nothing_had_happened(
@@ -40,6 +41,7 @@ def test_killed_anywhere_an_application_goes_on_as_if_nothing_had_happened(
     shutil.rmtree(tmp_path)  # a soak would fill the disk
 
 
+@pytest.mark.share_for(why="only draws")
 def test_the_plan_reaches_every_point() -> None:
     planned = {fault.point for campaign in PLAN for fault in campaign.faults}
     assert KILLS < 180 or [point.name for point in POINTS if point not in planned] == []

@@ -67,6 +67,7 @@ def _offsets(batches: list[pa.RecordBatch]) -> list[int]:
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
+@pytest.mark.share_for("fetched and decoded here-False", why="our own reader, and the harder end")
 @pytest.mark.parametrize("orderly", [True, False])
 def test_restart_in_the_middle_leaves_no_gap_and_no_duplicate(place: _Place, long_topic: str, *, orderly: bool) -> None:
     servers = place.broker.servers
@@ -79,6 +80,7 @@ def test_restart_in_the_middle_leaves_no_gap_and_no_duplicate(place: _Place, lon
     assert _offsets(batches) == list(range(_COUNT))
 
 
+@pytest.mark.share_for("fetched and decoded here", why="our own reader")
 def test_broker_that_stays_silent_is_an_error_within_the_stall_timeout(place: _Place, long_topic: str) -> None:
     servers = place.broker.servers
     with LogReader(servers, TopicPartition(long_topic, 0), stall_timeout_s=10) as reader:
@@ -104,6 +106,7 @@ def test_caller_that_takes_its_time_is_no_stall(place: _Place, long_topic: str) 
     assert _offsets(batches) == list(range(_COUNT))
 
 
+@pytest.mark.share_for("fetched and decoded here", why="our own reader")
 def test_flipped_bit_in_the_log_is_an_error_that_names_the_place(place: _Place, topic: str) -> None:
     servers = place.broker.servers
     for number in range(3):  # three batches

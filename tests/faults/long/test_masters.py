@@ -63,6 +63,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait(10)
 
 
+@pytest.mark.share_for("standalone", why="the master that clusters have")
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("kind", ["local-cluster", "standalone"])
 def test_tasks_of_both_subtopologies_run_in_executors_of_their_own(

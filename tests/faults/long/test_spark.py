@@ -123,6 +123,7 @@ def _subject(servers: str, directory: Path, kind: str) -> Subject:
     return subject
 
 
+@pytest.mark.share_for("aggregations-task begun:1@1_0", why="between the stages")
 @pytest.mark.parametrize(
     ("kind", "kill"),
     [
@@ -152,6 +153,7 @@ def test_a_killed_worker_fails_the_job_and_the_next_run_completes_it(
     oracle.check(subject)
 
 
+@pytest.mark.share_for("processor-store committed:2", why="one point")
 @pytest.mark.parametrize(
     ("kind", "kill"),
     [
@@ -177,6 +179,9 @@ def test_a_spark_task_is_retried_when_its_worker_was_killed(
     oracle.check(subject)
 
 
+@pytest.mark.share_for(
+    "processor-flushed, not committed:1@0_1-spark-submit", why="the death that nobody tells the worker of"
+)
 @pytest.mark.parametrize("victim", ["driver", "spark-submit"])
 @pytest.mark.parametrize(
     ("kind", "kill"),

@@ -77,7 +77,7 @@ def damaged(system: System, request: pytest.FixtureRequest) -> TaskPaths:
     """A task whose store has a flipped bit; each test has its own."""
     partition = CASES.index(request.node.originalname)
     paths = TaskPaths(system.installation.state_dir, APPLICATION, TaskId(0, partition))
-    with locked(paths, 30):
+    with locked(paths, _RUN_S):
         flip_bit(paths.store(STORE))
     return paths
 

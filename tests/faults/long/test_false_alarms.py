@@ -90,9 +90,9 @@ def _specs(definition: ApplicationDefinition, servers: str, state_dir: Path) -> 
         state_dir=state_dir,
         reports_dir=state_dir / "reports",
         data_docs_dir=state_dir / "docs",
-        kafka_timeout_s=20,
+        kafka_timeout_s=60,
     )
-    return task_specs(settings, Topics(servers, 20), definition)
+    return task_specs(settings, Topics(servers, 60), definition)
 
 
 def test_at_least_100_restarts_are_looked_at() -> None:

@@ -15,6 +15,8 @@ from demo.processes import running
 from tests.faults.soak.tally import Tally, TallyError, load_tally, save_tally
 from tests.integration.broker import wait_for
 
+pytestmark = pytest.mark.timeout(1_800)
+
 SEED, KILLS = 5, 3
 _RUN_S = 540.0
 

@@ -148,7 +148,7 @@ class Subject:
 
     # -- running --------------------------------------------------------------------------------------------------
 
-    def specs(self, stage: int = 0, state_dir: Path | None = None, kafka_timeout_s: float = 60) -> list[TaskSpec]:
+    def specs(self, stage: int = 0, state_dir: Path | None = None, kafka_timeout_s: float = WAIT_S) -> list[TaskSpec]:
         """Plan the tasks of subtopology 0, or of the others, as the process job does."""
         settings = Settings(
             bootstrap_servers=self.servers,

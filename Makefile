@@ -9,10 +9,16 @@ unexport PYTHONDONTWRITEBYTECODE
 # What `make faults` and `make soak` draw their kills from, and how many of tasks that are run directly.
 SEED := $(shell date +%s)
 KILLS = 180
+# A soak goes on with the seed of its tally, unless another one is asked for.
+soak soak-campaign: SEED =
 soak: KILLS = 10000
+TALLY = build/soak/tally.json
+KIND = kills
+LENGTH = 12
+SOAK = $(PYTHON_IN_VENV) -m tests.faults.soak --tally $(TALLY) --length $(LENGTH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test ui screenshots faults soak conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore lint lock clean environment-demo environment-dev
+.PHONY: help demo up down test ui screenshots faults faults-share soak soak-campaign soak-totals conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore lint lock clean environment-demo environment-dev
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,9 +39,17 @@ faults: environment-dev ## kill tasks and jobs 200 times, damage 200 places, and
 	@echo "SEED=$(SEED)"
 	FAULTS_SEED=$(SEED) FAULTS_KILLS=$(KILLS) $(PYTHON_IN_VENV) -m pytest -n 3 --dist worksteal -m long $(ARGS)
 
-soak: environment-dev ## kill tasks KILLS=10000 times, at points drawn from SEED
-	@echo "SEED=$(SEED)"
-	FAULTS_SEED=$(SEED) FAULTS_KILLS=$(KILLS) $(PYTHON_IN_VENV) -m pytest -n 2 --dist worksteal -m long tests/faults/long/test_kills.py $(ARGS)
+faults-share: environment-dev ## run a fixed share of make faults, with one campaign of each kind; ARGS are given to pytest
+	FAULTS_SEED=20261121 $(PYTHON_IN_VENV) -m pytest -n 3 --dist worksteal -m share $(ARGS) tests/faults/long
+
+soak: environment-dev ## kill tasks until the tally (docs/testing.md) has KILLS=10000; goes on after an interruption
+	$(SOAK) --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+
+soak-campaign: environment-dev ## run one campaign of make soak alone, without counting it; SEED=... CAMPAIGN=...
+	$(SOAK) --seed $(SEED) --campaign $(CAMPAIGN) --kind $(KIND)
+
+soak-totals: environment-dev ## write the totals of the tally into docs/testing.md
+	$(PYTHON_IN_VENV) -m tests.faults.soak.totals --tally $(TALLY)
 
 ui: environment-dev ## look at the page in Chromium, on a real Airflow; ARGS are given to pytest
 	$(PYTHON_IN_VENV) -m pytest -m browser tests/ui $(ARGS)
@@ -79,9 +93,10 @@ lock: environment-dev ## compile requirements/*.txt anew from pyproject.toml
 		-c requirements/demo.txt -o requirements/dev.txt
 	$(COMPILE) benchmarks/peers/quix.in -o benchmarks/peers/quix.txt
 
-clean: ## stop what `make up` started, and delete the environment and everything that was built
+clean: ## stop what `make up` started, and delete the environment and everything that was built, but the tally of make soak
 	@if [ -x $(PYTHON_IN_VENV) ] && [ -e build/up/processes.json ]; then $(PYTHON_IN_VENV) -m demo.down; fi
-	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name soak -exec rm -rf {} +; fi
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 environment-demo environment-dev: environment-%:
 	@demo/environment.sh $*

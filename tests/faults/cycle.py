@@ -21,13 +21,13 @@ class Cycles:
 
     def __init__(self, servers: str, directory: Path, campaign: Campaign) -> None:
         definition = campaign.application.definition(unique("killed"))
-        self._campaign = campaign
+        self.campaign = campaign
         self.subject = Subject(
             servers, directory, definition, seed=campaign.seed, partitions=campaign.application.partitions
         )
 
     def run(self, fault: Fault) -> None:
-        """Kill, run to the end, check."""
+        """Kill, run to the end, check; of a point that is met first, what is restored elsewhere, too."""
         subject, point = self.subject, fault.point
         needs_state = point.upgrade or point.legacy or point.jump or point.logged or len(fault.kills) > 1
         if needs_state and not any(subject.state_dir.rglob("CURRENT")):
@@ -43,6 +43,8 @@ class Cycles:
             self._kill(kill, [to_disk] if fault.on_disk else [])
         subject.run()
         oracle.check(subject)
+        if fault.first:
+            self.restored_elsewhere()
 
     def _kill(self, kill: Kill, hooks: list[Hook]) -> None:
         subject = self.subject

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Literal
 
 from statestore.model import ApplicationDefinition, Engine, Guarantee, StoreFormat
@@ -20,7 +21,7 @@ ENGINES: tuple[Engine, ...] = ("txn_rocksDB", "rocksDB", "in_memory")
 #: Stores that are segmented.
 _SEGMENTED = ("hourly", "visits")
 #: Kills of one application.
-_LENGTH = 12
+LENGTH = 12
 #: What was killed before a point of recovery can be reached.
 _LEFT_OPEN, _NOT_IN_STORES = Kill("flushed, not committed"), Kill("Kafka committed, stores not")
 
@@ -177,11 +178,14 @@ class Fault:
     ----------
     on_disk
         Whether what was written had reached the disk, committed or not.
+    first
+        Whether no fault of the same seed has the point before this one.
     """
 
     point: Point
     kills: tuple[Kill, ...]
     on_disk: bool
+    first: bool
 
 
 @dataclass(frozen=True)
@@ -199,16 +203,23 @@ class Campaign:
 
 
 def plan(seed: int, kills: int) -> list[Campaign]:
-    """Draw campaigns with so many kills, or a few more."""
+    """Draw campaigns with so many kills, or a few more; the last one is shorter where that is enough."""
     used: Counter[Point] = Counter()
     campaigns: list[Campaign] = []
     while sum(campaign.kills for campaign in campaigns) < kills:
         left = kills - sum(campaign.kills for campaign in campaigns)
-        campaigns.append(_campaign(seed * 1_000_003 + len(campaigns), len(campaigns), min(left, _LENGTH), used))
+        campaigns.append(_campaign(seed, len(campaigns), min(left, LENGTH), used))
     return campaigns
 
 
-def _campaign(seed: int, number: int, kills: int, used: Counter[Point]) -> Campaign:
+def campaigns(seed: int, length: int = LENGTH) -> Iterator[Campaign]:
+    """Draw campaigns without end, each with so many kills or one more; they begin as those of `plan`."""
+    used: Counter[Point] = Counter()
+    return (_campaign(seed, number, length, used) for number in count())
+
+
+def _campaign(plan_seed: int, number: int, kills: int, used: Counter[Point]) -> Campaign:
+    seed = plan_seed * 1_000_003 + number
     draw = random.Random(seed)
     application = _application(draw, number)
     faults: list[Fault] = []
@@ -219,11 +230,12 @@ def _campaign(seed: int, number: int, kills: int, used: Counter[Point]) -> Campa
         ]
         draw.shuffle(points)
         point = min(points, key=lambda point: used[point])
+        first = not used[point]
         used[point] += 1
         upgraded = upgraded or point.upgrade
         times = 1 if point.before(application) or point.upgrade else draw.randint(1, point.most(application))
         kill = Kill(point.name, times, delay_ms=draw.choice([0.5, 1, 2, 4]))
-        faults.append(Fault(point, (*point.before(application), kill), draw.random() < 0.5))
+        faults.append(Fault(point, (*point.before(application), kill), draw.random() < 0.5, first))
     return Campaign(seed, application, tuple(faults))
 
 

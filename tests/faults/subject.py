@@ -11,11 +11,13 @@ from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient
 
 from jobs.planning import prepare, task_specs
 from statestore.changelog.topics import REPARTITION_CONFIG, Topics
 from statestore.config import Settings
 from statestore.formats import checkpoint_file, session_key, window_key
+from statestore.metastore.command_topic import topic_name
 from statestore.model import ApplicationDefinition, StoreFormat, TaskId, TopicPartition, changelog_topic
 from statestore.model import repartition_topic as repartition
 from statestore.reports import ProcessRow
@@ -146,7 +148,7 @@ class Subject:
 
     # -- running --------------------------------------------------------------------------------------------------
 
-    def specs(self, stage: int = 0, state_dir: Path | None = None, kafka_timeout_s: float = 20) -> list[TaskSpec]:
+    def specs(self, stage: int = 0, state_dir: Path | None = None, kafka_timeout_s: float = WAIT_S) -> list[TaskSpec]:
         """Plan the tasks of subtopology 0, or of the others, as the process job does."""
         settings = Settings(
             bootstrap_servers=self.servers,
@@ -190,6 +192,13 @@ class Subject:
             for part in self.definition.subtopologies
             for number in range(self.partitions if part.index == 0 else GROUPS)
         ]
+
+    def delete_topics(self) -> None:
+        """Delete all topics; nothing works on the application any more."""
+        names = [self.definition.input_topic, *self.written, topic_name(self.service_id)]
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        for done in admin.delete_topics(names).values():
+            done.result(WAIT_S)
 
     # -- what there is --------------------------------------------------------------------------------------------
 

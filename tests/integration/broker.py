@@ -119,10 +119,24 @@ def produce(servers: str, topic: str, rows: Iterable[Row], partition: int = 0, t
 
 
 def transaction(
-    servers: str, topic: str, rows: Iterable[Row], *, end: str = "commit", partition: int = 0, timestamp: int = T0
+    servers: str,
+    topic: str,
+    rows: Iterable[Row],
+    *,
+    end: str = "commit",
+    partition: int = 0,
+    timestamp: int = T0,
+    timeout_ms: int = 60_000,
 ) -> Producer:
-    """Produce rows in one transaction that ends by `commit` or `abort`, or stays `open`."""
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": uuid4().hex, "linger.ms": 1})
+    """Produce rows in one transaction that ends by `commit` or `abort`, or stays `open` until the broker ends it."""
+    producer = Producer(
+        {
+            "bootstrap.servers": servers,
+            "transactional.id": uuid4().hex,
+            "transaction.timeout.ms": timeout_ms,
+            "linger.ms": 1,
+        }
+    )
     producer.init_transactions(WAIT_S)
     producer.begin_transaction()
     for at, (key, value) in enumerate(rows):
@@ -136,7 +150,7 @@ def transaction(
 
 def settle(servers: str, *topics: str) -> None:
     """Wait until every transaction in the topics has ended: brokers write markers after they answered the commit."""
-    asked = Topics(servers, 10)
+    asked = Topics(servers, WAIT_S)
     partitions = [
         TopicPartition(topic.name, number)
         for topic in asked.describe(topics).values()
@@ -145,7 +159,7 @@ def settle(servers: str, *topics: str) -> None:
     wait_for(
         lambda: all(log.last_stable == log.high_watermark for log in asked.log_ranges(partitions).values()),
         f"the end of the transactions in {', '.join(topics)}",
-        45,  # after 60 s the broker itself ends one that we left open
+        60,  # some 60 to 70 s after its begin the broker itself ends one that we left open
     )
 
 

@@ -59,7 +59,7 @@ def read_in_two_parts(original: Original, store: str) -> tuple[Callable[..., Ite
         yield from whole(reader, start, half, *more, **how)
         if len(seen) == 1:
             broker.set_topic_config(original.subject.servers, original.changelog_name(store), **_COMPACT_NOW)
-            broker.wait_for(lambda: len(_records(original, store)) < seen[0], "compaction", 60)
+            broker.wait_for(lambda: len(_records(original, store)) < seen[0], "compaction")
             seen.append(len(_records(original, store)))
         yield from whole(reader, half, end, *more, **how)
 

@@ -194,7 +194,7 @@ class Copy:
             changelog=self.original.changelogs[store],
             bootstrap_servers=self.original.subject.servers,
             state_dir=self.state_dir,
-            kafka_timeout_s=20,
+            kafka_timeout_s=WAIT_S,
             lock_wait_s=0.2,
         )
         return spec.model_copy(update=changes)

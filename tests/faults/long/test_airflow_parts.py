@@ -77,7 +77,7 @@ def damaged(system: System, request: pytest.FixtureRequest) -> TaskPaths:
     """A task whose store has a flipped bit; each test has its own."""
     partition = CASES.index(request.node.originalname)
     paths = TaskPaths(system.installation.state_dir, APPLICATION, TaskId(0, partition))
-    with locked(paths, 30):
+    with locked(paths, _RUN_S):
         flip_bit(paths.store(STORE))
     return paths
 
@@ -132,6 +132,7 @@ def test_a_scheduler_that_is_killed_leaves_the_restore_to_the_next_one(system: S
     tells_of_another_try(system, run)
 
 
+@pytest.mark.share_for(why="the only death that Airflow has to find out by itself")
 @pytest.mark.timeout(900)
 def test_a_worker_that_is_killed_is_found_and_its_task_done_once(system: System, damaged: TaskPaths) -> None:
     run_id = "worker-killed"

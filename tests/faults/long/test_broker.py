@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from demo.processes import Processes
+from statestore import kill_switch
 from statestore.changelog.topics import Topics
 from statestore.changelog.writer import TransactionalWriter
 from statestore.model import TopicPartition, changelog_topic
 from statestore.tasks.spec import TaskSpec
 from tests.faults import oracle
-from tests.faults.children import Child, Kill
+from tests.faults.children import Child, Hook, Kill
 from tests.faults.made import aggregation_subject, processor_subject
 from tests.faults.own_broker import OwnBroker
 from tests.faults.subject import Subject
-from tests.integration.broker import transaction, wait_for
+from tests.integration.broker import WAIT_S, transaction, wait_for
 
 PHASES = {
     "recover": Kill("transactions initialized"),
@@ -26,6 +28,8 @@ PHASES = {
     "commit": Kill("flushed, not committed"),
     "between commit and stores": Kill("Kafka committed, stores not"),
 }
+#: As long as brokers allow: what hangs does so until the test ends it.
+_HUNG_MS = 900_000
 _PHASE = pytest.mark.parametrize("phase", PHASES)
 
 
@@ -37,22 +41,44 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnBroker]:
         yield OwnBroker(processes, directory / "kafka")
 
 
-def _paused(broker: OwnBroker, directory: Path, phase: str, kafka_timeout_s: float) -> tuple[Subject, Child]:
+def _impatient_once_woken(specs: Sequence[TaskSpec], directory: Path) -> None:
+    """In a child: wait 10 s for Kafka after the pause; before it as long as a busy machine takes."""
+    init, reached = TransactionalWriter.__init__, kill_switch.reached
+    writers: list[TransactionalWriter] = []
+
+    def remembered(self: TransactionalWriter, *arguments: Any) -> None:
+        init(self, *arguments)
+        writers.append(self)
+
+    def then_impatient(point: str) -> None:
+        reached(point)
+        if (directory / "mark").exists():
+            for writer in writers:
+                writer._timeout_s = 10
+            for spec in specs:
+                spec.__dict__["kafka_timeout_s"] = 10
+
+    TransactionalWriter.__init__ = remembered  # type: ignore[method-assign]
+    kill_switch.reached = then_impatient
+
+
+def _paused(broker: OwnBroker, directory: Path, phase: str, *hooks: Hook) -> tuple[Subject, Child]:
     """A task that has stopped itself in a phase of its second run, with several commits still to come."""
     subject = processor_subject(broker.servers, directory, uncommitted_max_bytes=1_024)
     subject.produce(20)
     subject.run()
     subject.produce(40)
-    child = Child(subject.specs(kafka_timeout_s=kafka_timeout_s), directory / "run", pause=PHASES[phase])
+    child = Child(subject.specs(), directory / "run", pause=PHASES[phase], hooks=hooks)
     child.paused()
     return subject, child
 
 
+@pytest.mark.share_for("commit", why="one phase; the commit is the one whose answer counts most")
 @_PHASE
 def test_a_broker_that_pauses_for_less_than_the_deadline_is_waited_for(
     broker: OwnBroker, tmp_path: Path, phase: str
 ) -> None:
-    subject, child = _paused(broker, tmp_path, phase, 20)
+    subject, child = _paused(broker, tmp_path, phase)
     try:
         broker.pause()
         unread = broker.unread_bytes()
@@ -68,11 +94,12 @@ def test_a_broker_that_pauses_for_less_than_the_deadline_is_waited_for(
     oracle.check(subject)
 
 
+@pytest.mark.share_for("produce", why="one phase, another one")
 @_PHASE
 def test_a_broker_that_pauses_for_longer_ends_the_run_and_the_next_one_completes_it(
     broker: OwnBroker, tmp_path: Path, phase: str
 ) -> None:
-    subject, child = _paused(broker, tmp_path, phase, 10)
+    subject, child = _paused(broker, tmp_path, phase, _impatient_once_woken)
     try:
         broker.pause()
         child.wake()
@@ -86,10 +113,11 @@ def test_a_broker_that_pauses_for_longer_ends_the_run_and_the_next_one_completes
     oracle.check(subject)
 
 
+@pytest.mark.share_for("killed-commit", why="one phase, and the harder end")
 @_PHASE
 @pytest.mark.parametrize("end", ["stopped", "killed"])
 def test_a_broker_that_is_restarted_loses_nothing(broker: OwnBroker, tmp_path: Path, phase: str, end: str) -> None:
-    subject, child = _paused(broker, tmp_path, phase, 20)
+    subject, child = _paused(broker, tmp_path, phase)
     try:
         (broker.stop if end == "stopped" else broker.kill)()
         broker.start()
@@ -106,7 +134,7 @@ def test_a_broker_that_is_restarted_loses_nothing(broker: OwnBroker, tmp_path: P
 def test_a_broker_that_is_gone_for_longer_than_the_deadline_ends_the_run(
     broker: OwnBroker, tmp_path: Path, phase: str
 ) -> None:
-    subject, child = _paused(broker, tmp_path, phase, 10)
+    subject, child = _paused(broker, tmp_path, phase, _impatient_once_woken)
     try:
         broker.kill()
         child.wake()
@@ -124,16 +152,17 @@ def test_a_broker_that_is_gone_for_longer_than_the_deadline_ends_the_run(
 
 
 def _impatient(specs: Sequence[TaskSpec], directory: Path) -> None:
-    """In a child: have the broker abort transactions after a while, in which one is flushed on a busy machine, too."""
+    """In a child: have the broker abort transactions after a minute, in which one is flushed on a busy machine, too."""
     init = TransactionalWriter.__init__
 
     def with_timeout(self: TransactionalWriter, *arguments: object) -> None:
         servers, name, timeout_s, _, max_batch_bytes = arguments
-        init(self, servers, name, timeout_s, 10_000, max_batch_bytes)  # type: ignore[arg-type]
+        init(self, servers, name, timeout_s, 60_000, max_batch_bytes)  # type: ignore[arg-type]
 
     TransactionalWriter.__init__ = with_timeout  # type: ignore[method-assign]
 
 
+@pytest.mark.share_for("processor", why="one kind of application")
 @pytest.mark.parametrize("kind", ["processor", "aggregations"])
 def test_a_transaction_that_the_broker_aborts_for_its_age_leaves_nothing(
     broker: OwnBroker, tmp_path: Path, kind: str
@@ -144,7 +173,7 @@ def test_a_transaction_that_the_broker_aborts_for_its_age_leaves_nothing(
     subject.run()
     subject.produce(20)
     changelog = TopicPartition(changelog_topic(subject.name, "counts"), 0)
-    topics = Topics(broker.servers, 10)
+    topics = Topics(broker.servers, WAIT_S)
     before = topics.log_ranges([changelog])[changelog]
     child = Child(subject.specs(), tmp_path / "run", pause=Kill("flushed, not committed"), hooks=[_impatient])
     try:
@@ -154,7 +183,7 @@ def test_a_transaction_that_the_broker_aborts_for_its_age_leaves_nothing(
             log = topics.log_ranges([changelog])[changelog]
             return log.high_watermark > before.high_watermark and log.last_stable == log.high_watermark
 
-        wait_for(aborted, "the broker to abort the transaction", 60)
+        wait_for(aborted, "the broker to abort the transaction", 60 + WAIT_S)
         child.wake()
         (row,) = child.rows()
     finally:
@@ -165,19 +194,30 @@ def test_a_transaction_that_the_broker_aborts_for_its_age_leaves_nothing(
     oracle.check(subject)
 
 
+@pytest.mark.share_for(why="the only case")
 def test_a_transaction_that_hangs_on_a_changelog_is_reported_and_not_waited_for_forever(
     broker: OwnBroker, tmp_path: Path
 ) -> None:
     subject = processor_subject(broker.servers, tmp_path)
     subject.produce(20)
     subject.run()
-    hung = transaction(broker.servers, changelog_topic(subject.name, "counts"), [(b"foreign", b"1")], end="open")
+    hung = transaction(
+        broker.servers, changelog_topic(subject.name, "counts"), [(b"foreign", b"1")], end="open", timeout_ms=_HUNG_MS
+    )
     subject.produce(20)
-    (row,) = Child(subject.specs(kafka_timeout_s=10), tmp_path / "run").rows()
+    child = Child(
+        subject.specs(), tmp_path / "run", pause=Kill("transactions initialized"), hooks=[_impatient_once_woken]
+    )
+    try:
+        child.paused()
+        child.wake()
+        (row,) = child.rows()
+    finally:
+        child.end()
     assert row.failure is not None
     assert (row.failure.kind, row.failure.retriable) == ("OpenTransactionError", True)
     assert "producer id" in row.failure.message
-    hung.abort_transaction(10)
+    hung.abort_transaction(WAIT_S)
     subject.run()
     oracle.check(subject)
 
@@ -187,11 +227,13 @@ def test_a_transaction_that_hangs_on_the_input_holds_back_what_comes_after_it(
 ) -> None:
     subject = processor_subject(broker.servers, tmp_path)
     subject.produce(20)
-    hung = transaction(broker.servers, subject.definition.input_topic, [(b"foreign", b"1")], end="open")
+    hung = transaction(
+        broker.servers, subject.definition.input_topic, [(b"foreign", b"1")], end="open", timeout_ms=_HUNG_MS
+    )
     rows = subject.run()
     processed = sum(row.records_in for row in rows)
     assert processed > 0
-    hung.abort_transaction(10)
+    hung.abort_transaction(WAIT_S)
     subject.produce(20)
     subject.run()
     oracle.check(subject)

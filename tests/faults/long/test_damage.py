@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -23,11 +24,12 @@ from statestore.verification.options import DEPTHS, Depth
 from tests.faults.damage import access, directories, forging, judging, logs, places
 from tests.faults.damage.places import Place
 from tests.faults.damage.stores import FORMATS, TASK, Original, files_of
+from tests.faults.memory import in_memory
 from tests.integration import broker, dying
 
 SEED = os.environ.get("FAULTS_SEED", "1")
 STORES = tuple(FORMATS)
-EACH = 4
+EACH = 2
 ENOUGH = 200
 CHECKPOINTS = 15
 #: What a store may be taken for whose offset was changed.
@@ -35,9 +37,10 @@ MISREAD = {Status.CORRUPT, Status.LAGGING, Status.AHEAD}
 
 
 @pytest.fixture(scope="module")
-def original(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Original:
+def original(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Original]:
     """The stores that files are damaged of."""
-    return Original(bootstrap_servers, tmp_path_factory.mktemp("damage"), seed=int(SEED))
+    with in_memory(tmp_path_factory.mktemp("damage")) as directory:
+        yield Original(bootstrap_servers, directory, seed=int(SEED))
 
 
 def _places(original: Original, store: str, sealed: bool) -> list[Place]:
@@ -47,6 +50,9 @@ def _places(original: Original, store: str, sealed: bool) -> list[Place]:
 # -- files --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.share_for(
+    "counts-sealed", "visits-unsealed", why="one plain database, one of segments; with a seal and without"
+)
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "unsealed"])
 @pytest.mark.parametrize("store", STORES)
@@ -58,6 +64,7 @@ def test_a_damaged_file_is_found_or_does_no_harm_and_the_store_is_restored(
     assert failed == [], f"{len(failed)} of {len(drawn)} places, FAULTS_SEED={SEED}"
 
 
+@pytest.mark.share_for("hourly", why="one store, of another kind and format")
 @pytest.mark.parametrize("store", STORES)
 def test_what_the_seal_tells_of_files_that_are_not_read_is_found_by_offsets_alone(
     original: Original, store: str
@@ -70,6 +77,7 @@ def test_what_the_seal_tells_of_files_that_are_not_read_is_found_by_offsets_alon
     assert judging.failures(original, places.sample(drawn, 8, SEED), "offsets") == [], f"FAULTS_SEED={SEED}"
 
 
+@pytest.mark.share_for(why="only draws")
 def test_enough_distinct_places_are_damaged(original: Original) -> None:
     drawn = [place for store in STORES for sealed in (True, False) for place in _places(original, store, sealed)]
     assert len({(place.sealed, place.file, place.fault, place.at, place.bit) for place in drawn}) >= ENOUGH
@@ -80,6 +88,7 @@ def test_enough_distinct_places_are_damaged(original: Original) -> None:
     }
 
 
+@pytest.mark.share_for(every=9, why="faults and stores in turn")
 @pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "unsealed"])
 @pytest.mark.parametrize(
     ("store", "fault"), [(store, fault) for store in STORES for fault in directories.faults_of(store)]
@@ -93,6 +102,7 @@ def test_a_directory_that_is_not_the_stores_own_is_found_and_the_store_is_restor
     judging.judge(copy, store, allowed, action=wrong.action, depth="scan" if sealed else "deep")
 
 
+@pytest.mark.share_for("latest", why="one store")
 @pytest.mark.parametrize("store", STORES)
 def test_another_partitions_store_is_not_taken_for_whole_by_its_offsets_alone(original: Original, store: str) -> None:
     copy, wrong = original.copy(), directories.faults_of(store)["another partition's with all that we keep"]
@@ -100,6 +110,7 @@ def test_another_partitions_store_is_not_taken_for_whole_by_its_offsets_alone(or
     judging.judge(copy, store, wrong.sealed, depth="offsets")
 
 
+@pytest.mark.share_for(every=4, why="a few forgeries")
 @pytest.mark.parametrize(
     ("store", "forgery"), [(store, forgery) for store in STORES for forgery in forging.forgeries_of(store)]
 )
@@ -111,6 +122,7 @@ def test_rows_that_the_changelog_does_not_give_are_found_by_deep_verification(
     judging.judge(copy, store, {Status.DIVERGED}, action=Action.FULL, depth="deep")
 
 
+@pytest.mark.share_for(every=5, why="each depth, on another store")
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("store", STORES)
 def test_an_offset_that_the_log_does_not_have_is_ahead(original: Original, store: str, depth: Depth) -> None:
@@ -119,6 +131,7 @@ def test_an_offset_that_the_log_does_not_have_is_ahead(original: Original, store
     judging.judge(copy, store, {Status.AHEAD}, action=Action.FULL, depth=depth)
 
 
+@pytest.mark.share_for(every=4, why="both kinds of store")
 @pytest.mark.parametrize("content", [b"", b"\xb6\xff", b"60001"])
 @pytest.mark.parametrize("store", directories.SEGMENTED)
 def test_a_length_of_segments_that_cannot_be_is_found(original: Original, store: str, content: bytes) -> None:
@@ -127,6 +140,7 @@ def test_a_length_of_segments_that_cannot_be_is_found(original: Original, store:
     judging.judge(copy, store, {Status.CORRUPT}, action=Action.FULL)
 
 
+@pytest.mark.share_for("latest", why="one store")
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("store", ["counts", "latest"])
 def test_a_damaged_checkpoint_file_is_found_or_does_no_harm(original: Original, store: str) -> None:
@@ -166,6 +180,7 @@ DENIED = {
 }
 
 
+@pytest.mark.share_for(every=11, why="a few files, each of another store")
 @pytest.mark.parametrize("what", DENIED)
 @pytest.mark.parametrize("store", STORES)
 def test_a_missing_permission_is_an_error_and_no_damage(original: Original, store: str, what: str) -> None:
@@ -179,6 +194,7 @@ def test_a_missing_permission_is_an_error_and_no_damage(original: Original, stor
     assert access.restored(copy.restore_spec(store, force=True)) == ("restored", "")
 
 
+@pytest.mark.share_for("counts", why="one store")
 @pytest.mark.parametrize("store", STORES)
 def test_a_read_only_disk_is_an_error_and_no_damage(original: Original, tmp_path: Path, store: str) -> None:
     with access.own_disk(tmp_path / "disk") as disk:
@@ -193,6 +209,7 @@ def test_a_read_only_disk_is_an_error_and_no_damage(original: Original, tmp_path
         assert files_of(copy.live(store)) == before
 
 
+@pytest.mark.share_for("hourly", why="one store")
 @pytest.mark.parametrize("store", STORES)
 def test_a_full_disk_is_an_error_and_no_damage(original: Original, tmp_path: Path, store: str) -> None:
     with access.own_disk(tmp_path / "disk") as disk:
@@ -207,6 +224,7 @@ def test_a_full_disk_is_an_error_and_no_damage(original: Original, tmp_path: Pat
         assert access.verified(copy.spec(store)) == ("OK", "")
 
 
+@pytest.mark.share_for("visits", why="one store")
 @pytest.mark.parametrize("store", STORES)
 def test_a_store_in_use_is_locked_and_no_damage(original: Original, store: str) -> None:
     copy = original.copy()
@@ -236,6 +254,7 @@ def logged(bootstrap_servers: str, tmp_path: Path) -> Original:
     return Original(bootstrap_servers, tmp_path, seed=int(SEED), runs=2, records=60, changelog_config=config)
 
 
+@pytest.mark.share_for(why="the changelog is gone")
 def test_without_its_changelog_a_store_is_replaced_and_restoring_it_is_refused(logged: Original) -> None:
     logs.delete(logged)
     copy = logged.copy()
@@ -265,6 +284,7 @@ def test_a_changelog_deleted_after_planning_is_an_error_and_no_damage(logged: Or
         assert files_of(copy.live(store)) == before
 
 
+@pytest.mark.share_for("as long", why="the one that its length does not give away")
 @pytest.mark.parametrize("records", [0, 5, 10_000], ids=["empty", "shorter", "as long"])
 def test_a_changelog_of_the_same_name_is_not_the_stores_own(logged: Original, records: int) -> None:
     logs.recreate(logged, records)
@@ -283,6 +303,7 @@ def test_records_that_every_store_has_may_go(logged: Original) -> None:
         assert copy.contents(store) == rows[store]
 
 
+@pytest.mark.share_for(why="the log lost records")
 def test_records_that_a_store_has_not_are_missed(logged: Original) -> None:
     logs.delete_records(logged, lambda store: logs.end(logged, store) - 3)
     copy = logged.copy(older=True)
@@ -321,6 +342,7 @@ def test_partitions_added_to_a_changelog_are_no_damage_and_restoring_from_it_is_
             require_partitions(copy.spec(store), subject.partitions)
 
 
+@pytest.mark.share_for("counts", why="one store")
 @pytest.mark.parametrize("store", STORES)
 def test_a_changelog_may_be_compacted_while_a_store_is_restored(
     bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,15 +17,17 @@ from statestore.verification import check, seeing
 from statestore.verification import judging as judging_module
 from tests.faults.damage import directories, forging, judging, logs, places
 from tests.faults.damage.stores import TASK, Copy, Original
+from tests.faults.memory import in_memory
 
 SEED = os.environ.get("FAULTS_SEED", "1")
 Sabotage = Callable[[pytest.MonkeyPatch], None]
 
 
 @pytest.fixture(scope="module")
-def original(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Original:
+def original(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Original]:
     """Stores to be damaged."""
-    return Original(bootstrap_servers, tmp_path_factory.mktemp("detectors"), seed=int(SEED))
+    with in_memory(tmp_path_factory.mktemp("detectors")) as directory:
+        yield Original(bootstrap_servers, directory, seed=int(SEED))
 
 
 # -- the faults, as the campaign has them ---------------------------------------------------------------------------
@@ -125,6 +127,7 @@ def _no_topic_id(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(judging_module, "standing", judged)
 
 
+@pytest.mark.share_for("seal", "scan", why="one detector that reads the store, one that does not")
 @pytest.mark.parametrize(
     ("detector", "fault"),
     [
@@ -174,6 +177,7 @@ def _older_copy(logged: Original) -> Copy:
     return copy
 
 
+@pytest.mark.share_for("record", why="the one that knows a store's past")
 @pytest.mark.parametrize(
     ("detector", "damage", "status"),
     [

@@ -29,6 +29,7 @@ SEED = int(os.environ.get("FAULTS_SEED", "1"))
 APPLICATIONS, RESTARTS = 6, 15
 
 
+@pytest.mark.share_for("0", why="with stores without transactions")
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("number", range(APPLICATIONS))
 def test_restarts_of_a_whole_application_raise_no_alarm(bootstrap_servers: str, tmp_path: Path, number: int) -> None:
@@ -89,9 +90,9 @@ def _specs(definition: ApplicationDefinition, servers: str, state_dir: Path) -> 
         state_dir=state_dir,
         reports_dir=state_dir / "reports",
         data_docs_dir=state_dir / "docs",
-        kafka_timeout_s=20,
+        kafka_timeout_s=60,
     )
-    return task_specs(settings, Topics(servers, 20), definition)
+    return task_specs(settings, Topics(servers, 60), definition)
 
 
 def test_at_least_100_restarts_are_looked_at() -> None:

@@ -66,6 +66,7 @@ def _no_stream_time(specs: Sequence[TaskSpec], directory: Path) -> None:
     StreamTask.recover = forgetful  # type: ignore[method-assign]
 
 
+@pytest.mark.share_for("no replay", why="one sabotage")
 @pytest.mark.parametrize(
     ("engine", "kill", "before", "after", "found"),
     [
@@ -100,6 +101,7 @@ def test_a_stream_time_that_begins_anew_is_found_out(bootstrap_servers: str, tmp
         oracle.check(subject)
 
 
+@pytest.mark.share_for(why="cheap")
 def test_a_kill_that_does_not_come_is_found_out(bootstrap_servers: str, tmp_path: Path) -> None:
     subject = processor_subject(bootstrap_servers, tmp_path)
     subject.produce(10)

@@ -1,9 +1,8 @@
-"""Kills at every point, drawn from a seed: `make faults SEED=...` repeats them, `make soak KILLS=...` draws more."""
+"""Kills at every point, drawn from a seed: `make faults SEED=...` repeats them, `make soak` draws more and tallies."""
 
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -14,14 +13,9 @@ from tests.faults.plan import POINTS, Campaign, plan
 SEED = int(os.environ.get("FAULTS_SEED", "1"))
 KILLS = int(os.environ.get("FAULTS_KILLS", "180"))
 PLAN = plan(SEED, KILLS)
-#: Where each point is reached first: campaign and fault.
-FIRST = {
-    fault.point: (campaign, number)
-    for campaign in reversed(PLAN)
-    for number, fault in reversed(list(enumerate(campaign.faults)))
-}
 
 
+@pytest.mark.share_for("campaign-0", "campaign-2", why="the processor, and the aggregations")
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("campaign", PLAN, ids=[f"seed-{SEED}-campaign-{number}" for number in range(len(PLAN))])
 def test_killed_anywhere_an_application_goes_on_as_if_nothing_had_happened(
@@ -34,12 +28,10 @@ def test_killed_anywhere_an_application_goes_on_as_if_nothing_had_happened(
         except Exception as error:
             error.add_note(f"fault {number} of FAULTS_SEED={SEED}: {fault.kills}, {campaign.application}")
             raise
-        if (campaign, number) in FIRST.values():
-            cycles.restored_elsewhere()
     cycles.restored_elsewhere()
-    shutil.rmtree(tmp_path)  # a soak would fill the disk
 
 
+@pytest.mark.share_for(why="only draws")
 def test_the_plan_reaches_every_point() -> None:
     planned = {fault.point for campaign in PLAN for fault in campaign.faults}
     assert KILLS < 180 or [point.name for point in POINTS if point not in planned] == []

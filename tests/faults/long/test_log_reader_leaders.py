@@ -60,6 +60,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
+@pytest.mark.share_for("fetched and decoded here", why="our own reader")
 @pytest.mark.parametrize("way", WAYS)
 def test_partition_that_moves_is_read_on_without_a_gap(servers: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     choose(way, monkeypatch)
@@ -85,4 +86,4 @@ def test_partition_that_moves_is_read_on_without_a_gap(servers: str, way: str, m
             moving.close()
         batches += reading
     assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == list(range(_COUNT))
-    assert first_offsets(servers, {partition: (7, _COUNT)}, 30) == {partition: 7}
+    assert first_offsets(servers, {partition: (7, _COUNT)}, WAIT_S) == {partition: 7}

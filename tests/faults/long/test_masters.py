@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,12 +13,11 @@ import psutil
 import pyspark
 import pytest
 
-from demo.kafka import free_port
 from statestore.changelog.topics import Topics
 from statestore.model import AggregationDefinition, TopicPartition, changelog_topic, repartition_topic
 from statestore.reports import ProcessReport, read_report
 from tests.integration import broker
-from tests.integration.broker import consume, fold, wait_for
+from tests.integration.broker import WAIT_S, consume, fold, wait_for
 from tests.integration.spark_work import alone_in_spark
 from tests.integration.support import Application
 from tests.spark.test_jobs import Installation
@@ -25,28 +25,31 @@ from tests.spark.test_jobs import Installation
 _SPARK = Path(pyspark.__file__).parent
 #: Workers and executors, besides the drivers of other tests, have little memory.
 _SMALL = {"SPARK_DAEMON_MEMORY": "256m"}
+#: Each takes ports that are free.
+_ON_LOOPBACK = ("--host", "127.0.0.1", "--webui-port", "0")
 
 
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[str]:
     """A standalone master with two workers on loopback."""
-    port = free_port()
-    ui = free_port([port])
-    url = f"spark://127.0.0.1:{port}"
-    master = ("Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(ui))
-    worker = ("Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / "work"))
-    commands = [master, (*worker, "--webui-port", "0", url), (*worker, "--webui-port", "0", url)]
     log = tmp_path / "standalone.log"
     started: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, *arguments: str) -> None:
+        command = [_SPARK / "bin" / "spark-class", f"org.apache.spark.deploy.{name.lower()}.{name}", *arguments]
+        environment = {**Installation.base_environment(), **_SMALL}
+        with log.open("ab") as output:
+            started.append(subprocess.Popen(command, stdout=output, stderr=output, env=environment))
+
+    def logged(pattern: str) -> list[str]:
+        return re.findall(pattern, log.read_text(errors="replace"))
+
     try:
-        with log.open("wb") as output:
-            for name, *arguments in commands:
-                command = [_SPARK / "bin" / "spark-class", f"org.apache.spark.deploy.{name.lower()}.{name}", *arguments]
-                environment = {**Installation.base_environment(), **_SMALL}
-                started.append(subprocess.Popen(command, stdout=output, stderr=output, env=environment))
-        wait_for(
-            lambda: log.read_text(errors="replace").count("Successfully registered with master") >= 2, "workers", 300
-        )
+        start("Master", *_ON_LOOPBACK, "--port", "0")
+        (url,) = wait_for(lambda: logged(r"Starting Spark master at (spark://\S+)"), "the master", 300)
+        for _ in range(2):
+            start("Worker", *_ON_LOOPBACK, "--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / "work"), url)
+        wait_for(lambda: len(logged("Successfully registered with master")) >= 2, "workers", 300)
         yield url
     finally:
         for process in started:
@@ -60,9 +63,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         return
     for member in family:
         member.kill()
-    process.wait(10)
+    process.wait(60)
 
 
+@pytest.mark.share_for("standalone", why="the master that clusters have")
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("kind", ["local-cluster", "standalone"])
 def test_tasks_of_both_subtopologies_run_in_executors_of_their_own(
@@ -92,6 +96,6 @@ def test_tasks_of_both_subtopologies_run_in_executors_of_their_own(
     found = {key: int.from_bytes(row.value, "big") for partition in counts for key, row in partition.items()}
     assert found == {b"1": 3, b"2": 1, b"3": 1}
     repartition = repartition_topic(application.name, "values")
-    logs = Topics(bootstrap_servers, 10).log_ranges(TopicPartition(repartition, number) for number in range(3))
+    logs = Topics(bootstrap_servers, WAIT_S).log_ranges(TopicPartition(repartition, number) for number in range(3))
     assert all(log.start == log.high_watermark for log in logs.values()), "what was processed is deleted"
     assert not list((tmp_path / "reports" / "process").glob(".progress*"))

@@ -163,6 +163,7 @@ def _plan(draw: random.Random) -> list[Operation]:
     return [Operation(number, draw.choice(KINDS), draw.choice(NAMES)) for number in range(COMMANDS)]
 
 
+@pytest.mark.share_for(why="the only case")
 @pytest.mark.timeout(900)
 def test_writers_that_contradict_each_other_and_are_killed_agree_on_one_log(
     own_broker: OwnBroker, tmp_path: Path

@@ -47,7 +47,7 @@ class Job:
                     "STATESTORE_REPORTS_DIR": str(directory / "reports"),
                     "STATESTORE_SERVICE_ID": subject.service_id,
                     "STATESTORE_DATA_DOCS_DIR": str(directory / "docs"),
-                    "STATESTORE_KAFKA_TIMEOUT_S": "20",
+                    "STATESTORE_KAFKA_TIMEOUT_S": "60",
                     "STATESTORE_KILL_MARK": str(self._mark),
                     **environment,
                 },
@@ -123,6 +123,7 @@ def _subject(servers: str, directory: Path, kind: str) -> Subject:
     return subject
 
 
+@pytest.mark.share_for("aggregations-task begun:1@1_0", why="between the stages")
 @pytest.mark.parametrize(
     ("kind", "kill"),
     [
@@ -152,6 +153,7 @@ def test_a_killed_worker_fails_the_job_and_the_next_run_completes_it(
     oracle.check(subject)
 
 
+@pytest.mark.share_for("processor-store committed:2", why="one point")
 @pytest.mark.parametrize(
     ("kind", "kill"),
     [
@@ -177,14 +179,15 @@ def test_a_spark_task_is_retried_when_its_worker_was_killed(
     oracle.check(subject)
 
 
-@pytest.mark.parametrize("victim", ["driver", "spark-submit"])
+# Each point once, and each kind of application with each victim.
+@pytest.mark.share_for("spark-submit-processor", why="the death that nobody tells the worker of")
 @pytest.mark.parametrize(
-    ("kind", "kill"),
+    ("victim", "kind", "kill"),
     [
-        ("processor", Kill("during produce", 9)),
-        ("processor", Kill("flushed, not committed", task="0_1")),
-        ("aggregations", Kill("Kafka committed, stores not", task="0_0")),
-        ("aggregations", Kill("store committed", task="1_1")),
+        ("driver", "processor", Kill("during produce", 9)),
+        ("spark-submit", "processor", Kill("flushed, not committed", task="0_1")),
+        ("driver", "aggregations", Kill("Kafka committed, stores not", task="0_0")),
+        ("spark-submit", "aggregations", Kill("store committed", task="1_1")),
     ],
     ids=str,
 )

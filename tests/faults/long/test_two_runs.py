@@ -12,6 +12,7 @@ from tests.faults.children import Child
 from tests.faults.made import processor_subject
 
 
+@pytest.mark.share_for("2", why="two hosts: no lock helps")
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_two_runs_at_once_are_one_after_the_other_or_one_is_fenced(
     bootstrap_servers: str, tmp_path: Path, hosts: int

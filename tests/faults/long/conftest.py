@@ -1,0 +1,44 @@
+"""Which cases of this directory are the fixed share that `make faults-share` runs, and so every change has to pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+_HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the share; a file without a case in it, or a choice that chooses nothing, ends the collection."""
+    cases: Counter[str] = Counter()
+    shared: Counter[str] = Counter()
+    for item in items:
+        if not item.path.is_relative_to(_HERE):
+            continue
+        test = item.nodeid.partition("[")[0]
+        for marker in item.iter_markers("share_for"):
+            if _is_chosen(item, marker, cases[test]):
+                item.add_marker(pytest.mark.share)
+                shared.update((item.path.name, test))
+            else:
+                shared.update({test: 0})
+        cases[test] += 1
+    if any("::" in argument for argument in config.args):  # a part of a file, which has no share to judge
+        return
+    files = {item.path.name for item in items if item.path.is_relative_to(_HERE)}
+    if missing := [name for name in (*sorted(files), *shared) if not shared[name]]:
+        raise pytest.UsageError(f"no case is in the share of `make faults-share`: {', '.join(missing)}")
+
+
+def _is_chosen(item: pytest.Item, marker: pytest.Mark, case: int) -> bool:
+    if not {"why"} <= marker.kwargs.keys() <= {"why", "every"}:
+        raise pytest.UsageError(f"{item.nodeid}: expected share_for(*names, every=n, why=...), found {marker}")
+    if "every" in marker.kwargs:
+        return case % int(marker.kwargs["every"]) == 0
+    if not marker.args:
+        return True
+    case_id = item.callspec.id  # type: ignore[attr-defined]
+    return any(f"-{name}-" in f"-{case_id}-" for name in marker.args)

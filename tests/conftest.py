@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from demo.installation import SHORT_JVM
 from tests.session.broker import SharedBroker, running_broker, shared_broker
 from tests.session.durations import Durations
+from tests.session.memory import use_memory
 from tests.session.scheduling import Order, Scheduling
 
 # No deadline: the machine is shared, and a slow example is not a wrong one. The same examples in each run: what fails
@@ -23,6 +24,7 @@ settings.register_profile("same", derandomize="STATESTORE_PROPERTY_STEPS" not in
 settings.register_profile("random", **_COMMON)
 settings.load_profile("same")
 
+use_memory()
 # No JVM of a run, brokers included, does much: compiling well and collecting in parallel cost more than they gain.
 os.environ["JDK_JAVA_OPTIONS"] = f"{SHORT_JVM} {os.environ.get('JDK_JAVA_OPTIONS', '')}".strip()
 

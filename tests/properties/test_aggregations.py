@@ -201,7 +201,7 @@ def _running(case: str, shape: str, store_format: StoreFormat, engine: str, more
     if "retention_ms" in kept:
         kept["retention_ms"] += more_ms
     store = build_store(StoreDefinition(name="s", format=store_format, engine=engine, **kept))
-    root = Path(tempfile.mkdtemp(prefix="aggregation-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    root = Path(tempfile.mkdtemp(prefix="aggregation-"))
     store.init(StoreContext("app", TaskId(0, 0), root / "app" / "0_0", root / "own", exactly_once=False))
     try:
         yield _Run(CASES[case][0], definition, store)

@@ -314,7 +314,7 @@ def test_a_target_is_empty_or_of_an_earlier_attempt_at_the_same(tmp_path):
     for inside in (live, live / "app", tmp_path):
         with pytest.raises(InputError, match="apart from the state directory"):
             claim_target(inside, live, AsOf(offset=7))
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["as-of.json", "mine"]
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["as-of.json", "mine"]
 
 
 # -- quarantine

@@ -6,6 +6,8 @@ and a store say is shown in tests/integration/test_restore.py.
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from samples import CHANGELOG, TIMESTAMPED, batches
 
@@ -54,7 +56,7 @@ def world(monkeypatch):
         "row": VerifyRow(
             application="app", store="s", task="0_0", status=Status.LAGGING, action=Action.TAIL, detail="behind"
         ).model_copy(update={"committed": 89}),
-        "logs": {CHANGELOG: LogRange(10, 2_000_100, 2_000_200)},
+        "logs": {CHANGELOG: LogRange(10, 2_030_100, 2_030_200)},
         "bytes": 5_000,
         "free": 10**12,
         "asked": [],
@@ -83,14 +85,14 @@ def test_the_plan_of_a_tail_reads_from_the_committed_offset_on_and_is_asked_of_t
         mode="tail",
         reason="behind",
         start=90,
-        end=2_000_100,
+        end=2_030_100,
         ranges=1,
         log_bytes=5_000,
         disk_needed=needed,
         disk_free=10**12,
-        seconds=4.0,
+        seconds=4.1,
     )
-    tail = {CHANGELOG: LogRange(90, 2_000_100, 2_000_200)}
+    tail = {CHANGELOG: LogRange(90, 2_030_100, 2_030_200)}
     assert world["asked"] == [("verify", store), ("logs", store), ("bytes", store, tail), ("free", store.state_dir)]
 
 
@@ -99,8 +101,8 @@ def test_the_plan_of_a_rebuild_reads_the_whole_log_in_the_ranges_asked_for(store
     world["logs"][OTHER] = LogRange(20, 500_020, 500_020)
     row = plan(store, ranges=4)
     assert (row.mode, row.status, row.ranges) == ("full", Status.CORRUPT, 4)
-    assert (row.start, row.end) == (10, 10 + 2_000_090 + 500_000)
-    assert row.seconds == 5.0
+    assert (row.start, row.end) == (10, 10 + 2_030_090 + 500_000)
+    assert row.seconds == 5.1
     assert row.disk_needed == disk_needed("full", 5_000, 4096) > disk_needed("tail", 5_000, 4096)
     assert world["asked"][2] == ("bytes", store, world["logs"])
 
@@ -235,6 +237,12 @@ def test_bytes_of_a_log_are_estimated_from_those_of_a_sample(store, log, offsets
     assert log.opened == [("nowhere:9092", CHANGELOG, 3)]
 
 
+def test_bytes_of_a_short_log_are_those_of_its_keys_and_values(store, log):
+    held = [batch for batch in Log("", CHANGELOG, stall_timeout_s=0).__enter__().read(7, 57)]
+    bytes_held = sum(batch.column(0).nbytes + batch.column(1).nbytes for batch in held)
+    assert estimated_bytes(store, {CHANGELOG: LogRange(7, 57, 57)}) == bytes_held
+
+
 def test_offsets_without_a_record_take_no_bytes(store, log, monkeypatch):
     monkeypatch.setattr(log, "held", 2)
     assert 50_000_000 <= estimated_bytes(store, {CHANGELOG: LogRange(0, 1_000_000, 10**9)}) < 55_000_000
@@ -359,7 +367,8 @@ def test_a_plan_fits_as_a_whole_into_the_least_that_is_free_and_not_a_byte_less(
         update={"failure": planning.Failure(kind="DiskSpaceError", message="needs more")}
     )
     require_disk_for_all([*fits, refused])
-    with pytest.raises(DiskSpaceError, match="restoring 3 store partitions needs about 101 bytes, 100 are free"):
+    said = "restoring 3 store partitions needs about 101 bytes, 100 are free: free some, or restore fewer at a time"
+    with pytest.raises(DiskSpaceError, match=f"^{said}$"):
         require_disk_for_all([*fits, plan_row(mode="full", disk_needed=1, disk_free=300)])
     require_disk_for_all([])
 
@@ -379,11 +388,21 @@ def test_a_point_and_a_target_are_for_mode_as_of_which_needs_both(tmp_path):
     require_consistent("as-of", point, tmp_path, best_effort=False)
     require_consistent("full", None, None, best_effort=False)
     for as_of, target in ((None, None), (point, None), (None, tmp_path)):
-        with pytest.raises(InputError, match="mode as-of: expected --as-of-offset or --as-of-timestamp, and --target"):
+        with pytest.raises(
+            InputError, match=r"^mode as-of: expected --as-of-offset or --as-of-timestamp, and --target$"
+        ):
             require_consistent("as-of", as_of, target, best_effort=False)
     for as_of, target, best_effort in ((point, None, False), (None, tmp_path, False), (None, None, True)):
         with pytest.raises(InputError, match="are for mode as-of, found tail"):
             require_consistent("tail", as_of, target, best_effort=best_effort)
+
+
+def test_a_time_that_names_no_offset_from_utc_is_in_utc_wherever_it_is_asked_for(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "America/New_York")
+        time.tzset()
+        assert parse_as_of(None, "2026-01-31T12:00:00") == AsOf(timestamp_ms=1769860800000)
+    time.tzset()
 
 
 @pytest.mark.parametrize("text", ["²", "٣", "-5", "1e3", ""])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from statestore.errors import StoreCorruptedError
@@ -70,6 +70,8 @@ def test_the_sessions_of_a_key_lie_from_their_earliest_end_to_the_latest_start_o
 
 
 @given(KEYS, KEYS.filter(bool))
+@example(b"\x01\x7f\x80", b"\x01")  # the suffix itself, and something larger behind it
+@example(b"\x80" * 5, b"\x01")
 def test_the_bound_of_keys_up_to_one_is_the_largest_of_its_prefixes_with_the_largest_suffix(key_to, largest):
     prefixes = [key_to[:end] for end in range(len(key_to) + 1)]
     assert upper_bound(key_to, largest) == max(prefix + largest for prefix in prefixes)
@@ -105,7 +107,8 @@ def test_a_range_that_is_open_at_an_end_has_no_bound_there_and_no_row_fits_behin
 
 
 @pytest.mark.parametrize(
-    ("prefix", "after"), [(b"a", b"b"), (b"ab", b"ac"), (b"a\xff\xff", b"b"), (b"\xff", None), (b"", None)]
+    ("prefix", "after"),
+    [(b"a", b"b"), (b"ab", b"ac"), (b"aX\xff\xff", b"aY"), (b"\xff", None), (b"", None)],
 )
 def test_behind_a_prefix_comes_the_next_one_that_is_not_above_anything_else(prefix, after):
     assert after_prefix(prefix) == after

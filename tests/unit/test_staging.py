@@ -68,6 +68,8 @@ def test_runs_of_a_range_are_found_from_its_start_on_without_a_gap(staging):
     between = write_runs(staging, 0, 17, 20)
     assert [found.files for found in staging.found(part)] == [first.files, between.files, behind_a_gap.files]
     assert next_offsets(staging, [part]) == {part: 30}
+    write_runs(staging, 0, 30, 40)  # of the range behind it
+    assert next_offsets(staging, [part]) == {part: 30}
 
 
 def test_runs_in_a_directory_of_another_offset_are_not_taken_for_those_of_a_range(staging):
@@ -99,6 +101,7 @@ def test_the_position_of_all_runs_is_the_largest_offset_of_each_input_partition(
     staging.keep_position(0, 20, {INPUT: 7, INPUT_2: 0})
     staging.keep_position(1, 10, {})
     assert not staging.runs_directory(1, 10).exists()
+    assert [path.name for path in sorted(staging.directory.iterdir())] == ["0-10", "0-20"]
     assert staging.position() == {INPUT: 7, INPUT_2: 9}
 
 
@@ -195,6 +198,28 @@ def test_ranges_may_overlap_and_come_in_any_order_and_may_not_begin_behind_the_l
     assert unfit(plan, read, {CHANGELOG: LogRange(5, 30, 30)}) is None
     assert unfit(plan, read, {CHANGELOG: LogRange(8, 30, 30)}) is None
     assert "leaves out offsets of app-s-changelog-0 from 4 on" in unfit(plan, read, {CHANGELOG: LogRange(4, 30, 30)})
+
+
+def test_why_runs_cannot_be_used_is_said_in_full():
+    read, logs = {Range(0, 10, 30): 30}, {CHANGELOG: LogRange(10, 30, 30)}
+    found = [
+        unfit(PLAN, read, logs, topic_id="u"),
+        unfit(PLAN, read, logs, now_ms=999),
+        unfit(PLAN, read, logs, now_ms=6_000),
+        unfit(PLAN, {Range(0, 10, 30): 15}, {CHANGELOG: LogRange(16, 30, 30)}),
+    ]
+    assert found == [
+        "they are of another changelog topic, or of a store of another kind or retention",
+        "their plan is damaged: it says that they were begun later than now",
+        "they are older than delete.retention.ms: deletes that belong behind them may be gone from the log",
+        "app-s-changelog-0 now begins at 16: records between them are gone",
+    ]
+
+
+def test_an_empty_range_leaves_no_offsets_out():
+    ranges = (Range(0, 10, 30), Range(0, 30, 30))
+    plan = PLAN.model_copy(update={"ranges": ranges})
+    assert unfit(plan, {part: part.end for part in ranges}, {CHANGELOG: LogRange(10, 30, 30)}) is None
 
 
 def test_a_plan_begun_now_is_used_and_one_as_old_as_tombstones_is_not():

@@ -151,7 +151,7 @@ def test_a_log_that_is_not_compacted_has_every_delete_so_its_tail_is_always_righ
         (
             4,
             LogRange(0, 10, 10),
-            {"caught_up_ms": DAY_MS - 7_999, "retention": 5_999},
+            {"caught_up_ms": DAY_MS - 7_000, "retention": 5_999},
             "the store was last known whole 7 s ago, tombstones are kept for 5 s: deletes may be gone from the log, "
             "so replaying its tail could bring deleted keys back",
         ),

@@ -209,7 +209,7 @@ def test_of_a_store_replaced_before_that_was_kept_nothing_is_known(paths):
 def test_a_window_store_that_comes_back_without_segments_does_not_get_those_of_the_one_it_replaces(paths):
     lay_out(paths, WINDOW)
     swap(paths, WINDOW, "first")
-    remove_tree(paths.quarantined_segments("s", "first"))
+    remove_tree(paths.quarantined_segments("s", "first").parent.parent)
     swap(paths, WINDOW, "second", replaced="first")
     assert contents(paths.live(WINDOW)) == OLD
     assert contents(paths.segments("s")) == {}
@@ -271,6 +271,7 @@ def test_a_swap_of_an_older_version_is_completed_with_the_segments_where_they_we
 def test_of_a_swap_of_an_older_version_whose_new_store_is_gone_the_old_one_comes_back_with_its_offsets(paths):
     lay_out(paths, WINDOW)
     older_journal(paths, WINDOW, legacy=[[["app-s-changelog", 0], 7]])
+    paths.quarantined_segments("s", "of another run").mkdir(parents=True)
     paths.quarantine("s", "run").parent.mkdir(parents=True)
     paths.live(WINDOW).rename(paths.quarantine("s", "run"))
     paths.checkpoint.unlink()
@@ -278,6 +279,7 @@ def test_of_a_swap_of_an_older_version_whose_new_store_is_gone_the_old_one_comes
     assert finish_swaps(paths) == ["s"]
     assert state(paths, WINDOW) == (OLD, {}, {}, False)
     assert contents(paths.segments("s")) == OLD_SEGMENTS
+    assert paths.quarantined_segments("s", "of another run").exists()
     assert legacy_offsets(paths) == {OWN: 7}
 
 

@@ -89,8 +89,13 @@ def test_m2_a_store_of_unknown_format_is_only_touched_by_hand(mode, force):
 @pytest.mark.parametrize("mode", ["auto", "tail", "full"])
 @pytest.mark.parametrize("force", [False, True])
 def test_a_store_that_could_not_be_looked_at_is_not_touched(mode, force):
-    with pytest.raises(LockedError):
+    with pytest.raises(LockedError, match=r"^app/s/0_0 could not be looked at \(LOCKED\): why; try again later$"):
         choose_mode(mode, force, found(Status.LOCKED, Action.LATER))
+
+
+@pytest.mark.parametrize("row", WHOLE)
+def test_a_whole_store_has_no_tail_to_read_even_if_one_is_asked_for_by_force(row):
+    assert choose_mode("tail", True, row) is None
 
 
 REPARTITIONED = (

@@ -17,6 +17,7 @@ from statestore.changelog.topics import LogRange
 from statestore.errors import DiskSpaceError, InputError, TopicMismatchError
 from statestore.model import StoreDefinition, TaskId, TopicPartition
 from statestore.recovery import planning
+from statestore.recovery.as_of import claim_target
 from statestore.recovery.planning import (
     disk_needed,
     estimated_bytes,
@@ -101,7 +102,7 @@ def test_the_plan_of_a_rebuild_reads_the_whole_log_in_the_ranges_asked_for(store
     world["logs"][OTHER] = LogRange(20, 500_020, 500_020)
     row = plan(store, ranges=4)
     assert (row.mode, row.status, row.ranges) == ("full", Status.CORRUPT, 4)
-    assert (row.start, row.end) == (10, 10 + 2_030_090 + 500_000)
+    assert (row.start, row.end, row.resumable) == (10, 10 + 2_030_090 + 500_000, 0)
     assert row.seconds == 5.1
     assert row.disk_needed == disk_needed("full", 5_000, 4096) > disk_needed("tail", 5_000, 4096)
     assert world["asked"][2] == ("bytes", store, world["logs"])
@@ -193,7 +194,15 @@ def test_a_point_in_time_is_not_planned_into_a_directory_of_something_else(store
     target = store.state_dir.with_name("target")
     target.mkdir()
     (target / "mine").touch()
-    for directory, said in ((target, "found mine"), (store.state_dir, "apart from the state directory")):
+    claimed = store.state_dir.with_name("claimed")
+    claim_target(claimed, store.state_dir, AsOf(offset=3))
+    assert plan(store, "as-of", as_of=AsOf(offset=3), target=claimed).failure is None
+    claim_target(claimed.with_name("other"), store.state_dir, AsOf(offset=4))
+    for directory, said in (
+        (target, "found mine"),
+        (claimed.with_name("other"), "as of offset 4, asked for is offset 3"),
+        (store.state_dir, "apart from the state directory"),
+    ):
         row = plan(store, "as-of", as_of=AsOf(offset=3), target=directory)
         assert said in row.failure.message
 

@@ -86,6 +86,12 @@ def test_runs_that_cannot_be_read_are_read_from_the_log_again_and_so_is_what_fol
     assert next_offsets(staging, [Range(0, 10, 30)]) == {Range(0, 10, 30): 17}
 
 
+def test_a_directory_of_runs_that_is_none_is_read_from_the_log_again(staging):
+    write_runs(staging, 0, 10, 17)
+    staging.runs_directory(0, 17).write_text("a file")
+    assert next_offsets(staging, [Range(0, 10, 30)]) == {Range(0, 10, 30): 17}
+
+
 def test_there_are_runs_as_soon_as_one_is_complete(staging):
     assert not staging.has_runs
     staging.begin(PLAN)

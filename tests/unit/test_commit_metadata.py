@@ -68,3 +68,14 @@ def test_what_is_no_base64_says_nothing(text):
 @given(st.text(max_size=60) | st.binary(max_size=60).map(lambda raw: base64.b64encode(raw).decode()))
 def test_any_text_can_be_read(text):
     assert isinstance(decode(text), CommitMetadata)
+
+
+def test_a_name_may_be_empty_and_a_time_may_follow_no_name_that_is_longer_than_its_bytes():
+    times = {"": 1, "w": 2}
+    assert decode(encode(CommitMetadata(5, times))).times == times
+    negative = "02 0000000000000005 00000001 ffffffff 0000000000000003"
+    assert decode(base64.b64encode(bytes.fromhex(negative)).decode()) == CommitMetadata()
+
+
+def test_without_a_time_it_is_unknown_which_is_minus_one():
+    assert CommitMetadata() == (-1, {})

@@ -7,7 +7,8 @@ from samples import CHANGELOG
 
 from statestore.errors import StoreUncleanError
 from statestore.model import StoreDefinition
-from statestore.statedir.context import remember_mode, store_context
+from statestore.statedir.context import forget_mode, remember_mode, store_context
+from statestore.stores.api import UNCOMMITTED_MAX_BYTES, StoreContext
 from statestore.stores.open import build_store
 
 DIRECT = StoreDefinition(name="s", format="plain", engine="rocksDB")
@@ -60,3 +61,48 @@ def test_a_record_of_use_that_cannot_be_read_is_no_record(paths, text):
     paths.own_dir.mkdir(parents=True)
     paths.mode("s").write_bytes(text.encode(errors="surrogateescape"))
     assert store_context(paths, ["s"]).last_transactional == {}
+
+
+def test_a_store_is_opened_in_the_context_of_its_task_and_with_what_was_asked_for(paths):
+    def opening(store):
+        raise AssertionError(f"{store} is not opened here")
+
+    remember_mode(paths, "s", transactional=True)
+    remember_mode(paths, "t", transactional=False)
+    remember_mode(paths, "of nobody", transactional=False)
+    made = store_context(
+        paths,
+        ["s", "t", "new"],
+        uncommitted_max_bytes=5,
+        recording_level="DEBUG",
+        opening=opening,
+        read_only=True,
+        exactly_once=False,
+    )
+    assert made == StoreContext(
+        application="app",
+        task=paths.task,
+        task_directory=paths.task_dir,
+        own_directory=paths.own_dir,
+        last_transactional={"s": True, "t": False},
+        read_only=True,
+        exactly_once=False,
+        uncommitted_max_bytes=5,
+        recording_level="DEBUG",
+        opening=opening,
+    )
+    usual = store_context(paths, [])
+    assert (usual.read_only, usual.exactly_once, usual.recording_level) == (False, True, "INFO")
+    assert (usual.uncommitted_max_bytes, usual.opening) == (UNCOMMITTED_MAX_BYTES, None)
+
+
+def test_how_a_store_is_used_is_written_down_once_and_forgotten_when_it_is_closed(paths):
+    remember_mode(paths, "s", transactional=True)
+    first = paths.mode("s").stat().st_ino
+    remember_mode(paths, "s", transactional=True)
+    assert (paths.mode("s").stat().st_ino, paths.mode("s").read_text()) == (first, "transactional")
+    remember_mode(paths, "s", transactional=False)
+    assert paths.mode("s").read_text() == "direct"
+    remember_mode(paths, "t", transactional=False)
+    forget_mode(paths, "s")
+    assert store_context(paths, ["s", "t"]).last_transactional == {"t": False}

@@ -14,7 +14,7 @@ from samples import TIMESTAMPED
 
 from statestore.errors import LockedError
 from statestore.model import TaskId
-from statestore.statedir.lock import locked
+from statestore.statedir.lock import locked, locked_file
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.open import open_key_value_store
 
@@ -135,3 +135,15 @@ def test_a_store_open_in_another_process_is_locked_and_not_damaged(tmp_path):
         process.kill()
         process.join(30)
     open_key_value_store(TIMESTAMPED, tmp_path / "s").close()  # RocksDB's LOCK file is there, nobody holds it
+
+
+def test_a_file_is_held_by_one_alone_or_by_many_that_share_it(tmp_path):
+    path = tmp_path / "new" / "runs.lock"
+    with locked_file(path, 0, shared=True), locked_file(path, 0, shared=True), pytest.raises(LockedError):
+        locked_file(path, 0).__enter__()
+    with locked_file(path, 0):
+        for shared in (True, False):
+            with pytest.raises(LockedError, match=r"runs\.lock is locked"), locked_file(path, 0, shared=shared):
+                pass
+    with locked_file(path, 0):
+        pass

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import count
+from types import SimpleNamespace
+
 import pytest
 
 from statestore.model import TaskId
+from statestore.statedir import lock as lock_module
 from statestore.statedir.lock import locked
 from statestore.statedir.offset_sums import LATEST_OFFSET, offset_sum, task_offset_sums
 from statestore.statedir.record import write_record
@@ -34,7 +38,19 @@ def test_a_running_task_is_at_the_latest(paths):
         assert task_offset_sums(paths.state_dir, "app") == {paths.task: LATEST_OFFSET}
 
 
+def test_nobody_waits_for_a_running_task(paths, monkeypatch):
+    def sleep(_):
+        raise AssertionError("a task that runs was waited for")
+
+    with locked(paths):
+        monkeypatch.setattr(lock_module, "time", SimpleNamespace(monotonic=count(0, 0.5).__next__, sleep=sleep))
+        assert task_offset_sums(paths.state_dir, "app") == {paths.task: LATEST_OFFSET}
+
+
 def test_an_application_without_state_has_no_sums_and_foreign_names_are_not_tasks(paths):
     assert task_offset_sums(paths.state_dir, "app") == {}
-    (paths.own_dir.parent / "notes").mkdir(parents=True)
+    for foreign in ("-notes", "notes"):  # before and behind the tasks
+        (paths.own_dir.parent / foreign).mkdir(parents=True)
     assert task_offset_sums(paths.state_dir, "app") == {}
+    write_record(paths, "s", "id", 4)
+    assert task_offset_sums(paths.state_dir, "app") == {paths.task: 5}

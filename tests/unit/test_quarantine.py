@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
+
 import pytest
+from samples import CHANGELOG
 
 from statestore.durable import write_durably
 from statestore.errors import InvalidStateError
-from statestore.recovery.quarantine import UNREADABLE, kept_by_age, last_replaced, quarantined
+from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.model import StoreDefinition
+from statestore.recovery import quarantine as quarantine_module
+from statestore.recovery.quarantine import (
+    UNREADABLE,
+    clean_quarantine,
+    kept_by_age,
+    last_replaced,
+    old_quarantined,
+    quarantined,
+    release,
+)
 from statestore.reports import Status
 from statestore.statedir.beside import Beside, beside_quarantined
+from statestore.statedir.context import store_context
+from statestore.statedir.seal import seal
+from statestore.stores.open import build_store
+
+NOW_S = 1_000_000.0
+WINDOW = StoreDefinition(name="s", kind="window", retention_ms=180_000, window_size_ms=60_000)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +46,9 @@ def test_only_what_the_log_may_have_lost_is_kept_by_age(paths, status, kept):
 def test_a_store_of_which_nothing_can_be_read_any_more_is_kept_and_not_put_back(paths, text):
     write_durably(paths.quarantined_own("s", "run"), text)
     assert kept_by_age(paths, "s", "run") == UNREADABLE
-    with pytest.raises(InvalidStateError, match=r"(?s)run\.json is damaged.*remove the file to put that store back"):
+    with pytest.raises(
+        InvalidStateError, match=r"(?s)run\.json is damaged.*remove the file to put that store back without it$"
+    ):
         beside_quarantined(paths, "s", "run")
 
 
@@ -35,3 +58,80 @@ def test_a_file_among_them_is_no_predecessor(paths):
     (directory.parent / "notes.txt").write_text("not a store")
     assert quarantined(paths, "s") == [directory]
     assert last_replaced(paths, "s") == directory
+
+
+def replace(paths, label, age_s=0.0):
+    """A store in quarantine for so long, with segments and what lay beside it."""
+    directory = paths.quarantine("s", label)
+    directory.mkdir(parents=True)
+    (directory / "CURRENT").touch()
+    paths.quarantined_segments("s", label).mkdir(parents=True)
+    write_durably(paths.quarantined_own("s", label), Beside().model_dump_json())
+    os.utime(directory, (NOW_S - age_s,) * 2)
+    return directory
+
+
+def there(paths, label):
+    """What is kept of a store in quarantine."""
+    places = paths.quarantine("s", label), paths.quarantined_segments("s", label), paths.quarantined_own("s", label)
+    return [path.exists() for path in places]
+
+
+@pytest.fixture
+def now(monkeypatch):
+    monkeypatch.setattr(quarantine_module, "time", SimpleNamespace(time=lambda: NOW_S))
+
+
+def test_the_predecessor_that_was_replaced_last_is_found_whatever_its_name(paths):
+    assert last_replaced(paths, "s") is None
+    replace(paths, "b", 10)
+    last = replace(paths, "a", 5)
+    replace(paths, "c", 20)
+    assert last_replaced(paths, "s") == last
+    assert last_replaced(paths, "t") is None
+
+
+def test_a_predecessor_goes_with_all_that_is_kept_of_it_and_leaves_the_others(paths):
+    for label in ("one", "two"):
+        replace(paths, label)
+    release(paths, "s", "one")
+    assert there(paths, "one") == [False] * 3
+    assert there(paths, "two") == [True] * 3
+    release(paths, "s", "one")
+
+
+def test_predecessors_are_old_from_the_very_age_that_was_asked_for(paths, now):
+    young, old, older = (replace(paths, f"{age_s}", age_s) for age_s in (99.5, 100, 101))
+    assert old_quarantined(paths, "s", 100) == [old, older]
+    assert old_quarantined(paths, "s", 0) == sorted([young, old, older])
+    assert old_quarantined(paths, "s", 102) == []
+
+
+@pytest.fixture(params=["key-value", "window"])
+def live(request, paths):
+    """A live store of each kind, closed and sealed."""
+    store = StoreDefinition(name="s") if request.param == "key-value" else WINDOW
+    opened = build_store(store)
+    opened.init(store_context(paths, ["s"]))
+    opened.put(b"k", ValueAndTimestamp(b"v", 1), *([] if request.param == "key-value" else [1]))
+    opened.commit({CHANGELOG: 0})
+    opened.close()
+    paths.own_dir.mkdir(parents=True, exist_ok=True)
+    seal(paths, "s", segmented=request.param == "window")
+    return store
+
+
+def test_old_predecessors_of_a_healthy_store_of_any_kind_are_removed(paths, live, now):
+    old, young = replace(paths, "old", 100), replace(paths, "young", 10)
+    assert clean_quarantine(paths, live, 50) == [old]
+    assert quarantined(paths, "s") == [young]
+    assert there(paths, "old") == [False] * 3
+
+
+def test_what_would_be_removed_can_be_asked_for_without_removing_it(paths, live, now):
+    old = replace(paths, "old", 100)
+    assert clean_quarantine(paths, live, 50, dry_run=True) == [old]
+    assert there(paths, "old") == [True] * 3
+    victim = next(paths.live(live).rglob("*.sst"))
+    victim.write_bytes(bytes([victim.read_bytes()[0] ^ 1]) + victim.read_bytes()[1:])
+    assert clean_quarantine(paths, live, 50, dry_run=True) == []

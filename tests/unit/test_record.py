@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from statestore.durable import write_durably
+from statestore.statedir import record as record_module
 from statestore.statedir.record import StoreRecord, read_record, write_record
 
 
@@ -38,6 +40,20 @@ def test_a_store_that_was_whole_in_the_future_has_no_record_of_it(paths):
         made = StoreRecord(topic_id="id", caught_up_ms=int((time.time() + ahead_s) * 1000))
         write_durably(paths.record("s"), made.model_dump_json())
         assert (read_record(paths, "s") is not None) == known
+
+
+def test_clocks_of_two_hosts_may_differ_by_a_day_and_not_by_more(paths, monkeypatch):
+    monkeypatch.setattr(record_module, "time", SimpleNamespace(time=lambda: 1_000.0))
+    for caught_up_ms, known in ((1_000_000 + 86_400_000, True), (1_000_001 + 86_400_000, False)):
+        made = StoreRecord(topic_id="id", caught_up_ms=caught_up_ms)
+        write_durably(paths.record("s"), made.model_dump_json())
+        assert read_record(paths, "s") == (made if known else None)
+
+
+def test_a_record_has_the_topic_the_time_in_ms_and_the_offset(paths, monkeypatch):
+    monkeypatch.setattr(record_module, "time", SimpleNamespace(time=lambda: 1_000.5))
+    write_record(paths, "s", "id", 7)
+    assert read_record(paths, "s") == StoreRecord(topic_id="id", caught_up_ms=1_000_500, committed=7)
 
 
 def test_a_record_of_a_later_version_is_not_read_as_ours(paths):

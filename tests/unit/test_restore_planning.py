@@ -41,7 +41,7 @@ from statestore.statedir.seal import seal
 from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.sst import write_sst
-from statestore.tasks.spec import ChangelogSpec, StorePartitionSpec
+from statestore.tasks.spec import GLOBAL_TASK, ChangelogSpec, StorePartitionSpec
 
 
 def found(status, action):
@@ -89,8 +89,19 @@ def test_m2_a_store_of_unknown_format_is_only_touched_by_hand(mode, force):
 @pytest.mark.parametrize("mode", ["auto", "tail", "full"])
 @pytest.mark.parametrize("force", [False, True])
 def test_a_store_that_could_not_be_looked_at_is_not_touched(mode, force):
-    with pytest.raises(LockedError):
+    with pytest.raises(LockedError, match=r"^app/s/0_0 could not be looked at \(LOCKED\): why; try again later$"):
         choose_mode(mode, force, found(Status.LOCKED, Action.LATER))
+
+
+@pytest.mark.parametrize("row", WHOLE)
+def test_a_whole_store_has_no_tail_to_read_even_if_one_is_asked_for_by_force(row):
+    assert choose_mode("tail", True, row) is None
+
+
+REPARTITIONED = (
+    "so no store can be restored from it; give the topics the numbers of partitions that they had, or process the "
+    "input again under a new application name$"
+)
 
 
 @pytest.mark.behaviour("R10")
@@ -100,6 +111,9 @@ def test_r10_a_changelog_with_another_number_of_partitions_is_refused_with_what_
             TopicMismatchError, match=f"has {found} partitions, .* has {tasks} tasks: .*new application"
         ):
             require_partitions(store_spec(Path("/state"), partitions=found), tasks)
+        with pytest.raises(TopicMismatchError, match=REPARTITIONED):
+            require_partitions(store_spec(Path("/state"), partitions=found), tasks)
+        require_partitions(store_spec(Path("/state"), partitions=found, task=GLOBAL_TASK), tasks)
     require_partitions(store_spec(Path("/state"), partitions=3), 3)
     require_partitions(store_spec(Path("/state"), changelog=None), 3)
 
@@ -292,7 +306,11 @@ def test_a_point_is_an_offset_or_a_time(offset, timestamp, found):
 
 @pytest.mark.parametrize(
     ("offset", "timestamp", "message"),
-    [(1, "2026-01-31", "found both"), (-1, None, "from 0, found -1"), (None, "soon", "expected ISO 8601 .*'soon'")],
+    [
+        (1, "2026-01-31", "^as of what: expected an offset or a timestamp, found both$"),
+        (-1, None, "from 0, found -1"),
+        (None, "soon", "expected ISO 8601 .*'soon'"),
+    ],
 )
 def test_a_point_that_is_none_is_refused(offset, timestamp, message):
     with pytest.raises(InputError, match=message):

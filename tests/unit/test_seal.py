@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from hashlib import sha256
 
 import pytest
 
@@ -13,7 +14,7 @@ from statestore.model import StoreDefinition
 from statestore.statedir import seal as seal_module
 from statestore.statedir.context import store_context
 from statestore.statedir.record import write_record
-from statestore.statedir.seal import break_seal, check_seal, seal
+from statestore.statedir.seal import break_seal, check_seal, forget_digests, seal
 from statestore.stores.open import build_store, open_key_value_store
 from tests.unit.samples import CHANGELOG, TIMESTAMPED
 
@@ -264,3 +265,144 @@ def test_a_seal_speaks_of_the_offset_that_was_recorded_when_it_was_made(paths, s
     seal(paths, "s")
     write_record(paths, "s", "id", 2_000)
     assert check_seal(paths, "s").committed == 999
+
+
+# -- what is written down, and what is said ---------------------------------------------------------------------------
+
+
+def test_a_seal_has_the_facts_of_every_database_and_file(paths, segments):
+    found = check_seal(paths, "s", segmented=True)
+    assert found.store_partition == "app/s/0_0"
+    for name, database in found.databases.items():
+        directory = segments / name
+        assert database.manifest == manifest(directory).name
+        assert database.manifest_sha256 == sha256(manifest(directory).read_bytes()).hexdigest()
+        assert bytes.fromhex(database.identity) == (directory / "IDENTITY").read_bytes()
+        assert database.column_families == ("default", "keyValueWithTimestamp", "offsets")
+    files = {str(path.relative_to(segments)): path for path in segments.glob("*/*.sst")}
+    assert set(found.sst) == set(files)
+    for name, path in files.items():
+        facts = found.sst[name]
+        assert (facts.bytes, facts.inode) == (path.stat().st_size, path.stat().st_ino)
+        assert facts.sha256 == sha256(path.read_bytes()).hexdigest()
+
+
+def test_the_only_database_of_a_key_value_store_has_no_name(paths, sealed):
+    found = check_seal(paths, "s")
+    assert list(found.databases) == [""]
+    assert set(found.sst) == {path.name for path in sealed.glob("*.sst")}
+
+
+def test_a_seal_of_another_store_partition_does_not_speak_of_this_one(paths, sealed):
+    assert check_seal(paths, "s")
+    for other in ("other/s/0_0", "app/t/0_0", "app/s/0_1"):
+        text = paths.seal("s").read_text().replace("app/s/0_0", other)
+        paths.seal("t").write_text(text)
+        paths.seal("s").rename(paths.own_dir / "kept")
+        paths.seal("t").rename(paths.seal("s"))
+        assert check_seal(paths, "s") is None
+        (paths.own_dir / "kept").rename(paths.seal("s"))
+
+
+def test_a_file_that_was_read_for_its_digest_is_not_read_again(paths, sealed, monkeypatch):
+    read = []
+    real = seal_module._sha256
+    monkeypatch.setattr(seal_module, "_sha256", lambda path: read.append(path.suffix) or real(path))
+    seal(paths, "s")
+    assert read == [""]  # the MANIFEST alone
+    forget_digests(paths, "s")
+    seal(paths, "s")
+    assert sorted(read[1:]) == ["", *[".sst"] * len(list(sealed.glob("*.sst")))]
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"identities": {}}'])
+def test_digests_that_cannot_be_read_are_made_again(paths, sealed, text):
+    before = check_seal(paths, "s")
+    paths.digests("s").write_text(text)
+    seal(paths, "s")
+    assert check_seal(paths, "s", contents=True) == before
+
+
+def test_digests_of_a_database_without_identity_are_not_used_again(paths, sealed, monkeypatch):
+    (sealed / "IDENTITY").unlink()
+    seal(paths, "s")
+    read = []
+    real = seal_module._sha256
+    monkeypatch.setattr(seal_module, "_sha256", lambda path: read.append(path) or real(path))
+    seal(paths, "s")
+    assert set(sealed.glob("*.sst")) <= set(read)
+    assert check_seal(paths, "s", contents=True)
+
+
+def test_a_file_of_the_same_length_in_the_place_of_another_is_read_for_its_own_digest(paths, sealed):
+    victim = min(sealed.glob("*.sst"))
+    other = victim.with_name("copy")
+    other.write_bytes(victim.read_bytes()[::-1])
+    other.rename(victim)
+    seal(paths, "s")
+    assert check_seal(paths, "s").sst[victim.name].sha256 == sha256(victim.read_bytes()).hexdigest()
+
+
+def test_damage_is_told_with_the_file_what_was_expected_and_what_was_found(paths, sealed):
+    victim, current = min(sealed.glob("*.sst")), sealed / "CURRENT"
+    whole, size = victim.read_bytes(), victim.stat().st_size
+
+    def said(**how):
+        with pytest.raises(StoreCorruptedError) as caught:
+            check_seal(paths, "s", **how)
+        return str(caught.value)
+
+    victim.write_bytes(whole[::-1])
+    assert said(contents=True) == f"{victim} is not as it was when the store was closed; restore the store"
+    victim.write_bytes(whole[:-1])
+    assert said() == f"{victim}: expected {size} bytes, found {size - 1}; restore the store"
+    victim.unlink()
+    assert said() == f"{victim}: expected {size} bytes, found no such file; restore the store"
+    victim.write_bytes(whole)
+    named = current.read_bytes()
+    current.write_bytes(b"MANIFEST-000001\n")
+    sealed_as = named.decode().strip()
+    assert said() == f"{current} names MANIFEST-000001, sealed was {sealed_as}; restore the store"
+    current.write_bytes(b"x" * 61)
+    expected = "expected MANIFEST-<number> and a newline; restore the store"
+    assert said() == f"{current} holds {b'x' * 60!r}, {expected}"
+    current.unlink()
+    assert said().startswith(f"{current} cannot be read; restore the store: ")
+    current.write_bytes(named)
+    text = manifest(sealed).read_bytes()
+    manifest(sealed).write_bytes(text[:-1])
+    assert said() == f"{manifest(sealed)} is not as it was when the store was closed; restore the store"
+    gone = manifest(sealed)
+    gone.unlink()
+    assert said() == f"{gone} does not exist; restore the store"
+
+
+def test_a_segment_in_the_place_of_another_or_gone_is_named_with_its_place(paths, segments):
+    gone = segments / f"s.{INTERVAL_MS}"
+    gone.rename(paths.state_dir / "aside")
+    said = f"{gone} does not exist, and was there when the store was closed; restore the store"
+    with pytest.raises(StoreCorruptedError, match=f"^{re.escape(said)}$"):
+        check_seal(paths, "s", segmented=True)
+    shutil.rmtree(segments / "s.0")
+    shutil.copytree(paths.state_dir / "aside", segments / "s.0")
+    said = f"{segments / 's.0'} holds the segment that was sealed as s.{INTERVAL_MS}; restore the store"
+    with pytest.raises(StoreCorruptedError, match=f"^{re.escape(said)}$"):
+        check_seal(paths, "s", segmented=True)
+
+
+def test_a_store_whose_segments_are_all_gone_is_damage_and_one_that_never_had_any_is_sealed(paths, segments):
+    shutil.rmtree(segments)
+    with pytest.raises(StoreCorruptedError, match=r"s\.0 does not exist"):
+        check_seal(paths, "s", segmented=True)
+    seal(paths, "s", segmented=True)
+    assert check_seal(paths, "s", segmented=True).databases == {}
+
+
+def test_what_is_known_of_one_store_goes_without_that_of_another(paths, sealed):
+    for path in (paths.seal("t"), paths.digests("t")):
+        path.write_text("of another")
+    break_seal(paths, "s")
+    assert (paths.seal("s").exists(), paths.digests("s").exists()) == (False, True)
+    forget_digests(paths, "s")
+    assert not paths.digests("s").exists()
+    assert (paths.seal("t").read_text(), paths.digests("t").read_text()) == ("of another", "of another")

@@ -123,3 +123,43 @@ def test_a_log_that_is_not_compacted_has_every_delete_so_its_tail_is_always_righ
     assert lagging[:2] == (Status.LAGGING, Action.TAIL)
     assert judged(4, LogRange(6, 10, 10), caught_up_ms=caught_up_ms, compacted=False).status is Status.TRUNCATED
     assert judged(None, LogRange(0, 7, 7), caught_up_ms=caught_up_ms, compacted=False).action is Action.FULL
+
+
+@pytest.mark.parametrize(
+    ("committed", "log", "more", "said"),
+    [
+        (9, LogRange(0, 10, 10), {}, ""),
+        (None, LogRange(7, 7, 7), {"empty": True}, "nothing logged yet"),
+        (None, LogRange(0, 7, 7), {"empty": True}, "nothing of the changelog is in the store yet"),
+        (None, LogRange(0, 7, 7), {}, "the store has rows, but how far it is was never committed"),
+        (4, LogRange(0, 10, 12), {}, "offsets 5 to 9 are to be read"),
+        (12, LogRange(0, 10, 12), {}, "committed offset 12 is at or beyond the log's end 12"),
+        (4, LogRange(9, 10, 12), {}, "offsets 5 to 8 are gone from the log: what they held may be lost"),
+        (
+            4,
+            LogRange(0, 10, 10),
+            {"recorded": "other"},
+            "the changelog has topic id id, the store belongs to other: the topic was recreated",
+        ),
+        (
+            4,
+            LogRange(0, 10, 10),
+            {"caught_up_ms": None},
+            "the store was last known whole never, tombstones are kept for 86400 s: deletes may be gone from the log, "
+            "so replaying its tail could bring deleted keys back",
+        ),
+        (
+            4,
+            LogRange(0, 10, 10),
+            {"caught_up_ms": DAY_MS - 7_000, "retention": 5_999},
+            "the store was last known whole 7 s ago, tombstones are kept for 5 s: deletes may be gone from the log, "
+            "so replaying its tail could bring deleted keys back",
+        ),
+    ],
+)
+def test_the_reason_names_the_offsets_and_times_that_decided(committed, log, more, said):
+    assert judged(committed, log, **more).detail == said
+
+
+def test_a_log_is_compacted_unless_told_otherwise():
+    assert judged(4, LogRange(0, 10, 10), caught_up_ms=None).action is Action.FULL

@@ -9,7 +9,7 @@ import pytest
 from statestore.changelog.topics import LogRange
 from statestore.errors import InputError
 from statestore.model import StoreDefinition, TaskId
-from statestore.reports import Action, Contents, Status
+from statestore.reports import Action, Contents, Status, VerifyRow
 from statestore.statedir.record import StoreRecord
 from statestore.tasks.spec import ChangelogSpec, StorePartitionSpec
 from statestore.verification.judging import Seen, judge, repartitioned, unread, with_contents, without_log
@@ -151,3 +151,108 @@ def test_samples_of_one_seed_are_the_same_and_of_others_are_not():
 
 def test_a_sample_of_a_log_without_keys_is_everything():
     assert choose([], 0.1, seed=1).ranges == ((None, None),)
+
+
+# -- evidence ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_names_its_store_partition_and_has_the_evidence():
+    found = judge(spec(1), seen(4), LogRange(2, 10, 12), 7, NOW_MS)
+    assert found == VerifyRow(
+        application="app",
+        store="s",
+        task="0_1",
+        status=Status.LAGGING,
+        action=Action.TAIL,
+        detail="offsets 5 to 9 are to be read; first record at 7",
+        topic_id="id",
+        committed=4,
+        start=2,
+        end=10,
+        lag=3,
+        sealed=True,
+    )
+    missing = judge(spec(1), Seen(present=False), LogRange(2, 10, 12), 7, NOW_MS)
+    assert (missing.status, missing.detail) == (Status.MISSING, "/state/app/0_1/rocksdb/s does not exist")
+    assert (missing.committed, missing.start, missing.end, missing.lag, missing.sealed) == (None, 2, 10, 3, None)
+    empty = judge(spec(), Seen(present=False), LOG, None, NOW_MS)
+    assert (empty.status, empty.detail) == (Status.EMPTY, "nothing logged yet")
+
+
+def test_where_no_record_was_looked_for_the_lag_is_not_known():
+    assert judged(seen(10)) == (Status.AHEAD, Action.FULL, None)
+    assert judged(seen(None)) == (Status.LAGGING, Action.FULL, None)
+
+
+def test_a_store_with_nothing_in_it_lags_from_the_first_record_on():
+    assert judged(seen(None, empty=True), first=0) == (Status.LAGGING, Action.TAIL, 10)
+    assert judged(seen(None, empty=True, record=None), first=3) == (Status.LAGGING, Action.TAIL, 7)
+
+
+def test_a_store_without_rows_that_has_an_offset_is_no_empty_one():
+    assert judged(seen(9, empty=True)) == (Status.OK, Action.NONE, 0)
+    assert judged(seen(None, empty=True), log=LogRange(0, 0, 0)) == (Status.EMPTY, Action.NONE, 0)
+
+
+def test_an_older_format_is_told_with_how_its_rows_are_read():
+    found = judge(spec(), seen(9, upgrade_pending=True), LOG, None, NOW_MS)
+    assert found.detail == "rows in an older format are left; they are read as timestamped, and move when written to"
+    for committed in (9, 4):  # all of the log, or all but what is no record
+        assert judge(spec(), seen(committed), LOG, None, NOW_MS).detail == ""
+
+
+def test_a_topic_that_was_recreated_or_is_not_compacted_is_judged_as_such():
+    other = RECORD.model_copy(update={"topic_id": "other"})
+    assert judged(seen(9, record=other)) == (Status.REPLACED, Action.FULL, None)
+    assert judged(seen(9, record=None)) == (Status.OK, Action.NONE, 0)
+    assert judged(seen(4, record=None), first=7) == (Status.LAGGING, Action.FULL, 3)
+    keeps_all = spec().changelog.model_copy(update={"compacted": False})
+    found = judge(spec().model_copy(update={"changelog": keeps_all}), seen(4, record=None), LOG, 7, NOW_MS)
+    assert found.action is Action.TAIL
+
+
+def test_how_long_tombstones_are_kept_is_the_changelogs():
+    just_within = RECORD.model_copy(update={"caught_up_ms": NOW_MS - 999})
+    just_outside = RECORD.model_copy(update={"caught_up_ms": NOW_MS - 1_000})
+    assert judged(seen(4, record=just_within), first=7)[1] is Action.TAIL
+    assert judged(seen(4, record=just_outside), first=7)[1] is Action.FULL
+
+
+def test_a_record_of_a_store_that_was_further_says_nothing_of_one_that_is_behind():
+    assert judged(seen(3), first=7) == (Status.LAGGING, Action.FULL, 3)  # RECORD speaks of offset 4
+
+
+def test_without_a_changelog_the_row_says_what_is_missing():
+    gone = spec().model_copy(update={"changelog": None})
+    assert without_log(gone, present=False) == VerifyRow(
+        application="app",
+        store="s",
+        task="0_0",
+        status=Status.EMPTY,
+        action=Action.NONE,
+        detail="neither the store nor its changelog topic exists yet",
+    )
+    assert without_log(gone, present=True).detail == (
+        "changelog topic app-s-changelog does not exist: there is nothing to rebuild the store from"
+    )
+
+
+@pytest.mark.parametrize(("tasks", "expected"), [(None, "at least 4"), (2, "2")])
+def test_r10_the_row_says_how_many_partitions_were_expected_and_what_to_do(tasks, expected):
+    assert repartitioned(spec(3, 3), tasks).detail == (
+        f"changelog topic app-s-changelog has 3 partitions, expected {expected}, one for each task: keys are not where "
+        "the tasks look for them; give the topics the numbers of partitions that they had, or process the input again "
+        "under a new application name"
+    )
+
+
+def test_a_store_in_which_rows_differ_says_how_many_and_of_which_kind():
+    contents = Contents(store_rows=9, equal=0, other_value=1, only_in_store=2, only_in_log=3)
+    whole = judge(spec(), seen(9), LOG, None, NOW_MS)
+    row = with_contents(whole, contents)
+    said = "6 rows are not what the changelog gives: 1 have another value, 2 are only in the store, 3 only in the log"
+    assert (row.status, row.action, row.detail, row.contents) == (Status.DIVERGED, Action.FULL, said, contents)
+    later = with_contents(judge(spec(), seen(9), LogRange(2, 10, 10), None, NOW_MS), contents)
+    assert later.detail == f"{said}; the log no longer begins at 0, so a rebuild could lose what only the store has"
+    same = with_contents(whole, Contents(store_rows=3, equal=3))
+    assert same == whole.model_copy(update={"contents": Contents(store_rows=3, equal=3), "keys": 3})

@@ -1,0 +1,426 @@
+"""What a plan says of one store partition, from what was verified and from the log's ends.
+
+The log and the verification are stood in for, as each case needs ends and sizes of its own; that they are what a broker
+and a store say is shown in tests/integration/test_restore.py.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from samples import CHANGELOG, TIMESTAMPED, batches
+
+from statestore.bulk.routing import Routing
+from statestore.bulk.runs import RunWriter
+from statestore.changelog.topics import LogRange
+from statestore.errors import DiskSpaceError, InputError, TopicMismatchError
+from statestore.model import StoreDefinition, TaskId, TopicPartition
+from statestore.recovery import planning
+from statestore.recovery.as_of import claim_target
+from statestore.recovery.planning import (
+    disk_needed,
+    estimated_bytes,
+    plan_restore,
+    range_count,
+    require_disk,
+    require_disk_for_all,
+    sample_places,
+    store_logs,
+)
+from statestore.recovery.spec import AsOf, RestoreSpec, parse_as_of, require_consistent
+from statestore.recovery.staging import BuildPlan, Range, Staging
+from statestore.reports import Action, RestorePlanRow, Status, VerifyRow
+from statestore.tasks.spec import GLOBAL_TASK, ChangelogSpec, StorePartitionSpec
+
+OTHER = CHANGELOG._replace(partition=1)
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def store(tmp_path):
+    return StorePartitionSpec(
+        application="app",
+        task=TaskId(0, 0),
+        store=TIMESTAMPED,
+        changelog=ChangelogSpec(topic="c", topic_id="t", delete_retention_ms=1_000),
+        bootstrap_servers="nowhere:9092",
+        state_dir=tmp_path / "state",
+        kafka_timeout_s=3,
+    )
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """What was verified, what the log's ends are, how large it is and how much is free; each test changes its part."""
+    found = {
+        "row": VerifyRow(
+            application="app", store="s", task="0_0", status=Status.LAGGING, action=Action.TAIL, detail="behind"
+        ).model_copy(update={"committed": 89}),
+        "logs": {CHANGELOG: LogRange(10, 2_030_100, 2_030_200)},
+        "bytes": 5_000,
+        "free": 10**12,
+        "asked": [],
+    }
+    monkeypatch.setattr(planning, "verify", lambda store: found["asked"].append(("verify", store)) or found["row"])
+    monkeypatch.setattr(planning, "store_logs", lambda store: found["asked"].append(("logs", store)) or found["logs"])
+    monkeypatch.setattr(
+        planning, "estimated_bytes", lambda store, logs: found["asked"].append(("bytes", store, logs)) or found["bytes"]
+    )
+    monkeypatch.setattr(planning, "_free", lambda path: found["asked"].append(("free", path)) or found["free"])
+    return found
+
+
+def plan(store, mode="auto", **more):
+    return plan_restore(RestoreSpec(store, mode, more.pop("force", False), "label", 4096, **more))
+
+
+LABEL = {"application": "app", "store": "s", "task": "0_0"}
+
+
+def test_the_plan_of_a_tail_reads_from_the_committed_offset_on_and_is_asked_of_this_store(store, world):
+    needed = disk_needed("tail", 5_000, 4096)
+    assert plan(store, ranges=4) == RestorePlanRow(
+        **LABEL,
+        status=Status.LAGGING,
+        mode="tail",
+        reason="behind",
+        start=90,
+        end=2_030_100,
+        ranges=1,
+        log_bytes=5_000,
+        disk_needed=needed,
+        disk_free=10**12,
+        seconds=4.1,
+    )
+    tail = {CHANGELOG: LogRange(90, 2_030_100, 2_030_200)}
+    assert world["asked"] == [("verify", store), ("logs", store), ("bytes", store, tail), ("free", store.state_dir)]
+
+
+def test_the_plan_of_a_rebuild_reads_the_whole_log_in_the_ranges_asked_for(store, world):
+    world["row"] = world["row"].model_copy(update={"status": Status.CORRUPT, "action": Action.FULL})
+    world["logs"][OTHER] = LogRange(20, 500_020, 500_020)
+    row = plan(store, ranges=4)
+    assert (row.mode, row.status, row.ranges) == ("full", Status.CORRUPT, 4)
+    assert (row.start, row.end, row.resumable) == (10, 10 + 2_030_090 + 500_000, 0)
+    assert row.seconds == 5.1
+    assert row.disk_needed == disk_needed("full", 5_000, 4096) > disk_needed("tail", 5_000, 4096)
+    assert world["asked"][2] == ("bytes", store, world["logs"])
+
+
+def test_a_healthy_store_is_left_and_the_plan_says_why(store, world):
+    world["row"] = world["row"].model_copy(update={"status": Status.OK, "action": Action.NONE, "detail": ""})
+    assert plan(store) == RestorePlanRow(**LABEL, status=Status.OK, reason="whole")
+    world["row"] = world["row"].model_copy(update={"status": Status.EMPTY, "detail": "nothing logged yet"})
+    assert plan(store) == RestorePlanRow(**LABEL, status=Status.EMPTY, reason="nothing logged yet")
+
+
+def test_a_healthy_store_is_rebuilt_where_that_is_asked_for(store, world):
+    world["row"] = world["row"].model_copy(update={"status": Status.OK, "action": Action.NONE, "detail": ""})
+    row = plan(store, force=True)
+    assert (row.mode, row.reason, row.start) == ("full", "asked for", 10)
+
+
+def test_a_plan_says_what_cannot_be_done_and_what_was_found(store, world):
+    world["row"] = world["row"].model_copy(update={"status": Status.REPLACED, "action": Action.BY_HAND})
+    failure = plan(store).failure
+    assert (failure.kind, failure.retriable) == ("InputError", False)
+    assert "app/s/0_0 is REPLACED and is only touched by hand: behind" in failure.message
+
+
+def test_what_the_operating_system_refuses_becomes_part_of_the_plan(store, world, monkeypatch):
+    def refuse(_):
+        raise PermissionError(13, "Permission denied", "/state")
+
+    monkeypatch.setattr(planning, "verify", refuse)
+    row = plan(store)
+    assert (row.application, row.store, row.task, row.mode) == ("app", "s", "0_0", None)
+    assert row.failure.kind == "StoreAccessError"
+    assert "Permission denied" in row.failure.message
+
+
+def test_a_plan_that_just_fits_is_none_that_fails_and_one_byte_less_is_too_little(store, world):
+    needed = disk_needed("tail", 5_000, 4096)
+    world["free"] = needed
+    assert plan(store).failure is None
+    world["free"] = needed - 1
+    row = plan(store)
+    assert (row.failure.kind, row.failure.message) == (
+        "DiskSpaceError",
+        f"needs about {needed} bytes, {needed - 1} are free",
+    )
+    assert (row.mode, row.disk_free, row.disk_needed) == ("tail", needed - 1, needed)
+
+
+def leave_runs(store, start, end):
+    """Runs of an attempt that was interrupted: a range of the plan, and records up to some offset of it."""
+    staging = Staging(store.paths, "s")
+    staging.begin(
+        BuildPlan(topic="c", topic_id="t", routing=Routing(), started_ms=1, ranges=(Range(0, start, end + 100),))
+    )
+    writer = RunWriter(staging.runs_directory(0, start), Routing(), MIB, start=start, keep_in_memory=False)
+    for batch in batches([(b"k", b"v", 1)] * (end - start), [], start):
+        writer.add(batch)
+    writer.finish(end)
+
+
+def test_offsets_that_an_interrupted_rebuild_has_read_are_told_and_a_tail_has_none(store, world):
+    leave_runs(store, 10, 17)
+    assert plan(store).resumable == 0
+    assert plan(store, "full").resumable == 7
+
+
+def test_a_point_in_time_is_planned_into_its_own_directory_without_a_look_at_the_store(store, world, monkeypatch):
+    asked = []
+
+    def point_range(of, as_of):
+        asked.append((of, as_of))
+        return {CHANGELOG: LogRange(0, 4, 9)}
+
+    monkeypatch.setattr(planning, "point_range", point_range)
+    monkeypatch.setattr(planning, "require_exact", lambda spec, logs: asked.append((spec.best_effort, logs)))
+    target = store.state_dir.with_name("target")
+    row = plan(store, "as-of", as_of=AsOf(offset=3), target=target)
+    assert (row.mode, row.reason, row.status, row.start, row.end) == ("as-of", "as of offset 3", None, 0, 4)
+    assert row.disk_needed == disk_needed("as-of", 5_000, 4096)
+    assert row.resumable == 0
+    assert asked == [(store, AsOf(offset=3)), (False, {CHANGELOG: LogRange(0, 4, 9)})]
+    assert world["asked"] == [("bytes", store, {CHANGELOG: LogRange(0, 4, 9)}), ("free", target)]
+
+
+def test_a_point_in_time_is_not_planned_into_a_directory_of_something_else(store, world, monkeypatch):
+    monkeypatch.setattr(planning, "point_range", lambda *_: {CHANGELOG: LogRange(0, 4, 9)})
+    monkeypatch.setattr(planning, "require_exact", lambda *_: None)
+    target = store.state_dir.with_name("target")
+    target.mkdir()
+    (target / "mine").touch()
+    claimed = store.state_dir.with_name("claimed")
+    claim_target(claimed, store.state_dir, AsOf(offset=3))
+    assert plan(store, "as-of", as_of=AsOf(offset=3), target=claimed).failure is None
+    claim_target(claimed.with_name("other"), store.state_dir, AsOf(offset=4))
+    for directory, said in (
+        (target, "found mine"),
+        (claimed.with_name("other"), "as of offset 4, asked for is offset 3"),
+        (store.state_dir, "apart from the state directory"),
+    ):
+        row = plan(store, "as-of", as_of=AsOf(offset=3), target=directory)
+        assert said in row.failure.message
+
+
+# -- the log ----------------------------------------------------------------------------------------------------------
+
+
+class Log:
+    """A log in memory in the place of a broker's: each `held`-th offset has a record of 100 bytes."""
+
+    held = 1
+    opened: list = []  # noqa: RUF012
+
+    def __init__(self, servers, partition, *, stall_timeout_s):
+        self.opened.append((servers, partition, stall_timeout_s))
+        self.open = False
+
+    def __enter__(self):
+        self.open = True
+        return self
+
+    def __exit__(self, *_):
+        self.open = False
+
+    def read(self, start, end):
+        assert self.open
+        yield from batches([(bytes(10), bytes(90), 1)] * ((end - start) // self.held), [40], start)
+
+
+@pytest.fixture
+def log(monkeypatch):
+    monkeypatch.setattr(Log, "opened", [])
+    monkeypatch.setattr(planning, "LogReader", Log)
+    return Log
+
+
+@pytest.mark.parametrize("offsets", [50, 1_000_000])
+def test_bytes_of_a_log_are_estimated_from_those_of_a_sample(store, log, offsets):
+    bytes_each = estimated_bytes(store, {CHANGELOG: LogRange(7, 7 + offsets, 10**9)}) / offsets
+    assert 100 <= bytes_each < 110  # what a record takes in memory besides
+    assert log.opened == [("nowhere:9092", CHANGELOG, 3)]
+
+
+def test_bytes_of_a_short_log_are_those_of_its_keys_and_values(store, log):
+    held = [batch for batch in Log("", CHANGELOG, stall_timeout_s=0).__enter__().read(7, 57)]
+    bytes_held = sum(batch.column(0).nbytes + batch.column(1).nbytes for batch in held)
+    assert estimated_bytes(store, {CHANGELOG: LogRange(7, 57, 57)}) == bytes_held
+
+
+def test_offsets_without_a_record_take_no_bytes(store, log, monkeypatch):
+    monkeypatch.setattr(log, "held", 2)
+    assert 50_000_000 <= estimated_bytes(store, {CHANGELOG: LogRange(0, 1_000_000, 10**9)}) < 55_000_000
+
+
+def test_bytes_of_several_logs_are_added_up_and_an_empty_one_has_none(store, log):
+    one = estimated_bytes(store, {CHANGELOG: LogRange(0, 1_000_000, 10**9)})
+    two = {CHANGELOG: LogRange(0, 1_000_000, 10**9), OTHER: LogRange(5, 1_000_005, 10**9)}
+    assert estimated_bytes(store, two) == 2 * one
+    assert estimated_bytes(store, {CHANGELOG: LogRange(5, 5, 10**9), OTHER: LogRange(0, 1_000_000, 10**9)}) == one
+    assert estimated_bytes(store, {CHANGELOG: LogRange(5, 5, 10**9)}) == 0
+
+
+def test_a_short_log_is_sampled_in_full_and_a_longer_one_in_three_places_spread_over_it():
+    assert list(sample_places(5, 5)) == []
+    assert list(sample_places(5, 6)) == [(5, 6)]
+    assert list(sample_places(5, 1_805)) == [(5, 1_805)]
+    assert list(sample_places(0, 1_806)) == [(301, 601), (903, 1_203), (1_505, 1_805)]
+    assert list(sample_places(100, 6_100)) == [(1_100, 1_400), (3_100, 3_400), (5_100, 5_400)]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "store_partitions", "parallelism", "ranges"),
+    [
+        (10_000_000, 0, 4, 4),  # nothing is restored: nothing is divided by it
+        (1_000_000, 1, 16, 2),
+        (999_999, 1, 16, 1),
+        (499_999, 1, 16, 1),
+        (0, 1, 16, 1),
+        (10_000_000, 3, 16, 5),
+        (10_000_000, 32, 16, 1),
+    ],
+)
+def test_a_range_has_half_a_million_offsets_or_more(offsets, store_partitions, parallelism, ranges):
+    assert range_count(offsets, store_partitions, parallelism) == ranges
+
+
+def test_the_ends_of_a_stores_logs_are_asked_for_by_its_partitions(store, monkeypatch):
+    asked = []
+
+    def log_ranges(topics, specs):
+        asked.append((topics, specs))
+        return {TopicPartition("c", number): LogRange(number, 5, 5) for number in range(4)}
+
+    monkeypatch.setattr(planning, "Topics", lambda *made_with: made_with)
+    monkeypatch.setattr(planning, "log_ranges", log_ranges)
+    assert store_logs(store) == {TopicPartition("c", 0): LogRange(0, 5, 5)}
+    assert asked == [(("nowhere:9092", 3), [store])]
+    changelog = store.changelog.model_copy(update={"partitions": 2})
+    of_all = store.model_copy(update={"task": GLOBAL_TASK, "changelog": changelog})
+    assert store_logs(of_all) == {TopicPartition("c", number): LogRange(number, 5, 5) for number in range(2)}
+
+
+def test_a_store_without_a_changelog_has_nothing_to_be_restored_from(store):
+    with pytest.raises(TopicMismatchError, match="topic app-s-changelog does not exist: nothing to restore from"):
+        store_logs(store.model_copy(update={"changelog": None}))
+
+
+# -- disk -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_restore_needs_its_rows_their_runs_if_they_do_not_fit_into_memory_and_an_empty_database():
+    assert disk_needed("full", 1_000, 999) == 2_000 + 16 * MIB
+    assert disk_needed("full", 1_000, 1_000) == 1_000 + 16 * MIB
+    assert disk_needed("tail", 1_000, 999) == 1_000 + 16 * MIB
+    assert disk_needed("as-of", 1_000, 999) == 2_000 + 16 * MIB
+
+
+def require(store, logs, mode="full"):
+    require_disk(RestoreSpec(store, mode, False, "label", 4096), mode, logs)
+
+
+def test_nobody_reads_from_a_log_that_fits_however_large_its_records_are(store, world):
+    logs = {CHANGELOG: LogRange(10, 20, 20), OTHER: LogRange(0, 5, 5)}
+    world["free"] = 15 * 4096 + 16 * MIB
+    require(store, logs)
+    assert world["asked"] == [("free", store.state_dir)]
+    world["free"] -= 1
+    require(store, logs)
+    assert world["asked"][2:] == [("bytes", store, logs)]
+
+
+def test_a_restore_that_just_fits_may_begin_and_one_byte_less_is_too_little(store, world):
+    logs = {CHANGELOG: LogRange(0, 10**9, 10**9)}
+    world["free"] = disk_needed("full", 5_000, 4096)
+    require(store, logs)
+    world["free"] -= 1
+    with pytest.raises(DiskSpaceError, match=rf"{world['free'] + 1} bytes in .*state, {world['free']} are free"):
+        require(store, logs)
+    require(store, logs, "tail")
+
+
+def test_runs_that_are_there_already_need_no_room_again(store, world):
+    leave_runs(store, 10, 17)
+    held = sum(file.stat().st_size for file in store.paths.runs("s").rglob("*.arrow"))
+    assert held
+    world["free"] = disk_needed("full", 5_000, 4096) - held
+    require(store, {CHANGELOG: LogRange(0, 10**9, 10**9)})
+    world["free"] -= 1
+    with pytest.raises(DiskSpaceError):
+        require(store, {CHANGELOG: LogRange(0, 10**9, 10**9)})
+
+
+def test_free_bytes_are_those_of_the_directory_or_of_where_it_will_be(tmp_path):
+    free = planning._free(tmp_path / "not" / "there" / "yet")
+    assert free == pytest.approx(planning._free(tmp_path), rel=0.1)
+    assert free > 0
+
+
+def plan_row(**what):
+    return RestorePlanRow(**LABEL, **what)
+
+
+def test_a_plan_fits_as_a_whole_into_the_least_that_is_free_and_not_a_byte_less():
+    fits = [
+        plan_row(mode="full", disk_needed=60, disk_free=100),
+        plan_row(mode="tail", disk_needed=40, disk_free=200),
+        plan_row(mode=None, disk_needed=1_000, disk_free=0),
+    ]
+    require_disk_for_all(fits)
+    refused = plan_row(mode="full", disk_needed=10**6, disk_free=1).model_copy(
+        update={"failure": planning.Failure(kind="DiskSpaceError", message="needs more")}
+    )
+    require_disk_for_all([*fits, refused])
+    said = "restoring 3 store partitions needs about 101 bytes, 100 are free: free some, or restore fewer at a time"
+    with pytest.raises(DiskSpaceError, match=f"^{said}$"):
+        require_disk_for_all([*fits, plan_row(mode="full", disk_needed=1, disk_free=300)])
+    require_disk_for_all([])
+
+
+# -- what is asked for ------------------------------------------------------------------------------------------------
+
+
+def test_a_point_says_which_it_is():
+    assert str(AsOf(offset=7)) == "offset 7"
+    assert str(AsOf(offset=0)) == "offset 0"
+    assert str(AsOf(timestamp_ms=0)) == "time 0 ms"
+
+
+def test_a_point_and_a_target_are_for_mode_as_of_which_needs_both(tmp_path):
+    point = AsOf(offset=1)
+    require_consistent("as-of", point, tmp_path, best_effort=True)
+    require_consistent("as-of", point, tmp_path, best_effort=False)
+    require_consistent("full", None, None, best_effort=False)
+    for as_of, target in ((None, None), (point, None), (None, tmp_path)):
+        with pytest.raises(
+            InputError, match=r"^mode as-of: expected --as-of-offset or --as-of-timestamp, and --target$"
+        ):
+            require_consistent("as-of", as_of, target, best_effort=False)
+    for as_of, target, best_effort in ((point, None, False), (None, tmp_path, False), (None, None, True)):
+        with pytest.raises(InputError, match="are for mode as-of, found tail"):
+            require_consistent("tail", as_of, target, best_effort=best_effort)
+
+
+def test_a_time_that_names_no_offset_from_utc_is_in_utc_wherever_it_is_asked_for(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "America/New_York")
+        time.tzset()
+        assert parse_as_of(None, "2026-01-31T12:00:00") == AsOf(timestamp_ms=1769860800000)
+    time.tzset()
+
+
+@pytest.mark.parametrize("text", ["²", "٣", "-5", "1e3", ""])
+def test_only_plain_digits_are_ms_since_the_epoch(text):
+    with pytest.raises(InputError, match="expected ISO 8601"):
+        parse_as_of(None, text)
+
+
+def test_a_store_of_another_kind_is_planned_under_its_own_name(store, world):
+    window = StoreDefinition(name="w", kind="window", retention_ms=180_000, window_size_ms=60_000)
+    row = plan(store.model_copy(update={"store": window, "application": "other", "task": TaskId(1, 2)}))
+    assert row.label == "other/w/1_2"

@@ -1,0 +1,114 @@
+"""Row keys of window and session stores: Kafka Streams' bytes, and the bounds between which the rows of keys lie."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from statestore.errors import StoreCorruptedError
+from statestore.formats import session_key, window_key
+from statestore.formats.key_bounds import after_prefix, upper_bound
+
+TIMES = st.integers(0, 2**63 - 1)
+SEQUENCES = st.integers(0, 2**31 - 1)
+#: Few different bytes, so that keys are prefixes of each other and of suffixes.
+BYTES = st.lists(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF])).map(bytes)
+KEYS = BYTES.filter(lambda key: len(key) <= 12)
+
+# -- bytes ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_window_key_is_the_key_the_start_and_the_sequence_number_big_endian():
+    assert window_key.encode(b"key", 258, 3) == b"key" + bytes.fromhex("0000000000000102 00000003")
+    assert window_key.encode(b"key", 258) == b"key" + bytes.fromhex("0000000000000102 00000000")
+
+
+def test_a_session_key_is_the_key_the_end_and_the_start_big_endian():
+    assert session_key.encode(b"key", 258, 772) == b"key" + bytes.fromhex("0000000000000304 0000000000000102")
+
+
+@given(BYTES, TIMES, SEQUENCES)
+def test_a_window_key_comes_back_as_it_went_in(key, start, sequence):
+    assert window_key.decode(window_key.encode(key, start, sequence)) == (key, start, sequence)
+
+
+@given(BYTES, TIMES, TIMES)
+def test_a_session_key_comes_back_as_it_went_in(key, start, end):
+    assert session_key.decode(session_key.encode(key, start, end)) == (key, start, end)
+
+
+@pytest.mark.parametrize(("schema", "least"), [(window_key, 12), (session_key, 16)])
+def test_a_row_key_with_no_room_for_its_suffix_is_damage_and_one_with_just_enough_has_an_empty_key(schema, least):
+    with pytest.raises(StoreCorruptedError, match=f"has at least {least} bytes, found {least - 1}"):
+        schema.decode(bytes(least - 1))
+    assert schema.decode(bytes(least)) == (b"", 0, 0)
+
+
+# -- bounds of one key ------------------------------------------------------------------------------------------------
+
+
+def test_the_windows_of_a_key_lie_from_its_first_start_to_the_last_sequence_number_of_its_last():
+    start, stop = window_key.key_bounds(b"k", 5, 9)
+    assert start == window_key.encode(b"k", 5)
+    assert stop == window_key.encode(b"k", 9, 2**31 - 1) + b"\0"
+    assert window_key.key_bounds(b"k", -1, 9)[0] == window_key.encode(b"k", 0)
+    assert window_key.key_bounds(b"k", 0, 9)[0] == window_key.encode(b"k", 0)
+
+
+def test_the_sessions_of_a_key_lie_from_their_earliest_end_to_the_latest_start_of_the_last():
+    start, stop = session_key.key_bounds(b"k", 5, 9)
+    assert start == session_key.encode(b"k", 0, 5)
+    assert stop == session_key.encode(b"k", 9, 2**63 - 1) + b"\0"
+    for negative in (-1, -100):
+        start, stop = session_key.key_bounds(b"k", negative, negative)
+        assert start == session_key.encode(b"k", 0, 0)
+        assert stop == session_key.encode(b"k", 0, 2**63 - 1) + b"\0"
+
+
+# -- bounds of many keys ----------------------------------------------------------------------------------------------
+
+
+@given(KEYS, KEYS.filter(bool))
+@example(b"\x01\x7f\x80", b"\x01")  # the suffix itself, and something larger behind it
+@example(b"\x80" * 5, b"\x01")
+def test_the_bound_of_keys_up_to_one_is_the_largest_of_its_prefixes_with_the_largest_suffix(key_to, largest):
+    prefixes = [key_to[:end] for end in range(len(key_to) + 1)]
+    assert upper_bound(key_to, largest) == max(prefix + largest for prefix in prefixes)
+
+
+@given(KEYS, KEYS, TIMES, SEQUENCES)
+def test_no_window_of_a_key_in_a_range_lies_behind_its_bounds(one, other, start, sequence):
+    key_from, key_to = sorted((one, other))
+    first, stop = window_key.range_bounds(key_from, key_to)
+    for key in (key_from, key_to):
+        assert first <= window_key.encode(key, start, sequence) < stop
+    last = window_key.encode(key_to, 2**63 - 1, 2**31 - 1)
+    assert last < stop
+
+
+@given(KEYS, KEYS, TIMES, TIMES)
+def test_no_session_of_a_key_in_a_range_lies_behind_its_bounds(one, other, start, end):
+    key_from, key_to = sorted((one, other))
+    first, stop = session_key.range_bounds(key_from, key_to)
+    for key in (key_from, key_to):
+        assert first <= session_key.encode(key, start, end) < stop
+    assert session_key.encode(key_to, 2**63 - 1, 2**63 - 1) < stop
+
+
+@pytest.mark.parametrize(
+    ("schema", "largest"), [(window_key, "7fffffffffffffff 7fffffff"), (session_key, "7fffffffffffffff" * 2)]
+)
+def test_a_range_that_is_open_at_an_end_has_no_bound_there_and_no_row_fits_behind_the_other(schema, largest):
+    assert schema.range_bounds(None, None) == (None, None)
+    assert schema.range_bounds(b"a", None) == (b"a", None)
+    assert schema.range_bounds(None, b"\x80") == (None, b"\x80" + bytes.fromhex(largest) + b"\0")
+    assert schema.range_bounds(None, b"a") == (None, bytes.fromhex(largest) + b"\0")  # of the empty key
+
+
+@pytest.mark.parametrize(
+    ("prefix", "after"),
+    [(b"a", b"b"), (b"ab", b"ac"), (b"aX\xff\xff", b"aY"), (b"\xff", None), (b"", None)],
+)
+def test_behind_a_prefix_comes_the_next_one_that_is_not_above_anything_else(prefix, after):
+    assert after_prefix(prefix) == after

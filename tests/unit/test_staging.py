@@ -1,0 +1,251 @@
+"""What an interrupted restore has left: its plan, its runs and their positions, and who may work on them."""
+
+from __future__ import annotations
+
+import pytest
+from samples import CHANGELOG, batches
+
+from statestore.bulk.routing import Routing
+from statestore.bulk.runs import RunWriter
+from statestore.changelog.topics import LogRange
+from statestore.durable import write_durably
+from statestore.errors import LockedError
+from statestore.formats import checkpoint_file
+from statestore.model import TopicPartition
+from statestore.recovery.staging import BuildPlan, Range, Staging, clear_built, cut, misfit, next_offsets
+
+OTHER = CHANGELOG._replace(partition=1)
+PLAN = BuildPlan(topic="c", topic_id="t", routing=Routing(), started_ms=1_000, ranges=(Range(0, 10, 30),))
+INPUT, INPUT_2 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+@pytest.fixture
+def staging(paths):
+    return Staging(paths, "s")
+
+
+def write_runs(staging, partition, start, end):
+    """A run with the records of these offsets, on disk."""
+    writer = RunWriter(staging.runs_directory(partition, start), Routing(), 1 << 20, start=start, keep_in_memory=False)
+    for batch in batches([(b"k", b"v", 1)] * (end - start), [], start):
+        writer.add(batch)
+    return writer.finish(end)
+
+
+# -- the plan and the runs --------------------------------------------------------------------------------------------
+
+
+def test_a_plan_comes_back_as_it_was_kept(staging):
+    assert staging.plan() is None
+    staging.begin(PLAN)
+    assert staging.plan() == PLAN
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", '{"schema_version": 2}'])
+def test_a_plan_that_cannot_be_read_is_none(staging, text):
+    staging.begin(PLAN)
+    (staging.directory / "plan.json").write_text(text)
+    assert staging.plan() is None
+
+
+def test_a_plan_grows_behind_the_end_of_each_partition_and_by_no_other_partition():
+    plan = PLAN.model_copy(update={"ranges": (Range(0, 10, 30), Range(1, 0, 5))})
+    assert plan.extended({0: 31, 1: 5, 2: 100}).ranges == (Range(0, 10, 30), Range(0, 30, 31), Range(1, 0, 5))
+    assert plan.extended({0: 29, 1: 9}).ranges == (Range(0, 10, 30), Range(1, 0, 5), Range(1, 5, 9))
+
+
+def test_runs_of_a_range_are_found_from_its_start_on_without_a_gap(staging):
+    part = Range(0, 10, 30)
+    assert staging.found(part) == []
+    first = write_runs(staging, 0, 10, 17)
+    behind_a_gap = write_runs(staging, 0, 20, 30)
+    assert [found.files for found in staging.found(part)] == [first.files]
+    assert next_offsets(staging, [part, Range(0, 20, 30), Range(1, 5, 9)]) == {
+        part: 17,
+        Range(0, 20, 30): 30,
+        Range(1, 5, 9): 5,
+    }
+    between = write_runs(staging, 0, 17, 20)
+    assert [found.files for found in staging.found(part)] == [first.files, between.files, behind_a_gap.files]
+    assert next_offsets(staging, [part]) == {part: 30}
+    write_runs(staging, 0, 30, 40)  # of the range behind it
+    assert next_offsets(staging, [part]) == {part: 30}
+
+
+def test_runs_in_a_directory_of_another_offset_are_not_taken_for_those_of_a_range(staging):
+    write_runs(staging, 0, 12, 17)
+    staging.runs_directory(0, 12).rename(staging.runs_directory(0, 10))
+    assert staging.found(Range(0, 10, 30)) == []
+
+
+def test_runs_that_cannot_be_read_are_read_from_the_log_again_and_so_is_what_follows(staging):
+    write_runs(staging, 0, 10, 17)
+    write_runs(staging, 0, 17, 20)
+    [file] = staging.runs_directory(0, 17).glob("*.arrow")
+    file.write_bytes(file.read_bytes()[:-1])
+    assert next_offsets(staging, [Range(0, 10, 30)]) == {Range(0, 10, 30): 17}
+
+
+def test_a_directory_of_runs_that_is_none_is_read_from_the_log_again(staging):
+    write_runs(staging, 0, 10, 17)
+    staging.runs_directory(0, 17).write_text("a file")
+    assert next_offsets(staging, [Range(0, 10, 30)]) == {Range(0, 10, 30): 17}
+
+
+def test_there_are_runs_as_soon_as_one_is_complete(staging):
+    assert not staging.has_runs
+    staging.begin(PLAN)
+    staging.keep_position(0, 10, {INPUT: 4})
+    assert not staging.has_runs
+    write_runs(staging, 0, 10, 17)
+    assert staging.has_runs
+
+
+def test_the_position_of_all_runs_is_the_largest_offset_of_each_input_partition(staging):
+    assert staging.position() == {}
+    staging.keep_position(0, 10, {INPUT: 4, INPUT_2: 9})
+    staging.keep_position(0, 20, {INPUT: 7, INPUT_2: 0})
+    staging.keep_position(1, 10, {})
+    assert not staging.runs_directory(1, 10).exists()
+    assert [path.name for path in sorted(staging.directory.iterdir())] == ["0-10", "0-20"]
+    assert staging.position() == {INPUT: 7, INPUT_2: 9}
+
+
+def test_a_position_of_which_only_unknown_offsets_are_known_is_at_the_start(staging):
+    write_durably(staging.runs_directory(0, 10) / "position", checkpoint_file.write({INPUT: None, INPUT_2: 0}))
+    assert staging.position() == {INPUT: 0, INPUT_2: 0}
+
+
+def test_runs_of_different_partitions_and_offsets_lie_apart(staging, paths):
+    assert staging.runs_directory(1, 23) == paths.runs("s") / "1-23"
+
+
+def test_what_was_staged_is_forgotten_with_its_plan(staging, paths):
+    staging.begin(PLAN)
+    write_runs(staging, 0, 10, 17)
+    other = Staging(paths, "t")
+    other.begin(PLAN)
+    staging.clear()
+    assert not paths.runs("s").exists()
+    assert other.plan() == PLAN
+
+
+def test_what_was_built_of_any_store_is_removed_and_runs_are_not(staging, paths):
+    for directory in (paths.staging("s"), paths.staging("t"), paths.staged_segments("s")):
+        directory.mkdir(parents=True)
+    staging.begin(PLAN)
+    clear_built(paths)
+    assert not paths.staging("s").parent.exists()
+    assert not paths.staged_own.exists()
+    assert staging.plan() == PLAN
+    clear_built(paths)
+
+
+# -- who may work on them ---------------------------------------------------------------------------------------------
+
+
+def refused(lock):
+    with pytest.raises(LockedError, match="is locked by another process"), lock:
+        pass
+
+
+def test_ranges_are_read_together_but_nobody_assembles_meanwhile(staging):
+    with staging.reading(0), staging.reading(0):
+        refused(staging.alone(0))
+    with staging.alone(0):
+        refused(staging.reading(0))
+        refused(staging.alone(0))
+    with staging.alone(0):
+        pass
+
+
+def test_one_range_is_read_by_one_and_others_by_others(staging):
+    part = Range(0, 10, 30)
+    of_others = staging.reading_range(Range(1, 10, 30), 0), staging.reading_range(Range(0, 30, 40), 0)
+    with staging.reading_range(part, 0), of_others[0], of_others[1]:
+        refused(staging.reading_range(part, 0))
+
+
+def test_stores_are_restored_at_the_same_time(staging, paths):
+    with staging.alone(0), Staging(paths, "t").alone(0):
+        pass
+
+
+# -- whether they fit -------------------------------------------------------------------------------------------------
+
+
+def unfit(plan, read, logs, **changes):
+    now = {"topic_id": "t", "routing": Routing(), "delete_retention_ms": 5_000, "now_ms": 1_000, **changes}
+    return misfit(plan, read, logs, **now)
+
+
+def test_every_partition_of_the_log_must_be_in_the_plan():
+    read = {Range(0, 10, 30): 30}
+    assert unfit(PLAN, read, {CHANGELOG: LogRange(10, 30, 30)}) is None
+    found = unfit(PLAN, read, {CHANGELOG: LogRange(10, 30, 30), OTHER: LogRange(0, 5, 5)})
+    assert found == "they reach beyond the end of app-s-changelog-1, which is 5"
+
+
+def test_each_partition_is_judged_by_its_own_ranges():
+    plan = PLAN.model_copy(update={"ranges": (Range(0, 10, 30), Range(1, 100, 300))})
+    read = {Range(0, 10, 30): 30, Range(1, 100, 300): 150}
+    logs = {CHANGELOG: LogRange(10, 30, 30), OTHER: LogRange(100, 300, 300)}
+    assert unfit(plan, read, logs) is None
+    assert "app-s-changelog-1 now begins at 151" in unfit(plan, read, {**logs, OTHER: LogRange(151, 300, 300)})
+    assert unfit(plan, read, {**logs, OTHER: LogRange(150, 300, 300)}) is None
+    assert "which is 299" in unfit(plan, read, {**logs, OTHER: LogRange(100, 299, 299)})
+    assert unfit(plan, read, {**logs, OTHER: LogRange(100, 150, 300)}) is None  # an open transaction may be in runs
+
+
+def test_ranges_may_overlap_and_come_in_any_order_and_may_not_begin_behind_the_log():
+    ranges = (Range(0, 20, 30), Range(0, 5, 22))
+    plan = PLAN.model_copy(update={"ranges": ranges})
+    read = {part: part.end for part in ranges}
+    assert unfit(plan, read, {CHANGELOG: LogRange(5, 30, 30)}) is None
+    assert unfit(plan, read, {CHANGELOG: LogRange(8, 30, 30)}) is None
+    assert "leaves out offsets of app-s-changelog-0 from 4 on" in unfit(plan, read, {CHANGELOG: LogRange(4, 30, 30)})
+
+
+def test_why_runs_cannot_be_used_is_said_in_full():
+    read, logs = {Range(0, 10, 30): 30}, {CHANGELOG: LogRange(10, 30, 30)}
+    found = [
+        unfit(PLAN, read, logs, topic_id="u"),
+        unfit(PLAN, read, logs, now_ms=999),
+        unfit(PLAN, read, logs, now_ms=6_000),
+        unfit(PLAN, {Range(0, 10, 30): 15}, {CHANGELOG: LogRange(16, 30, 30)}),
+    ]
+    assert found == [
+        "they are of another changelog topic, or of a store of another kind or retention",
+        "their plan is damaged: it says that they were begun later than now",
+        "they are older than delete.retention.ms: deletes that belong behind them may be gone from the log",
+        "app-s-changelog-0 now begins at 16: records between them are gone",
+    ]
+
+
+def test_an_empty_range_leaves_no_offsets_out():
+    ranges = (Range(0, 10, 30), Range(0, 30, 30))
+    plan = PLAN.model_copy(update={"ranges": ranges})
+    assert unfit(plan, {part: part.end for part in ranges}, {CHANGELOG: LogRange(10, 30, 30)}) is None
+
+
+def test_a_plan_begun_now_is_used_and_one_as_old_as_tombstones_is_not():
+    read, logs = {Range(0, 10, 30): 30}, {CHANGELOG: LogRange(10, 30, 30)}
+    assert unfit(PLAN, read, logs, now_ms=1_000) is None
+    assert "begun later than now" in unfit(PLAN, read, logs, now_ms=999)
+    assert unfit(PLAN, read, logs, now_ms=5_999) is None
+    assert "older than delete.retention.ms" in unfit(PLAN, read, logs, now_ms=6_000)
+
+
+@pytest.mark.parametrize(
+    ("count", "ranges"),
+    [
+        (0, [(5, 15)]),
+        (1, [(5, 15)]),
+        (2, [(5, 10), (10, 15)]),
+        (3, [(5, 9), (9, 13), (13, 15)]),
+        (100, [(at, at + 1) for at in range(5, 15)]),
+    ],
+)
+def test_a_log_is_cut_into_as_many_ranges_of_about_the_same_length(count, ranges):
+    assert cut(3, 5, 15, count) == [Range(3, *ends) for ends in ranges]
+    assert cut(3, 5, 5, count) == []

@@ -114,7 +114,8 @@ def spark_session(name: str) -> SparkSession:
         # Where the file is, never what is in it: Spark shows its configuration to everybody.
         builder = builder.config(on_executors, os.path.abspath(path))
     for setting, value in python_daemon.SETTING.items():
-        builder = builder.config(setting, value)
+        if not SparkConf().contains(setting):
+            builder = builder.config(setting, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     return spark

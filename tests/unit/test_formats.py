@@ -232,8 +232,13 @@ def test_l5_a_damaged_checkpoint_file_says_what_is_wrong_with_it(tmp_path, raw, 
     path.write_bytes(raw)
     with pytest.raises(StoreCorruptedError) as caught:
         checkpoint_file.read(path)
-    assert str(caught.value).startswith(f"{path} is not a whole checkpoint file of version 0 (")
-    assert said in str(caught.value)
+    begin, end = (
+        f"{path} is not a whole checkpoint file of version 0 (",
+        "); remove it to have the stores' own offsets used",
+    )
+    cause = str(caught.value).removeprefix(begin).removesuffix(end)
+    assert str(caught.value) == f"{begin}{cause}{end}"
+    assert cause == said or (said in cause and said in ("utf-8", "not enough values"))  # what Python says
 
 
 @given(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import struct
 import subprocess
 import threading
 import time
@@ -135,6 +138,15 @@ def test_a_store_open_in_another_process_is_locked_and_not_damaged(tmp_path):
         process.kill()
         process.join(30)
     open_key_value_store(TIMESTAMPED, tmp_path / "s").close()  # RocksDB's LOCK file is there, nobody holds it
+
+
+def test_the_whole_of_a_lock_file_is_locked_whatever_part_another_program_asks_for(tmp_path):
+    path = tmp_path / "lock"
+    with locked_file(path, 0), path.open("r+b") as other:
+        for byte in (0, 1, 1 << 40):
+            one = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, byte, 1, 0)
+            with pytest.raises(BlockingIOError):
+                fcntl.fcntl(other, fcntl.F_OFD_SETLK, one)
 
 
 def test_a_file_is_held_by_one_alone_or_by_many_that_share_it(tmp_path):

@@ -90,6 +90,10 @@ def test_a_directory_of_runs_that_is_none_is_read_from_the_log_again(staging):
     write_runs(staging, 0, 10, 17)
     staging.runs_directory(0, 17).write_text("a file")
     assert next_offsets(staging, [Range(0, 10, 30)]) == {Range(0, 10, 30): 17}
+    staging.runs_directory(0, 17).unlink()
+    staging.runs_directory(0, 17).mkdir()
+    (staging.runs_directory(0, 17) / "run-copy-of-one.arrow").touch()
+    assert next_offsets(staging, [Range(0, 10, 30)]) == {Range(0, 10, 30): 17}
 
 
 def test_there_are_runs_as_soon_as_one_is_complete(staging):

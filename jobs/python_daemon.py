@@ -1,8 +1,8 @@
 """What Spark forks its Python workers from: a `pyspark.daemon` that has loaded this project before the first fork.
 
-By itself, each worker would load numpy, pyarrow and numba, which takes seconds. And Spark invalidates Python's import caches in
-each Spark task: the directories of `pyspark.zip` and of a JAR on Python's path are then read anew.
-Where pip has installed the same modules beside these archives, the archives are left out.
+By itself, each worker would load numpy, pyarrow and numba, which takes seconds. And Spark invalidates Python's import
+caches in each Spark task: the directories of `pyspark.zip` and of a JAR on Python's path are then read anew. Where pip
+has installed the same modules beside these archives, the archives are left out.
 """
 
 from __future__ import annotations

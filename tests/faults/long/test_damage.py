@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from statestore.verification.options import DEPTHS, Depth
 from tests.faults.damage import access, directories, forging, judging, logs, places
 from tests.faults.damage.places import Place
 from tests.faults.damage.stores import FORMATS, TASK, Original, files_of
-from tests.faults.memory import in_memory
 from tests.integration import broker, dying
 
 SEED = os.environ.get("FAULTS_SEED", "1")
@@ -37,10 +35,9 @@ MISREAD = {Status.CORRUPT, Status.LAGGING, Status.AHEAD}
 
 
 @pytest.fixture(scope="module")
-def original(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Original]:
+def original(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Original:
     """The stores that files are damaged of."""
-    with in_memory(tmp_path_factory.mktemp("damage")) as directory:
-        yield Original(bootstrap_servers, directory, seed=int(SEED))
+    return Original(bootstrap_servers, tmp_path_factory.mktemp("damage"), seed=int(SEED))
 
 
 def _places(original: Original, store: str, sealed: bool) -> list[Place]:

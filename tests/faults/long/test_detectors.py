@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,17 +17,15 @@ from statestore.verification import check, seeing
 from statestore.verification import judging as judging_module
 from tests.faults.damage import directories, forging, judging, logs, places
 from tests.faults.damage.stores import TASK, Copy, Original
-from tests.faults.memory import in_memory
 
 SEED = os.environ.get("FAULTS_SEED", "1")
 Sabotage = Callable[[pytest.MonkeyPatch], None]
 
 
 @pytest.fixture(scope="module")
-def original(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Original]:
+def original(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Original:
     """Stores to be damaged."""
-    with in_memory(tmp_path_factory.mktemp("detectors")) as directory:
-        yield Original(bootstrap_servers, directory, seed=int(SEED))
+    return Original(bootstrap_servers, tmp_path_factory.mktemp("detectors"), seed=int(SEED))
 
 
 # -- the faults, as the campaign has them ---------------------------------------------------------------------------

@@ -1,0 +1,28 @@
+"""What a cluster tells of topics that are asked for by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from statestore.changelog.topics import Topics
+from statestore.errors import KafkaUnavailableError
+from tests.integration.broker import NO_BROKER, WAIT_S, create_topic, unique
+
+
+def test_topics_that_exist_are_described_once_and_others_are_left_out(bootstrap_servers: str) -> None:
+    first, second, missing = (create_topic(bootstrap_servers, unique("there"), 3), unique("there"), unique("missing"))
+    create_topic(bootstrap_servers, second)
+    topics = Topics(bootstrap_servers, WAIT_S)
+    found = topics.describe([first, missing, second, first, "no/name of a topic", "x" * 300])
+    assert {name: (topic.name, topic.partitions) for name, topic in found.items()} == {
+        first: (first, 3),
+        second: (second, 1),
+    }
+    assert found[first] == topics.find(first)
+    assert topics.describe([missing]) == {}
+    assert missing not in topics.names()  # a question does not make the topic
+
+
+def test_without_a_broker_nothing_is_taken_for_missing() -> None:
+    with pytest.raises(KafkaUnavailableError):
+        Topics(NO_BROKER, 0.5).describe(["any"])

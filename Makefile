@@ -9,7 +9,7 @@ KILLS = 180
 soak: KILLS = 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test ui screenshots faults soak conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore lint lock clean environment-demo environment-dev
+.PHONY: help demo up down test ui screenshots faults soak mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore lint lock clean environment-demo environment-dev
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ faults: environment-dev ## kill tasks and jobs 200 times, damage 200 places, and
 soak: environment-dev ## kill tasks KILLS=10000 times, at points drawn from SEED
 	@echo "SEED=$(SEED)"
 	FAULTS_SEED=$(SEED) FAULTS_KILLS=$(KILLS) $(PYTHON_IN_VENV) -m pytest -n 2 --dist worksteal -m long tests/faults/long/test_kills.py $(ARGS)
+
+mutants: environment-dev ## plant every mutant of mutmut in the rules that data depends on, and list those that no test notices; ARGS names some
+	$(PYTHON_IN_VENV) -m tests.mutants $(ARGS)
 
 ui: environment-dev ## look at the page in Chromium, on a real Airflow; ARGS are given to pytest
 	$(PYTHON_IN_VENV) -m pytest -m browser tests/ui $(ARGS)
@@ -78,7 +81,7 @@ lock: environment-dev ## compile requirements/*.txt anew from pyproject.toml
 
 clean: ## stop what `make up` started, and delete the environment and everything that was built
 	@if [ -x $(PYTHON_IN_VENV) ] && [ -e build/up/processes.json ]; then $(PYTHON_IN_VENV) -m demo.down; fi
-	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 environment-demo environment-dev: environment-%:
 	@demo/environment.sh $*

@@ -18,7 +18,7 @@ LENGTH = 12
 SOAK = $(PYTHON_IN_VENV) -m tests.faults.soak --tally $(TALLY) --length $(LENGTH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test ui screenshots faults faults-share soak soak-campaign soak-totals conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore lint lock clean environment-demo environment-dev
+.PHONY: help demo up down test ui screenshots faults faults-share soak soak-campaign soak-totals mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore lint lock clean environment-demo environment-dev
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ soak-campaign: environment-dev ## run one campaign of make soak alone, without c
 
 soak-totals: environment-dev ## write the totals of the tally into docs/testing.md
 	$(PYTHON_IN_VENV) -m tests.faults.soak.totals --tally $(TALLY)
+
+mutants: environment-dev ## plant every mutant of mutmut in the rules that data depends on, and list those that no test notices; ARGS names some
+	$(PYTHON_IN_VENV) -m tests.mutants $(ARGS)
 
 ui: environment-dev ## look at the page in Chromium, on a real Airflow; ARGS are given to pytest
 	$(PYTHON_IN_VENV) -m pytest -m browser tests/ui $(ARGS)
@@ -96,7 +99,7 @@ lock: environment-dev ## compile requirements/*.txt anew from pyproject.toml
 clean: ## stop what `make up` started, and delete the environment and everything that was built, but the tally of make soak
 	@if [ -x $(PYTHON_IN_VENV) ] && [ -e build/up/processes.json ]; then $(PYTHON_IN_VENV) -m demo.down; fi
 	if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name soak -exec rm -rf {} +; fi
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 environment-demo environment-dev: environment-%:
 	@demo/environment.sh $*

@@ -179,6 +179,27 @@ def test_what_lay_beside_a_store_goes_with_it_into_quarantine_and_the_new_one_ha
     assert legacy_offsets(paths) == {NEIGHBOUR: 3}
 
 
+def test_a_new_store_of_which_nothing_is_recorded_has_nothing_that_vouched_for_the_old_one(paths):
+    lay_out(paths)
+    lay_beside(paths)
+    for name in ("seal", "digests", "mode"):
+        write_durably(getattr(paths, name)("t"), "of another store")
+    swap(paths, KEY_VALUE, "run")
+    assert not [name for name in ("seal", "digests", "mode") if getattr(paths, name)("s").exists()]
+    assert all(getattr(paths, name)("t").exists() for name in ("seal", "digests", "mode"))
+    assert not paths.journal("s").exists()
+
+
+def test_offsets_of_an_input_that_is_the_changelog_go_with_the_old_store_and_come_back_with_it(paths):
+    lay_out(paths)
+    write_checkpoint(paths, INPUT)
+    swap(paths, KEY_VALUE, "first", [INPUT])
+    assert beside_quarantined(paths, "s", "first").legacy == ((INPUT, 7),)
+    assert legacy_offsets(paths) == {NEIGHBOUR: 3}
+    swap(paths, KEY_VALUE, "second", [INPUT], replaced="first")
+    assert legacy_offsets(paths) == {INPUT: 7, NEIGHBOUR: 3}
+
+
 def test_what_is_no_text_beside_a_store_is_not_kept(paths):
     lay_out(paths)
     lay_beside(paths)

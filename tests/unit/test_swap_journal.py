@@ -389,6 +389,17 @@ def test_a_journal_that_cannot_be_read_says_what_to_do_by_hand(paths, text, said
         finish_swaps(paths)
 
 
+def test_the_journal_of_another_store_moves_nothing(paths, journal):
+    lay_out(paths)
+    journal(KEY_VALUE, "run")
+    paths.journal("s").rename(paths.journal("t"))
+    with pytest.raises(
+        InvalidStateError, match=r"swap-t\.json is damaged: it names places that are not those of store s"
+    ):
+        finish_swaps(paths)
+    assert state(paths) == (OLD, NEW, {}, False)
+
+
 @pytest.mark.parametrize("field", ["staged", "live", "quarantine", "staged_segments"])
 def test_a_journal_that_names_a_place_beside_the_right_one_moves_nothing(paths, journal, field):
     lay_out(paths, WINDOW)

@@ -350,6 +350,7 @@ def test_a_swap_that_ended_before_its_notes_were_written_is_completed(paths, jou
 
 def test_a_new_store_that_somebody_has_moved_on_is_not_given_the_notes_of_one_that_is_gone(paths, journal):
     lay_out(paths)
+    lay_beside(paths)
     journal(KEY_VALUE, "run", status=Status.AHEAD, record=RECORD)
     for directory in (paths.store("s"), paths.staging("s")):
         remove_tree(directory)
@@ -357,6 +358,7 @@ def test_a_new_store_that_somebody_has_moved_on_is_not_given_the_notes_of_one_th
     assert finish_swaps(paths) == ["s"]
     assert state(paths) == ({}, {}, {}, False)
     assert read_record(paths, "s") is None
+    assert not [name for name in ("seal", "digests", "mode") if getattr(paths, name)("s").exists()]
     assert beside_quarantined(paths, "s", "run") == Beside()
 
 
@@ -387,6 +389,17 @@ def test_a_journal_that_cannot_be_read_says_what_to_do_by_hand(paths, text, said
     write_durably(paths.journal("s"), text)
     with pytest.raises(InvalidStateError, match=said + "(?s:.*)put it in place by hand, and remove the journal"):
         finish_swaps(paths)
+
+
+def test_the_journal_of_another_store_moves_nothing(paths, journal):
+    lay_out(paths)
+    journal(KEY_VALUE, "run")
+    paths.journal("s").rename(paths.journal("t"))
+    with pytest.raises(
+        InvalidStateError, match=r"swap-t\.json is damaged: it names places that are not those of store s"
+    ):
+        finish_swaps(paths)
+    assert state(paths) == (OLD, NEW, {}, False)
 
 
 @pytest.mark.parametrize("field", ["staged", "live", "quarantine", "staged_segments"])

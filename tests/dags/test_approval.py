@@ -50,7 +50,7 @@ class Person:
 
         def answered() -> bool:
             try:
-                found = requests.patch(answer, json={"chosen_options": [option]}, headers=self._login, timeout=30)
+                found = requests.patch(answer, json={"chosen_options": [option]}, headers=self._login, timeout=120)
             except requests.RequestException:
                 return False
             assert found.ok or found.status_code == 409 or found.status_code >= 500, found.text
@@ -60,7 +60,7 @@ class Person:
 
     def _waiting(self) -> list[dict]:
         try:
-            found = requests.get(f"{self._url}/~/hitlDetails?response_received=false", headers=self._login, timeout=30)
+            found = requests.get(f"{self._url}/~/hitlDetails?response_received=false", headers=self._login, timeout=120)
         except requests.RequestException:
             return []
         if found.status_code >= 500:  # SQLite, which the run shares with the server, may be locked for a moment

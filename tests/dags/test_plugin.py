@@ -22,7 +22,7 @@ class Server:
         # Prepared by hand: requests would resolve the dots of a path itself.
         request = requests.Request("GET", self.url, **credentials).prepare()
         request.url = self.url + path
-        return requests.Session().send(request, timeout=30, allow_redirects=False)
+        return requests.Session().send(request, timeout=120, allow_redirects=False)
 
     def get_logged_in(self, path):
         return self.get(path, headers={"Authorization": f"Bearer {self.token}"})

@@ -24,7 +24,7 @@ def settings_of(bootstrap_servers: str, directory: Path) -> dict[str, str]:
         "SERVICE_ID": unique("service"),
         "STATE_DIR": str(directory / "state"),
         "REPORTS_DIR": str(directory / "reports"),
-        "KAFKA_TIMEOUT_S": "10",
+        "KAFKA_TIMEOUT_S": "60",
     }
 
 
@@ -89,6 +89,6 @@ def command_on(
         "BOOTSTRAP_SERVERS": application.servers,
         "STATE_DIR": str(application.state_dir),
         "SERVICE_ID": application.name,
-        "KAFKA_TIMEOUT_S": "10",
+        "KAFKA_TIMEOUT_S": "60",
     }
     return Command(monkeypatch, capfd, settings), definitions

@@ -26,7 +26,7 @@ from statestore.metastore.metastore import Make, Metastore
 from statestore.model import ApplicationDefinition, StoreDefinition
 from tests.integration.broker import Logged, Row, consume, settle, unique
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 class Service:

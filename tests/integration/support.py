@@ -121,7 +121,7 @@ def value_of(record: Record) -> bytes | None:
 
 def register(servers: str, *definitions: ApplicationDefinition, service_id: str | None = None) -> Metastore:
     """Apply definitions to the catalogue of a service, a new one if none is named, and make or find their topics."""
-    metastore, topics = Metastore(servers, service_id or unique("service"), timeout_s=45), Topics(servers, 45)
+    metastore, topics = Metastore(servers, service_id or unique("service"), timeout_s=60), Topics(servers, 60)
     catalogue = metastore.require_running().catalogue
     for _ in carry_out(topics, metastore, catalogue, plan_definitions(topics, catalogue, definitions)):
         pass
@@ -189,7 +189,7 @@ class Application:
                 {**CHANGELOG_CONFIG, **(changelog_config or {})},
             )
         self.delete_retention_ms = 86_400_000
-        self._topics = Topics(servers, 10)
+        self._topics = Topics(servers, 60)
 
     @property
     def changelog(self) -> str:
@@ -236,7 +236,7 @@ class Application:
             },
             bootstrap_servers=self.servers,
             state_dir=self.state_dir,
-            kafka_timeout_s=10,
+            kafka_timeout_s=60,
             lock_wait_s=1,
         )
         return spec.model_copy(update=changes)
@@ -251,7 +251,7 @@ class Application:
             changelog=self.changelog_spec(definition.name),
             bootstrap_servers=self.servers,
             state_dir=self.state_dir,
-            kafka_timeout_s=10,
+            kafka_timeout_s=60,
             lock_wait_s=0.2,
         )
         return spec.model_copy(update=changes)

@@ -34,7 +34,7 @@ def command(
 def application(command: Command, bootstrap_servers: str, tmp_path: Path) -> Application:
     """An application in the catalogue, with input that nobody has processed."""
     made = Application(bootstrap_servers, tmp_path, partitions=2)
-    metastore = Metastore(bootstrap_servers, command.settings["SERVICE_ID"], timeout_s=10)
+    metastore = Metastore(bootstrap_servers, command.settings["SERVICE_ID"], timeout_s=60)
     put(metastore, made.definition, partitions_of(made.definition, made.partitions))
     for partition in range(made.partitions):
         made.send([(b"key", b"1"), (b"key", b"2")], partition)

@@ -161,9 +161,9 @@ class Tasks:
             state_dir=directory / "state",
             reports_dir=directory,
             data_docs_dir=directory,
-            kafka_timeout_s=10,
+            kafka_timeout_s=60,
         )
-        self._topics = Topics(servers, 10)
+        self._topics = Topics(servers, 60)
         create_topic(servers, definition.input_topic, PARTITIONS)
         for topic in (*definition.output_topics, definition.dead_letter_topic):
             assert topic is not None

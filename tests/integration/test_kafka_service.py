@@ -22,7 +22,7 @@ def _produce(servers: str, topic: str, value: bytes) -> None:
     admin.create_topics([NewTopic(topic, 1)])[topic].result(30)
     producer = Producer({"bootstrap.servers": servers})
     producer.produce(topic, value)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def _consume(servers: str, topic: str) -> bytes | None:

@@ -36,7 +36,7 @@ def command(
 
 
 def metastore_of(command: Command) -> Metastore:
-    return Metastore(command.settings["BOOTSTRAP_SERVERS"], command.settings["SERVICE_ID"], timeout_s=10)
+    return Metastore(command.settings["BOOTSTRAP_SERVERS"], command.settings["SERVICE_ID"], timeout_s=60)
 
 
 def end_of(command: Command) -> int:

@@ -41,7 +41,7 @@ class Installation:
         self.directory = directory
         self.state_dir = directory / "state"
         self.command = command
-        self.topics = Topics(servers, 10)
+        self.topics = Topics(servers, 60)
         self.definition = defined(servers, aggregations=[BY_VALUE], stores=[{"name": "counts"}, WINDOW])
         self.apply(self.definition)
 
@@ -164,7 +164,7 @@ def test_a_log_that_is_gone_is_made_anew_only_if_somebody_agrees(
 
 def test_topics_that_were_not_recorded_are_made_by_a_repair(installation: Installation) -> None:
     definition = changed(installation.definition, stores=[*installation.definition.stores, {"name": "more"}])
-    metastore = Metastore(installation.servers, installation.service_id, timeout_s=10)
+    metastore = Metastore(installation.servers, installation.service_id, timeout_s=60)
     partitions = metastore.view().catalogue.entry(installation.name).partitions
     metastore.submit(lambda _: PutApplication(definition=definition, partitions=partitions))
     topic = f"{installation.name}-more-changelog"
@@ -249,7 +249,7 @@ def test_of_a_catalogue_that_is_not_whole_nothing_is_said_to_be_left_over(instal
 
 
 def test_an_application_that_is_applied_while_drift_is_looked_for_is_not_left_over(installation: Installation) -> None:
-    metastore = Metastore(installation.servers, installation.service_id, timeout_s=10)
+    metastore = Metastore(installation.servers, installation.service_id, timeout_s=60)
     view = metastore.view()
     installation.apply(defined(installation.servers))
     where = Where(installation.servers, installation.state_dir, 10)

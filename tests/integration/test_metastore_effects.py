@@ -30,8 +30,8 @@ class Catalogued:
     def __init__(self, servers: str) -> None:
         self.servers = servers
         self.service_id = unique("service")
-        self.topics = Topics(servers, 10)
-        self.metastore = Metastore(servers, self.service_id, timeout_s=10)
+        self.topics = Topics(servers, 60)
+        self.metastore = Metastore(servers, self.service_id, timeout_s=60)
 
     def apply(self, *definitions: ApplicationDefinition) -> None:
         catalogue = self.metastore.view().catalogue

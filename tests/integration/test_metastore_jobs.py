@@ -34,8 +34,8 @@ class Service:
     def __init__(self, servers: str) -> None:
         self.servers = servers
         self.service_id = unique("service")
-        self.metastore = Metastore(servers, self.service_id, timeout_s=10)
-        self.topics = Topics(servers, 10)
+        self.metastore = Metastore(servers, self.service_id, timeout_s=60)
+        self.topics = Topics(servers, 60)
         name = unique("app")
         self.definition = ApplicationDefinition(
             name=name,

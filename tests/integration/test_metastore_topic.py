@@ -116,7 +116,7 @@ def test_without_topic_and_backup_the_catalogue_is_empty_and_reading_makes_nothi
     view = service.metastore().require_running()
     assert (view.catalogue.applications, view.offset, view.topic_id) == ({}, 0, None)
     assert service.metastore().history() == []
-    assert service.topic not in AdminClient({"bootstrap.servers": service.servers}).list_topics(timeout=10).topics
+    assert service.topic not in AdminClient({"bootstrap.servers": service.servers}).list_topics(timeout=60).topics
     assert not service.backup.parent.exists()
 
 

@@ -94,7 +94,7 @@ def test_a_submitted_command_is_seen_by_whoever_looks_next(service: Service) -> 
 
 
 def test_readers_fence_nobody(service: Service) -> None:
-    writer = TransactionalWriter(service.servers, f"statestore-metastore-{service.service_id}", 10)
+    writer = TransactionalWriter(service.servers, f"statestore-metastore-{service.service_id}", 60)
     writer.init()
     writer.begin()
     key, value = rows(application("airports"), next_id=4)[0]

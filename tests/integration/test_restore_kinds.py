@@ -143,7 +143,7 @@ def test_the_position_in_kafka_streams_headers_is_the_restored_stores(
         position = {TopicPartition("in", 0): number * 2, TopicPartition("in", 1): 100 - number}
         headers = [("v", b"\0"), ("c", encode(position))]
         producer.produce(application.changelog, value, key, 0, timestamp=T0, headers=headers)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     spec = application.restore_spec()._replace(ranges=ranges)
     for part in begin_ranges(spec) if ranges > 1 else ():
         whole(restore_range(spec, part))

@@ -470,17 +470,19 @@ def test_r7_a_lost_store_is_not_used_while_a_hung_transaction_hides_a_part_of_it
     spec = application.task_spec()
     with locked(spec.paths, 1), StreamTask(spec) as task:
         task.recover()
-        hung = broker.transaction(application.servers, application.changelog, [(b"foreign", b"1")], end="open")
+        hung = broker.transaction(
+            application.servers, application.changelog, [(b"foreign", b"1")], end="open", timeout_ms=900_000
+        )
         task.process()
     try:
         shutil.rmtree(application.live)
         application.send(LATER)
-        row = application.run()
+        row = application.run(kafka_timeout_s=10)  # for which it waits in vain
         assert row.failure is not None, "processed with only a part of the state"
         assert row.failure.retriable
         assert f"{application.changelog}-0" in row.failure.message
     finally:
-        hung.abort_transaction(10)
+        hung.abort_transaction(broker.WAIT_S)
     application.process()
     application.assert_oracle()
 

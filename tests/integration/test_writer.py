@@ -23,7 +23,7 @@ def topic(bootstrap_servers: str) -> str:
 
 
 def _writer(servers: str, name: str | None = None) -> TransactionalWriter:
-    writer = TransactionalWriter(servers, name or broker.unique("writer"), 10)
+    writer = TransactionalWriter(servers, name or broker.unique("writer"), 60)
     writer.init()
     return writer
 

@@ -25,7 +25,7 @@ from statestore.changelog.topics import Topics
 from statestore.model import StoreFormat, TopicPartition
 
 _HERE = Path(__file__).parent
-_RUN_S = 90
+_RUN_S = 180
 _EXIT_S = 45  # above the run's own deadline, which names what it waited for: closing takes up to 30 s
 
 KAFKA_STREAMS_JARS = JarSet(
@@ -210,7 +210,7 @@ class KafkaStreams:
         self._changelog_config = changelog_config
         topics = Topics(bootstrap_servers)
         topics.create(self.input_topic, partitions, KEPT)
-        wait_until(lambda: topics.describe([self.input_topic]), 30, f"topic {self.input_topic} to be there")
+        wait_until(lambda: topics.describe([self.input_topic]), 120, f"topic {self.input_topic} to be there")
 
     def write(
         self,
@@ -290,9 +290,9 @@ def _produce(bootstrap_servers: str, topic: str, commands: Iterable[Command]) ->
             topic, value=json.dumps(fields).encode(), partition=partition, timestamp=timestamp, on_delivery=delivered
         )
         producer.poll(0)
-    left = producer.flush(30)
+    left = producer.flush(120)
     if errors or left:
-        raise ServiceError(f"the input could not be written: {errors[:3]}, {left} records left after 30 s")
+        raise ServiceError(f"the input could not be written: {errors[:3]}, {left} records left after 120 s")
 
 
 def _parse(lines: Iterable[str]) -> Contents:

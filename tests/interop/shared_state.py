@@ -158,7 +158,7 @@ class SharedState:
             delivered = writer.flush()
             writer.commit()
             # Kafka confirms a commit before the marker is in the log.
-            wait_until(lambda: self._is_stable(changelog), 30, f"the transaction's marker in {changelog}")
+            wait_until(lambda: self._is_stable(changelog), 120, f"the transaction's marker in {changelog}")
             store.commit(delivered, {self.input(part.partition): position})
 
     def last_logged(self, part: StorePartition) -> int:

@@ -24,7 +24,7 @@ INPUT = TopicPartition("input", 0)
 WINDOW_SIZE_MS = 1_000
 UNBOUNDED = 64 * 1024 * 1024
 _MEMTABLE_BYTES = 64 * 1024
-_COPY_TIMEOUT_S = 30
+_COPY_TIMEOUT_S = 120
 
 
 @dataclass(frozen=True)

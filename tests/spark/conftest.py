@@ -76,7 +76,7 @@ def logged_store(bootstrap_servers: str, tmp_path: Path) -> Callable[..., Logged
         names = (application.input_topic, result.topic)
         for name in names:
             topics.create(name, partitions, topic_config)
-        wait_until(lambda: len(topics.describe(names)) == len(names), 30, f"topics {names} to be there")
+        wait_until(lambda: len(topics.describe(names)) == len(names), 120, f"topics {names} to be there")
         return result
 
     return make

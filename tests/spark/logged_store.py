@@ -64,7 +64,7 @@ class LoggedStore:
             writer.abort()
         else:
             writer.commit()
-        wait_until(self._is_stable, 30, "the transaction's markers")
+        wait_until(self._is_stable, 120, "the transaction's markers")
 
     def _is_stable(self) -> bool:
         # Kafka confirms a commit before the markers are in the log.

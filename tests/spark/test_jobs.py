@@ -38,7 +38,7 @@ class Installation:
     def __init__(self, servers: str, directory: Path) -> None:
         self.directory = directory
         self.service_id = unique("service")
-        self.metastore = Metastore(servers, self.service_id, timeout_s=10)
+        self.metastore = Metastore(servers, self.service_id, timeout_s=60)
         self.environment = {
             **self.base_environment(),
             "STATESTORE_BOOTSTRAP_SERVERS": servers,
@@ -46,7 +46,7 @@ class Installation:
             "STATESTORE_REPORTS_DIR": str(directory / "reports"),
             "STATESTORE_SERVICE_ID": self.service_id,
             "STATESTORE_DATA_DOCS_DIR": str(directory / "docs"),
-            "STATESTORE_KAFKA_TIMEOUT_S": "10",
+            "STATESTORE_KAFKA_TIMEOUT_S": "60",
         }
 
     @staticmethod
@@ -137,7 +137,7 @@ def test_bad_input_and_an_unreachable_broker_end_with_one_clear_line(
     known = ApplicationDefinition(name="known", input_topic="in", processor="a:b", stores=stores)
     put(installation.metastore, known, {"in": 1})
     degraded = unique("service")
-    put(Metastore(bootstrap_servers, degraded, timeout_s=10), known, {"in": 1})
+    put(Metastore(bootstrap_servers, degraded, timeout_s=60), known, {"in": 1})
     broker.produce(bootstrap_servers, topic_name(degraded), [(b"application/known", b"no command")])
     cases = {
         "unknown application": (

@@ -47,7 +47,7 @@ def run(spark: SparkSession, application: Application, tmp_path: Path) -> Run:
         state_dir=application.state_dir,
         reports_dir=tmp_path / "reports",
         data_docs_dir=tmp_path / "docs",
-        kafka_timeout_s=10,
+        kafka_timeout_s=60,
     )
     parser = argparse.ArgumentParser()
     parser.add_argument("--report", type=Path)

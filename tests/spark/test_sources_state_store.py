@@ -197,7 +197,7 @@ def test_the_catalogue_says_what_the_files_of_the_store_do_not(bootstrap_servers
 
     with pytest.raises(UnknownApplicationError, match="no application 'app' is defined"):
         read(options)
-    put(Metastore(bootstrap_servers, service_id, timeout_s=10), application, {"in": 1})
+    put(Metastore(bootstrap_servers, service_id, timeout_s=60), application, {"in": 1})
 
     assert read(options) == read(files.options)
 

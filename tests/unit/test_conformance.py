@@ -154,7 +154,7 @@ def run(tmp_path):
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
         # Other plugins take longer to import than such a suite to run.
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
         return done.returncode, done.stdout + done.stderr
 
     return run_pytest

@@ -23,7 +23,7 @@ def killed_after(directory, seconds, value_bytes, *, flushing, least=0):
             while connection.poll(max(0.0, min(0.01, deadline - time.monotonic()))):
                 reported = connection.recv()
         process.kill()
-        process.join(30)
+        process.join(120)
         while connection.poll():
             try:
                 reported = connection.recv()
@@ -86,7 +86,7 @@ def test_a_store_killed_while_it_is_made_can_be_opened_and_read(tmp_path):
             received(connection)
             time.sleep(chance.random() * 0.03)
             process.kill()
-            process.join(30)
+            process.join(120)
         if (directory / "CURRENT").exists():
             reader = open_key_value_store(TIMESTAMPED, directory, read_only=True)
             assert list(reader.range()) == []

@@ -67,7 +67,7 @@ def test_r11_the_lock_of_a_killed_process_is_free(paths):
     with child(hold_locks, paths) as (process, connection):
         assert received(connection) == "held"
         process.kill()
-        process.join(30)
+        process.join(120)
         with locked(paths, wait_s=5):
             pass
 
@@ -136,7 +136,7 @@ def test_a_store_open_in_another_process_is_locked_and_not_damaged(tmp_path):
         with pytest.raises(LockedError, match="open in another process"):
             open_key_value_store(TIMESTAMPED, tmp_path / "s")
         process.kill()
-        process.join(30)
+        process.join(120)
     open_key_value_store(TIMESTAMPED, tmp_path / "s").close()  # RocksDB's LOCK file is there, nobody holds it
 
 

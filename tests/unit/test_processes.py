@@ -69,7 +69,7 @@ def test_stop_ends_a_descendant_that_left_the_session_and_ignores_sigterm(
     with Processes(tmp_path) as processes:
         argv = [sys.executable, "-c", DAEMON, str(tmp_path / "pid"), parent]
         processes.start("daemon", argv, dict(os.environ), tmp_path / "log")
-        daemon = wait_until(_pid_in(tmp_path / "pid"), 20, "the daemon's pid")
+        daemon = wait_until(_pid_in(tmp_path / "pid"), 120, "the daemon's pid")
         assert not _gone(daemon)
         began = time.monotonic()
         processes.stop()
@@ -80,10 +80,10 @@ def test_stop_ends_a_descendant_that_left_the_session_and_ignores_sigterm(
 
 def test_everything_ends_when_the_owner_is_killed(tmp_path: Path, unrelated: subprocess.Popen[bytes]) -> None:
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path), DAEMON, str(tmp_path / "pid")])
-    daemon = wait_until(_pid_in(tmp_path / "pid"), 20, "the daemon's pid")
+    daemon = wait_until(_pid_in(tmp_path / "pid"), 120, "the daemon's pid")
     started = psutil.Process(daemon).parent().pid
     owner.send_signal(signal.SIGKILL)
-    wait_until(lambda: _gone(daemon) and _gone(started), 30, "the reaper to end all")
+    wait_until(lambda: _gone(daemon) and _gone(started), 120, "the reaper to end all")
     owner.wait()
     assert unrelated.poll() is None
 
@@ -105,7 +105,7 @@ def test_a_run_inside_a_run_ends_with_the_outer_one(tmp_path: Path) -> None:
     with Processes(tmp_path / "outer") as outer:
         argv = [sys.executable, "-c", OWNER, str(tmp_path / "inner"), DAEMON, str(tmp_path / "pid")]
         outer.start("owner", argv, dict(os.environ), tmp_path / "log")
-        daemon = wait_until(_pid_in(tmp_path / "pid"), 20, "the daemon's pid")
+        daemon = wait_until(_pid_in(tmp_path / "pid"), 120, "the daemon's pid")
         outer.stop()
         assert _gone(daemon)
 
@@ -115,7 +115,7 @@ def test_a_wait_ends_with_the_log_when_the_process_dies(tmp_path: Path) -> None:
         argv = [sys.executable, "-c", "import sys; print('no port left'); sys.exit(7)"]
         service = processes.start("broker", argv, dict(os.environ), tmp_path / "log")
         with pytest.raises(ServiceError, match=r"(?s)the broker to answer.*exit code 7.*no port left"):
-            wait_until(lambda: False, 20, "the broker to answer", service)
+            wait_until(lambda: False, 120, "the broker to answer", service)
 
 
 def test_a_wait_ends_at_its_deadline(tmp_path: Path) -> None:

@@ -60,8 +60,8 @@ def _run(patterns: Sequence[str]) -> None:
         # Scripts that tests start find the changed code first, too.
         environment = {**os.environ, "TMPDIR": scratch, "PYTHONPATH": str(_PLANTED)}
         workers = str(len(os.sched_getaffinity(0)))
-        mutmut = Path(sys.executable).with_name("mutmut")
-        subprocess.run([mutmut, "run", "--max-children", workers, *patterns], env=environment, check=True)
+        mutmut = [sys.executable, "-P", str(Path(__file__).with_name("limited.py"))]
+        subprocess.run([*mutmut, "run", "--max-children", workers, *patterns], env=environment, check=True)
 
 
 def _mutants(patterns: Sequence[str]) -> Iterator[Mutant]:

@@ -113,9 +113,8 @@ def spark_session(name: str) -> SparkSession:
     if (path := os.environ.get(KAFKA_CONFIG)) and not SparkConf().contains(on_executors):
         # Where the file is, never what is in it: Spark shows its configuration to everybody.
         builder = builder.config(on_executors, os.path.abspath(path))
-    for setting, value in python_daemon.SETTING.items():
-        if not SparkConf().contains(setting):
-            builder = builder.config(setting, value)
+    if not SparkConf().contains(python_daemon.SETTING):
+        builder = builder.config(python_daemon.SETTING, python_daemon.__name__)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     return spark

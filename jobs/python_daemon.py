@@ -13,7 +13,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 #: The setting of Spark that names this module.
-SETTING = {"spark.python.daemon.module": __name__}
+SETTING = "spark.python.daemon.module"
 
 
 def without_archives(path: Sequence[str]) -> list[str]:
@@ -31,6 +31,7 @@ if __name__ == "__main__":
     sys.path_importer_cache.clear()  # it is filled again, from what is left
     from pyspark.daemon import manager
 
+    import jobs.sources.register  # noqa: F401
     import statestore.recovery.restore
     import statestore.tasks.stream_task  # noqa: F401
 

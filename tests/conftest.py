@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from demo.installation import SHORT_JVM
 from tests.session.broker import SharedBroker, running_broker, shared_broker
+from tests.session.choosing import is_chosen
 from tests.session.durations import Durations
 from tests.session.memory import use_memory
 from tests.session.scheduling import Order, Scheduling
@@ -59,13 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _is_short(item: pytest.Item, case: int) -> bool:
     marker = item.get_closest_marker("short_for")
-    if marker is None:
-        return True
-    if marker.kwargs:
-        return case % marker.kwargs["every"] == 0
-    # A case of several parameters is called after all of them.
-    case_id = item.callspec.id  # type: ignore[attr-defined]
-    return any(f"-{name}-" in f"-{case_id}-" for name in marker.args)
+    return marker is None or is_chosen(item, marker, case)
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from demo.installation import SHORT_JVM
 from statestore.metastore.definitions import parse_definitions
 from statestore.metastore.metastore import Metastore
 from tests.dags.api_server import ApiServer, api_server
@@ -49,7 +48,6 @@ os.environ.update(
         # spark-submit and the Python of the workers are those of this environment.
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYSPARK_PYTHON": sys.executable,
-        "SPARK_SUBMIT_OPTS": SHORT_JVM,
     }
 )
 # As Airflow does it, for the tests of what the DAG files import.

@@ -5,7 +5,6 @@ A migration takes Airflow many CPU seconds, and gives the same empty tables each
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 import subprocess
@@ -13,6 +12,8 @@ import tempfile
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
+
+from statestore.statedir.lock import locked_file
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _KEPT = REPOSITORY / "build" / "tests"
@@ -23,10 +24,8 @@ def migrated_database(path: Path) -> None:
     """Make an empty database of the Airflow that is installed at `path`."""
     lock = sha256((REPOSITORY / "requirements" / "dev.txt").read_bytes()).hexdigest()
     template = _KEPT / f"airflow-{lock[:16]}.db"
-    _KEPT.mkdir(parents=True, exist_ok=True)
     # Other workers of this run wait here until the first has made it.
-    with template.with_suffix(".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with locked_file(template.with_suffix(".lock"), _MIGRATE_S):
         if not template.exists():
             _migrate(template)
     _copy(template, path)

@@ -28,9 +28,7 @@ KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark on two threads, with our data sources."""
     os.environ["PYSPARK_PYTHON"] = sys.executable  # Spark would take whatever python3 is on PATH
-    builder = SparkSession.builder
-    for setting, value in python_daemon.SETTING.items():
-        builder = builder.config(setting, value)
+    builder = SparkSession.builder.config(python_daemon.SETTING, python_daemon.__name__)
     session = (
         builder.master("local[2]")
         .appName("tests")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.session.choosing import is_chosen
+
 _HERE = Path(__file__).parent
 
 
@@ -20,7 +22,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         test = item.nodeid.partition("[")[0]
         for marker in item.iter_markers("share_for"):
-            if _is_chosen(item, marker, cases[test]):
+            if _in_share(item, marker, cases[test]):
                 item.add_marker(pytest.mark.share)
                 shared.update((item.path.name, test))
             else:
@@ -33,12 +35,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(f"no case is in the share of `make faults-share`: {', '.join(missing)}")
 
 
-def _is_chosen(item: pytest.Item, marker: pytest.Mark, case: int) -> bool:
+def _in_share(item: pytest.Item, marker: pytest.Mark, case: int) -> bool:
     if not {"why"} <= marker.kwargs.keys() <= {"why", "every"}:
         raise pytest.UsageError(f"{item.nodeid}: expected share_for(*names, every=n, why=...), found {marker}")
-    if "every" in marker.kwargs:
-        return case % int(marker.kwargs["every"]) == 0
-    if not marker.args:
-        return True
-    case_id = item.callspec.id  # type: ignore[attr-defined]
-    return any(f"-{name}-" in f"-{case_id}-" for name in marker.args)
+    return is_chosen(item, marker, case)

@@ -22,8 +22,7 @@ from tests.integration.broker import wait_for
 
 ROOT = Path(__file__).parents[3]
 SUBMIT = Path(sys.executable).parent / "spark-submit"
-_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-_OPTIONS = ("--conf", "spark.ui.enabled=false", "--driver-java-options", _JVM)
+_OPTIONS = ("--conf", "spark.ui.enabled=false")
 _JOB_S = 180.0
 KINDS: dict[str, Callable[..., Subject]] = {"processor": processor_subject, "aggregations": aggregation_subject}
 

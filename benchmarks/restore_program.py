@@ -26,12 +26,12 @@ from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.model import StoreDefinition, TaskId, changelog_topic
+from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery.planning import range_count, store_logs
 from statestore.recovery.restore import begin_ranges, restore, restore_range
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Range
 from statestore.reports import RestoreRow, Status, VerifyRow
-from statestore.tasks.spec import ChangelogSpec, StorePartitionSpec
 from statestore.verification.check import verify, verify_many
 from statestore.verification.options import VerifyOptions
 

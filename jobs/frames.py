@@ -24,7 +24,7 @@ from statestore.bulk.routing import routing_of
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import LockedError, RetryError
 from statestore.model import TopicPartition
-from statestore.tasks.spec import StorePartitionSpec
+from statestore.partition.spec import StorePartitionSpec
 
 _ATTEMPTS = 3
 _POLL_S = 0.1

@@ -26,8 +26,8 @@ from statestore.changelog.topics import Topics
 from statestore.durable import write_durably
 from statestore.errors import RetryError, StateStoreError, of_os_error
 from statestore.model import ApplicationDefinition
+from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import FailedRows, ValidatedStore
-from statestore.tasks.spec import StorePartitionSpec
 
 #: What may keep one store from being judged.
 _TROUBLE = (StateStoreError, OSError, PySparkException, Py4JError, GreatExpectationsError)

@@ -12,11 +12,11 @@ from jobs.sources.columns import layout_of
 from statestore.changelog.reader import LogReader
 from statestore.errors import RebuildError, UnknownFormatError, of_os_error
 from statestore.model import StoreDefinition
+from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.lock import locked
 from statestore.statedir.swap import finish_swaps
 from statestore.stores.open import build_store
-from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.contents import databases
 
 

@@ -24,6 +24,7 @@ from statestore.errors import InputError, RetryError, StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definitions import select
 from statestore.model import ApplicationDefinition
+from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.many import cut_by_length, require_points, restore_many
 from statestore.recovery.planning import RECORDS_PER_S, plan_restore, require_disk_for_all, require_partitions
 from statestore.recovery.spec import RestoreSpec, parse_as_of, require_consistent
@@ -36,7 +37,6 @@ from statestore.reports import (
     VerifyReport,
     read_report,
 )
-from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.targets import store_partition_specs
 
 

@@ -24,10 +24,10 @@ from statestore.errors import InputError, LockedError, UnknownStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definitions import select
 from statestore.model import ApplicationDefinition, StorePartition
+from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.quarantine import kept_by_age, release
 from statestore.reports import RestoreReport, RestoreRow, ValidateReport, ValidateRow, VerifyReport, read_report
 from statestore.statedir.lock import locked
-from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.targets import store_partition_specs
 
 #: Store partition -> directory of the store that a restore has replaced.

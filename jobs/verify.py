@@ -15,9 +15,9 @@ from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definitions import select
+from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import VerifyReport, VerifyRow
 from statestore.statedir.paths import TaskPaths
-from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.check import verify_many
 from statestore.verification.history import write_history
 from statestore.verification.options import DEPTHS, Depth, VerifyOptions

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from jobs.sources.options import partition_list, required
 from statestore.errors import InputError, UnknownApplicationError, UnknownStoreError
 from statestore.model import TaskId, check_name
+from statestore.partition.spec import GLOBAL_TASK
 from statestore.statedir.paths import TaskPaths
-from statestore.tasks.spec import GLOBAL_TASK
 from statestore.verification.directories import StoreHere, stores_in, tasks_in
 
 #: Options that say where stores are (see `places_of`).

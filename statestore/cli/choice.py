@@ -12,7 +12,7 @@ from statestore.cli.service import Service
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
 from statestore.metastore.definitions import load_definitions
 from statestore.model import ApplicationDefinition, Guarantee
-from statestore.tasks.spec import StorePartitionSpec
+from statestore.partition.spec import StorePartitionSpec
 from statestore.verification.directories import applications_in
 from statestore.verification.discovery import discover, found_specs
 from statestore.verification.found import FoundStore

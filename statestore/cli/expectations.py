@@ -17,7 +17,7 @@ from statestore.errors import InputError
 
 if TYPE_CHECKING:
     from statestore.cli.choice import Asked, Chosen
-    from statestore.tasks.spec import StorePartitionSpec
+    from statestore.partition.spec import StorePartitionSpec
 
 _JOB = "jobs.suggest"
 

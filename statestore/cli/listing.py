@@ -9,9 +9,9 @@ from statestore.changelog.topics import LogRange, Topics
 from statestore.cli.choice import Chosen
 from statestore.errors import LockedError
 from statestore.model import TopicPartition
+from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.lock import locked
 from statestore.statedir.record import read_record
-from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.targets import log_ranges
 
 

@@ -17,12 +17,12 @@ from statestore.cli.choice import Chosen
 from statestore.cli.local import run_each
 from statestore.durable import remove_tree
 from statestore.errors import InputError
+from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.many import cut_by_length, require_points, restore_many
 from statestore.recovery.planning import plan_restore, require_partitions
 from statestore.recovery.rollback import RollbackRow
 from statestore.recovery.spec import AsOf, CheckDepth, Mode, RestoreSpec, require_consistent
 from statestore.reports import Action, RestorePlanRow, RestoreRow, VerifyReport
-from statestore.tasks.spec import StorePartitionSpec
 
 S = TypeVar("S")
 M = TypeVar("M", bound=BaseModel)

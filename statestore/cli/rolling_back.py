@@ -11,9 +11,9 @@ from statestore.cli import tables
 from statestore.cli.choice import Chosen
 from statestore.cli.local import run_each
 from statestore.errors import InputError
+from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.quarantine import last_replaced
 from statestore.recovery.rollback import RollbackRow, RollbackSpec, require_replaced, roll_back
-from statestore.tasks.spec import StorePartitionSpec
 
 #: By store the partitions that are named; None: all that were replaced.
 Wanted = Mapping[str, frozenset[int] | None]

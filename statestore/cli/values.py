@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from statestore.errors import InputError, StoreCorruptedError, UnknownFormatError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import SerdeName
+from statestore.partition.spec import StorePartitionSpec
 from statestore.stores.open import open_key_value_store
 from statestore.stores.serdes import load_serde
-from statestore.tasks.spec import StorePartitionSpec
 
 
 def key_bytes(text: str, serde: SerdeName) -> bytes:

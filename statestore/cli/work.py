@@ -9,8 +9,8 @@ from statestore.changelog.topics import Topics
 from statestore.cli.choice import Chosen
 from statestore.cli.local import run_each
 from statestore.model import TopicPartition
+from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status, VerifyRow
-from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.check import verify_many
 from statestore.verification.global_stores import verify_global
 from statestore.verification.options import VerifyOptions

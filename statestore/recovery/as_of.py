@@ -22,10 +22,10 @@ from statestore.changelog.topics import LogRange, Topics
 from statestore.durable import write_durably
 from statestore.errors import InputError, TopicMismatchError
 from statestore.model import TopicPartition
+from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Logs
 from statestore.recovery.spec import AsOf, RestoreSpec
 from statestore.statedir.paths import OWN_DIRECTORY
-from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.targets import log_ranges
 
 _CLAIM = Path(OWN_DIRECTORY, "as-of.json")

@@ -14,10 +14,10 @@ from pathlib import Path
 from statestore.bulk.digest import Digest
 from statestore.errors import StoreCorruptedError
 from statestore.formats.offsets import STATUS_CLOSED
+from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built
 from statestore.recovery.spec import CheckDepth
 from statestore.stores.scan import ScannedDatabase
-from statestore.tasks.spec import StorePartitionSpec
 
 
 def check_staged(store: StorePartitionSpec, built: Built, depth: CheckDepth) -> int:

@@ -17,12 +17,12 @@ from statestore.errors import (
     TopicMismatchError,
     of_os_error,
 )
+from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import point_and_target, point_range, require_exact, require_free_target
 from statestore.recovery.full import Logs
 from statestore.recovery.spec import Mode, RestoreSpec
 from statestore.recovery.staging import Staging, next_offsets
 from statestore.reports import Action, Failure, RestorePlanRow, VerifyRow
-from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.check import verify
 from statestore.verification.targets import log_ranges
 

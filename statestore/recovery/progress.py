@@ -9,9 +9,9 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
+from statestore.partition.spec import StorePartitionSpec
 from statestore.tasks.progress import ProgressFile
 from statestore.tasks.progress_shown import Bar, View
-from statestore.tasks.spec import StorePartitionSpec
 
 
 class RestoreProgress(BaseModel):

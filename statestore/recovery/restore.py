@@ -12,6 +12,7 @@ import time
 from statestore import kill_switch
 from statestore.durable import remove_tree
 from statestore.errors import DiskSpaceError, LockedError, StateStoreError, of_os_error
+from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import claim_target, point_and_target, point_range, require_exact
 from statestore.recovery.checking import check_staged
 from statestore.recovery.full import Built, Logs, build_full, plan_build, read_range
@@ -27,7 +28,6 @@ from statestore.statedir.lock import locked
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import seal
 from statestore.statedir.swap import finish_swaps, swap
-from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.check import check
 from statestore.verification.options import VerifyOptions
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from statestore.errors import InputError
-from statestore.tasks.spec import StorePartitionSpec
+from statestore.partition.spec import StorePartitionSpec
 
 Mode = Literal["auto", "tail", "full", "as-of"]
 #: How a store is checked before it goes live: its files' facts, or every row against what was written.

@@ -24,9 +24,9 @@ from statestore.durable import remove_tree, write_durably
 from statestore.errors import StateStoreError, StoreBehindLogStartError
 from statestore.formats import checkpoint_file
 from statestore.model import TopicPartition
+from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.lock import locked_file
 from statestore.statedir.paths import TaskPaths
-from statestore.tasks.spec import StorePartitionSpec
 
 _PLAN, _POSITION = "plan.json", "position"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from statestore import kill_switch
 from statestore.changelog.reader import LogReader
+from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built, Logs
 from statestore.recovery.progress import Progress
 from statestore.recovery.spec import RestoreSpec
@@ -18,7 +19,6 @@ from statestore.statedir.record import read_record
 from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store
 from statestore.tasks.replay import replay
-from statestore.tasks.spec import StorePartitionSpec
 
 #: What SST files are linked for; everything else in a database is small or is written to, and is copied.
 _LINKED = ".sst"

@@ -16,10 +16,10 @@ from itertools import chain, groupby
 from typing import TypeVar
 
 from statestore.errors import InvalidStateError, LockedError, StoreBehindLogStartError, StoreCorruptedError, of_os_error
+from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Contents, Status, VerifyRow
 from statestore.statedir.lock import locked
 from statestore.statedir.swap import finish_swaps
-from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.contents import compare_contents, count_rows
 from statestore.verification.judging import Seen, judge, repartitioned, row, unread, with_contents
 from statestore.verification.logs import Cluster

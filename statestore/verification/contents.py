@@ -26,9 +26,9 @@ from statestore.changelog.topics import LogRange, Topics
 from statestore.durable import remove_tree
 from statestore.errors import InvalidStateError, StoreCorruptedError, TopicMismatchError
 from statestore.formats import session_key, window_key
+from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Contents
 from statestore.stores.scan import ScannedDatabase
-from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.comparison import Allowances, Comparison
 from statestore.verification.directories import segments_in
 from statestore.verification.kernels import UInt64s, hashes_of, numbers_in

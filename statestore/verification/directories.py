@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from statestore.errors import InputError
 from statestore.model import TaskId, check_name
-from statestore.tasks.spec import GLOBAL_TASK
+from statestore.partition.spec import GLOBAL_TASK
 
 _KEY_VALUE_STORES = "rocksdb"
 

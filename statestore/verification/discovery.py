@@ -21,10 +21,10 @@ from statestore.errors import (
     UnknownStoreError,
 )
 from statestore.model import TaskId, TopicPartition, changelog_topic, check_name
+from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec, StorePartitionSpec
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.lock import locked
 from statestore.statedir.paths import TaskPaths
-from statestore.tasks.spec import GLOBAL_TASK, ChangelogSpec, StorePartitionSpec
 from statestore.verification.directories import StoreHere, applications_in, stores_in, tasks_in
 from statestore.verification.found import FoundStore, Seen, found_store
 from statestore.verification.hints import Hint

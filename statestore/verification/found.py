@@ -8,8 +8,8 @@ from typing import Literal
 
 from statestore.errors import LockedError
 from statestore.model import StoreDefinition, TaskId, changelog_topic
+from statestore.partition.spec import ChangelogSpec
 from statestore.stores.segments import segment_interval_ms
-from statestore.tasks.spec import ChangelogSpec
 from statestore.verification.directories import StoreHere
 from statestore.verification.hints import Hint
 from statestore.verification.look import Look, store_format

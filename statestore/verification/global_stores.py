@@ -14,11 +14,11 @@ from statestore.changelog.reader import first_offset
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import LockedError, StoreCorruptedError, UnknownFormatError, WrongStoreError, of_os_error
 from statestore.model import TopicPartition
+from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status, VerifyRow
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.lock import locked
 from statestore.stores.open import build_store
-from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.targets import log_ranges
 
 _REFILLED = "remove its directory, and Kafka Streams fills it from the topic at its next start"

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from statestore.changelog.standing import Standing, standing
 from statestore.changelog.topics import LogRange
+from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Contents, Status, VerifyRow
 from statestore.statedir.record import StoreRecord
-from statestore.tasks.spec import StorePartitionSpec
 
 
 class Seen(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statestore.changelog.reader import first_offsets
 from statestore.changelog.topics import LogRange, Topics
 from statestore.model import TopicPartition
-from statestore.tasks.spec import StorePartitionSpec
+from statestore.partition.spec import StorePartitionSpec
 from statestore.verification.targets import log_ranges
 
 

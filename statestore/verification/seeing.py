@@ -7,6 +7,7 @@ from pathlib import Path
 
 from statestore.errors import StoreCorruptedError, StoreUncleanError, UnknownFormatError, WrongStoreError
 from statestore.formats.offsets import COLUMN_FAMILY
+from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status, VerifyRow
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.record import read_record
@@ -14,7 +15,6 @@ from statestore.statedir.seal import Seal, check_seal
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.open import build_store
 from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY
-from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.judging import Seen, row, without_log
 from statestore.verification.options import VerifyOptions
 

@@ -10,7 +10,7 @@ from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import LogRange, Topic, Topics
 from statestore.errors import InputError, InputOffsetError
 from statestore.model import ApplicationDefinition, TaskId, TopicPartition, changelog_topic
-from statestore.tasks.spec import ChangelogSpec, StorePartitionSpec
+from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 
 _DAY_MS = 24 * 60 * 60 * 1000
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from statestore.formats import session_key, window_key
 from statestore.model import StoreDefinition
+from statestore.partition.spec import StorePartitionSpec
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
-from statestore.tasks.spec import StorePartitionSpec
 from tests.integration import broker
 from tests.integration.broker import T0, Row
 from tests.integration.support import STORE, Application

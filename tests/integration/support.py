@@ -28,11 +28,12 @@ from statestore.model import (
     TopicPartition,
     changelog_topic,
 )
+from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.reports import ProcessRow, RestoreRow, VerifyRow
 from statestore.stores.open import open_key_value_store
 from statestore.tasks import BYTES, ProcessorContext, Record, ValueAndTimestamp, aggregate
-from statestore.tasks.spec import ChangelogSpec, StorePartitionSpec, TaskSpec
+from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import run_task
 from statestore.verification.check import verify
 from tests.integration.broker import T0, Row, consume, create_topic, fold, produce, settle, unique

@@ -12,11 +12,11 @@ import pytest
 
 from statestore.errors import KafkaUnavailableError, StateStoreError, StoreAccessError
 from statestore.model import StoreDefinition
+from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status, VerifyRow
 from statestore.statedir.lock import locked
 from statestore.statedir.record import write_record
 from statestore.statedir.seal import break_seal, seal
-from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification import check, seeing
 from statestore.verification.check import verify, verify_many
 from statestore.verification.options import DEPTHS, Depth, VerifyOptions

@@ -20,6 +20,7 @@ from statestore.durable import write_durably
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.model import ApplicationDefinition, StoreDefinition, StoreFormat, TaskId
+from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore
 from statestore.recovery.spec import AsOf
 from statestore.reports import (
@@ -37,7 +38,6 @@ from statestore.statedir.beside import Beside
 from statestore.statedir.lock import locked
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
-from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.history import write_history
 from tests.integration import broker
 from tests.integration.kinds import STORES, changes

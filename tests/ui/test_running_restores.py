@@ -9,9 +9,9 @@ import pytest
 from statestore_ui.running import Running
 
 from statestore.model import StoreDefinition, TaskId
+from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.progress import Progress
 from statestore.reports import RestoreReport, write_report
-from statestore.tasks.spec import StorePartitionSpec
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from statestore.durable import write_durably
 from statestore.errors import InputError
 from statestore.formats import checkpoint_file, session_key, window_key
 from statestore.model import StoreDefinition, StoreFormat, TaskId, TopicPartition
+from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
 from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB
-from statestore.tasks.spec import GLOBAL_TASK, ChangelogSpec
 from statestore.verification.directories import StoreHere, applications_in, stores_in, tasks_in
 from statestore.verification.discovery import _look
 from statestore.verification.found import Seen, found_store

@@ -19,6 +19,7 @@ from statestore.changelog.topics import LogRange
 from statestore.errors import DiskSpaceError, InputError, KafkaUnavailableError, LockedError, TopicMismatchError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import TaskId
+from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec, StorePartitionSpec
 from statestore.recovery import many, planning
 from statestore.recovery.as_of import claim_target
 from statestore.recovery.many import cut_by_length, restore_many
@@ -41,7 +42,6 @@ from statestore.statedir.seal import seal
 from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.sst import write_sst
-from statestore.tasks.spec import GLOBAL_TASK, ChangelogSpec, StorePartitionSpec
 
 
 def found(status, action):

@@ -16,6 +16,7 @@ from statestore.bulk.runs import RunWriter
 from statestore.changelog.topics import LogRange
 from statestore.errors import DiskSpaceError, InputError, TopicMismatchError
 from statestore.model import StoreDefinition, TaskId, TopicPartition
+from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec, StorePartitionSpec
 from statestore.recovery import planning
 from statestore.recovery.as_of import claim_target
 from statestore.recovery.planning import (
@@ -31,7 +32,6 @@ from statestore.recovery.planning import (
 from statestore.recovery.spec import AsOf, RestoreSpec, parse_as_of, require_consistent
 from statestore.recovery.staging import BuildPlan, Range, Staging
 from statestore.reports import Action, RestorePlanRow, Status, VerifyRow
-from statestore.tasks.spec import GLOBAL_TASK, ChangelogSpec, StorePartitionSpec
 
 OTHER = CHANGELOG._replace(partition=1)
 MIB = 1024 * 1024

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from statestore.model import StoreDefinition, TaskId
+from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery import progress as progress_module
 from statestore.recovery.progress import RESTORES, Progress, RestoreProgress
 from statestore.reports import RestorePlanReport, RestorePlanRow, read_report, write_report
@@ -12,7 +13,6 @@ from statestore.tasks import progress as files_module
 from statestore.tasks import progress_shown
 from statestore.tasks.progress import read_files
 from statestore.tasks.progress_shown import shown
-from statestore.tasks.spec import StorePartitionSpec
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from samples import CHANGELOG, TIMESTAMPED
 from statestore.changelog.topics import LogRange
 from statestore.errors import StoreBehindLogStartError, StoreCorruptedError, TopicMismatchError
 from statestore.model import TaskId
+from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery import full
 from statestore.recovery import restore as restore_module
 from statestore.recovery.as_of import point_range
@@ -21,7 +22,6 @@ from statestore.recovery.restore import restore
 from statestore.recovery.spec import AsOf, RestoreSpec
 from statestore.recovery.staging import Staging, require_tombstones
 from statestore.reports import Action, Status, VerifyRow
-from statestore.tasks.spec import ChangelogSpec, StorePartitionSpec
 
 LOGS = {CHANGELOG: LogRange(0, 100, 100)}
 

@@ -9,9 +9,9 @@ import pytest
 from statestore.changelog.topics import LogRange
 from statestore.errors import InputError
 from statestore.model import StoreDefinition, TaskId
+from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.reports import Action, Contents, Status, VerifyRow
 from statestore.statedir.record import StoreRecord
-from statestore.tasks.spec import ChangelogSpec, StorePartitionSpec
 from statestore.verification.judging import Seen, judge, repartitioned, unread, with_contents, without_log
 from statestore.verification.options import VerifyOptions
 from statestore.verification.sampling import choose

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from statestore.errors import StateStoreError
+from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import RestoreSpec, restore
-from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.check import verify
 from tests.integration.broker import WAIT_S
 from tests.integration.dying import start_process

@@ -11,9 +11,10 @@ from collections import Counter
 from pathlib import Path
 
 from statestore.model import Engine, StoreDefinition
+from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.reports import Action, Status
-from statestore.tasks.spec import StorePartitionSpec, TaskSpec
+from statestore.tasks.spec import TaskSpec
 from statestore.verification.check import verify
 from statestore.verification.options import DEPTHS, VerifyOptions
 from tests.faults import oracle

@@ -16,10 +16,10 @@ from typing import Any
 from confluent_kafka import Producer
 
 from statestore.model import StoreDefinition, StoreFormat, TaskId
+from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.reports import RestoreRow, VerifyRow
 from statestore.statedir.paths import TaskPaths
-from statestore.tasks.spec import ChangelogSpec, StorePartitionSpec
 from statestore.verification.check import verify
 from statestore.verification.options import Depth, VerifyOptions
 from tests.faults.applications import with_processor

@@ -122,7 +122,7 @@ def test_a_damaged_tally_is_not_overwritten(tmp_path: Path) -> None:
 
 def test_two_soaks_do_not_share_a_tally(tmp_path: Path) -> None:
     soak = Soak(tmp_path)
-    first = soak.start("--seed", "1")
+    first = soak.start("--seed", "1", "--kills", "1000")  # far more than it does while the second one begins
     try:
         wait_for(lambda: soak.runs or first.poll(), "the first soak to begin")
         assert soak.run() == 2

@@ -204,8 +204,8 @@ def test_a_job_ends_with_its_driver_and_with_spark_submit(
         else:
             job.process.kill()
         assert job.exit_code() != 0
-        if worker.is_running():
-            worker.send_signal(signal.SIGCONT)  # it may go on, and commit, before it finds itself alone
+        with suppress(psutil.NoSuchProcess):  # it may go on, and commit, before it finds itself alone
+            worker.send_signal(signal.SIGCONT)
         job.wait_until_gone()
     finally:
         job.end()

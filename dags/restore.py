@@ -104,6 +104,13 @@ with DAG(
             title="Rebuild also what is whole",
             description="Off: store partitions that are whole are skipped.",
         ),
+        "accept_loss": Param(
+            False,
+            type="boolean",
+            title="Rebuild also what the changelog can no longer give in full",
+            description_md="Off: a store that may be the only copy of something is left as it is. On: it is rebuilt "
+            "from what its changelog still has, and stays in quarantine until a person removes it.",
+        ),
         "best_effort": Param(
             False,
             type="boolean",
@@ -123,8 +130,8 @@ with DAG(
             title="Report of a verify run",
             section="Set by verify",
             description_md="Path of a report below the reports directory: everything it found is restored as it "
-            "says; only the switches for the plan, the check and the approval may be set with it. `verify` fills this "
-            "in; by hand leave it blank.",
+            "says; only the switches for the plan, the check, the approval and what may be lost may be set with it. "
+            "`verify` fills this in; by hand leave it blank.",
         ),
     },
 ):

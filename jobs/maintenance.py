@@ -47,6 +47,7 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Maint
             paths=paths,
             stores=definitions[paths.application].stores if paths.application in definitions else (),
             older_than_s=settings.quarantine_days * _DAY_S,
+            accept_loss=settings.accept_loss,
             dry_run=arguments.dry_run,
         )
         for paths in tasks_with_own_files(settings.state_dir.absolute())

@@ -24,6 +24,7 @@ from statestore.errors import InputError, RetryError, StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definitions import select
 from statestore.model import ApplicationDefinition
+from statestore.partition.judgement import waits_for_loss
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.many import cut_by_length, require_points, restore_many
 from statestore.recovery.planning import RECORDS_PER_S, plan_restore, require_disk_for_all, require_partitions
@@ -59,6 +60,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--ranges", type=int, help="cut each log into so many ranges; by its length if not said")
     parser.add_argument(
         "--check", choices=("files", "deep"), default="files", help="deep reads every row before the swap"
+    )
+    parser.add_argument(
+        "--accept-loss",
+        action="store_true",
+        help="rebuild also what its changelog can no longer give in full; the present store stays in quarantine",
     )
     parser.add_argument("--dry-run", action="store_true", help="report what would be done, and do nothing")
 
@@ -111,7 +117,12 @@ def _chosen(
         specs = store_partition_specs(settings, topics, applications, arguments.store, arguments.partition)
     else:
         report = read_report(arguments.verify_report, VerifyReport)
-        damaged = {row.label for row in report.rows if row.action in (Action.TAIL, Action.FULL)}
+        accepted = arguments.accept_loss or settings.accept_loss
+        damaged = {
+            row.label
+            for row in report.rows
+            if row.action in (Action.TAIL, Action.FULL) or (accepted and waits_for_loss(row))
+        }
         diverged = {row.label for row in report.rows if row.status is Status.DIVERGED}
         applications = select(definitions, sorted({label.split("/")[0] for label in damaged}), []) if damaged else []
         found = store_partition_specs(settings, topics, applications)
@@ -149,6 +160,7 @@ def _restores(
             as_of=as_of,
             target=arguments.target and arguments.target.absolute(),
             best_effort=arguments.best_effort,
+            accept_loss=arguments.accept_loss or settings.accept_loss,
             quarantine_s=settings.quarantine_days * 86_400,
         )
         for store in stores

@@ -24,8 +24,8 @@ from statestore.errors import InputError, LockedError, UnknownStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definitions import select
 from statestore.model import ApplicationDefinition, StorePartition
+from statestore.partition.quarantine import release, waits_for_a_person
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.quarantine import kept_by_age, release
 from statestore.reports import RestoreReport, RestoreRow, ValidateReport, ValidateRow, VerifyReport, read_report
 from statestore.statedir.lock import locked
 from statestore.verification.targets import store_partition_specs
@@ -174,14 +174,14 @@ def _suite(spec: StorePartitionSpec) -> ExpectationSuite:
 
 def _row(spec: StorePartitionSpec, judged: Judged, quarantine: Path | None) -> ValidateRow:
     store, detail, rollback = judged.store, judged.store.detail, None
-    lost = None if quarantine is None else kept_by_age(spec.paths, spec.store.name, quarantine.name)
+    lost = None if quarantine is None else waits_for_a_person(spec.paths, spec.store.name, quarantine.name)
     if quarantine is not None and store.verdict == "passed" and lost is None:
         detail = _release(spec, quarantine) or detail
     if quarantine is not None and not quarantine.exists():
         quarantine = None
     if quarantine is not None and (store.verdict != "passed" or lost is not None):
         rollback = rollback_command(spec)
-        why = f" was {lost}: it may have what its changelog has lost, and" if lost else ""
+        why = f" ({lost})" if lost else ""
         kept = f"the store that was replaced{why} is kept in {quarantine}, to put it back: {rollback}"
         detail = f"{detail}; {kept}".removeprefix("; ")
     return ValidateRow(

@@ -68,6 +68,13 @@ class Settings(Directories):
     quarantine_days: Annotated[
         float, Field(ge=0, allow_inf_nan=False, description="days after which a restore removes a store it replaced")
     ] = 7.0
+    accept_loss: Annotated[
+        bool,
+        Field(
+            description="rebuild also stores whose changelog can no longer give all that they have, and remove also "
+            "replaced stores by age that may be the only copy of something"
+        ),
+    ] = False
     metrics_recording_level: Annotated[
         Literal["INFO", "DEBUG", "TRACE"], Field(description="store metrics go to OpenTelemetry from DEBUG on")
     ] = "INFO"

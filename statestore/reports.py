@@ -40,10 +40,17 @@ class Status(StrEnum):
         """True where nothing is to be done."""
         return self in (Status.OK, Status.EMPTY, Status.OLD_FORMAT)
 
-    @property
-    def log_may_have_lost(self) -> bool:
-        """True where the changelog may have lost something that the store has."""
-        return self in (Status.AHEAD, Status.TRUNCATED, Status.REPLACED)
+
+class Loss(StrEnum):
+    """What a full rebuild would lose of a store partition, by the best evidence there is.
+
+    NONE: nothing. UNPROVEN: nothing speaks for a loss, but nothing shows either that the changelog can give everything
+    again. LIKELY: something shows that the changelog can not.
+    """
+
+    NONE = "none"
+    UNPROVEN = "unproven"
+    LIKELY = "likely"
 
 
 class Action(StrEnum):
@@ -176,6 +183,10 @@ class VerifyRow(StorePartitionRow):
     status: Status
     action: Action
     detail: str = ""
+    loss: Loss | None = Field(
+        default=None, description="what a full rebuild from the changelog would lose; None: not found out"
+    )
+    loss_detail: str = Field(default="", description="what shows that something would or may be lost")
     depth: Literal["offsets", "scan", "deep"] = "scan"
     committed: int | None = Field(default=None, description="offset of the last changelog record in the store")
     start: int | None = Field(default=None, description="log start offset of the changelog")

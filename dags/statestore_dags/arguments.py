@@ -73,6 +73,7 @@ def restore_arguments(params: Params, applications: Applications, reports_dir: P
     how = [
         *_as_of(params, mode, target),
         *(["--check", "deep"] if _flag(params, "deep_check") else []),
+        *(["--accept-loss"] if _flag(params, "accept_loss") else []),
         *(["--dry-run"] if _flag(params, "dry_run") else []),
     ]
     report = _text(params, "verify_report")

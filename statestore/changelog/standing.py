@@ -30,6 +30,7 @@ def standing(
     delete_retention_ms: int,
     now_ms: int,
     compacted: bool = True,
+    seen_end: int | None = None,
 ) -> Standing:
     """Judge a store by its committed offset.
 
@@ -49,6 +50,9 @@ def standing(
         For how long the changelog keeps tombstones after they could be compacted away.
     compacted
         Whether the changelog is compacted at all. If not, no tombstone behind the committed offset can be missing.
+    seen_end
+        Offset before which the store has seen all, where that is known to be more than the committed offset: behind its
+        last record there are the markers of transactions.
 
     Returns
     -------
@@ -72,19 +76,17 @@ def standing(
         if empty:
             return Standing(Status.LAGGING, Action.TAIL, "nothing of the changelog is in the store yet")
         return Standing(Status.LAGGING, Action.FULL, "the store has rows, but how far it is was never committed")
-    if committed >= log.high_watermark:
-        return Standing(
-            Status.AHEAD,
-            Action.FULL,
-            f"committed offset {committed} is at or beyond the log's end {log.high_watermark}",
-        )
-    if committed + 1 < log.start:
+    unseen = next_offset(committed, seen_end)
+    if unseen > log.high_watermark:
+        seen = f"committed offset {committed}" if unseen == committed + 1 else f"the last offset seen, {unseen - 1},"
+        return Standing(Status.AHEAD, Action.FULL, f"{seen} is at or beyond the log's end {log.high_watermark}")
+    if unseen < log.start:
         return Standing(
             Status.TRUNCATED,
             Action.FULL,
-            f"offsets {committed + 1} to {log.start - 1} are gone from the log: what they held may be lost",
+            f"offsets {unseen} to {log.start - 1} are gone from the log: what they held may be lost",
         )
-    if committed + 1 >= log.last_stable:
+    if unseen >= log.last_stable:
         return Standing(Status.OK, Action.NONE, "")
     if compacted and (caught_up_ms is None or now_ms - caught_up_ms >= delete_retention_ms):
         since = "never" if caught_up_ms is None else f"{(now_ms - caught_up_ms) // 1000} s ago"
@@ -94,4 +96,9 @@ def standing(
             f"the store was last known whole {since}, tombstones are kept for {delete_retention_ms // 1000} s: "
             "deletes may be gone from the log, so replaying its tail could bring deleted keys back",
         )
-    return Standing(Status.LAGGING, Action.TAIL, f"offsets {committed + 1} to {log.last_stable - 1} are to be read")
+    return Standing(Status.LAGGING, Action.TAIL, f"offsets {unseen} to {log.last_stable - 1} are to be read")
+
+
+def next_offset(committed: int, seen_end: int | None) -> int:
+    """Return the first offset that a store may not have seen."""
+    return max(committed + 1, seen_end or 0)

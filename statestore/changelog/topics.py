@@ -232,6 +232,12 @@ class Topics:
         found = self._list_offsets([partition], spec, IsolationLevel.READ_UNCOMMITTED)[partition]
         return found if found >= 0 else None
 
+    def first_from(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Offset of the first record or marker with a timestamp (ms) or a larger one; None if there is none."""
+        specs = {partition: OffsetSpec.for_timestamp(time_ms) for partition, time_ms in times.items()}
+        found = self._list(specs, IsolationLevel.READ_UNCOMMITTED)
+        return {partition: offset if offset >= 0 else None for partition, (offset, _) in found.items()}
+
     def wait_until_stable(self, names: Iterable[str]) -> None:
         """Wait until no transaction is open in topics: a commit is answered before its markers are in the log.
 
@@ -321,25 +327,35 @@ class Topics:
     def _list_offsets(
         self, partitions: list[TopicPartition], spec: Any, isolation: IsolationLevel
     ) -> dict[TopicPartition, int]:
-        if not partitions:
-            return {}
-        asked = {KafkaTopicPartition(*partition): spec for partition in partitions}
+        return {
+            partition: offset
+            for partition, (offset, _) in self._list(dict.fromkeys(partitions, spec), isolation).items()
+        }
 
-        def ask(timeout_s: float) -> dict[TopicPartition, int]:
+    def _list(
+        self, specs: Mapping[TopicPartition, Any], isolation: IsolationLevel
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Offset and timestamp of what is asked for of each partition."""
+        if not specs:
+            return {}
+        asked = {KafkaTopicPartition(*partition): spec for partition, spec in specs.items()}
+
+        def ask(timeout_s: float) -> dict[TopicPartition, tuple[int, int]]:
             admin = self._admin.client(timeout_s)
             futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
             try:
-                return {
-                    TopicPartition(answered.topic, answered.partition): future.result().offset
-                    for answered, future in futures.items()
-                }
+                answers = {answered: future.result() for answered, future in futures.items()}
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.FENCED_LEADER_EPOCH:
                     # The broker was started anew since; librdkafka would go on with the epoch that it remembers.
                     admin.list_topics(timeout=timeout_s)
-                raise _without_leader(admin, error, partitions, timeout_s) from error
+                raise _without_leader(admin, error, specs, timeout_s) from error
+            return {
+                TopicPartition(answered.topic, answered.partition): (found.offset, found.timestamp)
+                for answered, found in answers.items()
+            }
 
-        return until_answered(ask, f"asking for the log ends of {', '.join(map(str, partitions))}", self._timeout_s)
+        return until_answered(ask, f"asking for the log ends of {', '.join(map(str, specs))}", self._timeout_s)
 
 
 def _without_leader(

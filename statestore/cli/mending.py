@@ -48,6 +48,13 @@ def restore(
     best_effort: Annotated[
         bool, typer.Option("--best-effort", help="Mode as-of: leave out what compaction has removed, and say so.")
     ] = False,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="Rebuild also what its changelog can no longer give in full; the present store stays in quarantine.",
+        ),
+    ] = False,
     run_bytes: options.RunBytes = options.RUN_BYTES,
     quarantine_days: options.QuarantineDays = 7.0,
     rollback: Annotated[
@@ -70,7 +77,7 @@ def restore(
     started_ms = output.now_ms()
     if rollback:
         given = (verify_report, ranges, as_of_offset, as_of_timestamp, target)
-        changed = mode != "auto" or check != "files" or force or best_effort or bool(asked.partitions)
+        changed = mode != "auto" or check != "files" or force or best_effort or accept_loss or bool(asked.partitions)
         if changed or any(option is not None for option in given):
             raise InputError(
                 "--rollback puts back what was replaced: of the options that say what is restored and how, only "
@@ -92,6 +99,7 @@ def restore(
         as_of=parse_as_of(as_of_offset, as_of_timestamp),
         target=target,
         best_effort=best_effort,
+        accept_loss=accept_loss,
         processes=parallel,
         reports_dir=asked.reports_dir,
     )
@@ -101,7 +109,7 @@ def restore(
     chosen = choose(asked, topics, certain=True)
     stores = restoring.stores_to_restore(chosen, topics)
     if verified is not None:
-        stores = restoring.advised(stores, verified)
+        stores = restoring.advised(stores, verified, accept_loss=accept_loss)
     report: RestoreReport | RestorePlanReport
     if dry_run:
         plans = tuple(restoring.plan_all(stores, how))

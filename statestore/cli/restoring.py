@@ -17,6 +17,7 @@ from statestore.cli.choice import Chosen
 from statestore.cli.local import run_each
 from statestore.durable import remove_tree
 from statestore.errors import InputError
+from statestore.partition.judgement import waits_for_loss
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.many import cut_by_length, require_points, restore_many
 from statestore.recovery.planning import plan_restore, require_partitions
@@ -55,6 +56,7 @@ class How:
     as_of: AsOf | None = None
     target: Path | None = None
     best_effort: bool = False
+    accept_loss: bool = False
     processes: int = 1
     reports_dir: Path | None = None
 
@@ -102,15 +104,21 @@ def stores_to_restore(chosen: Chosen, topics: Topics) -> list[StorePartitionSpec
     return specs
 
 
-def advised(stores: Sequence[StorePartitionSpec], report: VerifyReport) -> list[StorePartitionSpec]:
-    """Return the store partitions that a verification advises to restore.
+def advised(
+    stores: Sequence[StorePartitionSpec], report: VerifyReport, *, accept_loss: bool = False
+) -> list[StorePartitionSpec]:
+    """Return the store partitions that a verification advises to restore, or would but for what would be lost.
 
     Raises
     ------
     InputError
         If it advises none of them.
     """
-    labels = {row.label for row in report.rows if row.action in (Action.TAIL, Action.FULL)}
+    labels = {
+        row.label
+        for row in report.rows
+        if row.action in (Action.TAIL, Action.FULL) or (accept_loss and waits_for_loss(row))
+    }
     found = [store for store in stores if str(store.store_partition) in labels]
     if not found:
         raise InputError(f"the report of run {report.run_id} advises to restore none of {len(stores)} store partitions")
@@ -139,6 +147,7 @@ def restore_specs(stores: Sequence[StorePartitionSpec], how: How, progress: Path
             as_of=how.as_of,
             target=how.target and how.target.absolute(),
             best_effort=how.best_effort,
+            accept_loss=how.accept_loss,
             quarantine_s=how.quarantine_s,
         )
         for store in stores

@@ -11,8 +11,8 @@ from statestore.cli import tables
 from statestore.cli.choice import Chosen
 from statestore.cli.local import run_each
 from statestore.errors import InputError
+from statestore.partition.quarantine import last_replaced
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.quarantine import last_replaced
 from statestore.recovery.rollback import RollbackRow, RollbackSpec, require_replaced, roll_back
 
 #: By store the partitions that are named; None: all that were replaced.

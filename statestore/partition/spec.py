@@ -35,6 +35,8 @@ class ChangelogSpec(BaseModel):
         own input, of which the store has no more than what was processed.
     compacted
         Whether the log loses records, tombstones among them, that later ones of the same key have overtaken.
+    deleted_after_ms
+        Age (ms) at which records are deleted; None: they are kept, or deleted also for another reason.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -45,6 +47,7 @@ class ChangelogSpec(BaseModel):
     partitions: int | None = None
     end_group: str | None = None
     compacted: bool = True
+    deleted_after_ms: int | None = None
 
 
 class StorePartitionSpec(BaseModel):

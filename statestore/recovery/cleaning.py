@@ -14,8 +14,9 @@ from typing import NamedTuple
 from statestore.durable import remove_tree
 from statestore.errors import InputError, LockedError, StateStoreError, of_os_error
 from statestore.model import StoreDefinition, TaskId
-from statestore.recovery.quarantine import clean_quarantine, old_quarantined
-from statestore.recovery.staging import Staging, clear_built
+from statestore.partition.quarantine import clean_quarantine, old_quarantined, waits_for_a_person
+from statestore.partition.replacing import clear_built
+from statestore.recovery.staging import Staging
 from statestore.reports import Failure, MaintenanceRow
 from statestore.statedir.lock import locked
 from statestore.statedir.paths import OWN_DIRECTORY, TaskPaths
@@ -36,12 +37,15 @@ class CleaningSpec(NamedTuple):
         Age in seconds from which on something is old.
     dry_run
         Say what would be removed, and remove nothing.
+    accept_loss
+        Remove also predecessors that may be the only copy of something.
     """
 
     paths: TaskPaths
     stores: tuple[StoreDefinition, ...]
     older_than_s: float
     dry_run: bool
+    accept_loss: bool = False
 
 
 class Removed:
@@ -125,13 +129,22 @@ def _quarantine(spec: CleaningSpec, removed: Removed) -> None:
     for directory in _directories(spec.paths.quarantine("_", "_").parent.parent):
         sizes = {path: size_of(path) for path in old_quarantined(spec.paths, directory.name, spec.older_than_s)}
         store = known.get(directory.name)
-        gone = [] if store is None else clean_quarantine(spec.paths, store, spec.older_than_s, dry_run=spec.dry_run)
-        why = "no definition has the store" if store is None else "the live store is not whole"
+        gone: list[Path] = []
+        if store is not None:
+            gone = clean_quarantine(
+                spec.paths, store, spec.older_than_s, accept_loss=spec.accept_loss, dry_run=spec.dry_run
+            )
         for path, size in sizes.items():
             if path in gone:
                 removed.count(path, size)
             else:
-                removed.keep(f"{path}: {why}")
+                removed.keep(f"{path}: {_why_kept(spec, store, path)}")
+
+
+def _why_kept(spec: CleaningSpec, store: StoreDefinition | None, path: Path) -> str:
+    if store is None:
+        return "no definition has the store"
+    return waits_for_a_person(spec.paths, store.name, path.name) or "the live store is not whole"
 
 
 def _built(spec: CleaningSpec, removed: Removed) -> None:

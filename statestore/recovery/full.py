@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -18,18 +18,11 @@ from statestore.durable import remove_tree, write_durably
 from statestore.errors import DiskSpaceError, StoreBehindLogStartError, StoreCorruptedError, TopicMismatchError
 from statestore.formats.offsets import UNKNOWN_OFFSET
 from statestore.model import TopicPartition
+from statestore.partition.replacing import clear_built, require_tombstones
+from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.progress import Progress
 from statestore.recovery.spec import RestoreSpec
-from statestore.recovery.staging import (
-    BuildPlan,
-    Range,
-    Staging,
-    clear_built,
-    cut,
-    misfit,
-    next_offsets,
-    require_tombstones,
-)
+from statestore.recovery.staging import BuildPlan, Range, Staging, cut, misfit, next_offsets
 from statestore.stores.segments import segment_interval_ms
 
 Logs = Mapping[TopicPartition, LogRange]
@@ -52,6 +45,10 @@ class Built(NamedTuple):
         Of the rows written; None after a tail.
     since_ms
         Wall clock time of which nothing logged later can be missing for good.
+    stream_time
+        Largest timestamp (ms) of the rows of a window or session store; None: it has none, or it was not found out.
+    first
+        First offset of its log that was to be read; None after a tail.
     """
 
     records: int
@@ -61,6 +58,8 @@ class Built(NamedTuple):
     committed: dict[TopicPartition, int | None]
     digest: str | None
     since_ms: int
+    stream_time: int | None = None
+    first: int | None = None
 
     @property
     def committed_offset(self) -> int | None:
@@ -235,4 +234,11 @@ def _build(spec: RestoreSpec, staging: Staging, plan: BuildPlan, progress: Progr
         committed=last,
         digest=written.digest,
         since_ms=plan.started_ms,
+        stream_time=_stream_time(store, runs),
+        first=min((part.start for part in plan.ranges), default=None),
     )
+
+
+def _stream_time(store: StorePartitionSpec, runs: Sequence[Runs]) -> int | None:
+    latest = max((found.stream_time for found in runs), default=-1)
+    return latest if store.store.retention_ms is not None and latest >= 0 else None

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from pydantic import BaseModel
 
 from statestore.errors import StateStoreError
+from statestore.partition.judgement import row as judged_row
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import claim_target, point_and_target, point_range, require_free_target
 from statestore.recovery.planning import range_count, store_logs
@@ -24,7 +25,6 @@ from statestore.recovery.staging import Range
 from statestore.reports import Action, RestoreRow, Status, VerifyRow
 from statestore.tasks.progress_shown import shown
 from statestore.verification.check import verify
-from statestore.verification.judging import row as judged_row
 
 S = TypeVar("S")
 M = TypeVar("M", bound=BaseModel)

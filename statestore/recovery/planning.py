@@ -17,12 +17,13 @@ from statestore.errors import (
     TopicMismatchError,
     of_os_error,
 )
+from statestore.partition.judgement import waits_for_loss
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import point_and_target, point_range, require_exact, require_free_target
 from statestore.recovery.full import Logs
 from statestore.recovery.spec import Mode, RestoreSpec
 from statestore.recovery.staging import Staging, next_offsets
-from statestore.reports import Action, Failure, RestorePlanRow, VerifyRow
+from statestore.reports import Action, Failure, Loss, RestorePlanRow, VerifyRow
 from statestore.verification.check import verify
 from statestore.verification.targets import log_ranges
 
@@ -34,11 +35,14 @@ _LEAST_RANGE_OFFSETS = 500_000
 _SAMPLES, _SAMPLE_OFFSETS = 3, 300
 #: A database without rows, and memtables on their way to disk.
 _DATABASE_BYTES = 16 * 1024 * 1024
+_ACCEPT = "to rebuild it all the same, and keep the present store in quarantine, say --accept-loss"
 #: With so many bytes free for each offset, nobody asks how large the records are.
 _PLENTY_PER_OFFSET = 4096
 
 
-def choose_mode(asked: Mode, force: bool, found: VerifyRow) -> Literal["tail", "full"] | None:
+def choose_mode(
+    asked: Mode, force: bool, found: VerifyRow, *, accept_loss: bool = False
+) -> Literal["tail", "full"] | None:
     """Decide what to do with a store partition; None if it is whole. Pure.
 
     Raises
@@ -48,8 +52,11 @@ def choose_mode(asked: Mode, force: bool, found: VerifyRow) -> Literal["tail", "
     LockedError
         If it could not be looked at.
     """
+    if waits_for_loss(found) and accept_loss:
+        found = found.model_copy(update={"action": Action.FULL})
     if found.action is Action.BY_HAND:
-        raise InputError(f"{found.label} is {found.status} and is only touched by hand: {found.detail}")
+        advice = f"; {_ACCEPT}" if waits_for_loss(found) else ""
+        raise InputError(f"{found.label} is {found.status} and is only touched by hand: {found.detail}{advice}")
     if found.action is Action.LATER:
         raise LockedError(f"{found.label} could not be looked at ({found.status}): {found.detail}; try again later")
     if found.action is Action.NONE and not force:
@@ -57,6 +64,11 @@ def choose_mode(asked: Mode, force: bool, found: VerifyRow) -> Literal["tail", "
     if asked == "tail" and found.action is Action.FULL:
         raise InputError(f"{found.label} is {found.status}, which a replay of the tail cannot mend: use mode full")
     if asked == "full" or (asked == "auto" and (force or found.action is Action.FULL)):
+        if found.loss is Loss.LIKELY and not accept_loss:
+            raise InputError(
+                f"{found.label} is {found.status}, and is not rebuilt: a rebuild would lose something: "
+                f"{found.loss_detail}; {_ACCEPT}"
+            )
         return "full"
     return None if found.action is Action.NONE else "tail"
 
@@ -170,7 +182,7 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
         found = verify(store)
         committed = found.committed
         row = row.model_copy(update={"status": found.status})
-        chosen = choose_mode(spec.mode, spec.force, found)
+        chosen = choose_mode(spec.mode, spec.force, found, accept_loss=spec.accept_loss)
         if chosen is None:
             return row.model_copy(update={"reason": found.detail or "whole"})
         mode, reason = chosen, found.detail or "asked for"

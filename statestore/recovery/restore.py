@@ -12,6 +12,8 @@ import time
 from statestore import kill_switch
 from statestore.durable import remove_tree
 from statestore.errors import DiskSpaceError, LockedError, StateStoreError, of_os_error
+from statestore.partition.quarantine import clean_quarantine
+from statestore.partition.replacing import clear_built
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import claim_target, point_and_target, point_range, require_exact
 from statestore.recovery.checking import check_staged
@@ -19,11 +21,11 @@ from statestore.recovery.full import Built, Logs, build_full, plan_build, read_r
 from statestore.recovery.planning import choose_mode as choose_mode
 from statestore.recovery.planning import require_disk, store_logs, tail_logs
 from statestore.recovery.progress import Progress
-from statestore.recovery.quarantine import clean_quarantine
 from statestore.recovery.spec import RestoreSpec as RestoreSpec
-from statestore.recovery.staging import Range, Staging, clear_built
+from statestore.recovery.staging import Range, Staging
 from statestore.recovery.tail import build_tail
-from statestore.reports import Failure, RestoreRow, VerifyRow
+from statestore.reports import Failure, Loss, RestoreRow, VerifyRow
+from statestore.statedir.beside import Verdict
 from statestore.statedir.lock import locked
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import seal
@@ -117,7 +119,7 @@ def _restore_live(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> Res
         except (StateStoreError, OSError) as error:
             return _failed(before, error)
         try:
-            clean_quarantine(store.paths, store.store, spec.quarantine_s)
+            clean_quarantine(store.paths, store.store, spec.quarantine_s, accept_loss=spec.accept_loss)
         except (StateStoreError, OSError) as error:  # of no harm to the store, which is whole by now
             print(f"restore: {row.label}: old stores in quarantine could not be removed: {error}", file=sys.stderr)
     return row
@@ -125,7 +127,7 @@ def _restore_live(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> Res
 
 def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Progress) -> RestoreRow:
     store, name = spec.store, spec.store.store.name
-    mode = choose_mode(spec.mode, spec.force, found)
+    mode = choose_mode(spec.mode, spec.force, found, accept_loss=spec.accept_loss)
     staging = Staging(store.paths, name)
     with staging.alone(store.lock_wait_s):
         if mode is None:
@@ -146,8 +148,12 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Pro
         progress.phase("checking")
         keys = check_staged(store, built, spec.check)
         kill_switch.reached("restore, built, not swapped")
-        record = _record(spec, built, built.since_ms)
-        quarantine = swap(store.paths, store.store, spec.label, store.partitions, status=found.status, record=record)
+        record = _record(spec, built, logs, built.since_ms)
+        if mode == "tail":  # the new store has all that the old one has
+            record = record.model_copy(update=_begun(store))
+            found = found.model_copy(update={"loss": Loss.NONE})
+        verdict = Verdict(found.status, found.loss or Loss.UNPROVEN, found.loss_detail)
+        quarantine = swap(store.paths, store.store, spec.label, store.partitions, verdict=verdict, record=record)
         _seal(store)
         kill_switch.reached("restore, sealed, runs still there")
         _clear(store, staging)
@@ -169,15 +175,25 @@ def _done_before(spec: RestoreSpec) -> dict[str, object]:
     return {"outcome": "restored" if record is not None and record.restored_by == spec.label else "skipped"}
 
 
-def _record(spec: RestoreSpec, built: Built, whole_ms: int) -> StoreRecord:
+def _record(spec: RestoreSpec, built: Built, logs: Logs, whole_ms: int) -> StoreRecord:
     """Make the record of the store that is put in place, with when it had all of its log (ms)."""
     assert spec.store.changelog is not None
+    log = logs[spec.store.partition]
     return StoreRecord(
         topic_id=spec.store.changelog.topic_id,
         caught_up_ms=whole_ms,
         committed=built.committed_offset,
+        end=log.last_stable,
+        needed_from=log.start if built.first is None else min(built.first, log.start),
+        stream_time=built.stream_time,
         restored_by=spec.label,
     )
+
+
+def _begun(store: StorePartitionSpec) -> dict[str, int | None]:
+    """Say from where on the log is needed by a store that was caught up: from where the one before needed it."""
+    record = read_record(store.paths, store.store.name)
+    return {"needed_from": record.needed_from if record else None}
 
 
 def _seal(store: StorePartitionSpec) -> None:
@@ -231,7 +247,7 @@ def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> Re
         progress.phase("checking")
         keys = check_staged(store, built, spec.check)
         remove_tree(store.live)  # an attempt that was killed before it was sealed
-        record = _record(there, built, 0)  # it never had all of the log: its tail may lack deletes
+        record = _record(there, built, logs, 0)  # it never had all of the log: its tail may lack deletes
         swap(store.paths, store.store, spec.label, store.partitions, record=record)
         _seal(store)
         _clear(store, staging)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from pydantic import Field
 
 from statestore.errors import InputError, StateStoreError, of_os_error
+from statestore.partition.quarantine import last_replaced, release
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.quarantine import last_replaced, release
 from statestore.reports import Failure, StorePartitionRow
 from statestore.statedir.lock import locked
 from statestore.statedir.swap import finish_swaps, swap

@@ -52,6 +52,9 @@ class RestoreSpec(NamedTuple):
         State directory that mode `as-of` builds in.
     best_effort
         Whether mode `as-of` may leave out what compaction has removed.
+    accept_loss
+        Rebuild also what its log can no longer give in full, and remove also those replaced stores by age that may be
+        the only copy of something.
     quarantine_s
         Age in seconds at which replaced stores are removed once the live one is whole.
     """
@@ -67,6 +70,7 @@ class RestoreSpec(NamedTuple):
     as_of: AsOf | None = None
     target: Path | None = None
     best_effort: bool = False
+    accept_loss: bool = False
     quarantine_s: float = QUARANTINE_KEPT_S
 
 

@@ -21,10 +21,9 @@ from statestore.bulk.routing import Routing
 from statestore.bulk.runs import Runs, finished_runs
 from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree, write_durably
-from statestore.errors import StateStoreError, StoreBehindLogStartError
+from statestore.errors import StateStoreError
 from statestore.formats import checkpoint_file
 from statestore.model import TopicPartition
-from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.lock import locked_file
 from statestore.statedir.paths import TaskPaths
 
@@ -158,42 +157,6 @@ class Staging:
     def clear(self) -> None:
         """Forget all runs; the caller holds them alone."""
         remove_tree(self.directory)
-
-
-def clear_built(paths: TaskPaths) -> None:
-    """Remove what was built of any store; the caller holds the task's lock and has finished its swaps."""
-    for directory in (paths.staging("_").parent, paths.staged_own):
-        remove_tree(directory)
-
-
-def require_tombstones(store: StorePartitionSpec, since_ms: int, now_ms: int, advice: str) -> None:
-    """Refuse what was read so slowly that a delete which belongs to it may be gone from the log (conformance R6). Pure.
-
-    A log that keeps tombstones for no time at all promises nothing, so there is nothing to wait for.
-
-    Parameters
-    ----------
-    since_ms
-        Wall clock time from which on tombstones were sure to be in the log.
-    now_ms
-        Wall clock time when the last record was read.
-    advice
-        What to do.
-
-    Raises
-    ------
-    StoreBehindLogStartError
-        If tombstones are not kept for so long.
-    """
-    changelog = store.changelog
-    if changelog is None or not changelog.compacted or not changelog.delete_retention_ms:
-        return
-    if now_ms - since_ms >= changelog.delete_retention_ms:
-        raise StoreBehindLogStartError(
-            f"{store.store_partition}: when {changelog.topic} was read to its end, {(now_ms - since_ms) // 1000} s had "
-            f"passed, and it keeps tombstones for {changelog.delete_retention_ms // 1000} s: deletes may be gone from "
-            f"it; {advice}"
-        )
 
 
 def misfit(

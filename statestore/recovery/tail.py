@@ -9,14 +9,13 @@ from pathlib import Path
 
 from statestore import kill_switch
 from statestore.changelog.reader import LogReader
+from statestore.partition.replacing import clear_built, require_tombstones, staged_context
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built, Logs
 from statestore.recovery.progress import Progress
 from statestore.recovery.spec import RestoreSpec
-from statestore.recovery.staging import clear_built, require_tombstones
 from statestore.reports import VerifyRow
 from statestore.statedir.record import read_record
-from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store
 from statestore.tasks.replay import replay
 
@@ -41,7 +40,7 @@ def build_tail(spec: RestoreSpec, logs: Logs, found: VerifyRow, progress: Progre
     store = spec.store
     record = read_record(store.paths, store.store.name)
     # A store that has nothing of its log is replayed from the log's start: only the replay itself takes time.
-    whole_ms = asked_ms if found.committed is None else record.whole_ms(found.committed) if record else None
+    whole_ms = asked_ms if found.committed is None else record.whole_ms(found.committed, asked_ms) if record else None
     staged = store.paths.staging(store.store.name)
     clear_built(store.paths)
     link_store(store, staged)
@@ -55,7 +54,7 @@ def build_tail(spec: RestoreSpec, logs: Logs, found: VerifyRow, progress: Progre
             # Of a store with a legacy checkpoint file, verification knows the offset and the store does not.
             offset = found.committed if len(store.partitions) == 1 else opened.committed_offset(partition)
             log = logs[partition]
-            start = log.start if offset is None else offset + 1
+            start = log.start if offset is None else max(offset + 1, log.start)  # before it there were markers alone
             progress.reading(start, log.last_stable)
             with LogReader(store.bootstrap_servers, partition, stall_timeout_s=store.kafka_timeout_s) as reader:
                 replayed = replay(opened, reader, start, log.last_stable)
@@ -72,21 +71,6 @@ def build_tail(spec: RestoreSpec, logs: Logs, found: VerifyRow, progress: Progre
     finally:
         opened.close(clean=clean)
     return Built(records, skipped, 0, None, dict(committed), None, asked_ms)  # type: ignore[arg-type]
-
-
-def staged_context(store: StorePartitionSpec, *, read_only: bool) -> StoreContext:
-    """Return the context that a staged store is opened in."""
-    staged = store.paths.staging(store.store.name)
-    return StoreContext(
-        application=store.application,
-        task=store.task,
-        task_directory=staged.parent,
-        own_directory=store.paths.staged_own,
-        changelogs={store.store.name: store.partitions},
-        exactly_once=False,  # what was left open here was left by us, and is built anew
-        directories={store.store.name: staged},
-        read_only=read_only,
-    )
 
 
 def link_store(store: StorePartitionSpec, staged: Path) -> None:

@@ -2,7 +2,8 @@
 
 A new store's record is put beside it in the same way.
 
-quarantine-own/<store>/<label>.json      seal, digests, mode and record as text; the legacy checkpoint's entries; status
+quarantine-own/<store>/<label>.json      seal, digests, mode and record as text, the legacy checkpoint's
+                                         entries, and how the store was judged
 
 The swap's journal carries it until the swap is done (`swap.py`).
 """
@@ -11,15 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from statestore.durable import remove_durably, write_durably
 from statestore.errors import InvalidStateError
 from statestore.model import TopicPartition
-from statestore.reports import Status
+from statestore.reports import Loss, Status
 from statestore.statedir.legacy import legacy_offsets_of, put_back_legacy_offsets
 from statestore.statedir.paths import TaskPaths
+
+
+class Verdict(NamedTuple):
+    """How a store was judged when it was replaced: what it was, and what its successor may lack of it."""
+
+    status: Status
+    loss: Loss
+    why: str = ""
 
 
 class Beside(BaseModel):
@@ -31,8 +41,8 @@ class Beside(BaseModel):
         Content of our files; None where there was none.
     legacy
         The store's entries in the legacy checkpoint file.
-    status
-        What the store was found to be when it was replaced; None: not known.
+    status, loss, why
+        How the store was judged when it was replaced; None: not known.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,12 +53,15 @@ class Beside(BaseModel):
     record: str | None = None
     legacy: tuple[tuple[TopicPartition, int | None], ...] = ()
     status: Status | None = None
+    loss: Loss | None = None
+    why: str = ""
 
 
-def take_down(paths: TaskPaths, store: str, changelogs: Sequence[TopicPartition], status: Status | None) -> Beside:
+def take_down(paths: TaskPaths, store: str, changelogs: Sequence[TopicPartition], verdict: Verdict | None) -> Beside:
     """Read what is there now; what is no text of ours was of no use before either."""
     found = {name: _read(path) for name, path in _files(paths, store).items()}
-    return Beside(**found, legacy=tuple(legacy_offsets_of(paths, store, changelogs).items()), status=status)
+    judged = verdict._asdict() if verdict else {}
+    return Beside(**found, legacy=tuple(legacy_offsets_of(paths, store, changelogs).items()), **judged)
 
 
 def beside_quarantined(paths: TaskPaths, store: str, label: str) -> Beside:

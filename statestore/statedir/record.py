@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -10,18 +9,30 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from statestore.durable import write_durably
 from statestore.statedir.paths import TaskPaths
 
-#: The clocks of two hosts are not further apart than this.
-_CLOCKS_DIFFER_MS = 86_400_000
+#: How far the clocks of two hosts are apart at most. What is younger than that was not written in the past.
+_CLOCKS_DIFFER_MS = 60_000
 
 
 class StoreRecord(BaseModel):
     """One store partition's record.
 
-    `topic_id` tells a recreated changelog from the one that the store's offsets belong to. `caught_up_ms` is a wall
-    clock time at which the store on disk had all of its changelog; while it is younger than the changelog's
-    `delete.retention.ms`, no tombstone that the store has not seen can be gone from the log. `committed` is how far the
-    store was then: one that is behind it now is an older copy, of which the time says nothing.
-    `restored_by` is the label of the restore that put the store there, until its task commits.
+    Attributes
+    ----------
+    topic_id
+        Tells a recreated changelog from the one that the store's offsets belong to.
+    caught_up_ms
+        A wall clock time at which the store on disk had all of its changelog. While it is younger than the changelog's
+        `delete.retention.ms`, no tombstone that the store has not seen can be gone from the log.
+    committed
+        How far the store was then. One that is behind it now is an older copy, of which the time says nothing.
+    end
+        Where the log ended then, exclusive, behind the markers of its transactions; None: not recorded.
+    needed_from
+        First offset that a rebuild needs to lose nothing that the store has; None: not recorded.
+    stream_time
+        Largest timestamp (ms) of the rows of a window or session store; None: not recorded, or it has none.
+    restored_by
+        Label of the restore that put the store there, until its task commits.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -30,26 +41,34 @@ class StoreRecord(BaseModel):
     topic_id: str
     caught_up_ms: int
     committed: int | None = None
+    end: int | None = None
+    needed_from: int | None = None
+    stream_time: int | None = None
     restored_by: str | None = None
 
-    def whole_ms(self, committed: int | None) -> int | None:
-        """When a store with this committed offset was known whole, ms since the epoch; None if it never was."""
+    def seen_end(self, committed: int | None) -> int | None:
+        """Offset before which a store with this committed offset has seen all; None: not recorded."""
+        return self.end if committed is not None and committed >= (self.committed or 0) else None
+
+    def whole_ms(self, committed: int | None, now_ms: int) -> int | None:
+        """When a store with this committed offset was known whole, ms since the epoch; None if it never was.
+
+        A store that is taken for whole in the future would never have missed a tombstone, so such a time counts for
+        nothing; whatever else the record says is as true as before.
+        """
         if self.committed is not None and (committed is None or committed < self.committed):
             return None
-        return self.caught_up_ms
+        return self.caught_up_ms if self.caught_up_ms <= now_ms + _CLOCKS_DIFFER_MS else None
 
 
 def read_record(paths: TaskPaths, store: str) -> StoreRecord | None:
-    """Return the record, or None where there is none that can be read, or that can be true."""
+    """Return the record, or None where there is none that can be read."""
     try:
-        found = StoreRecord.model_validate_json(paths.record(store).read_bytes())
+        return StoreRecord.model_validate_json(paths.record(store).read_bytes())
     except (FileNotFoundError, ValidationError):
         return None
-    # A store that is taken for whole in the future would never have missed a tombstone.
-    return found if found.caught_up_ms <= time.time() * 1000 + _CLOCKS_DIFFER_MS else None
 
 
-def write_record(paths: TaskPaths, store: str, topic_id: str, committed: int | None) -> None:
-    """Record that the store on disk has all of this changelog now, up to the committed offset."""
-    record = StoreRecord(topic_id=topic_id, caught_up_ms=int(time.time() * 1000), committed=committed)
+def write_record(paths: TaskPaths, store: str, record: StoreRecord) -> None:
+    """Write down what is known of the store on disk, durably."""
     write_durably(paths.record(store), record.model_dump_json())

@@ -29,8 +29,7 @@ from statestore import kill_switch
 from statestore.durable import remove_durably, remove_tree, rename_durably, write_durably
 from statestore.errors import InvalidStateError
 from statestore.model import StoreDefinition, TopicPartition
-from statestore.reports import Status
-from statestore.statedir.beside import Beside, beside_quarantined, put_back, take_down
+from statestore.statedir.beside import Beside, Verdict, beside_quarantined, put_back, take_down
 from statestore.statedir.context import forget_mode
 from statestore.statedir.legacy import forget_legacy_offset, put_back_legacy_offsets
 from statestore.statedir.paths import TaskPaths
@@ -80,7 +79,7 @@ def swap(
     label: str,
     changelogs: Sequence[TopicPartition] = (),
     *,
-    status: Status | None = None,
+    verdict: Verdict | None = None,
     record: StoreRecord | None = None,
     replaced: str | None = None,
 ) -> Path | None:
@@ -93,8 +92,8 @@ def swap(
     ----------
     changelogs
         Partitions that the store is filled from, where they are not those of the topic named after it.
-    status
-        What the live store was found to be; it is kept with the store in quarantine.
+    verdict
+        How the live store was judged; it is kept with the store in quarantine.
     record
         Of the staged store.
     replaced
@@ -106,9 +105,9 @@ def swap(
         Where the old store is now; None if there was none.
     """
     name, live = store.name, paths.live(store)
-    unused = _unused_label(paths, name, label)
+    unused = unused_label(paths, name, label)
     quarantine = paths.quarantine(name, unused) if live.exists() else None
-    kept = take_down(paths, name, changelogs, status) if live.exists() else None
+    kept = take_down(paths, name, changelogs, verdict) if live.exists() else None
     staged, segments = paths.staging(name), paths.staged_segments(name)
     back = Beside(record=record.model_dump_json()) if record else None
     if replaced is not None:
@@ -232,8 +231,8 @@ def _forget_old(paths: TaskPaths, store: str) -> None:
     forget_mode(paths, store)
 
 
-def _unused_label(paths: TaskPaths, store: str, label: str) -> str:
-    """The label, or one like it if a run of the same name left something: no old store is ever overwritten."""
+def unused_label(paths: TaskPaths, store: str, label: str) -> str:
+    """Return the label, or one like it if a run of the same name left something: no old store is ever overwritten."""
     number = 2
     found = label
     while paths.quarantine(store, found).exists() or paths.quarantined_segments(store, found).exists():

@@ -6,7 +6,7 @@ for it: they keep records, show under exactly once only what was committed, and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -17,6 +17,7 @@ from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
 from statestore.model import ApplicationDefinition, TaskId, TopicPartition, changelog_topic
 from statestore.partition.spec import ChangelogSpec
+from statestore.statedir.record import StoreRecord
 from statestore.stores.typed import AnyStore
 from statestore.tasks.driver_logs import ListReader, LoggedRecord, Logs
 from statestore.tasks.processor import Headers
@@ -196,13 +197,15 @@ class _Stores(TaskStores):
         self._logs = logs
         super().__init__(spec)
 
-    def _replay(self, name: str, start: int, log: LogRange) -> None:
+    def _replay(self, store: AnyStore, name: str, start: int, log: LogRange) -> int:
         reader = ListReader(self._spec.changelog(name), self._logs)
-        found = replay(self.by_name[name], cast(LogReader, reader), start, log.last_stable)
-        self.restored[name] = found.records
+        return replay(store, cast(LogReader, reader), start, log.last_stable).records
 
     def _nothing_left(self, name: str, start: int, log: LogRange) -> bool:
         return start >= log.last_stable
+
+    def _with_ends(self, records: Mapping[str, StoreRecord]) -> dict[str, StoreRecord]:
+        return dict(records)  # there is no Kafka to ask
 
 
 def added(one: Counts, other: Counts) -> Counts:

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from statestore.model import ApplicationDefinition, StorePartition, Subtopology, TaskId, TopicPartition
-from statestore.partition.spec import ChangelogSpec
+from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.statedir.paths import TaskPaths
 
 
@@ -66,3 +66,17 @@ class TaskSpec(BaseModel):
     def changelog(self, store: str) -> TopicPartition:
         """Changelog partition of one of the task's stores."""
         return StorePartition(self.application.name, store, self.task).changelog
+
+    def store_partition(self, store: str) -> StorePartitionSpec:
+        """One of the task's stores, as a partition of it is verified and restored."""
+        return StorePartitionSpec(
+            application=self.application.name,
+            task=self.task,
+            store=next(found for found in self.subtopology.stores if found.name == store),
+            changelog=self.changelogs[store],
+            bootstrap_servers=self.bootstrap_servers,
+            state_dir=self.state_dir,
+            kafka_timeout_s=self.kafka_timeout_s,
+            lock_wait_s=self.lock_wait_s,
+            exactly_once=self.exactly_once,
+        )

@@ -167,9 +167,9 @@ class StreamTask:
         self._progress.tell("recovering")
         self._writer.init()
         kill_switch.reached("transactions initialized")
-        spec = self._spec
+        spec, asked_ms = self._spec, int(time.time() * 1000)
         ranges = self._settled_ranges(Topics(spec.bootstrap_servers, spec.kafka_timeout_s))
-        self._stores.recover(ranges)
+        self._stores.recover(ranges, asked_ms)
         metadata = self._find_input_position(ranges[self._input])
         self._stores.advance_stream_times(metadata.times)
         remember_shape(spec)

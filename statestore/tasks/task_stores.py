@@ -1,8 +1,8 @@
 """The stores of a task: opened, brought to the end of their changelogs, committed and closed together.
 
 A store that cannot be used as it is, such as one left open without transactions, is rebuilt from its changelog by
-itself; the others stay as they are (conformance T13, R13). It is set aside only when Kafka has shown that its changelog
-is there and has not lost what the store had, and removed when its successor is whole.
+itself; the others stay as they are (conformance T13, R13). Its successor is built beside it, as a restore does it, and
+takes its place when it is whole; the store goes to quarantine. None is replaced whose changelog has lost what it had.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from typing import NoReturn
 
 from statestore import kill_switch
 from statestore.changelog.reader import LogReader, first_offset
-from statestore.changelog.standing import Standing, standing
-from statestore.changelog.topics import LogRange
-from statestore.durable import remove_durably, remove_tree, rename_durably
+from statestore.changelog.standing import next_offset
+from statestore.changelog.topics import LogRange, Topics
+from statestore.durable import remove_durably
 from statestore.errors import (
     ChangelogReplacedError,
     RebuildError,
@@ -24,17 +25,36 @@ from statestore.errors import (
     StoreBehindLogStartError,
 )
 from statestore.model import StoreDefinition, TopicPartition
-from statestore.reports import Action, Status, StoreFigures
+from statestore.partition.inspection import had, inspect
+from statestore.partition.judgement import (
+    Had,
+    Lost,
+    Supply,
+    needs_stream_time,
+    rebuild_loss,
+    standing_of,
+)
+from statestore.partition.log_time import stream_time_at_least
+from statestore.partition.quarantine import keep_set_aside
+from statestore.partition.replacing import clear_built, require_tombstones, staged_context
+from statestore.reports import Action, Loss, Status, StoreFigures
+from statestore.statedir.beside import Verdict
 from statestore.statedir.context import forget_mode, remember_mode, store_context
-from statestore.statedir.legacy import legacy_offsets
-from statestore.statedir.record import read_record, write_record
+from statestore.statedir.legacy import forget_legacy_offset, legacy_offsets
+from statestore.statedir.record import StoreRecord, read_record, write_record
 from statestore.statedir.seal import break_seal, check_seal, forget_digests, seal
+from statestore.statedir.swap import swap
 from statestore.stores.open import build_store
 from statestore.stores.serdes import load_serde
 from statestore.stores.typed import AnyStore
 from statestore.tasks.replay import replay
 from statestore.tasks.spec import TaskSpec
 
+#: Name in quarantine of what a task has replaced.
+_QUARANTINED_AS = "process"
+#: For so long the markers of the last transaction are waited for before a store is recorded, s.
+_MARKERS_S = 2.0
+_PAUSE_S = 0.01
 #: As what a task refuses to rebuild a store, unasked, whose changelog may have lost something that it has.
 _REFUSED: dict[Status, type[RebuildError]] = {
     Status.AHEAD: StoreAheadError,
@@ -70,6 +90,8 @@ class TaskStores:
         self.committed: dict[str, int] = {}
         self.restored: dict[str, int] = {}
         self.rebuilt: dict[str, str] = {}
+        self._ends: dict[str, int] = {}
+        self._needed_from: dict[str, int | None] = {}
         self._migrated = legacy_offsets(self._paths)
         try:
             for name in self.by_name:
@@ -79,7 +101,7 @@ class TaskStores:
                     self.by_name[name].close(clean=False)
                     self._damaged[name] = error
             kill_switch.reached("legacy offsets taken over, the file still there")
-            remove_durably(self._paths.checkpoint)
+            self._forget_legacy_offsets()
         except BaseException:
             self.close(clean=False)
             raise
@@ -114,130 +136,143 @@ class TaskStores:
             kill_switch.reached("legacy offset taken over, not on disk")
             store.sync()
 
+    def _forget_legacy_offsets(self) -> None:
+        if not self._damaged:
+            remove_durably(self._paths.checkpoint)
+            return
+        for name in self.by_name:
+            if name not in self._damaged:  # of a damaged one, it may be all that tells how far it was
+                forget_legacy_offset(self._paths, name)
+
     def _about_to_open(self, name: str) -> None:
         remember_mode(self._paths, name, transactional=self.by_name[name].transactional)
         break_seal(self._paths, name)
 
     # -- recovery -------------------------------------------------------------------------------------------------
 
-    def recover(self, ranges: dict[TopicPartition, LogRange]) -> None:
+    def recover(self, ranges: dict[TopicPartition, LogRange], asked_ms: int | None = None) -> None:
         """Bring every store to the end of its changelog; rebuild those that cannot be used as they are.
+
+        Parameters
+        ----------
+        asked_ms
+            Wall clock time before the ranges were asked for; None: now.
 
         Raises
         ------
         RebuildError
             If a store cannot catch up, and its changelog may have lost what it has.
         """
-        for name in self.by_name:
+        asked_ms = _now_ms() if asked_ms is None else asked_ms
+        for name, store in self.by_name.items():
             log = ranges[self._spec.changelog(name)]
-            if name in self._damaged:
-                self._rebuild(name, self._damaged[name], log)
-            else:
-                self._catch_up(name, log)
-            remove_tree(self._paths.set_aside(name))
+            keep_set_aside(self._paths, name)
+            reason = self._damaged.get(name) or self._catch_up(name, log)
+            if reason is not None:
+                if store.is_open:
+                    store.close(clean=False)
+                self._rebuild(name, reason, log, asked_ms)
+            self._ends[name] = log.last_stable
+            if store.persistent:
+                write_record(self._paths, name, self._known(name).model_copy(update={"caught_up_ms": asked_ms}))
         self._damaged = {}
 
-    def _catch_up(self, name: str, log: LogRange) -> None:
-        store, changelog = self.by_name[name], self._spec.changelog(name)
-        topic = self._spec.changelogs[name]
+    def _catch_up(self, name: str, log: LogRange) -> RebuildError | None:
+        """Bring a store that can be used to the end of its changelog; say why it has to be rebuilt instead."""
+        store, topic = self.by_name[name], self._spec.changelogs[name]
         record = read_record(self._paths, name) if store.persistent else None
         store.recover(log.last_stable - 1)
-        committed = store.committed_offset(changelog)
-        found = standing(
-            committed,
-            log,
-            empty=store.is_empty,
-            topic_id=topic.topic_id,
-            recorded_topic_id=record.topic_id if record else None,
-            caught_up_ms=record.whole_ms(committed) if record else None,
-            delete_retention_ms=topic.delete_retention_ms,
-            now_ms=int(time.time() * 1000),
-        )
-        start = log.start if committed is None else committed + 1
-        if found.status.log_may_have_lost:
-            self._refuse(name, found)
-        if found.action is Action.TAIL:
-            self._replay(name, start, log)
-        elif found.action is not Action.NONE and not (committed is not None and self._nothing_left(name, start, log)):
-            store.close(clean=False)
-            self._rebuild(name, RebuildError(found.detail), log, committed)
-            return
-        self._note_whole(name)
+        committed, empty = store.committed_offset(self._spec.changelog(name)), store.is_empty
+        found = standing_of(committed, log, record, topic, empty=empty, now_ms=_now_ms())
+        begins = committed is None and empty
+        if found.status not in (Status.OK, Status.LAGGING) or begins:
+            lost = self._lost(name, had(record, committed, anything=not begins), log)
+            if lost.loss is Loss.LIKELY:
+                self._refuse(name, lost, "is not there" if begins else f"is {found.status}")
+        self._needed_from[name] = log.start if begins else _needed_from(record, log)
+        if found.action is Action.NONE:
+            return None
+        start = log.start
+        if committed is not None:
+            start = next_offset(committed, record.seen_end(committed) if record else None)
+        if found.action is not Action.TAIL:
+            lags = found.status is Status.LAGGING and committed is not None
+            return None if lags and self._nothing_left(name, start, log) else RebuildError(found.detail)
+        self.restored[name] = self._replay(store, name, start, log)
+        if committed is not None and record is not None and topic.compacted:
+            whole_ms = record.whole_ms(committed, _now_ms()) or 0
+            if _now_ms() - whole_ms >= topic.delete_retention_ms > 0:
+                return RebuildError("replaying its tail took longer than its changelog keeps tombstones")
+        return None
 
-    def _rebuild(self, name: str, reason: RebuildError, log: LogRange, known: int | None = None) -> None:
-        """Build a store anew from its changelog; `known` is its committed offset, where it could be asked."""
-        definition, record = self._definitions[name], read_record(self._paths, name)
-        aside = self._paths.set_aside(name)
-        if record is not None:
-            self._require_whole_log(name, reason, record.topic_id, record.committed if known is None else known, log)
-            remove_tree(aside)  # its successor was whole
-        break_seal(self._paths, name)
-        forget_digests(self._paths, name)
-        forget_mode(self._paths, name)
-        remove_durably(self._paths.record(name))  # until the new one is whole, nothing vouches for it
-        for part, path in (("store", self._paths.live(definition)), ("segments", self._paths.segments(name))):
-            if (aside / part).exists():
-                remove_tree(path)  # half-built by a rebuild that was killed; what it was to replace waits on
-            elif path.exists():
-                rename_durably(path, aside / part)
-        kill_switch.reached("damaged store set aside")
-        self.by_name[name] = _build(definition)
-        self._init(name)
-        self._replay(name, log.start, log)
+    def _rebuild(self, name: str, reason: RebuildError, log: LogRange, asked_ms: int) -> None:
+        """Build a store anew from its changelog, beside the one that is there, and put it in its place."""
+        spec = self._spec.store_partition(name)
+        seen = inspect(spec)
+        lost = self._lost(name, seen.had, log)
+        if lost.loss is Loss.LIKELY:
+            self._refuse(name, lost, f"cannot be used ({reason})")
+        clear_built(self._paths)
+        staged = build_store(spec.store)
+        staged.init(staged_context(spec, read_only=False))
+        try:
+            self.restored[name] = self._replay(staged, name, log.start, log)
+            require_tombstones(spec, asked_ms, _now_ms(), "run restore for it, which is faster, or raise that setting")
+            record = StoreRecord(
+                topic_id=self._spec.changelogs[name].topic_id,
+                caught_up_ms=asked_ms,
+                committed=staged.committed_offset(spec.partition),
+                end=log.last_stable,
+                needed_from=log.start,
+                stream_time=_stream_time(staged),
+            )
+            staged.close(clean=True)
+        finally:
+            if staged.is_open:
+                staged.close(clean=False)
+        kill_switch.reached("store rebuilt, not in its place")
+        verdict = Verdict(seen.trouble.status if seen.trouble else Status.LAGGING, lost.loss, lost.why)
+        swap(self._paths, spec.store, _QUARANTINED_AS, spec.partitions, verdict=verdict, record=record)
+        kill_switch.reached("store rebuilt, the old one in quarantine")
+        self._needed_from[name] = log.start
         self.rebuilt[name] = str(reason)
-        kill_switch.reached("store rebuilt, not vouched for")
-        self._note_whole(name)
-        kill_switch.reached("store rebuilt, the damaged one still there")
+        self.by_name[name] = _build(self._definitions[name])
+        self._init(name)
 
-    def _replay(self, name: str, start: int, log: LogRange) -> None:
-        spec, store = self._spec, self.by_name[name]
+    def _replay(self, store: AnyStore, name: str, start: int, log: LogRange) -> int:
+        spec = self._spec
         with LogReader(
             spec.bootstrap_servers,
             spec.changelog(name),
             read_committed=spec.exactly_once,
             stall_timeout_s=spec.kafka_timeout_s,
         ) as reader:
-            self.restored[name] = replay(store, reader, start, log.last_stable).records
+            records = replay(store, reader, start, log.last_stable).records
         store.sync()
+        return records
 
     def _nothing_left(self, name: str, start: int, log: LogRange) -> bool:
         spec = self._spec
         changelog = spec.changelog(name)
         return first_offset(spec.bootstrap_servers, changelog, start, log.last_stable, spec.kafka_timeout_s) is None
 
-    def _note_whole(self, name: str) -> None:
-        store = self.by_name[name]
-        if store.persistent:
-            offset = store.committed_offset(self._spec.changelog(name))
-            write_record(self._paths, name, self._spec.changelogs[name].topic_id, offset)
+    def _lost(self, name: str, known: Had, log: LogRange) -> Lost:
+        """Say what a rebuild of a store would lose."""
+        spec = self._spec.store_partition(name)
+        supply = Supply(spec.changelog, log)
+        if needs_stream_time(spec, known.record, log):
+            supply = supply._replace(stream_time=stream_time_at_least(spec, log))
+        return rebuild_loss(known, supply, retention_ms=spec.store.retention_ms, now_ms=_now_ms())
 
-    def _require_whole_log(
-        self, name: str, reason: RebuildError, topic_id: str, committed: int | None, log: LogRange
-    ) -> None:
-        """Refuse to rebuild a store from a changelog that has lost what the store had."""
-        topic = self._spec.changelogs[name]
-        found = standing(
-            committed,
-            log,
-            empty=False,
-            topic_id=topic.topic_id,
-            recorded_topic_id=topic_id,
-            caught_up_ms=None,
-            delete_retention_ms=topic.delete_retention_ms,
-            now_ms=0,
+    def _refuse(self, name: str, lost: Lost, what: str) -> NoReturn:
+        raise _REFUSED[lost.status](
+            f"store {name} of {self._spec.application.name} task {self._spec.task} {what}, and would lose something if "
+            f"it was rebuilt ({lost.status}: {lost.why}): that is not done by itself; run restore for it with "
+            "--accept-loss, which keeps the old store in quarantine"
         )
-        if found.status.log_may_have_lost:
-            raise _REFUSED[found.status](
-                f"store {name} of {self._spec.application.name} task {self._spec.task} cannot be used ({reason}), and "
-                f"{topic.topic} may have lost what it had ({found.status}: {found.detail}): it is not rebuilt by "
-                "itself; run restore for it, which keeps the old store in quarantine"
-            )
 
-    def _refuse(self, name: str, found: Standing) -> None:
-        raise _REFUSED[found.status](
-            f"store {name} of {self._spec.application.name} task {self._spec.task} is {found.status}: {found.detail}; "
-            "run verify and restore for it"
-        )
+    def _topics(self) -> Topics:
+        return Topics(self._spec.bootstrap_servers, self._spec.kafka_timeout_s)
 
     # -- at work --------------------------------------------------------------------------------------------------
 
@@ -305,19 +340,86 @@ class TaskStores:
     def close(self, *, clean: bool) -> None:
         """Close every store, also if closing one fails; clean ones are vouched for."""
         opened = {name: store for name, store in self.by_name.items() if store.is_open and store.persistent}
-        offsets = {name: store.committed_offset(self._spec.changelog(name)) for name, store in opened.items() if clean}
+        vouched = {name: self._known(name) for name in opened} if clean else {}
         with ExitStack() as resources:
             for store in self.by_name.values():
                 if store.is_open:
                     resources.callback(kill_switch.reached, "store closed")
                     resources.callback(store.close, clean=clean)
         kill_switch.reached("stores closed, nothing recorded")
-        for name, offset in offsets.items():
+        for name, record in self._with_ends(vouched).items():
             forget_mode(self._paths, name)
             kill_switch.reached("mode forgotten")
-            write_record(self._paths, name, self._spec.changelogs[name].topic_id, offset)
+            write_record(self._paths, name, record)
             kill_switch.reached("store recorded, not sealed")
             seal(self._paths, name, segmented=self._definitions[name].kind != "key-value")
+
+    def _known(self, name: str) -> StoreRecord:
+        """What is known of an open store that has all of its log."""
+        store = self.by_name[name]
+        return StoreRecord(
+            topic_id=self._spec.changelogs[name].topic_id,
+            caught_up_ms=_now_ms(),
+            committed=store.committed_offset(self._spec.changelog(name)),
+            end=self._ends.get(name),
+            needed_from=self._needed_from.get(name),
+            stream_time=_stream_time(store),
+        )
+
+    def _with_ends(self, records: Mapping[str, StoreRecord]) -> dict[str, StoreRecord]:
+        """Add to the records of stores that were committed where their logs end, and what of these they need.
+
+        Nothing becomes wrong without it, so a Kafka that does not answer any more is no failure.
+        """
+        found = dict(records)
+        asked = {self._spec.changelog(name): name for name in records if name in self.committed}
+        try:
+            logs, needed = self._ask_ends({changelog: records[name] for changelog, name in asked.items()}, asked)
+        except StateStoreError:
+            logs, needed = {}, {}
+        for changelog, name in asked.items():
+            # Behind our last record there is the marker of its transaction; whatever comes then is not known.
+            last = self.committed[name] + (2 if self._spec.exactly_once else 1)
+            end = logs[changelog].last_stable if changelog in logs else None
+            update = {"end": end if end is not None and end <= last else None}
+            if (first := needed.get(changelog)) is not None:
+                update["needed_from"] = max(first, records[name].needed_from or 0)
+            found[name] = records[name].model_copy(update=update)
+        return found
+
+    def _ask_ends(
+        self, records: Mapping[TopicPartition, StoreRecord], names: Mapping[TopicPartition, str]
+    ) -> tuple[dict[TopicPartition, LogRange], dict[TopicPartition, int | None]]:
+        """Ask where logs end, and from where on those of window and session stores have what has not expired."""
+        if not records:
+            return {}, {}
+        topics, deadline = self._topics(), time.monotonic() + _MARKERS_S
+        logs = topics.log_ranges(records)
+        while any(log.last_stable < log.high_watermark for log in logs.values()) and time.monotonic() < deadline:
+            time.sleep(_PAUSE_S)  # a commit is answered before its markers are in the log
+            logs = topics.log_ranges(records)
+        oldest = {
+            changelog: max(record.stream_time - (self._definitions[names[changelog]].retention_ms or 0), 0)
+            for changelog, record in records.items()
+            if record.stream_time is not None
+        }
+        return logs, topics.first_from(oldest)
+
+
+def _needed_from(record: StoreRecord | None, log: LogRange) -> int | None:
+    """First offset that a rebuild of a store needs; a log that begins with 0 has lost nothing at its start."""
+    if log.start == 0:
+        return 0
+    return record.needed_from if record else None
+
+
+def _stream_time(store: AnyStore) -> int | None:
+    latest = getattr(store.inner, "stream_time", -1)
+    return latest if latest >= 0 else None
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def _build(definition: StoreDefinition) -> AnyStore:

@@ -16,15 +16,26 @@ from itertools import chain, groupby
 from typing import TypeVar
 
 from statestore.errors import InvalidStateError, LockedError, StoreBehindLogStartError, StoreCorruptedError, of_os_error
+from statestore.partition.inspection import damaged_file, inspect
+from statestore.partition.judgement import (
+    Seen,
+    Supply,
+    in_trouble,
+    judge,
+    needs_stream_time,
+    repartitioned,
+    row,
+    unread,
+    with_contents,
+)
+from statestore.partition.log_time import stream_time_at_least
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Contents, Status, VerifyRow
 from statestore.statedir.lock import locked
 from statestore.statedir.swap import finish_swaps
 from statestore.verification.contents import compare_contents, count_rows
-from statestore.verification.judging import Seen, judge, repartitioned, row, unread, with_contents
 from statestore.verification.logs import Cluster
 from statestore.verification.options import VerifyOptions
-from statestore.verification.seeing import corrupt, see
 
 T = TypeVar("T")
 _SCAN = VerifyOptions()
@@ -98,11 +109,16 @@ def check(spec: StorePartitionSpec, options: VerifyOptions = _SCAN, cluster: Clu
     """
     started = time.monotonic()
     cluster = cluster or Cluster(spec.bootstrap_servers, spec.kafka_timeout_s)
-    seen = see(spec, options)
-    [found] = _judged([spec], [seen], cluster)
-    if isinstance(seen, Seen) and seen.present and options.depth != "offsets":
+    seen = _look(spec, options)
+    [found] = _judged([spec], [seen], cluster, offsets_only=options.depth == "offsets")
+    if seen.present and seen.trouble is None and spec.changelog is not None and options.depth != "offsets":
         found = _read(spec, seen, found, options, cluster)
     return found.model_copy(update={"seconds": round(time.monotonic() - started, 3), "depth": options.depth})
+
+
+def _look(spec: StorePartitionSpec, options: VerifyOptions) -> Seen:
+    offsets = options.depth == "offsets"
+    return inspect(spec, open_sealed=not offsets, contents=not offsets and options.sample is None)
 
 
 def _verify(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) -> VerifyRow:
@@ -124,10 +140,7 @@ def _read(
             return with_contents(found, _compare(spec, seen.committed, options, cluster))
         return found.model_copy(update={"keys": count_rows(spec)})
     except StoreCorruptedError as error:
-        damaged = corrupt(spec, error)
-        return found.model_copy(
-            update={name: getattr(damaged, name) for name in ("status", "action", "detail", "file")}
-        )
+        return in_trouble(found, Status.CORRUPT, str(error), damaged_file(str(error), spec.live))
 
 
 def _compare(spec: StorePartitionSpec, committed: int, options: VerifyOptions, cluster: Cluster) -> Contents:
@@ -145,7 +158,7 @@ def _compare(spec: StorePartitionSpec, committed: int, options: VerifyOptions, c
 def _by_offsets(specs: Sequence[StorePartitionSpec], options: VerifyOptions, cluster: Cluster) -> list[VerifyRow]:
     started = time.monotonic()
     seen = [_seen(spec, options) for spec in specs]
-    rows = _judged(specs, seen, cluster)
+    rows = _judged(specs, seen, cluster, offsets_only=True)
     unsettled = [
         at
         for at, found in enumerate(rows)
@@ -167,7 +180,7 @@ def _seen(spec: StorePartitionSpec, options: VerifyOptions) -> Seen | VerifyRow:
     try:
         with locked(spec.paths, wait_s=0):
             finish_swaps(spec.paths)
-            return see(spec, options)
+            return _look(spec, options)
     except (LockedError, InvalidStateError) as error:
         return _not_seen(spec, options, error)
 
@@ -182,33 +195,49 @@ def _with_locks_held(
             try:
                 held.enter_context(locked(specs[0].paths, max(0.0, deadline - time.monotonic())))
                 finish_swaps(specs[0].paths)
-                seen += [see(spec, options) for spec in specs]
+                seen += [_look(spec, options) for spec in specs]
             except (LockedError, InvalidStateError) as error:
                 seen += [_not_seen(spec, options, error) for spec in specs]
-        return _judged([spec for specs in tasks for spec in specs], seen, cluster)
+        return _judged([spec for specs in tasks for spec in specs], seen, cluster, offsets_only=True)
 
 
-def _judged(specs: Sequence[StorePartitionSpec], seen: Sequence[Seen | VerifyRow], cluster: Cluster) -> list[VerifyRow]:
+def _judged(
+    specs: Sequence[StorePartitionSpec], seen: Sequence[Seen | VerifyRow], cluster: Cluster, *, offsets_only: bool
+) -> list[VerifyRow]:
     """Ask for the logs of those that were seen, and judge them; the others have their rows."""
     asked = [(spec, found) for spec, found in zip(specs, seen, strict=True) if isinstance(found, Seen)]
     if not asked:
         return [found for found in seen if isinstance(found, VerifyRow)]
     for attempts_left in reversed(range(_ATTEMPTS)):
-        logs = cluster.log_ranges([spec for spec, _ in asked])
         now_ms = int(time.time() * 1000)
+        supplies = cluster.supplies([spec for spec, _ in asked])
+        ranges = [
+            (spec.partition, unread(spec, found, supply.log, now_ms))
+            for (spec, found), supply in zip(asked, supplies, strict=True)
+        ]
         try:
-            firsts = cluster.firsts(
-                [(spec.partition, unread(spec, found, logs[spec.partition], now_ms)) for spec, found in asked]
+            firsts = cluster.firsts(ranges)
+            judged = iter(
+                _judge(spec, found, supply, first, now_ms, offsets_only=offsets_only)
+                for (spec, found), supply, first in zip(asked, supplies, firsts, strict=True)
             )
-            break
+            return [next(judged) if isinstance(found, Seen) else found for found in seen]
         except StoreBehindLogStartError:  # retention has moved a log's start since it was asked for
             if not attempts_left:
                 raise
-    judged = iter(
-        judge(spec, found, logs[spec.partition], first, now_ms)
-        for (spec, found), first in zip(asked, firsts, strict=True)
-    )
-    return [next(judged) if isinstance(found, Seen) else found for found in seen]
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _judge(
+    spec: StorePartitionSpec, seen: Seen, supply: Supply, first: int | None, now_ms: int, *, offsets_only: bool
+) -> VerifyRow:
+    found = judge(spec, seen, supply, first, now_ms)
+    if supply.changelog is None or not needs_stream_time(spec, seen.record, supply.log):
+        return found
+    if offsets_only and found.action is Action.NONE:  # nobody is about to rebuild it, so the log is not read for that
+        return found.model_copy(update={"loss": None, "loss_detail": ""})
+    supply = supply._replace(stream_time=stream_time_at_least(spec, supply.log))
+    return judge(spec, seen, supply, first, now_ms)
 
 
 def _not_seen(spec: StorePartitionSpec, options: VerifyOptions, error: LockedError | InvalidStateError) -> VerifyRow:

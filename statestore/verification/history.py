@@ -63,6 +63,8 @@ SCHEMA = pa.schema(
         pa.field("keys", pa.int64()),
         pa.field("contents", _CONTENTS),
         pa.field("seconds", pa.float64()),
+        pa.field("loss", pa.string()),
+        pa.field("loss_detail", pa.string()),
     ]
 )
 

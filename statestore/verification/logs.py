@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from statestore.changelog.reader import first_offsets
 from statestore.changelog.topics import LogRange, Topics
 from statestore.model import TopicPartition
+from statestore.partition.judgement import NO_LOG, Supply
 from statestore.partition.spec import StorePartitionSpec
 from statestore.verification.targets import log_ranges
 
@@ -35,6 +36,11 @@ class Cluster:
     def log_ranges(self, specs: Sequence[StorePartitionSpec]) -> dict[TopicPartition, LogRange]:
         """Where the logs of store partitions begin and end."""
         return log_ranges(self.topics, specs)
+
+    def supplies(self, specs: Sequence[StorePartitionSpec]) -> list[Supply]:
+        """What the logs of store partitions have."""
+        logs = self.log_ranges(specs)
+        return [Supply(spec.changelog, logs.get(spec.partition, NO_LOG)) for spec in specs]
 
     def firsts(self, asked: Sequence[tuple[TopicPartition, tuple[int, int] | None]]) -> list[int | None]:
         """Offset of the first record in each range, as a read-committed consumer gets it; None: none is there.

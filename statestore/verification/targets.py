@@ -92,13 +92,16 @@ def task_counts(topics: Topics, applications: Iterable[ApplicationDefinition]) -
 
 
 def changelog_spec(topic: Topic, config: Mapping[str, str]) -> ChangelogSpec:
-    """Return what is known of a changelog topic and its where."""
+    """Return what is known of a changelog topic by its settings."""
+    policy, retention_ms = config.get("cleanup.policy", "compact"), int(config.get("retention.ms", -1))
+    by_age = "delete" in policy and retention_ms >= 0 and int(config.get("retention.bytes", -1)) < 0
     return ChangelogSpec(
         topic=topic.name,
         topic_id=topic.topic_id,
         delete_retention_ms=int(config.get("delete.retention.ms", _DAY_MS)),
         partitions=topic.partitions,
-        compacted="compact" in config.get("cleanup.policy", "compact"),
+        compacted="compact" in policy,
+        deleted_after_ms=retention_ms if by_age else None,
     )
 
 

@@ -162,9 +162,9 @@ POINTS = (
     Point("store committed", _migrates, upgrade=True),
     Point("replayed, not committed", before=_replayed, logged=True),
     Point("replayed", before=_replayed, logged=True),
-    Point("damaged store set aside", _rebuilds, before=lambda _: (_LEFT_OPEN,)),
-    Point("store rebuilt, not vouched for", _rebuilds, before=lambda _: (_LEFT_OPEN,)),
-    Point("store rebuilt, the damaged one still there", _rebuilds, before=lambda _: (_LEFT_OPEN,)),
+    Point("store rebuilt, not in its place", _rebuilds, before=lambda _: (_LEFT_OPEN,)),
+    Point("swap, old store in quarantine", _rebuilds, before=lambda _: (_LEFT_OPEN,)),
+    Point("store rebuilt, the old one in quarantine", _rebuilds, before=lambda _: (_LEFT_OPEN,)),
     Point("legacy offset taken over, not on disk", _takes_over, legacy=True),
     Point("legacy offsets taken over, the file still there", _takes_over, legacy=True),
 )

@@ -275,10 +275,17 @@ class Application:
         return verify(self.store_spec(**changes))
 
     def restore_spec(
-        self, mode: Any = "auto", *, force: bool = False, label: str = "run", run_bytes: int = 1 << 24, **changes: Any
+        self,
+        mode: Any = "auto",
+        *,
+        force: bool = False,
+        label: str = "run",
+        run_bytes: int = 1 << 24,
+        accept_loss: bool = False,
+        **changes: Any,
     ) -> RestoreSpec:
         """Plan a restore of the store partition of task 0_0."""
-        return RestoreSpec(self.store_spec(**changes), mode, force, label, run_bytes)
+        return RestoreSpec(self.store_spec(**changes), mode, force, label, run_bytes, accept_loss=accept_loss)
 
     def restore(self, mode: Any = "auto", **how: Any) -> RestoreRow:
         """Restore the store partition of task 0_0, which must succeed."""

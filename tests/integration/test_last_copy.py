@@ -14,7 +14,7 @@ import pytest
 from statestore import kill_switch
 from statestore.formats.offsets import STATUS_OPEN
 from statestore.model import AggregationDefinition, StoreFormat, TopicPartition, Windows
-from statestore.recovery.quarantine import clean_quarantine
+from statestore.partition.quarantine import clean_quarantine
 from statestore.recovery.restore import restore
 from statestore.reports import Action, Status
 from statestore.statedir.context import remember_mode
@@ -30,10 +30,6 @@ from tests.integration.support import STORE, Application
 INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b", None), (b"d", b"1")]
 DAY_MS = 86_400_000
 DELETED = {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
-
-
-#: To be mended; each of them fails today.
-pytestmark = pytest.mark.xfail(reason="the store's own trouble hides what its log has lost")
 
 
 @pytest.fixture
@@ -255,7 +251,7 @@ def test_a_restore_that_may_lose_nothing_leaves_a_copy_that_goes_by_age(whole: A
 
 
 def windowed(servers: str, directory: Path) -> Application:
-    application = Application(servers, directory, stores=(), processor="count").extend(
+    application = Application(servers, directory).extend(
         processor=None,
         stores=(),
         aggregations=(AggregationDefinition(store=STORE, windows=Windows(size_ms=600_000, grace_ms=600_000)),),

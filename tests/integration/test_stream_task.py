@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from statestore import kill_switch
 from statestore.errors import FencedError, StateStoreError
 from statestore.formats import checkpoint_file
 from statestore.formats.timestamped_value import ValueAndTimestamp
@@ -412,46 +411,20 @@ def test_r7_a_damaged_store_is_not_rebuilt_from_a_changelog_that_lost_what_it_ha
     row = application.run()
     assert row.failure is not None
     assert row.failure.kind == {"start": "StoreBehindLogStartError", "end": "StoreAheadError"}[lost]
-    assert "run restore for it" in row.failure.message
+    assert "run restore for it with --accept-loss" in row.failure.message
     assert {path: path.read_bytes() for path in application.live.iterdir()} == before
-    assert application.restore().outcome == "restored"
+    assert application.restore(accept_loss=True).outcome == "restored"
     assert application.run().failure is None
 
 
-def test_a_damaged_store_is_rebuilt_from_a_log_whose_start_it_had_passed(application: Application) -> None:
+def test_a_damaged_store_is_not_rebuilt_from_a_log_whose_start_it_had_passed(application: Application) -> None:
     application.process(INPUT)
     broker.set_topic_config(application.servers, application.changelog, cleanup_policy="compact,delete")
     broker.delete_records(application.servers, application.changelog, 3)
     (application.live / "CURRENT").unlink()
-    assert application.run().stores[0].rebuilt
-
-
-class _KilledError(BaseException):
-    pass
-
-
-def test_r8_what_a_rebuild_replaces_is_kept_until_its_successor_is_whole(
-    application: Application, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def die(point: str) -> None:
-        if point == "store rebuilt, not vouched for":
-            raise _KilledError
-
-    application.process(INPUT)
-    paths = application.store_spec().paths
-    (application.live / "CURRENT").unlink()
-    before = {path.name: path.read_bytes() for path in application.live.iterdir()}
-    for _ in range(2):  # the second one finds the half-built store of the first
-        with monkeypatch.context() as patch:
-            patch.setattr(kill_switch, "reached", die)
-            with pytest.raises(_KilledError):
-                application.run()
-        (application.live / "CURRENT").unlink()
-        aside = paths.set_aside(STORE) / "store"
-        assert {path.name: path.read_bytes() for path in aside.iterdir()} == before
-    application.process(LATER)
-    assert not paths.set_aside(STORE).exists()
-    application.assert_oracle()
+    row = application.run()
+    assert row.failure is not None
+    assert row.failure.kind == "StoreBehindLogStartError"
 
 
 def test_a_lost_store_is_replayed_before_new_input(application: Application) -> None:

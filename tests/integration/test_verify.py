@@ -169,7 +169,7 @@ def test_an_empty_directory_is_not_a_store(whole: Application) -> None:
 def test_r7_ahead_at_or_beyond_the_high_watermark(whole: Application, beyond: int) -> None:
     move_beyond(whole.live, whole.store_spec().partition, beyond)
     row = whole.verify()
-    assert (row.status, row.action, row.committed) == (Status.AHEAD, Action.FULL, beyond)
+    assert (row.status, row.action, row.committed) == (Status.AHEAD, Action.BY_HAND, beyond)
 
 
 @pytest.mark.behaviour("R7")
@@ -196,7 +196,7 @@ def test_truncated(whole: Application) -> None:
     broker.set_topic_config(whole.servers, whole.changelog, cleanup_policy="compact,delete")
     broker.delete_records(whole.servers, whole.changelog, 7)
     row = whole.verify()
-    assert (row.status, row.action, row.start) == (Status.TRUNCATED, Action.FULL, 7)
+    assert (row.status, row.action, row.start) == (Status.TRUNCATED, Action.BY_HAND, 7)
 
 
 def test_log_that_starts_right_behind_the_store_is_not_truncated(whole: Application) -> None:
@@ -219,7 +219,7 @@ def test_r7_replaced_where_the_topic_was_recreated(whole: Application, longer: b
     if longer:  # offsets alone would look right
         broker.produce(whole.servers, whole.changelog, [(b"z", b"1")] * 20)
     row = whole.verify()
-    assert (row.status, row.action) == (Status.REPLACED, Action.FULL)
+    assert (row.status, row.action) == (Status.REPLACED, Action.BY_HAND)
 
 
 @pytest.mark.behaviour("R7")

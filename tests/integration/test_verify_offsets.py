@@ -12,17 +12,19 @@ import pytest
 
 from statestore.errors import KafkaUnavailableError, StateStoreError, StoreAccessError
 from statestore.model import StoreDefinition
+from statestore.partition import inspection
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status, VerifyRow
 from statestore.statedir.lock import locked
 from statestore.statedir.record import write_record
 from statestore.statedir.seal import break_seal, seal
-from statestore.verification import check, seeing
+from statestore.verification import check
 from statestore.verification.check import verify, verify_many
 from statestore.verification.options import DEPTHS, Depth, VerifyOptions
 from tests.integration import broker, dying
 from tests.integration.broker import NO_BROKER, Row, transaction
 from tests.integration.support import STORE, Application, plain_store
+from tests.records import recorded
 
 OFFSETS = VerifyOptions(depth="offsets")
 INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b", None)]
@@ -44,13 +46,13 @@ def whole(application: Application) -> Application:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the stores that are opened meanwhile."""
     names: list[str] = []
-    build = seeing.build_store
+    build = inspection.build_store
 
     def noting(definition: StoreDefinition) -> object:
         names.append(definition.name)
         return build(definition)
 
-    monkeypatch.setattr(seeing, "build_store", noting)
+    monkeypatch.setattr(inspection, "build_store", noting)
     return names
 
 
@@ -77,7 +79,7 @@ def test_a_record_that_is_not_of_the_sealed_store_is_not_believed(whole: Applica
     paths = whole.store_spec().paths
     spec = whole.changelog_spec()
     assert spec is not None
-    write_record(paths, STORE, spec.topic_id, 2)
+    write_record(paths, STORE, recorded(spec.topic_id, 2))
     row = offsets(whole)
     assert (row.committed, opened) == (4, [STORE])
 
@@ -191,11 +193,11 @@ def test_who_was_only_passed_by_records_that_came_in_between_is_whole(
     judged = check._judged
     calls: list[int] = []
 
-    def after_a_run(*arguments: object) -> list[VerifyRow]:
+    def after_a_run(*arguments: object, **how: bool) -> list[VerifyRow]:
         calls.append(1)
         if len(calls) == 1:  # the store was looked at, its lock was given back, and its log was not yet asked for
             whole.process([(b"a", b"3")])
-        return judged(*arguments)  # type: ignore[arg-type]
+        return judged(*arguments, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(check, "_judged", after_a_run)
     row = offsets(whole)

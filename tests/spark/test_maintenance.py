@@ -15,9 +15,9 @@ import pytest
 from demo.damage import flip_bit
 from jobs import maintenance
 from statestore.config import Settings
+from statestore.partition.quarantine import quarantined
 from statestore.recovery.cleaning import CleaningSpec, clean_task, tasks_with_own_files
 from statestore.recovery.old_files import OldFiles
-from statestore.recovery.quarantine import quarantined
 from statestore.recovery.restore import begin_ranges, restore, restore_range
 from statestore.recovery.spec import AsOf
 from statestore.recovery.staging import Staging

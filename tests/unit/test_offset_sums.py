@@ -12,6 +12,7 @@ from statestore.statedir import lock as lock_module
 from statestore.statedir.lock import locked
 from statestore.statedir.offset_sums import LATEST_OFFSET, offset_sum, task_offset_sums
 from statestore.statedir.record import write_record
+from tests.records import recorded
 
 pytestmark = pytest.mark.behaviour("L2")
 
@@ -25,15 +26,15 @@ def test_offsets_are_added_up_each_plus_one_unknown_as_nothing_and_pinned(offset
 
 
 def test_a_closed_task_tells_its_sum_without_its_stores(paths):
-    write_record(paths, "s", "id", 4)
-    write_record(paths, "t-1.x", "id", 9)
-    write_record(paths._replace(task=TaskId(0, 3)), "s", "id", None)
+    write_record(paths, "s", recorded("id", 4))
+    write_record(paths, "t-1.x", recorded("id", 9))
+    write_record(paths._replace(task=TaskId(0, 3)), "s", recorded("id", None))
     assert not paths.task_dir.exists()
     assert task_offset_sums(paths.state_dir, "app") == {TaskId(0, 0): 15, TaskId(0, 3): 0}
 
 
 def test_a_running_task_is_at_the_latest(paths):
-    write_record(paths, "s", "id", 4)
+    write_record(paths, "s", recorded("id", 4))
     with locked(paths):
         assert task_offset_sums(paths.state_dir, "app") == {paths.task: LATEST_OFFSET}
 
@@ -52,5 +53,5 @@ def test_an_application_without_state_has_no_sums_and_foreign_names_are_not_task
     for foreign in ("-notes", "notes"):  # before and behind the tasks
         (paths.own_dir.parent / foreign).mkdir(parents=True)
     assert task_offset_sums(paths.state_dir, "app") == {}
-    write_record(paths, "s", "id", 4)
+    write_record(paths, "s", recorded("id", 4))
     assert task_offset_sums(paths.state_dir, "app") == {paths.task: 5}

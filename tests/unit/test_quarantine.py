@@ -12,17 +12,18 @@ from statestore.durable import write_durably
 from statestore.errors import InvalidStateError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreDefinition
-from statestore.recovery import quarantine as quarantine_module
-from statestore.recovery.quarantine import (
+from statestore.partition import quarantine as quarantine_module
+from statestore.partition.quarantine import (
+    UNJUDGED,
     UNREADABLE,
     clean_quarantine,
-    kept_by_age,
     last_replaced,
     old_quarantined,
     quarantined,
     release,
+    waits_for_a_person,
 )
-from statestore.reports import Status
+from statestore.reports import Loss, Status
 from statestore.statedir.beside import Beside, beside_quarantined
 from statestore.statedir.context import store_context
 from statestore.statedir.seal import seal
@@ -33,23 +34,38 @@ WINDOW = StoreDefinition(name="s", kind="window", retention_ms=180_000, window_s
 
 
 @pytest.mark.parametrize(
-    ("status", "kept"),
-    [(Status.AHEAD, "AHEAD"), (Status.REPLACED, "REPLACED"), (Status.CORRUPT, None), (None, None)],
+    ("loss", "why"),
+    [
+        (Loss.NONE, None),
+        (Loss.LIKELY, "it was CORRUPT, and the log is gone"),
+        (Loss.UNPROVEN, "it was CORRUPT, and the log is gone"),
+        (None, UNJUDGED),
+    ],
 )
-def test_only_what_the_log_may_have_lost_is_kept_by_age(paths, status, kept):
-    assert kept_by_age(paths, "s", "run") is None
-    write_durably(paths.quarantined_own("s", "run"), Beside(status=status).model_dump_json())
-    assert kept_by_age(paths, "s", "run") == kept
+def test_only_a_store_of_which_nothing_can_be_lost_waits_for_nobody(paths, loss, why):
+    assert waits_for_a_person(paths, "s", "run") == UNJUDGED
+    kept = Beside(status=Status.CORRUPT, loss=loss, why="the log is gone")
+    write_durably(paths.quarantined_own("s", "run"), kept.model_dump_json())
+    assert waits_for_a_person(paths, "s", "run") == why
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"status":"AHEAF"}', '{"status":"AHEAD","other":1}'])
 def test_a_store_of_which_nothing_can_be_read_any_more_is_kept_and_not_put_back(paths, text):
     write_durably(paths.quarantined_own("s", "run"), text)
-    assert kept_by_age(paths, "s", "run") == UNREADABLE
+    assert waits_for_a_person(paths, "s", "run") == UNREADABLE
     with pytest.raises(
         InvalidStateError, match=r"(?s)run\.json is damaged.*remove the file to put that store back without it$"
     ):
         beside_quarantined(paths, "s", "run")
+
+
+def test_what_may_be_the_only_copy_does_not_go_by_age_unless_that_is_accepted(paths, live, now):
+    old = replace(paths, "old", 100, loss=Loss.LIKELY)
+    unproven = replace(paths, "unproven", 100, loss=Loss.UNPROVEN)
+    assert clean_quarantine(paths, live, 50) == []
+    assert quarantined(paths, "s") == [old, unproven]
+    assert clean_quarantine(paths, live, 50, accept_loss=True) == [old, unproven]
+    assert quarantined(paths, "s") == []
 
 
 def test_a_file_among_them_is_no_predecessor(paths):
@@ -60,13 +76,13 @@ def test_a_file_among_them_is_no_predecessor(paths):
     assert last_replaced(paths, "s") == directory
 
 
-def replace(paths, label, age_s=0.0):
+def replace(paths, label, age_s=0.0, loss=Loss.NONE):
     """A store in quarantine for so long, with segments and what lay beside it."""
     directory = paths.quarantine("s", label)
     directory.mkdir(parents=True)
     (directory / "CURRENT").touch()
     paths.quarantined_segments("s", label).mkdir(parents=True)
-    write_durably(paths.quarantined_own("s", label), Beside().model_dump_json())
+    write_durably(paths.quarantined_own("s", label), Beside(status=Status.CORRUPT, loss=loss).model_dump_json())
     os.utime(directory, (NOW_S - age_s,) * 2)
     return directory
 

@@ -16,9 +16,11 @@ from samples import CHANGELOG, TIMESTAMPED, contents
 from demo.damage import flip_bit
 from statestore.bulk.routing import Routing
 from statestore.changelog.topics import LogRange
+from statestore.durable import write_durably
 from statestore.errors import DiskSpaceError, InputError, KafkaUnavailableError, LockedError, TopicMismatchError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import TaskId
+from statestore.partition.quarantine import clean_quarantine, quarantined
 from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec, StorePartitionSpec
 from statestore.recovery import many, planning
 from statestore.recovery.as_of import claim_target
@@ -33,11 +35,11 @@ from statestore.recovery.planning import (
     require_partitions,
     sample_places,
 )
-from statestore.recovery.quarantine import clean_quarantine, quarantined
 from statestore.recovery.spec import AsOf, RestoreSpec, parse_as_of
 from statestore.recovery.staging import BuildPlan, Range, cut, misfit
 from statestore.recovery.tail import link_database
-from statestore.reports import Action, RestorePlanRow, RestoreRow, Status, VerifyRow
+from statestore.reports import Action, Loss, RestorePlanRow, RestoreRow, Status, VerifyRow
+from statestore.statedir.beside import Beside
 from statestore.statedir.seal import seal
 from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
@@ -343,6 +345,8 @@ def replaced(paths, label, age_s):
     directory = paths.quarantine("s", label)
     directory.mkdir(parents=True)
     (directory / "CURRENT").touch()
+    kept = Beside(status=Status.CORRUPT, loss=Loss.NONE)
+    write_durably(paths.quarantined_own("s", label), kept.model_dump_json())
     os.utime(directory, (time.time() - age_s,) * 2)
 
 

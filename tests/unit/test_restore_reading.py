@@ -13,6 +13,7 @@ from samples import CHANGELOG, TIMESTAMPED
 from statestore.changelog.topics import LogRange
 from statestore.errors import StoreBehindLogStartError, StoreCorruptedError, TopicMismatchError
 from statestore.model import TaskId
+from statestore.partition.replacing import require_tombstones
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery import full
 from statestore.recovery import restore as restore_module
@@ -20,7 +21,7 @@ from statestore.recovery.as_of import point_range
 from statestore.recovery.planning import tail_logs
 from statestore.recovery.restore import restore
 from statestore.recovery.spec import AsOf, RestoreSpec
-from statestore.recovery.staging import Staging, require_tombstones
+from statestore.recovery.staging import Staging
 from statestore.reports import Action, Status, VerifyRow
 
 LOGS = {CHANGELOG: LogRange(0, 100, 100)}
@@ -127,7 +128,7 @@ def test_runs_that_arrow_cannot_read_are_an_error_of_ours(spec, monkeypatch):
 def test_old_stores_that_cannot_be_removed_do_not_fail_the_restore(spec, monkeypatch, capsys):
     whole = VerifyRow(application="app", store="s", task="0_0", status=Status.OK, action=Action.NONE, keys=3)
 
-    def refuse(*_):
+    def refuse(*_, **__):
         raise OSError("no permission")
 
     monkeypatch.setattr(restore_module, "check", lambda *_: whole)

@@ -16,6 +16,7 @@ from statestore.statedir.context import store_context
 from statestore.statedir.record import write_record
 from statestore.statedir.seal import break_seal, check_seal, forget_digests, seal
 from statestore.stores.open import build_store, open_key_value_store
+from tests.records import recorded
 from tests.unit.samples import CHANGELOG, TIMESTAMPED
 
 
@@ -185,7 +186,7 @@ def write_windows(paths, starts, offset):
         store.put(b"k%d" % start, ValueAndTimestamp(b"value", start), start)
     store.commit({CHANGELOG: offset})
     store.close()
-    write_record(paths, "s", "id", offset)
+    write_record(paths, "s", recorded("id", offset))
 
 
 @pytest.fixture
@@ -261,9 +262,9 @@ def test_a_segment_made_anew_in_the_place_of_another_is_not_taken_for_it(paths, 
 
 def test_a_seal_speaks_of_the_offset_that_was_recorded_when_it_was_made(paths, sealed):
     assert check_seal(paths, "s").committed is None
-    write_record(paths, "s", "id", 999)
+    write_record(paths, "s", recorded("id", 999))
     seal(paths, "s")
-    write_record(paths, "s", "id", 2_000)
+    write_record(paths, "s", recorded("id", 2_000))
     assert check_seal(paths, "s").committed == 999
 
 

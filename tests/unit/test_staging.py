@@ -12,7 +12,8 @@ from statestore.durable import write_durably
 from statestore.errors import LockedError
 from statestore.formats import checkpoint_file
 from statestore.model import TopicPartition
-from statestore.recovery.staging import BuildPlan, Range, Staging, clear_built, cut, misfit, next_offsets
+from statestore.partition.replacing import clear_built
+from statestore.recovery.staging import BuildPlan, Range, Staging, cut, misfit, next_offsets
 
 OTHER = CHANGELOG._replace(partition=1)
 PLAN = BuildPlan(topic="c", topic_id="t", routing=Routing(), started_ms=1_000, ranges=(Range(0, 10, 30),))

@@ -21,6 +21,7 @@ from statestore.statedir import swap as swap_module
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.record import read_record, write_record
 from statestore.statedir.swap import finish_swaps, swap
+from tests.records import recorded
 
 OLD = {"CURRENT": b"MANIFEST-1\n", "000001.sst": b"old rows"}
 NEW = {"CURRENT": b"MANIFEST-2\n", "000002.sst": b"new rows"}
@@ -43,7 +44,7 @@ def lay_out(paths, store=KEY_VALUE, *, live=True):
     paths.task_dir.mkdir(parents=True, exist_ok=True)
     if live:
         paths.checkpoint.write_text("0\n0\n")
-        write_record(paths, "s", "old", None)
+        write_record(paths, "s", recorded("old", None))
 
 
 def state(paths, store=KEY_VALUE, label="run"):

@@ -27,8 +27,8 @@ from test_swap import (
 from statestore import kill_switch
 from statestore.durable import remove_tree, write_durably
 from statestore.errors import InvalidStateError
-from statestore.reports import Status
-from statestore.statedir.beside import Beside, beside_quarantined
+from statestore.reports import Loss, Status
+from statestore.statedir.beside import Beside, Verdict, beside_quarantined
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.swap import finish_swaps, swap
@@ -97,6 +97,11 @@ def journal(paths, monkeypatch):
     return written
 
 
+#: How a replaced store was judged, and how its journal has it.
+AHEAD = Verdict(Status.AHEAD, Loss.LIKELY, "the log is shorter")
+AS_KEPT = {"status": "AHEAD", "loss": "likely", "why": "the log is shorter"}
+
+
 def lay_beside(paths, what="old"):
     """Our files of the live store, each with its own text."""
     texts = {name: f"{what} {name}" for name in ("seal", "digests", "mode", "record")}
@@ -110,7 +115,7 @@ def test_the_journal_of_a_restore_has_all_that_is_moved_and_all_that_is_forgotte
     lay_out(paths, store)
     write_checkpoint(paths, OWN)
     texts = lay_beside(paths)
-    assert journal(store, "run", [INPUT], status=Status.AHEAD, record=RECORD) == {
+    assert journal(store, "run", [INPUT], verdict=AHEAD, record=RECORD) == {
         "store": "s",
         "staged": str(paths.staging("s")),
         "live": str(paths.live(store)),
@@ -119,7 +124,7 @@ def test_the_journal_of_a_restore_has_all_that_is_moved_and_all_that_is_forgotte
         "changelogs": [["orders", 0]],
         "legacy": [[["app-s-changelog", 0], 7]],
         "staged_segments": str(paths.staged_segments("s")),
-        "kept": {**texts, "legacy": [[["app-s-changelog", 0], 7]], "status": "AHEAD"},
+        "kept": {**texts, "legacy": [[["app-s-changelog", 0], 7]], **AS_KEPT},
         "back": {
             "seal": None,
             "digests": None,
@@ -127,6 +132,8 @@ def test_the_journal_of_a_restore_has_all_that_is_moved_and_all_that_is_forgotte
             "record": RECORD.model_dump_json(),
             "legacy": [],
             "status": None,
+            "loss": None,
+            "why": "",
         },
     }
 
@@ -142,12 +149,12 @@ def test_the_journal_of_a_swap_without_a_live_store_keeps_nothing(paths, journal
 def test_the_journal_of_a_rollback_names_what_is_in_quarantine(paths, store, journal):
     lay_out(paths, store)
     texts = lay_beside(paths)
-    swap(paths, store, "first", status=Status.AHEAD, record=RECORD)
+    swap(paths, store, "first", verdict=AHEAD, record=RECORD)
     found = journal(store, "second", replaced="first")
     assert found["staged"] == str(paths.quarantine("s", "first"))
     assert found["staged_segments"] == str(paths.quarantined_segments("s", "first"))
     assert found["quarantine"] == str(paths.quarantine("s", "second"))
-    assert found["back"] == {**texts, "legacy": [], "status": "AHEAD"}
+    assert found["back"] == {**texts, "legacy": [], **AS_KEPT}
     assert found["kept"]["record"] == RECORD.model_dump_json()
 
 
@@ -171,9 +178,9 @@ def test_what_lay_beside_a_store_goes_with_it_into_quarantine_and_the_new_one_ha
     lay_out(paths)
     write_checkpoint(paths, OWN)
     texts = lay_beside(paths)
-    swap(paths, KEY_VALUE, "run", status=Status.TRUNCATED, record=RECORD)
+    swap(paths, KEY_VALUE, "run", verdict=AHEAD, record=RECORD)
     kept = beside_quarantined(paths, "s", "run")
-    assert kept == Beside(**texts, legacy=((OWN, 7),), status=Status.TRUNCATED)
+    assert kept == Beside(**texts, legacy=((OWN, 7),), **AHEAD._asdict())
     assert read_record(paths, "s") == RECORD
     assert not [name for name in ("seal", "digests", "mode") if getattr(paths, name)("s").exists()]
     assert legacy_offsets(paths) == {NEIGHBOUR: 3}
@@ -337,7 +344,7 @@ def test_segments_that_had_gone_into_quarantine_come_back_with_the_old_store_in_
 def test_a_swap_that_ended_before_its_notes_were_written_is_completed(paths, journal):
     lay_out(paths)
     texts = lay_beside(paths)
-    journal(KEY_VALUE, "run", status=Status.AHEAD, record=RECORD)
+    journal(KEY_VALUE, "run", verdict=AHEAD, record=RECORD)
     paths.quarantine("s", "run").parent.mkdir(parents=True)
     paths.store("s").rename(paths.quarantine("s", "run"))
     paths.staging("s").rename(paths.store("s"))
@@ -345,13 +352,13 @@ def test_a_swap_that_ended_before_its_notes_were_written_is_completed(paths, jou
     assert state(paths) == (NEW, {}, OLD, False)
     assert read_record(paths, "s") == RECORD
     assert not [name for name in ("seal", "digests", "mode") if getattr(paths, name)("s").exists()]
-    assert beside_quarantined(paths, "s", "run") == Beside(**texts, status=Status.AHEAD)
+    assert beside_quarantined(paths, "s", "run") == Beside(**texts, **AHEAD._asdict())
 
 
 def test_a_new_store_that_somebody_has_moved_on_is_not_given_the_notes_of_one_that_is_gone(paths, journal):
     lay_out(paths)
     lay_beside(paths)
-    journal(KEY_VALUE, "run", status=Status.AHEAD, record=RECORD)
+    journal(KEY_VALUE, "run", verdict=AHEAD, record=RECORD)
     for directory in (paths.store("s"), paths.staging("s")):
         remove_tree(directory)
     paths.record("s").unlink()

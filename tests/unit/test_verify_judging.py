@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from statestore.changelog.standing import Standing
 from statestore.changelog.topics import LogRange
 from statestore.errors import InputError
 from statestore.model import StoreDefinition, TaskId
+from statestore.partition.inspection import damaged_file
+from statestore.partition.judgement import Had, Seen, Supply, judge, rebuild_loss, repartitioned, unread, with_contents
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
-from statestore.reports import Action, Contents, Status, VerifyRow
+from statestore.reports import Action, Contents, Loss, Status, VerifyRow
 from statestore.statedir.record import StoreRecord
-from statestore.verification.judging import Seen, judge, repartitioned, unread, with_contents, without_log
 from statestore.verification.options import VerifyOptions
 from statestore.verification.sampling import choose
-from statestore.verification.seeing import damaged_file
 
 NOW_MS = 1_000_000_000
 LOG = LogRange(0, 10, 10)
@@ -36,11 +37,17 @@ def spec(partition=0, partitions=2):
 
 
 def seen(committed, **what):
-    return Seen(present=True, committed=committed, empty=False, record=RECORD, sealed=True)._replace(**what)
+    found = Seen(present=True, committed=committed, empty=False, record=RECORD, sealed=True)._replace(**what)
+    return found._replace(had=Had(not found.empty or committed is not None, committed, found.record))
+
+
+def judgement(found, first=None, log=LOG, spec_=None):
+    store = spec_ or spec()
+    return judge(store, found, Supply(store.changelog, log), first, NOW_MS)
 
 
 def judged(found, first=None, log=LOG):
-    row = judge(spec(), found, log, first, NOW_MS)
+    row = judgement(found, first, log)
     return row.status, row.action, row.lag
 
 
@@ -88,22 +95,23 @@ def test_r10_as_many_partitions_as_tasks_are_well():
     assert repartitioned(spec().model_copy(update={"changelog": None}), 2) is None
 
 
-def test_without_a_changelog_a_store_that_is_there_is_for_a_person():
+def test_without_a_changelog_a_store_that_is_or_was_there_is_for_a_person():
     gone = spec().model_copy(update={"changelog": None})
-    assert without_log(spec(), present=True) is None
-    assert without_log(gone, present=False).status is Status.EMPTY
-    row = without_log(gone, present=True)
-    assert (row.status, row.action) == (Status.REPLACED, Action.BY_HAND)
+    assert judgement(Seen(present=False), spec_=gone).status is Status.EMPTY
+    row = judgement(seen(4), spec_=gone)
+    assert (row.status, row.action, row.loss) == (Status.REPLACED, Action.BY_HAND, Loss.LIKELY)
+    row = judgement(Seen(present=False, record=RECORD, had=Had(True, 4, RECORD)), spec_=gone)
+    assert (row.status, row.action, row.loss) == (Status.MISSING, Action.BY_HAND, Loss.LIKELY)
 
 
 def test_rows_that_differ_are_a_full_rebuild_unless_that_could_lose_some():
-    whole = judge(spec(), seen(9), LOG, None, NOW_MS)
+    whole = judgement(seen(9))
     assert with_contents(whole, Contents(store_rows=3, equal=3, not_judged=2)).status is Status.OK
     row = with_contents(whole, Contents(store_rows=3, equal=2, only_in_store=1))
     assert (row.status, row.action, row.keys) == (Status.DIVERGED, Action.FULL, 3)
-    later = judge(spec(), seen(9), LogRange(2, 10, 10), None, NOW_MS)
+    later = judgement(seen(9), log=LogRange(2, 10, 10))
     assert with_contents(later, Contents(only_in_store=1)).action is Action.BY_HAND
-    assert with_contents(later, Contents(other_value=1)).action is Action.FULL
+    assert with_contents(later, Contents(other_value=1)).action is Action.BY_HAND
     assert with_contents(whole, Contents(store_rows=3, sample=0.5)).keys is None
 
 
@@ -157,7 +165,7 @@ def test_a_sample_of_a_log_without_keys_is_everything():
 
 
 def test_a_row_names_its_store_partition_and_has_the_evidence():
-    found = judge(spec(1), seen(4), LogRange(2, 10, 12), 7, NOW_MS)
+    found = judgement(seen(4), 7, LogRange(2, 10, 12), spec(1))
     assert found == VerifyRow(
         application="app",
         store="s",
@@ -171,16 +179,18 @@ def test_a_row_names_its_store_partition_and_has_the_evidence():
         end=10,
         lag=3,
         sealed=True,
+        loss=Loss.LIKELY,
+        loss_detail="its changelog begins at offset 2",
     )
-    missing = judge(spec(1), Seen(present=False), LogRange(2, 10, 12), 7, NOW_MS)
+    missing = judgement(Seen(present=False), 7, LogRange(2, 10, 12), spec(1))
     assert (missing.status, missing.detail) == (Status.MISSING, "/state/app/0_1/rocksdb/s does not exist")
     assert (missing.committed, missing.start, missing.end, missing.lag, missing.sealed) == (None, 2, 10, 3, None)
-    empty = judge(spec(), Seen(present=False), LOG, None, NOW_MS)
+    empty = judgement(Seen(present=False))
     assert (empty.status, empty.detail) == (Status.EMPTY, "nothing logged yet")
 
 
 def test_where_no_record_was_looked_for_the_lag_is_not_known():
-    assert judged(seen(10)) == (Status.AHEAD, Action.FULL, None)
+    assert judged(seen(10)) == (Status.AHEAD, Action.BY_HAND, None)
     assert judged(seen(None)) == (Status.LAGGING, Action.FULL, None)
 
 
@@ -195,19 +205,19 @@ def test_a_store_without_rows_that_has_an_offset_is_no_empty_one():
 
 
 def test_an_older_format_is_told_with_how_its_rows_are_read():
-    found = judge(spec(), seen(9, upgrade_pending=True), LOG, None, NOW_MS)
+    found = judgement(seen(9, upgrade_pending=True))
     assert found.detail == "rows in an older format are left; they are read as timestamped, and move when written to"
     for committed in (9, 4):  # all of the log, or all but what is no record
-        assert judge(spec(), seen(committed), LOG, None, NOW_MS).detail == ""
+        assert judgement(seen(committed)).detail == ""
 
 
 def test_a_topic_that_was_recreated_or_is_not_compacted_is_judged_as_such():
     other = RECORD.model_copy(update={"topic_id": "other"})
-    assert judged(seen(9, record=other)) == (Status.REPLACED, Action.FULL, None)
+    assert judged(seen(9, record=other)) == (Status.REPLACED, Action.BY_HAND, None)
     assert judged(seen(9, record=None)) == (Status.OK, Action.NONE, 0)
     assert judged(seen(4, record=None), first=7) == (Status.LAGGING, Action.FULL, 3)
     keeps_all = spec().changelog.model_copy(update={"compacted": False})
-    found = judge(spec().model_copy(update={"changelog": keeps_all}), seen(4, record=None), LOG, 7, NOW_MS)
+    found = judgement(seen(4, record=None), 7, LOG, spec().model_copy(update={"changelog": keeps_all}))
     assert found.action is Action.TAIL
 
 
@@ -224,15 +234,13 @@ def test_a_record_of_a_store_that_was_further_says_nothing_of_one_that_is_behind
 
 def test_without_a_changelog_the_row_says_what_is_missing():
     gone = spec().model_copy(update={"changelog": None})
-    assert without_log(gone, present=False) == VerifyRow(
-        application="app",
-        store="s",
-        task="0_0",
-        status=Status.EMPTY,
-        action=Action.NONE,
-        detail="neither the store nor its changelog topic exists yet",
+    empty = judgement(Seen(present=False), spec_=gone)
+    assert (empty.detail, empty.start, empty.end) == (
+        "neither the store nor its changelog topic exists yet",
+        None,
+        None,
     )
-    assert without_log(gone, present=True).detail == (
+    assert judgement(seen(4), spec_=gone).detail == (
         "changelog topic app-s-changelog does not exist: there is nothing to rebuild the store from"
     )
 
@@ -248,11 +256,87 @@ def test_r10_the_row_says_how_many_partitions_were_expected_and_what_to_do(tasks
 
 def test_a_store_in_which_rows_differ_says_how_many_and_of_which_kind():
     contents = Contents(store_rows=9, equal=0, other_value=1, only_in_store=2, only_in_log=3)
-    whole = judge(spec(), seen(9), LOG, None, NOW_MS)
+    whole = judgement(seen(9))
     row = with_contents(whole, contents)
     said = "6 rows are not what the changelog gives: 1 have another value, 2 are only in the store, 3 only in the log"
     assert (row.status, row.action, row.detail, row.contents) == (Status.DIVERGED, Action.FULL, said, contents)
-    later = with_contents(judge(spec(), seen(9), LogRange(2, 10, 10), None, NOW_MS), contents)
-    assert later.detail == f"{said}; the log no longer begins at 0, so a rebuild could lose what only the store has"
+    later = with_contents(judgement(seen(9), log=LogRange(2, 10, 10)), contents)
+    assert later.detail == f"{said}; a rebuild would lose something: its changelog begins at offset 2"
     same = with_contents(whole, Contents(store_rows=3, equal=3))
     assert same == whole.model_copy(update={"contents": Contents(store_rows=3, equal=3), "keys": 3})
+
+
+# -- what a rebuild would lose ----------------------------------------------------------------------------------------
+
+WHOLE = StoreRecord(topic_id="id", caught_up_ms=1, committed=9, end=11, needed_from=2)
+HOUR_MS = 3_600_000
+CHANGELOG = ChangelogSpec(topic="app-s-changelog", topic_id="id", delete_retention_ms=1_000)
+
+
+def loss(had, log, *, changelog=CHANGELOG, retention_ms=None, now_ms=NOW_MS, **supply):
+    found = rebuild_loss(had, Supply(changelog, log, **supply), retention_ms=retention_ms, now_ms=now_ms)
+    return found.loss, found.status
+
+
+NONE, UNPROVEN = (Loss.NONE, Status.OK), (Loss.UNPROVEN, Status.OK)
+
+
+@pytest.mark.parametrize(
+    ("had", "log", "supply", "expected"),
+    [
+        (Had(True, 9, WHOLE), LogRange(0, 11, 11), {}, NONE),
+        (Had(True, 9, WHOLE), LogRange(2, 20, 20), {}, NONE),  # what is gone was never needed
+        (Had(False), LogRange(3, 3, 3), {}, NONE),
+        (Had(False), LogRange(0, 0, 0), {"changelog": None}, NONE),
+        (Had(True, 9, WHOLE), LogRange(0, 0, 0), {"changelog": None}, (Loss.LIKELY, Status.REPLACED)),
+        (Had(True, 9, WHOLE.model_copy(update={"topic_id": "x"})), LOG, {}, (Loss.LIKELY, Status.REPLACED)),
+        (Had(True, 9, WHOLE), LogRange(0, 9, 9), {}, (Loss.LIKELY, Status.AHEAD)),
+        (Had(True, 9, WHOLE), LogRange(0, 10, 10), {}, (Loss.LIKELY, Status.AHEAD)),  # the marker was there, too
+        (Had(True, 9, WHOLE), LogRange(0, 30, 30), {"cut_at": 7}, (Loss.LIKELY, Status.AHEAD)),
+        (Had(True, 9, WHOLE), LogRange(3, 20, 20), {}, (Loss.LIKELY, Status.TRUNCATED)),
+        (Had(True, 9), LogRange(0, 11, 11), {}, UNPROVEN),
+        (Had(True, 9), LogRange(1, 11, 11), {}, (Loss.LIKELY, Status.TRUNCATED)),
+        (Had(True), LogRange(0, 11, 11), {}, UNPROVEN),
+        (Had(True), LogRange(0, 0, 0), {}, (Loss.LIKELY, Status.AHEAD)),
+        (Had(False, foreign=True), LogRange(0, 11, 11), {}, UNPROVEN),
+        (Had(True, 9, WHOLE, foreign=True), LogRange(0, 11, 11), {}, UNPROVEN),
+        (Had(True, 9, WHOLE, foreign=True), LogRange(0, 5, 5), {}, (Loss.LIKELY, Status.AHEAD)),
+    ],
+)
+def test_what_a_rebuild_would_lose_follows_from_the_best_evidence(had, log, supply, expected):
+    assert loss(had, log, **supply) == expected
+
+
+def test_rows_past_their_retention_at_the_logs_stream_time_are_no_loss():
+    log, hour = LogRange(5, 20, 20), {"retention_ms": HOUR_MS}
+    had = Had(True, 9, WHOLE.model_copy(update={"stream_time": 10 * HOUR_MS}))
+    assert loss(had, log, stream_time=11 * HOUR_MS + 1, **hour) == NONE
+    assert loss(had, log, stream_time=11 * HOUR_MS, **hour) == (Loss.LIKELY, Status.TRUNCATED)
+    assert loss(had, log, stream_time=None, **hour) == (Loss.LIKELY, Status.TRUNCATED)
+    assert loss(had, log, stream_time=99 * HOUR_MS) == (Loss.LIKELY, Status.TRUNCATED)  # rows that do not expire
+
+
+def test_of_a_store_that_was_never_recorded_the_topics_retention_tells_what_has_expired():
+    log, hour = LogRange(5, 20, 20), {"retention_ms": HOUR_MS}
+    by_age = CHANGELOG.model_copy(update={"deleted_after_ms": 25 * HOUR_MS})
+    now_ms = 100 * HOUR_MS  # records before 75 h are gone, and rows before stream time - 1 h have expired
+    given = {"changelog": by_age, "now_ms": now_ms, **hour}
+    assert loss(Had(True, 9), log, stream_time=77 * HOUR_MS, **given) == UNPROVEN
+    assert loss(Had(True, 9), log, stream_time=76 * HOUR_MS, **given) == (Loss.LIKELY, Status.TRUNCATED)
+    given["changelog"] = CHANGELOG
+    assert loss(Had(True, 9), log, stream_time=99 * HOUR_MS, **given) == (Loss.LIKELY, Status.TRUNCATED)
+
+
+def test_a_store_in_trouble_keeps_its_status_and_is_for_a_person_where_a_rebuild_would_lose_something():
+    trouble = Standing(Status.CORRUPT, Action.FULL, "no CURRENT")
+    row = judgement(seen(4, trouble=trouble))
+    assert (row.status, row.action, row.detail, row.loss) == (Status.CORRUPT, Action.FULL, "no CURRENT", Loss.NONE)
+    row = judgement(seen(4, trouble=trouble), log=LogRange(0, 3, 3))
+    assert (row.status, row.action, row.loss) == (Status.CORRUPT, Action.BY_HAND, Loss.LIKELY)
+    assert row.detail == "no CURRENT; a rebuild would lose something: it had offsets up to 4, its changelog ends at 3"
+
+
+def test_a_store_that_is_gone_is_missing_where_its_log_cannot_give_it_again():
+    gone = Seen(present=False, record=RECORD, had=Had(True, 4, RECORD))
+    assert judged(gone, log=LogRange(0, 3, 3))[:2] == (Status.MISSING, Action.BY_HAND)
+    assert judged(gone, first=0)[:2] == (Status.MISSING, Action.FULL)

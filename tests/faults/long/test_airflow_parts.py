@@ -23,7 +23,7 @@ from demo.recompute import Rows, differences, expected
 from demo.registering import DEFINITION, register
 from statestore.metastore.definitions import load_definitions
 from statestore.model import TaskId
-from statestore.recovery.quarantine import quarantined
+from statestore.partition.quarantine import quarantined
 from statestore.reports import RestoreReport, Status, VerifyReport, read_report
 from statestore.statedir.lock import locked
 from statestore.statedir.paths import TaskPaths

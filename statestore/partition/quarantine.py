@@ -1,19 +1,25 @@
-"""Stores that were replaced: kept until they are validated or old, and never removed while they might be needed."""
+"""Stores that were replaced: kept until they are validated or old, and never removed while they might be needed.
+
+Only a store of which nothing can be lost goes by itself. One that may be the only copy of something waits for a person.
+"""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 
-from statestore.durable import remove_durably, remove_tree
+from statestore.durable import remove_durably, remove_tree, rename_durably
 from statestore.errors import InvalidStateError, StoreCorruptedError
 from statestore.model import StoreDefinition
+from statestore.reports import Loss
 from statestore.statedir.beside import beside_quarantined
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.seal import check_seal
+from statestore.statedir.swap import unused_label
 
-#: What is known of a predecessor whose status was kept in a file that is damaged.
-UNREADABLE = "of a status that cannot be read any more"
+#: What is known of a predecessor whose judgement was kept in a file that is damaged, or was not kept.
+UNREADABLE = "how it was judged when it was replaced cannot be read any more"
+UNJUDGED = "how it was judged when it was replaced is not known"
 
 
 def quarantined(paths: TaskPaths, store: str) -> list[Path]:
@@ -34,20 +40,37 @@ def release(paths: TaskPaths, store: str, label: str) -> None:
     remove_durably(paths.quarantined_own(store, label))
 
 
-def kept_by_age(paths: TaskPaths, store: str, label: str) -> str | None:
-    """Say whether a predecessor may be the only copy of something, however good its successor is.
+def waits_for_a_person(paths: TaskPaths, store: str, label: str) -> str | None:
+    """Say why a predecessor may be the only copy of something, however good its successor is.
 
     Returns
     -------
     str or None
-        What it was when it was replaced, if its changelog may have lost what it has, or if that is not known any more.
-        It is then removed by age alone.
+        What was or may have been lost when it was replaced, or that this is not known. It is then removed by nobody
+        but a person. None: its successor was built from a log that had all of it.
     """
     try:
-        status = beside_quarantined(paths, store, label).status
+        beside = beside_quarantined(paths, store, label)
     except InvalidStateError:
         return UNREADABLE
-    return status.value if status is not None and status.log_may_have_lost else None
+    if beside.loss is Loss.NONE:
+        return None
+    if beside.loss is None:
+        return UNJUDGED
+    return f"it was {beside.status}, and {beside.why}"
+
+
+def keep_set_aside(paths: TaskPaths, store: str) -> None:
+    """Move to quarantine what an earlier version has set aside to rebuild it, and was killed before it was done."""
+    aside = paths.set_aside(store)
+    label = unused_label(paths, store, "set-aside")
+    for part, target in (
+        ("store", paths.quarantine(store, label)),
+        ("segments", paths.quarantined_segments(store, label)),
+    ):
+        if (aside / part).exists():
+            rename_durably(aside / part, target)
+    remove_tree(aside)
 
 
 def old_quarantined(paths: TaskPaths, store: str, older_than_s: float) -> list[Path]:
@@ -57,9 +80,11 @@ def old_quarantined(paths: TaskPaths, store: str, older_than_s: float) -> list[P
 
 
 def clean_quarantine(
-    paths: TaskPaths, store: StoreDefinition, older_than_s: float, *, dry_run: bool = False
+    paths: TaskPaths, store: StoreDefinition, older_than_s: float, *, accept_loss: bool = False, dry_run: bool = False
 ) -> list[Path]:
     """Remove a store's predecessors that are old enough, if the live store is whole; return their directories.
+
+    Those that may be the only copy of something stay.
 
     Whole is a store that is sealed, and whose files are byte for byte as they were sealed. The caller holds the task's
     lock.
@@ -68,10 +93,16 @@ def clean_quarantine(
     ----------
     older_than_s
         Age in seconds since a store was replaced, from which on it is removed.
+    accept_loss
+        Remove also those that may be the only copy of something.
     dry_run
         Return what would be removed, and remove nothing.
     """
-    old = old_quarantined(paths, store.name, older_than_s)
+    old = [
+        path
+        for path in old_quarantined(paths, store.name, older_than_s)
+        if accept_loss or waits_for_a_person(paths, store.name, path.name) is None
+    ]
     if not old or not _is_whole(paths, store):
         return []
     for path in [] if dry_run else old:

@@ -1,0 +1,152 @@
+"""Looking at one store partition's directory, without changing anything in it. The task's lock is held."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from statestore.changelog.standing import Standing
+from statestore.errors import (
+    StateStoreError,
+    StoreCorruptedError,
+    StoreUncleanError,
+    UnknownFormatError,
+    WrongStoreError,
+)
+from statestore.formats.offsets import COLUMN_FAMILY
+from statestore.partition.judgement import Had, Seen
+from statestore.partition.spec import StorePartitionSpec
+from statestore.reports import Action, Status
+from statestore.statedir.legacy import legacy_offsets, legacy_offsets_of
+from statestore.statedir.record import StoreRecord, read_record
+from statestore.statedir.seal import Seal, check_seal
+from statestore.stores.accessor import DATA_COLUMN_FAMILIES
+from statestore.stores.open import build_store
+from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB, column_families, exists
+
+
+def inspect(spec: StorePartitionSpec, *, open_sealed: bool = True, contents: bool = False) -> Seen:
+    """Look at a store partition.
+
+    Parameters
+    ----------
+    open_sealed
+        Whether a store is opened whose seal is intact; if not, the seal tells of it.
+    contents
+        Whether the bytes of its files are compared with the seal, too.
+    """
+    record = read_record(spec.paths, spec.store.name)
+    if not spec.live.exists():
+        return Seen(present=False, record=record, had=had_by_record(record))
+    try:
+        seal = check_seal(spec.paths, spec.store.name, segmented=spec.store.kind != "key-value", contents=contents)
+        if not open_sealed and seal is not None and (by_seal := _by_seal(spec, seal, record)) is not None:
+            return by_seal
+        return _open(spec, record, sealed=seal is not None)
+    except UnknownFormatError as error:
+        if not spec.owned:
+            return _unusable(spec, record, Status.UNKNOWN_FORMAT, f"{error}; no definition of ours owns it")
+        detail = f"{error}; its definition asks for {spec.store.format}"
+        return _unusable(spec, record, Status.DOWNGRADED, detail)
+    except StoreUncleanError as error:
+        return _unusable(spec, record, Status.UNCLEAN, str(error))._replace(sealed=False)
+    except WrongStoreError as error:
+        found = _unusable(spec, record, Status.CORRUPT, str(error))
+        return found._replace(had=had_by_record(record)._replace(foreign=True))
+    except StoreCorruptedError as error:
+        found = _unusable(spec, record, Status.CORRUPT, str(error))
+        return found._replace(file=damaged_file(str(error), spec.live))
+
+
+def had_by_record(record: StoreRecord | None) -> Had:
+    """Return what our own directory alone tells of what a store had."""
+    return Had(record is not None and record.committed is not None, record.committed if record else None, record)
+
+
+def damaged_file(text: str, directory: Path) -> str | None:
+    """Find the file of a store that an error speaks of; RocksDB names it in its text only."""
+    found = re.search(re.escape(str(directory)) + r"(/[\w.-]+)*/[\w.-]*\w", text)
+    return found.group() if found else None
+
+
+def _unusable(spec: StorePartitionSpec, record: StoreRecord | None, status: Status, detail: str) -> Seen:
+    action = Action.BY_HAND if status is Status.UNKNOWN_FORMAT else Action.FULL
+    return Seen(
+        present=True,
+        empty=False,
+        record=record,
+        trouble=Standing(status, action, detail),
+        had=had(record, _offset_left(spec), anything=any(spec.live.rglob("*.sst"))),
+    )
+
+
+def had(record: StoreRecord | None, committed: int | None, *, anything: bool) -> Had:
+    """Put together what a store and our record tell; whichever was further."""
+    recorded = had_by_record(record)
+    known = [offset for offset in (committed, recorded.committed) if offset is not None]
+    return Had(anything or bool(known), max(known, default=None), record)
+
+
+def _offset_left(spec: StorePartitionSpec) -> int | None:
+    """Committed offset in a store that cannot be used, if that much of it can be read; else None."""
+    offsets = [_offset_in(directory, spec) for directory in _databases(spec)]
+    offsets += legacy_offsets_of(spec.paths, spec.store.name, spec.partitions).values()
+    return max((offset for offset in offsets if offset is not None), default=None)
+
+
+def _databases(spec: StorePartitionSpec) -> Iterator[Path]:
+    if spec.store.kind == "key-value":
+        return iter([spec.live])
+    return iter(sorted(path for path in spec.live.glob("*") if path.is_dir()))
+
+
+def _offset_in(directory: Path, spec: StorePartitionSpec) -> int | None:
+    if not exists(directory):
+        return None
+    try:
+        database = RocksDB(directory, column_families(directory), read_only=True)
+    except (StateStoreError, OSError):
+        return None
+    try:
+        return database.committed_offset(spec.partition)
+    except StateStoreError:
+        return None
+    finally:
+        database.close()
+
+
+def _by_seal(spec: StorePartitionSpec, seal: Seal, record: StoreRecord | None) -> Seen | None:
+    """Tell from the seal alone how far a store is; None where only the store itself can tell."""
+    known = {DEFAULT_COLUMN_FAMILY, COLUMN_FAMILY, *DATA_COLUMN_FAMILIES[spec.store.format]}
+    found = {family for database in seal.databases.values() for family in database.column_families}
+    if (
+        record is None
+        or seal.committed is None
+        or record.committed != seal.committed
+        or not found <= known
+        or spec.partition in legacy_offsets(spec.paths)
+    ):
+        return None
+    known_of_it = had(record, seal.committed, anything=True)
+    return Seen(present=True, committed=seal.committed, empty=False, record=record, sealed=True, had=known_of_it)
+
+
+def _open(spec: StorePartitionSpec, record: StoreRecord | None, *, sealed: bool) -> Seen:
+    store = build_store(spec.store)
+    store.init(spec.context(read_only=True))
+    try:
+        empty = store.is_empty
+        legacy = None if empty else legacy_offsets(spec.paths).get(spec.partition)
+        committed = store.committed_offset(spec.partition) if legacy is None else legacy
+        return Seen(
+            present=True,
+            committed=committed,
+            empty=empty,
+            record=record,
+            sealed=sealed,
+            upgrade_pending=getattr(store.inner, "upgrade_pending", False),
+            had=had(record, committed, anything=not empty or committed is not None),
+        )
+    finally:
+        store.close(clean=False)

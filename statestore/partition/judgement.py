@@ -1,0 +1,360 @@
+"""One judgement of a store partition, by all who ask: task, verification, restore, quarantine, validation. Pure.
+
+It is two judgements. What is wrong with the store itself: its status. And what its log can still give: what a rebuild
+would lose, whatever the status is. A store that is damaged is rebuilt only if its log can give all that it had; and one
+that is well may be the only copy of something.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from statestore.changelog.standing import Standing, next_offset, standing
+from statestore.changelog.topics import LogRange
+from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
+from statestore.reports import Action, Contents, Loss, Status, VerifyRow
+from statestore.statedir.record import StoreRecord
+
+#: Brokers' clocks and ours need not agree.
+_CLOCKS_DIFFER_MS = 10 * 60 * 1000
+
+
+class Had(NamedTuple):
+    """What is known of what a store partition has, or had when it could last be used.
+
+    From the best evidence there is: the store, its seal, our record; also where the store is gone.
+
+    Attributes
+    ----------
+    anything
+        It has, or had, anything of its log.
+    committed
+        Offset of the last changelog record in it; None if unknown.
+    record
+        What our own directory says of it; None where there is none.
+    foreign
+        What lies in its place is the store of another partition, of whose log nothing is known here.
+    """
+
+    anything: bool
+    committed: int | None = None
+    record: StoreRecord | None = None
+    foreign: bool = False
+
+
+class Supply(NamedTuple):
+    """What a log has.
+
+    Attributes
+    ----------
+    changelog
+        Its topic; None: it does not exist.
+    log
+        Its offsets.
+    cut_at
+        From where on its records are others than those that were seen before, as after an unclean leader election;
+        None: it was not cut, or that cannot be told.
+    stream_time
+        Rows with a smaller time (ms), less their store's retention, have expired; None: not asked.
+    """
+
+    changelog: ChangelogSpec | None
+    log: LogRange
+    cut_at: int | None = None
+    stream_time: int | None = None
+
+
+class Lost(NamedTuple):
+    """What a full rebuild would lose, what shows it, and how a store is called of which nothing else is wrong."""
+
+    loss: Loss
+    why: str = ""
+    status: Status = Status.OK
+
+
+_NOTHING = Lost(Loss.NONE)
+NO_LOG = LogRange(0, 0, 0)
+
+
+def rebuild_loss(had: Had, supply: Supply, *, retention_ms: int | None, now_ms: int) -> Lost:
+    """Say what a full rebuild from the log would lose of what the store had.
+
+    Parameters
+    ----------
+    retention_ms
+        Of a window or session store; None: rows do not expire.
+    now_ms
+        Wall clock time, ms since the epoch.
+
+    Notes
+    -----
+    Rows that are past the store's own retention at the log's stream time are no loss. No row is taken to be younger
+    than its record: so where records were deleted by age, the rows have that age, too.
+    """
+    found = _rebuild_loss(had, supply, retention_ms, now_ms) if had.anything else _NOTHING
+    if had.foreign and found.loss is not Loss.LIKELY:
+        return Lost(Loss.UNPROVEN, "what lies in its place is another store partition's, and may be its only copy")
+    return found
+
+
+def _rebuild_loss(had: Had, supply: Supply, retention_ms: int | None, now_ms: int) -> Lost:
+    record, log = had.record, supply.log
+    if supply.changelog is None:
+        return Lost(Loss.LIKELY, "its changelog topic does not exist", Status.REPLACED)
+    if record is not None and record.topic_id != supply.changelog.topic_id:
+        why = f"its changelog was topic {record.topic_id} and is topic {supply.changelog.topic_id} now"
+        return Lost(Loss.LIKELY, why, Status.REPLACED)
+    seen = (
+        0 if had.committed is None else next_offset(had.committed, record.seen_end(had.committed) if record else None)
+    )
+    if seen > log.high_watermark:
+        why = f"it had offsets up to {seen - 1}, its changelog ends at {log.high_watermark}"
+        return Lost(Loss.LIKELY, why, Status.AHEAD)
+    if supply.cut_at is not None:
+        why = f"its changelog was cut at offset {supply.cut_at} and has other records from there on"
+        return Lost(Loss.LIKELY, why, Status.AHEAD)
+    needed = record.needed_from if record else None
+    if log.start > (needed or 0) and not _has_expired(had, supply, retention_ms, now_ms):
+        known = "" if needed is None else f", and needed from {needed} on"
+        return Lost(Loss.LIKELY, f"its changelog begins at offset {log.start}{known}", Status.TRUNCATED)
+    if log.start >= log.high_watermark and not log.start:
+        return Lost(Loss.LIKELY, "its changelog is empty", Status.AHEAD)
+    if had.committed is None:
+        return Lost(Loss.UNPROVEN, "how far it was in its changelog is not known")
+    if record is None:
+        return Lost(Loss.UNPROVEN, "which topic its offsets belong to was never recorded")
+    return _NOTHING
+
+
+def needs_stream_time(spec: StorePartitionSpec, record: StoreRecord | None, log: LogRange) -> bool:
+    """True where only the log's stream time can tell whether what it has lost at its start has expired."""
+    needed = record.needed_from if record else None
+    return spec.store.retention_ms is not None and log.start > (needed or 0)
+
+
+def _has_expired(had: Had, supply: Supply, retention_ms: int | None, now_ms: int) -> bool:
+    """True if all that the log has lost at its start is past the store's retention."""
+    if retention_ms is None or supply.stream_time is None or supply.changelog is None:
+        return False
+    oldest = supply.stream_time - retention_ms
+    if had.record is not None and had.record.stream_time is not None:
+        return had.record.stream_time < oldest
+    deleted_ms = supply.changelog.deleted_after_ms
+    return had.record is None and deleted_ms is not None and now_ms - deleted_ms + _CLOCKS_DIFFER_MS < oldest
+
+
+class Seen(NamedTuple):
+    """What was seen of a store partition.
+
+    Attributes
+    ----------
+    present
+        The store has a directory.
+    committed
+        Offset of the last changelog record in it; None if unknown.
+    empty
+        It has no rows.
+    record
+        What our own directory says of it.
+    sealed
+        It is as it was sealed; None where that was not found out.
+    upgrade_pending
+        It has rows in an older format.
+    trouble
+        Why the store cannot be used; None: it can.
+    file
+        The file that is damaged.
+    had
+        What is known of what it has, or had.
+    """
+
+    present: bool
+    committed: int | None = None
+    empty: bool = True
+    record: StoreRecord | None = None
+    sealed: bool | None = None
+    upgrade_pending: bool = False
+    trouble: Standing | None = None
+    file: str | None = None
+    had: Had = Had(anything=False)
+
+
+def row(spec: StorePartitionSpec, status: Status, action: Action, detail: str) -> VerifyRow:
+    """Make a row of the report."""
+    return VerifyRow(
+        application=spec.application,
+        store=spec.store.name,
+        task=str(spec.task),
+        status=status,
+        action=action,
+        detail=detail,
+        topic_id=spec.changelog.topic_id if spec.changelog else None,
+    )
+
+
+def repartitioned(spec: StorePartitionSpec, tasks: int | None) -> VerifyRow | None:
+    """Judge a store partition whose changelog has not one partition for each task (conformance R10); None if it has.
+
+    Parameters
+    ----------
+    tasks
+        How many tasks have the store; None if unknown: then the changelog needs one for this task at least.
+    """
+    found = spec.changelog.partitions if spec.changelog else None
+    if found is None or (found == tasks if tasks is not None else spec.partition.partition < found):
+        return None
+    expected = f"at least {spec.partition.partition + 1}" if tasks is None else str(tasks)
+    detail = (
+        f"changelog topic {spec.partition.topic} has {found} partitions, expected {expected}, one for each task: keys "
+        "are not where the tasks look for them; give the topics the numbers of partitions that they had, or process "
+        "the input again under a new application name"
+    )
+    return row(spec, Status.REPARTITIONED, Action.BY_HAND, detail)
+
+
+def unread(spec: StorePartitionSpec, seen: Seen, log: LogRange, now_ms: int) -> tuple[int, int] | None:
+    """Offsets (start, exclusive end) in which a record decides, as markers, aborted records and holes are no lag.
+
+    None if none does.
+    """
+    if spec.changelog is None or seen.trouble is not None:
+        return None
+    if not seen.present or (seen.committed is None and seen.empty):
+        start = log.start
+    elif seen.committed is not None and _standing(spec, seen, log, now_ms).status is Status.LAGGING:
+        start = next_offset(seen.committed, _seen_end(seen))
+    else:
+        return None
+    return (start, log.last_stable) if start < log.last_stable else None
+
+
+def judge(spec: StorePartitionSpec, seen: Seen, supply: Supply, first: int | None, now_ms: int) -> VerifyRow:
+    """Judge a store partition, and what a rebuild would lose.
+
+    Parameters
+    ----------
+    first
+        Offset of the first record in the range that `unread` named; None: none, or there is no such range.
+    """
+    log = supply.log
+    lost = rebuild_loss(seen.had, supply, retention_ms=spec.store.retention_ms, now_ms=now_ms)
+    if seen.trouble is not None:
+        found = seen.trouble
+    elif supply.changelog is None:
+        found = _without_log(spec, seen)
+    elif seen.present:
+        found = _of_present(spec, seen, log, first, now_ms)
+    elif first is None and lost.loss is Loss.NONE:
+        found = Standing(Status.EMPTY, Action.NONE, "nothing logged yet")
+    else:
+        found = Standing(Status.MISSING, Action.FULL, f"{spec.live} does not exist")
+    judged = with_loss(row(spec, *found), lost)
+    return judged.model_copy(
+        update={
+            "committed": seen.committed,
+            "start": None if supply.changelog is None else log.start,
+            "end": None if supply.changelog is None else log.last_stable,
+            "lag": 0 if found.action is Action.NONE else None if first is None else log.last_stable - first,
+            "sealed": seen.sealed,
+            "file": seen.file,
+        }
+    )
+
+
+def with_loss(found: VerifyRow, lost: Lost) -> VerifyRow:
+    """Add what a rebuild would lose to a row; what would be lost is for a person to decide."""
+    found = found.model_copy(update={"loss": lost.loss, "loss_detail": lost.why})
+    if lost.loss is not Loss.LIKELY or found.action is not Action.FULL:
+        return found
+    detail = f"{found.detail}; a rebuild would lose something: {lost.why}".removeprefix("; ")
+    return found.model_copy(update={"action": Action.BY_HAND, "detail": detail})
+
+
+def waits_for_loss(found: VerifyRow) -> bool:
+    """True where a rebuild would mend the store, and is for a person only because of what it would lose."""
+    never = (Status.UNKNOWN_FORMAT, Status.REPARTITIONED)
+    return (
+        found.action is Action.BY_HAND
+        and found.loss is Loss.LIKELY
+        and found.status not in never
+        and found.topic_id is not None
+    )
+
+
+def _without_log(spec: StorePartitionSpec, seen: Seen) -> Standing:
+    topic = spec.partition.topic
+    if seen.present:
+        detail = f"changelog topic {topic} does not exist: there is nothing to rebuild the store from"
+        return Standing(Status.REPLACED, Action.BY_HAND, detail)
+    if not seen.had.anything:
+        return Standing(Status.EMPTY, Action.NONE, "neither the store nor its changelog topic exists yet")
+    detail = f"{spec.live} does not exist, and neither does changelog topic {topic}"
+    return Standing(Status.MISSING, Action.BY_HAND, detail)
+
+
+def _of_present(spec: StorePartitionSpec, seen: Seen, log: LogRange, first: int | None, now_ms: int) -> Standing:
+    found = _standing(spec, seen, log, now_ms)
+    if found.status is Status.LAGGING and (seen.committed is not None or seen.empty):
+        if first is not None:
+            return found._replace(detail=f"{found.detail}; first record at {first}")
+        found = Standing(Status.OK, Action.NONE, "")
+    if found.status is not Status.OK:
+        return found
+    if seen.empty and seen.committed is None:
+        return found._replace(status=Status.EMPTY)
+    if seen.upgrade_pending:
+        detail = f"rows in an older format are left; they are read as {spec.store.format}, and move when written to"
+        return Standing(Status.OLD_FORMAT, Action.NONE, detail)
+    return found
+
+
+def _standing(spec: StorePartitionSpec, seen: Seen, log: LogRange, now_ms: int) -> Standing:
+    assert spec.changelog is not None
+    return standing_of(seen.committed, log, seen.record, spec.changelog, empty=seen.empty, now_ms=now_ms)
+
+
+def standing_of(
+    committed: int | None,
+    log: LogRange,
+    record: StoreRecord | None,
+    changelog: ChangelogSpec,
+    *,
+    empty: bool,
+    now_ms: int,
+) -> Standing:
+    """Judge a store that can be used by its committed offset and our record of it; see `standing`."""
+    return standing(
+        committed,
+        log,
+        empty=empty,
+        topic_id=changelog.topic_id,
+        recorded_topic_id=record.topic_id if record else None,
+        caught_up_ms=record.whole_ms(committed, now_ms) if record else None,
+        delete_retention_ms=changelog.delete_retention_ms,
+        now_ms=now_ms,
+        compacted=changelog.compacted,
+        seen_end=record.seen_end(committed) if record else None,
+    )
+
+
+def _seen_end(seen: Seen) -> int | None:
+    return seen.record.seen_end(seen.committed) if seen.record else None
+
+
+def with_contents(found: VerifyRow, contents: Contents) -> VerifyRow:
+    """Add what deep verification compared to a row; rows that differ make the store DIVERGED."""
+    keys = contents.store_rows if contents.sample is None else None
+    found = found.model_copy(update={"contents": contents, "keys": keys})
+    if not contents.differing:
+        return found
+    said = (
+        f"{contents.differing} rows are not what the changelog gives: {contents.other_value} have another value, "
+        f"{contents.only_in_store} are only in the store, {contents.only_in_log} only in the log"
+    )
+    return in_trouble(found, Status.DIVERGED, said)
+
+
+def in_trouble(found: VerifyRow, status: Status, detail: str, file: str | None = None) -> VerifyRow:
+    """Say of a store that was judged by its offsets what reading its rows has shown."""
+    found = found.model_copy(update={"status": status, "action": Action.FULL, "detail": detail, "file": file})
+    return with_loss(found, Lost(found.loss or Loss.UNPROVEN, found.loss_detail))

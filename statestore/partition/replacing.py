@@ -1,0 +1,60 @@
+"""What is built beside a live store, to replace it: where it lies, how it is opened, and whether it may be used."""
+
+from __future__ import annotations
+
+from statestore.durable import remove_tree
+from statestore.errors import StoreBehindLogStartError
+from statestore.partition.spec import StorePartitionSpec
+from statestore.statedir.paths import TaskPaths
+from statestore.stores.api import StoreContext
+
+
+def staged_context(store: StorePartitionSpec, *, read_only: bool) -> StoreContext:
+    """Return the context that a staged store is opened in."""
+    staged = store.paths.staging(store.store.name)
+    return StoreContext(
+        application=store.application,
+        task=store.task,
+        task_directory=staged.parent,
+        own_directory=store.paths.staged_own,
+        changelogs={store.store.name: store.partitions},
+        exactly_once=False,  # what was left open here was left by us, and is built anew
+        directories={store.store.name: staged},
+        read_only=read_only,
+    )
+
+
+def clear_built(paths: TaskPaths) -> None:
+    """Remove what was built of any store; the caller holds the task's lock and has finished its swaps."""
+    for directory in (paths.staging("_").parent, paths.staged_own):
+        remove_tree(directory)
+
+
+def require_tombstones(store: StorePartitionSpec, since_ms: int, now_ms: int, advice: str) -> None:
+    """Refuse what was read so slowly that a delete which belongs to it may be gone from the log (conformance R6). Pure.
+
+    A log that keeps tombstones for no time at all promises nothing, so there is nothing to wait for.
+
+    Parameters
+    ----------
+    since_ms
+        Wall clock time from which on tombstones were sure to be in the log.
+    now_ms
+        Wall clock time when the last record was read.
+    advice
+        What to do.
+
+    Raises
+    ------
+    StoreBehindLogStartError
+        If tombstones are not kept for so long.
+    """
+    changelog = store.changelog
+    if changelog is None or not changelog.compacted or not changelog.delete_retention_ms:
+        return
+    if now_ms - since_ms >= changelog.delete_retention_ms:
+        raise StoreBehindLogStartError(
+            f"{store.store_partition}: when {changelog.topic} was read to its end, {(now_ms - since_ms) // 1000} s had "
+            f"passed, and it keeps tombstones for {changelog.delete_retention_ms // 1000} s: deletes may be gone from "
+            f"it; {advice}"
+        )

@@ -14,7 +14,7 @@ from rich.progress import Progress
 from demo.airflow import Airflow
 from demo.airflow_client import AirflowClient, DagRun, TaskInstance
 from demo.console import console, run
-from demo.damage import delete_directory, flip_bit, move_beyond
+from demo.damage import delete_directory, flip_bit, leave_open
 from demo.flights import PARTITIONS, FlightsInput, produce_flights
 from demo.installation import REPOSITORY, Installation
 from demo.kafka import Kafka
@@ -185,17 +185,15 @@ class Demo:
     def damage(self, found: VerifyReport) -> dict[str, Status]:
         """Damage the first three store partitions; return what verification is to find."""
         first, second, third = (self._paths(partition) for partition in range(3))
-        ends = {row.label: row.end or 0 for row in found.rows}
-        ahead = StorePartition(APPLICATION, STORE, third.task)
         with locked(first):
             delete_directory(first.store(STORE))
             console.print(f"  deleted {first.store(STORE)}")
         with locked(second):
             console.print(f"  flipped one bit in {flip_bit(second.store(STORE))}")
         with locked(third):
-            move_beyond(third.store(STORE), ahead.changelog, ends[str(ahead)] + 1_000)
-            console.print(f"  moved {third.store(STORE)} 1,000 offsets beyond its changelog")
-        damage = zip((first, second, third), (Status.MISSING, Status.CORRUPT, Status.AHEAD), strict=True)
+            leave_open(third.store(STORE))
+            console.print(f"  left {third.store(STORE)} open, with a row that was never committed")
+        damage = zip((first, second, third), (Status.MISSING, Status.CORRUPT, Status.UNCLEAN), strict=True)
         return {str(StorePartition(APPLICATION, STORE, paths.task)): status for paths, status in damage}
 
     def compare(self, expectation: dict[str, Rows]) -> list[str]:

@@ -1,11 +1,11 @@
-"""Three ways in which stores get lost, done on purpose. Each is called under the task's lock, with no store open."""
+"""Ways in which stores get lost, done on purpose. Each is called under the task's lock, with no store open."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
-from statestore.formats.offsets import STATUS_CLOSED
+from statestore.formats.offsets import STATUS_CLOSED, STATUS_OPEN
 from statestore.model import StoreFormat, TopicPartition
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
@@ -30,6 +30,17 @@ def move_beyond(store: Path, changelog: TopicPartition, offset: int) -> None:
     database = RocksDB(store, DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED])
     try:
         database.write({}, {changelog: offset}, status=STATUS_CLOSED)
+        database.sync()
+    finally:
+        database.close()
+
+
+def leave_open(store: Path) -> None:
+    """Leave a row that was never committed, and the store open, as a kill does without transactions."""
+    families = DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED]
+    database = RocksDB(store, families)
+    try:
+        database.write({families[0]: {b"never committed": bytes(8) + b"0"}}, status=STATUS_OPEN)
         database.sync()
     finally:
         database.close()

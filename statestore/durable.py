@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from pathlib import Path
+
+_CHECKSUM = "\nsha256 "
 
 
 def sync_directory(directory: Path) -> None:
@@ -26,6 +29,38 @@ def write_durably(path: Path, text: str) -> None:
         os.fsync(file.fileno())
     partial.replace(path)
     sync_directory(path.parent)
+
+
+def with_checksum(text: str) -> str:
+    """Return a text with a last line that tells whether it is as it was written."""
+    return f"{text}{_CHECKSUM}{_checksum(text.encode())}\n"
+
+
+def write_checked(path: Path, text: str) -> None:
+    """Replace the file's content as a whole, with a checksum in its last line."""
+    write_durably(path, with_checksum(text))
+
+
+def read_checked(path: Path) -> bytes:
+    """Return what `write_checked` wrote; a file without a checksum, as earlier versions wrote it, is taken as it is.
+
+    Raises
+    ------
+    FileNotFoundError
+        If it is not there.
+    ValueError
+        If it is not as it was written.
+    """
+    text, mark, checksum = path.read_bytes().rpartition(_CHECKSUM.encode())
+    if not mark:
+        return checksum
+    if checksum != f"{_checksum(text)}\n".encode():
+        raise ValueError(f"{path} is not as it was written: its checksum does not fit")
+    return text
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def remove_durably(path: Path) -> None:

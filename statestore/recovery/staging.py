@@ -15,12 +15,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from statestore.bulk.routing import Routing
 from statestore.bulk.runs import Runs, finished_runs
 from statestore.changelog.topics import LogRange
-from statestore.durable import remove_tree, write_durably
+from statestore.durable import read_checked, remove_tree, write_checked, write_durably
 from statestore.errors import StateStoreError
 from statestore.formats import checkpoint_file
 from statestore.model import TopicPartition
@@ -109,13 +109,13 @@ class Staging:
     def plan(self) -> BuildPlan | None:
         """Return the plan of an earlier attempt; None if there is none that can be read."""
         try:
-            return BuildPlan.model_validate_json((self.directory / _PLAN).read_bytes())
-        except (FileNotFoundError, ValidationError):
+            return BuildPlan.model_validate_json(read_checked(self.directory / _PLAN))
+        except (FileNotFoundError, ValueError):
             return None
 
     def begin(self, plan: BuildPlan) -> None:
         """Keep the plan."""
-        write_durably(self.directory / _PLAN, plan.model_dump_json())
+        write_checked(self.directory / _PLAN, plan.model_dump_json())
 
     def found(self, part: Range) -> list[Runs]:
         """Runs of a range that are there, from its start on without a gap."""

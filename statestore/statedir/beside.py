@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from statestore.durable import remove_durably, write_durably
+from statestore.durable import read_checked, remove_durably, write_durably
 from statestore.errors import InvalidStateError
 from statestore.model import TopicPartition
 from statestore.reports import Loss, Status
@@ -74,10 +74,10 @@ def beside_quarantined(paths: TaskPaths, store: str, label: str) -> Beside:
     """
     path = paths.quarantined_own(store, label)
     try:
-        return Beside.model_validate_json(path.read_bytes())
+        return Beside.model_validate_json(read_checked(path))
     except FileNotFoundError:
         return Beside()
-    except ValidationError as error:
+    except ValueError as error:
         raise InvalidStateError(
             f"{path} is damaged: expected what lay beside the replaced store {label}, found {error}; remove the file "
             "to put that store back without it"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from statestore.durable import write_durably
+from statestore.durable import read_checked, write_checked
 from statestore.statedir.paths import TaskPaths
 
 #: How far the clocks of two hosts are apart at most. What is younger than that was not written in the past.
@@ -64,11 +64,11 @@ class StoreRecord(BaseModel):
 def read_record(paths: TaskPaths, store: str) -> StoreRecord | None:
     """Return the record, or None where there is none that can be read."""
     try:
-        return StoreRecord.model_validate_json(paths.record(store).read_bytes())
-    except (FileNotFoundError, ValidationError):
+        return StoreRecord.model_validate_json(read_checked(paths.record(store)))
+    except (FileNotFoundError, ValueError):
         return None
 
 
 def write_record(paths: TaskPaths, store: str, record: StoreRecord) -> None:
     """Write down what is known of the store on disk, durably."""
-    write_durably(paths.record(store), record.model_dump_json())
+    write_checked(paths.record(store), record.model_dump_json())

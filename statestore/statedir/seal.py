@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from statestore.durable import remove_durably, write_durably
+from statestore.durable import read_checked, remove_durably, write_checked
 from statestore.errors import StoreCorruptedError
 from statestore.model import StorePartition
 from statestore.statedir.paths import TaskPaths
@@ -115,8 +115,8 @@ def seal(paths: TaskPaths, store: str, *, segmented: bool = False) -> None:
         sst=sst,
     )
     identities = {name: found.identity for name, found in databases.items()}
-    write_durably(paths.digests(store), _Digests(identities=identities, sst=sst).model_dump_json())
-    write_durably(paths.seal(store), made.model_dump_json())
+    write_checked(paths.digests(store), _Digests(identities=identities, sst=sst).model_dump_json())
+    write_checked(paths.seal(store), made.model_dump_json())
 
 
 def break_seal(paths: TaskPaths, store: str) -> None:
@@ -151,8 +151,8 @@ def check_seal(paths: TaskPaths, store: str, *, segmented: bool = False, content
         If a file differs, naming it.
     """
     try:
-        sealed = Seal.model_validate_json(paths.seal(store).read_bytes())
-    except (FileNotFoundError, ValidationError):
+        sealed = Seal.model_validate_json(read_checked(paths.seal(store)))
+    except (FileNotFoundError, ValueError):
         return None
     if sealed.store_partition != _name(paths, store):
         return None
@@ -245,8 +245,8 @@ def _identity(directory: Path) -> str:
 
 def _known_digests(paths: TaskPaths, store: str) -> _Digests:
     try:
-        return _Digests.model_validate_json(paths.digests(store).read_bytes())
-    except (FileNotFoundError, ValidationError):
+        return _Digests.model_validate_json(read_checked(paths.digests(store)))
+    except (FileNotFoundError, ValueError):
         return _Digests(identities={}, sst={})
 
 

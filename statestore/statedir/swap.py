@@ -23,10 +23,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from statestore import kill_switch
-from statestore.durable import remove_durably, remove_tree, rename_durably, write_durably
+from statestore.durable import read_checked, remove_durably, remove_tree, rename_durably, with_checksum, write_checked
 from statestore.errors import InvalidStateError
 from statestore.model import StoreDefinition, TopicPartition
 from statestore.statedir.beside import Beside, Verdict, beside_quarantined, put_back, take_down
@@ -109,7 +109,7 @@ def swap(
     quarantine = paths.quarantine(name, unused) if live.exists() else None
     kept = take_down(paths, name, changelogs, verdict) if live.exists() else None
     staged, segments = paths.staging(name), paths.staged_segments(name)
-    back = Beside(record=record.model_dump_json()) if record else None
+    back = Beside(record=with_checksum(record.model_dump_json())) if record else None
     if replaced is not None:
         staged, segments = paths.quarantine(name, replaced), paths.quarantined_segments(name, replaced)
         back = beside_quarantined(paths, name, replaced)
@@ -127,7 +127,7 @@ def swap(
         kept=kept,
         back=back,
     )
-    write_durably(paths.journal(name), journal.model_dump_json())
+    write_checked(paths.journal(name), journal.model_dump_json())
     kill_switch.reached("swap, journal written")
     _finish(paths, journal)
     _end(paths, journal)
@@ -139,8 +139,8 @@ def finish_swaps(paths: TaskPaths) -> list[str]:
     stores = []
     for path in sorted(paths.own_dir.glob("swap-*.json")):
         try:
-            journal = _Journal.model_validate_json(path.read_bytes())
-        except ValidationError as error:
+            journal = _Journal.model_validate_json(read_checked(path))
+        except ValueError as error:
             raise InvalidStateError(f"{path} is no journal of a swap: {error}; {_BY_HAND}") from error
         if not _fits(paths, path, journal):
             raise InvalidStateError(
@@ -209,7 +209,7 @@ def _end(paths: TaskPaths, journal: _Journal) -> None:
     if journal.back is not None:
         put_back(paths, journal.store, journal.back)
     if journal.quarantine is not None and journal.kept is not None:
-        write_durably(paths.quarantined_own(journal.store, journal.label), journal.kept.model_dump_json())
+        write_checked(paths.quarantined_own(journal.store, journal.label), journal.kept.model_dump_json())
     kill_switch.reached("swap, before the journal goes")
     remove_durably(paths.journal(journal.store))
 

@@ -69,7 +69,7 @@ def test_damaged_stores_are_found_rebuilt_and_validated_and_equal_a_recomputatio
     states = pipeline.run("verify")
     # Four partitions of the store `aircraft`, then four of each of the others.
     assert [state for _, state in states["check"]] == ["failed"] * 3 + ["success"] * 9
-    assert [row["status"] for row in report_of(pipeline, "verify")][:4] == ["MISSING", "CORRUPT", "AHEAD", "OK"]
+    assert [row["status"] for row in report_of(pipeline, "verify")][:4] == ["MISSING", "CORRUPT", "UNCLEAN", "OK"]
     (triggered,) = pipeline.triggered("restore")
 
     pipeline.run("restore", triggered.conf)

@@ -13,7 +13,7 @@ from children import exit_code, finish_swaps_dying, swap_dying, write_durably_dy
 from samples import TIMESTAMPED as KEY_VALUE
 from samples import contents
 
-from statestore.durable import remove_durably, remove_tree, rename_durably, write_durably
+from statestore.durable import read_checked, remove_durably, remove_tree, rename_durably, write_durably
 from statestore.errors import InvalidStateError, StateStoreError
 from statestore.formats import checkpoint_file
 from statestore.model import StoreDefinition, TopicPartition
@@ -119,7 +119,7 @@ def test_a_journal_that_names_other_places_than_the_stores_moves_nothing(paths, 
         exit_code(swap_dying, paths, WINDOW, "run", step)
         if paths.journal("s").exists():
             break
-    journal = json.loads(paths.journal("s").read_text())
+    journal = json.loads(read_checked(paths.journal("s")))
     whole = dict(journal)
     journal[field] = "t" if field == "store" else journal[field].replace("/0_0/", "/0_8/")
     write_durably(paths.journal("s"), json.dumps(journal))

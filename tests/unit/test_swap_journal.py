@@ -25,7 +25,7 @@ from test_swap import (
 )
 
 from statestore import kill_switch
-from statestore.durable import remove_tree, write_durably
+from statestore.durable import read_checked, remove_tree, with_checksum, write_durably
 from statestore.errors import InvalidStateError
 from statestore.reports import Loss, Status
 from statestore.statedir.beside import Beside, Verdict, beside_quarantined
@@ -92,7 +92,7 @@ def journal(paths, monkeypatch):
             patch.setattr(kill_switch, "reached", end)
             with pytest.raises(PowerCut):
                 swap(paths, *args, **more)
-        return json.loads(paths.journal("s").read_text())
+        return json.loads(read_checked(paths.journal("s")))
 
     return written
 
@@ -129,7 +129,7 @@ def test_the_journal_of_a_restore_has_all_that_is_moved_and_all_that_is_forgotte
             "seal": None,
             "digests": None,
             "mode": None,
-            "record": RECORD.model_dump_json(),
+            "record": with_checksum(RECORD.model_dump_json()),
             "legacy": [],
             "status": None,
             "loss": None,
@@ -155,7 +155,7 @@ def test_the_journal_of_a_rollback_names_what_is_in_quarantine(paths, store, jou
     assert found["staged_segments"] == str(paths.quarantined_segments("s", "first"))
     assert found["quarantine"] == str(paths.quarantine("s", "second"))
     assert found["back"] == {**texts, "legacy": [], **AS_KEPT}
-    assert found["kept"]["record"] == RECORD.model_dump_json()
+    assert found["kept"]["record"] == with_checksum(RECORD.model_dump_json())
 
 
 def test_a_swap_that_was_not_begun_is_forgotten_and_the_old_store_keeps_all_it_had(paths, journal):

@@ -9,13 +9,14 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from statestore.errors import RebuildError
+from statestore.partition.judgement import waits_for_loss
 from statestore.reports import Action, Status, VerifyRow
 from statestore.verification.options import Depth
 from tests.faults.damage.places import Place
 from tests.faults.damage.stores import Copy, Original, files_of
 
-#: A damaged record may speak of another topic; it has no checksum.
-_OF_RECORD = {Status.REPLACED, Status.LAGGING}
+#: Without its record, it is not known when a store was whole.
+_OF_RECORD = {Status.LAGGING}
 #: RocksDB takes some damage for the end of a MANIFEST. What it forgets then, it forgets whole: rows and offsets.
 _OF_MANIFEST = {Status.CORRUPT, Status.LAGGING, Status.UNCLEAN, Status.DIVERGED}
 
@@ -86,7 +87,7 @@ def mend(copy: Copy, store: str, found: VerifyRow, damaged: dict[str, bytes], de
     expected, live = copy.original.expected(store), copy.live(store)
     # A restore looks at a store as a scan does: one that only its log gives away is rebuilt when that is asked for.
     forced = found.status is Status.DIVERGED
-    row = copy.restore(store, force=forced)
+    row = copy.restore(store, force=forced, accept_loss=waits_for_loss(found))
     assert row.failure is None, f"not restored: {row.failure}"
     if found.healthy:
         assert row.mode is None, f"a whole store was restored: {row}"
@@ -94,7 +95,7 @@ def mend(copy: Copy, store: str, found: VerifyRow, damaged: dict[str, bytes], de
     else:
         assert row.outcome == "restored", f"found {found.status}, then {row}"
         assert forced or row.before is found.status, f"found {found.status}, restored as {row.before}"
-        assert row.mode == {Action.FULL: "full", Action.TAIL: "tail"}[found.action]
+        assert row.mode == ("tail" if found.action is Action.TAIL else "full")
         kept = {} if row.quarantine is None else files_of(Path(row.quarantine))
         assert kept == damaged, f"the damaged files are not those in quarantine {row.quarantine}"
     assert copy.contents(store) == expected, "O1: the restored store is not its changelog's fold"

@@ -207,9 +207,9 @@ class Copy:
         """Describe a restore."""
         return RestoreSpec(self.spec(store, **changes), "auto", force, "run", _RUN_BYTES)
 
-    def restore(self, store: str, *, force: bool = False) -> RestoreRow:
+    def restore(self, store: str, *, force: bool = False, accept_loss: bool = False) -> RestoreRow:
         """Restore a store, whatever comes of it."""
-        return restore(self.restore_spec(store, force=force))
+        return restore(self.restore_spec(store, force=force)._replace(accept_loss=accept_loss))
 
     def contents(self, store: str, directory: Path | None = None) -> Contents:
         """Rows of a store that retention still shows."""

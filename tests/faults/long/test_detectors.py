@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from statestore.changelog.standing import Standing, standing
+from statestore.partition import inspection
+from statestore.partition import judgement as judging_module
 from statestore.reports import Action, Contents, Status
 from statestore.statedir import seal as seal_module
 from statestore.statedir.record import StoreRecord
 from statestore.stores import key_value, segment_homes
-from statestore.verification import check, seeing
-from statestore.verification import judging as judging_module
+from statestore.verification import check
 from tests.faults.damage import directories, forging, judging, logs, places
 from tests.faults.damage.stores import TASK, Copy, Original
 
@@ -78,19 +79,19 @@ def _forged(original: Original, how: str) -> None:
 def _beyond_the_log(original: Original) -> None:
     copy = original.copy(sealed=False)
     forging.move_offset(copy, "counts", 1_000_000)
-    judging.judge(copy, "counts", {Status.AHEAD}, action=Action.FULL)
+    judging.judge(copy, "counts", {Status.AHEAD}, action=Action.BY_HAND)
 
 
 # -- what is taken away -----------------------------------------------------------------------------------------------
 
 
 def _no_seal(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(seeing, "check_seal", lambda *_, **__: None)
+    patch.setattr(inspection, "check_seal", lambda *_, **__: None)
 
 
 def _no_digests(patch: pytest.MonkeyPatch) -> None:
     whole = seal_module.check_seal
-    patch.setattr(seeing, "check_seal", lambda *known, segmented, contents: whole(*known, segmented=segmented))
+    patch.setattr(inspection, "check_seal", lambda *known, segmented, contents: whole(*known, segmented=segmented))
 
 
 def _no_scan(patch: pytest.MonkeyPatch) -> None:
@@ -107,7 +108,7 @@ def _no_owner(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_memory_of_how_far_it_was(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(StoreRecord, "whole_ms", lambda record, _: record.caught_up_ms)
+    patch.setattr(StoreRecord, "whole_ms", lambda record, *_: record.caught_up_ms)
 
 
 def _never(status: Status) -> Sabotage:
@@ -177,21 +178,21 @@ def _older_copy(logged: Original) -> Copy:
 
 @pytest.mark.share_for("record", why="the one that knows a store's past")
 @pytest.mark.parametrize(
-    ("detector", "damage", "status"),
+    ("detector", "damage", "found"),
     [
-        (_no_topic_id, _replaced, Status.REPLACED),
-        (_never(Status.TRUNCATED), _truncated, Status.TRUNCATED),
+        (_no_topic_id, _replaced, (Status.REPLACED, Action.BY_HAND)),
+        (_never(Status.TRUNCATED), _truncated, (Status.TRUNCATED, Action.BY_HAND)),
         # Its rows may have been deleted since, by tombstones that compaction has removed: a tail would not mend it.
-        (_no_memory_of_how_far_it_was, _older_copy, Status.LAGGING),
+        (_no_memory_of_how_far_it_was, _older_copy, (Status.LAGGING, Action.FULL)),
     ],
     ids=["topic id", "log start", "record"],
 )
 def test_without_its_detector_what_a_log_has_lost_is_missed(
-    logged: Original, detector: Sabotage, damage: Callable[[Original], Copy], status: Status
+    logged: Original, detector: Sabotage, damage: Callable[[Original], Copy], found: tuple[Status, Action]
 ) -> None:
-    copy = damage(logged)
+    copy, (status, action) = damage(logged), found
     with pytest.MonkeyPatch.context() as patch:
         detector(patch)
         with pytest.raises(AssertionError, match=r"missed|taken for|to be mended by"):
-            judging.judge(copy, "latest", {status}, action=Action.FULL)
-    judging.judge(copy, "latest", {status}, action=Action.FULL)
+            judging.judge(copy, "latest", {status}, action=action)
+    judging.judge(copy, "latest", {status}, action=action)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -14,6 +15,8 @@ from statestore.recovery.spec import CheckDepth, Mode, parse_as_of
 
 if TYPE_CHECKING:
     from statestore.cli.choice import Asked
+    from statestore.recovery.releasing import ReleaseRow
+    from statestore.recovery.rollback import RollbackRow
 
 
 @options.with_target
@@ -65,6 +68,14 @@ def restore(
             "was. May be repeated.",
         ),
     ] = None,
+    release: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STORE[/PARTITIONS]",
+            help="Restore nothing, but remove what restores of STORE, STORE/0 or STORE/0,3 have replaced, also what "
+            "may be the only copy of something. May be repeated.",
+        ),
+    ] = None,
     json: options.Json = None,
 ) -> None:
     """Restore store partitions from their changelogs; live stores are replaced when the new ones are whole."""
@@ -75,15 +86,17 @@ def restore(
     from statestore.reports import RestorePlanReport, RestoreReport, Status, VerifyReport, read_report
 
     started_ms = output.now_ms()
-    if rollback:
+    if rollback or release:
         given = (verify_report, ranges, as_of_offset, as_of_timestamp, target)
         changed = mode != "auto" or check != "files" or force or best_effort or accept_loss or bool(asked.partitions)
         if changed or any(option is not None for option in given):
             raise InputError(
-                "--rollback puts back what was replaced: of the options that say what is restored and how, only "
-                "--application, --store, --dry-run, --parallel and --json go with it"
+                "--rollback puts back what was replaced, --release removes it: of the options that say what is "
+                "restored and how, only --application, --store, --dry-run, --parallel and --json go with them"
             )
-        _roll_back(asked, rollback, parallel, json, dry_run=dry_run, label=f"rollback-{started_ms}")
+        if rollback and release:
+            raise InputError("--rollback, --release: expected one of them, found both")
+        _replaced(asked, rollback, release, parallel, json, dry_run=dry_run, label=f"rollback-{started_ms}")
     verified = None if verify_report is None else read_report(verify_report, VerifyReport)
     how = restoring.How(
         mode=mode,
@@ -140,21 +153,34 @@ def restore(
     raise typer.Exit(restoring.exit_code(report.rows))
 
 
-def _roll_back(
-    asked: Asked, rollback: list[str], parallel: int, json: Path | None, *, dry_run: bool, label: str
+def _replaced(
+    asked: Asked,
+    rollback: list[str] | None,
+    release: list[str] | None,
+    parallel: int,
+    json: Path | None,
+    *,
+    dry_run: bool,
+    label: str,
 ) -> NoReturn:
     from statestore.changelog.topics import Topics
     from statestore.cli import restoring, rolling_back
     from statestore.cli.choice import choose
 
-    wanted = rolling_back.parse_rollbacks(rollback)
+    named, option = (rollback, "--rollback") if rollback else (release or [], "--release")
+    wanted = rolling_back.parse_replaced(named, option)
     options.require_writable(json=json)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     stores = {text.partition(":")[0] for text in asked.stores}
     names = [*asked.stores, *(name for name in wanted if name not in stores)]
     chosen = choose(replace(asked, stores=names), topics, certain=True)
-    specs = rolling_back.stores_to_roll_back(chosen, wanted)
-    rows = rolling_back.roll_back_all(specs, label, parallel, dry_run=dry_run)
-    rolling_back.show_rolled_back(output.console(json), rows, dry_run=dry_run)
+    specs = rolling_back.stores_replaced(chosen, wanted)
+    rows: Sequence[RollbackRow | ReleaseRow]
+    if rollback:
+        rows = rolled_back = rolling_back.roll_back_all(specs, label, parallel, dry_run=dry_run)
+        rolling_back.show_rolled_back(output.console(json), rolled_back, dry_run=dry_run)
+    else:
+        rows = released = rolling_back.release_all(specs, parallel, dry_run=dry_run)
+        rolling_back.show_released(output.console(json), released, dry_run=dry_run)
     output.write_content(json, {"dry_run": dry_run, "rows": [row.model_dump(mode="json") for row in rows]})
     raise typer.Exit(restoring.exit_code(rows))

@@ -21,6 +21,7 @@ from statestore.partition.judgement import waits_for_loss
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.many import cut_by_length, require_points, restore_many
 from statestore.recovery.planning import plan_restore, require_partitions
+from statestore.recovery.releasing import ReleaseRow
 from statestore.recovery.rollback import RollbackRow
 from statestore.recovery.spec import AsOf, CheckDepth, Mode, RestoreSpec, require_consistent
 from statestore.reports import Action, RestorePlanRow, RestoreRow, VerifyReport
@@ -184,7 +185,7 @@ def _progress(how: How) -> Iterator[Path]:
         remove_tree(directory)
 
 
-def exit_code(rows: Sequence[RestoreRow] | Sequence[RestorePlanRow] | Sequence[RollbackRow]) -> int:
-    """Exit code of a restore, a plan or a rollback: 0 all done or possible, 1 something is not, 3 only for now."""
+def exit_code(rows: Sequence[RestoreRow | RestorePlanRow | RollbackRow | ReleaseRow]) -> int:
+    """Exit code of a restore or what else was done with quarantine: 0 all done, 1 something is not, 3 only for now."""
     failures = [row.failure for row in rows if row.failure is not None]
     return 0 if not failures else 3 if all(failure.retriable for failure in failures) else 1

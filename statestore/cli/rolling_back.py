@@ -1,4 +1,4 @@
-"""What `restore --rollback` does: put stores back that a restore has replaced, in processes of their own."""
+"""What `restore --rollback` and `--release` do: put back, or remove, what restores have replaced."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from statestore.cli.local import run_each
 from statestore.errors import InputError
 from statestore.partition.quarantine import last_replaced
 from statestore.partition.spec import StorePartitionSpec
+from statestore.recovery.releasing import ReleaseRow, ReleaseSpec, release_replaced
 from statestore.recovery.rollback import RollbackRow, RollbackSpec, require_replaced, roll_back
 
 #: By store the partitions that are named; None: all that were replaced.
 Wanted = Mapping[str, frozenset[int] | None]
 
 
-def parse_rollbacks(texts: Sequence[str]) -> Wanted:
+def parse_replaced(texts: Sequence[str], option: str) -> Wanted:
     """Read `STORE`, `STORE/0` and `STORE/0,3`.
 
     Raises
@@ -32,14 +33,14 @@ def parse_rollbacks(texts: Sequence[str]) -> Wanted:
         name, slash, numbers = text.partition("/")
         parts = numbers.split(",")
         if not name or (slash and not all(part.isascii() and part.isdigit() for part in parts)):
-            raise InputError(f"--rollback: expected STORE, STORE/0 or STORE/0,3, found {text!r}")
+            raise InputError(f"{option}: expected STORE, STORE/0 or STORE/0,3, found {text!r}")
         before = found.get(name, frozenset())
         found[name] = None if before is None or not slash else before | frozenset(map(int, parts))
     return found
 
 
-def stores_to_roll_back(chosen: Chosen, wanted: Wanted) -> list[StorePartitionSpec]:
-    """Return the store partitions to roll back, or refuse: nothing is done then.
+def stores_replaced(chosen: Chosen, wanted: Wanted) -> list[StorePartitionSpec]:
+    """Return the store partitions of which something is in quarantine, or refuse: nothing is done then.
 
     Raises
     ------
@@ -92,4 +93,23 @@ def show_rolled_back(console: Console, rows: Sequence[RollbackRow], *, dry_run: 
         )
         for row in rows
     )
+    console.print(tables.table(f"{len(rows)} store partitions", columns, found))
+
+
+def release_all(stores: Sequence[StorePartitionSpec], processes: int, *, dry_run: bool) -> list[ReleaseRow]:
+    """Remove replaced stores, or say what would be removed."""
+    return run_each([ReleaseSpec(store, dry_run) for store in stores], release_replaced, processes)
+
+
+def show_released(console: Console, rows: Sequence[ReleaseRow], *, dry_run: bool) -> None:
+    """Print what was removed, or would be."""
+    done = "would be removed" if dry_run else "removed"
+    found = [
+        (row.label, "failed", "", "", f"{row.failure.kind}: {row.failure.message}")
+        if row.failure
+        else (row.label, done, path, lost, "")
+        for row in rows
+        for path, lost in zip(row.removed or ("",), row.lost or ("",), strict=True)
+    ]
+    columns = ("store partition", "outcome", "replaced store", "may be the only copy of something", "detail")
     console.print(tables.table(f"{len(rows)} store partitions", columns, found))

@@ -103,14 +103,15 @@ def clean_quarantine(
         for path in old_quarantined(paths, store.name, older_than_s)
         if accept_loss or waits_for_a_person(paths, store.name, path.name) is None
     ]
-    if not old or not _is_whole(paths, store):
+    if not old or not is_whole(paths, store):
         return []
     for path in [] if dry_run else old:
         release(paths, store.name, path.name)
     return old
 
 
-def _is_whole(paths: TaskPaths, store: StoreDefinition) -> bool:
+def is_whole(paths: TaskPaths, store: StoreDefinition) -> bool:
+    """Say whether the live store is sealed, and its files are byte for byte as they were sealed."""
     if not paths.live(store).exists():
         return False
     try:

@@ -18,6 +18,7 @@ from statestore.durable import remove_durably, write_durably
 from statestore.formats import checkpoint_file
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreDefinition
+from statestore.partition.quarantine import quarantined
 from statestore.recovery.restore import restore
 from statestore.recovery.rollback import RollbackRow, RollbackSpec, roll_back
 from statestore.reports import Status, VerifyRow
@@ -263,6 +264,9 @@ def test_a_task_in_use_is_not_rolled_back_and_ends_with_3(replaced: Application,
         (["--rollback", f"{STORE}/x"], "--rollback: expected STORE, STORE/0 or STORE/0,3, found 'counts/x'"),
         (["--rollback", "/0"], "--rollback: expected STORE"),
         (["--rollback", STORE, "--mode", "full"], "--rollback puts back what was replaced"),
+        (["--release", STORE, "--force"], "--release removes it"),
+        (["--release", f"{STORE}/x"], "--release: expected STORE, STORE/0 or STORE/0,3, found 'counts/x'"),
+        (["--release", STORE, "--rollback", STORE], "expected one of them, found both"),
         (["--rollback", STORE, "--partition", "0"], "--rollback puts back what was replaced"),
         (["--rollback", STORE, "--as-of-offset", "0"], "--rollback puts back what was replaced"),
     ],
@@ -289,3 +293,17 @@ def test_a_store_of_two_applications_is_asked_for(
     (tmp_path / "application.yaml").write_text(both)
     ran = command("--rollback", STORE)
     assert (ran.code, "say which with --application" in ran.err) == (2, True), ran.err
+
+
+def test_what_was_replaced_is_removed_when_a_person_says_so(replaced: Application, command: Run) -> None:
+    paths = replaced.store_spec().paths
+    before = quarantined(paths, STORE)
+    assert before
+    ran = command("--release", f"{STORE}/0", "--dry-run")
+    assert (ran.code, quarantined(paths, STORE)) == (0, before)
+    (replaced.live / "CURRENT").rename(replaced.live / "CURRENT.away")
+    ran = command("--release", STORE)
+    assert (ran.code, quarantined(paths, STORE)) == (1, before)
+    (replaced.live / "CURRENT.away").rename(replaced.live / "CURRENT")
+    ran = command("--release", STORE)
+    assert (ran.code, quarantined(paths, STORE)) == (0, []), ran

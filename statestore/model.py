@@ -115,6 +115,10 @@ _TIMES = ("retention_ms", "window_size_ms")
 _HAS_TIMES = {"key-value": (False, False), "session": (True, False), "window": (True, True)}
 
 
+#: Kafka Streams' directory of a task's key-value stores; window and session stores lie beside it, by their names.
+KEY_VALUE_DIRECTORY = "rocksdb"
+
+
 class StoreDefinition(_Definition):
     """One store of an application.
 
@@ -176,6 +180,15 @@ class StoreDefinition(_Definition):
             raise ValueError(
                 f"retention_ms of {self.retention_ms} is shorter than window_size_ms of {self.window_size_ms}; "
                 "expected at least as long"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_a_directory_of_its_own(self) -> StoreDefinition:
+        if self.kind != "key-value" and self.name == KEY_VALUE_DIRECTORY:
+            raise ValueError(
+                f"a {self.kind} store cannot be called {self.name}: that is the directory of a task's key-value stores; "
+                "choose another name"
             )
         return self
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore.formats import checkpoint_file
-from statestore.model import StoreDefinition, StorePartition, TaskId
+from statestore.model import KEY_VALUE_DIRECTORY, StoreDefinition, StorePartition, TaskId
 
 OWN_DIRECTORY = ".statestore"
 
@@ -46,7 +46,7 @@ class TaskPaths(NamedTuple):
 
     def store(self, name: str) -> Path:
         """Directory of a key-value store's database."""
-        return self.task_dir / "rocksdb" / name
+        return self.task_dir / KEY_VALUE_DIRECTORY / name
 
     def live(self, store: StoreDefinition) -> Path:
         """Directory of a store of any kind on disk: a key-value store's database, or all segments of another."""

@@ -234,6 +234,14 @@ def aggregating(*aggregations, **changes):
     return definition(**{"processor": None, "stores": [], "aggregations": list(aggregations), **changes})
 
 
+def test_a_window_or_session_store_is_not_called_as_the_directory_of_key_value_stores():
+    times = {"retention_ms": 60_000}
+    for settings in ({"kind": "session", **times}, {"kind": "window", **times, "window_size_ms": 1}):
+        with pytest.raises(ValueError, match="cannot be called rocksdb.*choose another name"):
+            StoreDefinition(name="rocksdb", **settings)
+    assert StoreDefinition(name="rocksdb").name == "rocksdb"
+
+
 def test_an_application_has_a_processor_or_aggregations():
     with pytest.raises(ValidationError, match="expected a processor, aggregations or both, found neither"):
         definition(processor=None)

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from jobs import validate
 from jobs.readings import read_offset
-from statestore.cli.rolling_back import parse_rollbacks
+from statestore.cli.rolling_back import parse_replaced
 from statestore.config import Settings
 from statestore.durable import write_durably
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
@@ -25,6 +25,7 @@ from statestore.recovery.restore import restore
 from statestore.recovery.spec import AsOf
 from statestore.reports import (
     Action,
+    Loss,
     RestoreReport,
     RestoreRow,
     Status,
@@ -200,8 +201,9 @@ def test_after_a_restore_only_what_passed_leaves_quarantine(spark: SparkSession,
         store.catch_up(partition)
     store.change(1, [(b"a", b"9", 1000)])
     old = {partition: store.paths(partition).quarantine("counts", "r") for partition in range(2)}
-    for directory in old.values():
+    for partition, directory in old.items():
         directory.mkdir(parents=True)
+        _judged(store, partition, Loss.NONE)
 
     # Partition 1 was not restored, so it is not judged.
     report = _run(store, **_restored(store, [0], old))
@@ -215,28 +217,33 @@ def test_after_a_restore_only_what_passed_leaves_quarantine(spark: SparkSession,
     assert (row.quarantine, old[1].exists()) == (str(old[1]), True)
     command = shlex.split(row.rollback or "")
     assert command == ["statestore", "restore", "--rollback", "counts/1", "--application", store.application.name]
-    assert parse_rollbacks([command[3]]) == {"counts": {1}}
+    assert parse_replaced([command[3]], "--rollback") == {"counts": {1}}
 
 
-@pytest.mark.parametrize("status", [Status.AHEAD, Status.TRUNCATED, Status.REPLACED])
-@pytest.mark.short_for("REPLACED")
+def _judged(store: LoggedStore, partition: int, loss: Loss) -> None:
+    """Say how the replaced store was judged."""
+    kept = Beside(status=Status.CORRUPT, loss=loss, why="its log was cut")
+    write_durably(store.paths(partition).quarantined_own("counts", "r"), kept.model_dump_json())
+
+
+@pytest.mark.parametrize("loss", [Loss.LIKELY, Loss.UNPROVEN])
+@pytest.mark.short_for("likely")
 def test_a_replaced_store_that_may_have_what_its_log_has_lost_stays_also_if_its_successor_passed(
-    spark: SparkSession, logged_store: LoggedStores, status: Status
+    spark: SparkSession, logged_store: LoggedStores, loss: Loss
 ) -> None:
     store = logged_store()
     store.log(0, [(b"a", b"1", 1000)])
     store.catch_up(0)
-    paths = store.paths(0)
-    old = paths.quarantine("counts", "r")
+    old = store.paths(0).quarantine("counts", "r")
     old.mkdir(parents=True)
-    write_durably(paths.quarantined_own("counts", "r"), Beside(status=status).model_dump_json())
+    _judged(store, 0, loss)
 
     [row] = _run(store, **_restored(store, [0], {0: old})).rows
 
     assert (row.verdict, row.quarantine, old.exists()) == ("passed", str(old), True)
     assert row.detail == (
-        f"the store that was replaced was {status}: it may have what its changelog has lost, and is kept in {old}, "
-        f"to put it back: {row.rollback}"
+        f"the store that was replaced (it was CORRUPT, and its log was cut) is kept in {old}, to put it back: "
+        f"{row.rollback}"
     )
 
 
@@ -252,6 +259,7 @@ def test_a_replaced_store_that_is_being_used_stays_for_a_later_restore_to_remove
     store.catch_up(0)
     old = store.paths(0).quarantine("counts", "r")
     old.mkdir(parents=True)
+    _judged(store, 0, Loss.NONE)
     monkeypatch.setattr(validate, "release", busy)
 
     [row] = _run(store, **_restored(store, [0], {0: old})).rows

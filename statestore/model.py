@@ -187,7 +187,7 @@ class StoreDefinition(_Definition):
     def _has_a_directory_of_its_own(self) -> StoreDefinition:
         if self.kind != "key-value" and self.name == KEY_VALUE_DIRECTORY:
             raise ValueError(
-                f"a {self.kind} store cannot be called {self.name}: that is the directory of a task's key-value stores; "
+                f"a {self.kind} store cannot be called {self.name}, as the directory of a task's key-value stores is; "
                 "choose another name"
             )
         return self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -19,23 +18,12 @@ from statestore.verification import check
 from statestore.verification.check import verify
 from tests.integration import broker
 from tests.integration.broker import T0, Row, consume
+from tests.integration.compaction import EAGER, overtake
 from tests.integration.support import Application
 from tests.integration.test_verify_deep import DEEP, change_behind_its_log, deep
 
 INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"c", b"1")]
-#: All but the newest segment is compacted; a record begins one if it is so much later than what the last began with.
-EAGER = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
 DELETED = {"cleanup_policy": "compact,delete"}
-
-
-def overtake(servers: str, topic: str, key: bytes) -> None:
-    """Log a key anew, and wait until compaction has removed the record that was its last."""
-    logged = consume(servers, topic)[0]
-    last = max(record.offset for record in logged if record.key == key)
-    latest = max(int(time.time() * 1000), *(record.timestamp for record in logged))
-    for ahead in (1, 2):  # the newest segment is never compacted
-        broker.produce(servers, topic, [(key, b"newer")], timestamp=latest + ahead * 1_000)
-    broker.wait_for(lambda: all(record.offset != last for record in consume(servers, topic)[0]), "compaction")
 
 
 @pytest.fixture
@@ -132,6 +120,16 @@ def test_a_log_whose_start_moves_each_time_it_was_asked_for_is_compared_in_the_e
     row = deep(compacted)
     assert row.contents is not None
     assert (row.status, row.contents.equal, row.contents.not_judged) == (Status.OK, 1, 2)
+
+
+def test_a_store_whose_log_never_stays_is_for_later(compacted: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.set_topic_config(compacted.servers, compacted.changelog, **DELETED)
+    before_comparing(
+        monkeypatch, lambda log: broker.delete_records(compacted.servers, compacted.changelog, log.start + 1)
+    )
+    row = deep(compacted)
+    assert (row.status, row.action, row.contents) == (Status.LOCKED, Action.LATER, None)
+    assert "the log's start moved during each of 3 attempts" in row.detail
 
 
 def test_a_store_whose_log_loses_what_it_has_not_seen_meanwhile_is_truncated(

@@ -99,9 +99,16 @@ def check(spec: StorePartitionSpec, options: VerifyOptions = _SCAN, cluster: Clu
     started = time.monotonic()
     cluster = cluster or Cluster(spec.bootstrap_servers, spec.kafka_timeout_s)
     seen = see(spec, options)
-    [found] = _judged([spec], [seen], cluster)
-    if isinstance(seen, Seen) and seen.present and options.depth != "offsets":
-        found = _read(spec, seen, found, options, cluster)
+    for _ in range(_ATTEMPTS):
+        [found] = _judged([spec], [seen], cluster)
+        if not isinstance(seen, Seen) or not seen.present or options.depth == "offsets":
+            break
+        try:
+            found = _read(spec, seen, found, options, cluster)
+            break
+        except StoreBehindLogStartError as error:  # retention has moved the log's start since it was asked for
+            moving = f"{error}; the log's start moved during each of {_ATTEMPTS} attempts to compare the store with it"
+            found = row(spec, Status.LOCKED, Action.LATER, moving)
     return found.model_copy(update={"seconds": round(time.monotonic() - started, 3), "depth": options.depth})
 
 
@@ -132,11 +139,7 @@ def _read(
 
 def _compare(spec: StorePartitionSpec, committed: int, options: VerifyOptions, cluster: Cluster) -> Contents:
     log = cluster.log_ranges([spec])[spec.partition]
-    try:
-        return compare_contents(spec, committed, log, cluster.topics, options)
-    except StoreBehindLogStartError:  # retention has moved the log's start since it was asked for
-        log = cluster.log_ranges([spec])[spec.partition]
-        return compare_contents(spec, committed, log, cluster.topics, options)
+    return compare_contents(spec, committed, log, cluster.topics, options)
 
 
 # -- many by their offsets --------------------------------------------------------------------------------------------

@@ -40,6 +40,9 @@ from statestore.verification.table_file import OtherLayoutError, files_of_rows, 
 #: Brokers' clocks and ours need not agree.
 _CLOCKS_DIFFER_MS = 10 * 60 * 1000
 _HASHES_HELD = 1 << 20
+#: How often the log's end is asked for anew. Each time there is less to read, down to what is younger than any segment
+#: that a broker compacts.
+_ROUNDS = 5
 
 
 def databases(spec: StorePartitionSpec) -> dict[int, Path]:
@@ -86,6 +89,8 @@ def compare_contents(
         If the store cannot be read.
     TopicMismatchError
         If the log is that of another kind of store.
+    StoreBehindLogStartError
+        If the log's start has moved since it was asked for.
     """
     scratch = spec.paths.own_dir / "verify" / spec.store.name
     remove_tree(scratch)
@@ -144,7 +149,7 @@ class _Fold:
                 raise TopicMismatchError(f"{spec.partition}: {error}") from error
             self._runs = writer.finish(stop)
             self.stream_time = max(self.stream_time, self._runs.stream_time)
-            self._read_tail(reader, stop)
+            self._read_tail(reader, stop, topics)
 
     def _reader(self, *, read_committed: bool) -> LogReader:
         spec = self._spec
@@ -163,9 +168,24 @@ class _Fold:
             times = numbers_in(batch.column(0), back=self.routing.suffix_bytes)
             self.stream_time = max(self.stream_time, int(times.max()))
 
-    def _read_tail(self, reader: LogReader, start: int) -> None:
+    def _read_tail(self, reader: LogReader, start: int, topics: Topics) -> None:
+        """Note which keys the log has changed behind the store.
+
+        Where it ends is asked only now. What was logged while the store's part was read may have had the broker remove
+        records from it; and what is logged while this is read may do so here.
+        """
+        partition = self._spec.partition
+        for _ in range(_ROUNDS):
+            # Of an input of the application, records that it has not processed overtake others as well.
+            end = topics.log_ranges([partition])[partition].last_stable
+            if end <= start:
+                return
+            self._note_changed(reader.read(start, end))
+            start = end
+
+    def _note_changed(self, batches: Iterable[pa.RecordBatch]) -> None:
         held: list[UInt64s] = [self._changed_since]
-        for batch in reader.read(start, self._log.last_stable):
+        for batch in batches:
             held.append(hashes_of(batch.column(0), cut=self._cut))
             if sum(map(len, held)) > 2 * len(held[0]) + _HASHES_HELD:
                 held = [np.unique(np.concatenate(held))]

@@ -37,12 +37,12 @@ from statestore.verification.options import VerifyOptions
 from statestore.verification.sampling import Sample, choose, some_keys
 from statestore.verification.table_file import OtherLayoutError, files_of_rows, rows_of
 
+#: How often the log's end is asked for anew. Each time there is less to read, down to what is younger than any segment
+#: that a broker compacts.
+ROUNDS = 5
 #: Brokers' clocks and ours need not agree.
 _CLOCKS_DIFFER_MS = 10 * 60 * 1000
 _HASHES_HELD = 1 << 20
-#: How often the log's end is asked for anew. Each time there is less to read, down to what is younger than any segment
-#: that a broker compacts.
-_ROUNDS = 5
 
 
 def databases(spec: StorePartitionSpec) -> dict[int, Path]:
@@ -175,7 +175,7 @@ class _Fold:
         records from it; and what is logged while this is read may do so here.
         """
         partition = self._spec.partition
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             # Of an input of the application, records that it has not processed overtake others as well.
             end = topics.log_ranges([partition])[partition].last_stable
             if end <= start:

@@ -260,6 +260,17 @@ def test_records_that_retention_removes_before_the_log_is_read_are_no_difference
     assert row.detail.startswith("1 keys were not compared")
 
 
+def test_a_log_with_the_brokers_timestamps_is_an_error(spark: SparkSession, logged_store: LoggedStores) -> None:
+    store = logged_store(topic_config={**KEPT, "message.timestamp.type": "LogAppendTime"})
+    store.log(0, [(b"a", b"1", 1000)])
+    store.catch_up(0)
+
+    [row] = _run(store).rows
+
+    assert row.verdict == "error"
+    assert f"{store.topic} has message.timestamp.type=LogAppendTime, expected CreateTime" in row.detail
+
+
 def test_after_a_restore_only_what_passed_leaves_quarantine(spark: SparkSession, logged_store: LoggedStores) -> None:
     store = logged_store(2)
     for partition in range(2):

@@ -21,7 +21,7 @@ from jobs.parallel import run_each
 from jobs.readings import Found, Reading, Tail, find_record, log_frame, nothing, read_offset, store_frame
 from jobs.uncompared import differing, expired, gone_before, logged, may_be_gone, without
 from statestore.bulk.routing import routing_of
-from statestore.changelog.topics import LogRange, Topics
+from statestore.changelog.topics import LogRange, Topics, append_time_refused
 from statestore.errors import LockedError, RetryError
 from statestore.model import TopicPartition
 from statestore.tasks.spec import StorePartitionSpec
@@ -83,6 +83,9 @@ def compared_frames(spark: SparkSession, topics: Topics, specs: Sequence[StorePa
     definition = specs[0].store
     if specs[0].changelog is None and any(spec.live.exists() for spec in specs):
         yield f"changelog topic {specs[0].partition.topic} does not exist: there is nothing to compare the store with"
+        return
+    if specs[0].changelog is not None and specs[0].changelog.log_append_time:
+        yield append_time_refused(specs[0].changelog.topic)
         return
     for _ in range(_ATTEMPTS):
         readings = run_each(spark, specs, read_offset, Reading)

@@ -42,6 +42,8 @@ class ChangelogSpec(BaseModel):
         own input, of which the store has no more than what was processed.
     compacted
         Whether the log loses records, tombstones among them, that later ones of the same key have overtaken.
+    log_append_time
+        Whether the brokers put their own time in the place of each record's.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -52,6 +54,7 @@ class ChangelogSpec(BaseModel):
     partitions: int | None = None
     end_group: str | None = None
     compacted: bool = True
+    log_append_time: bool = False
 
 
 class StorePartitionSpec(BaseModel):

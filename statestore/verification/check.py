@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from itertools import chain, groupby
 from typing import TypeVar
 
+from statestore.changelog.topics import APPEND_TIME, TIMESTAMP_TYPE
 from statestore.errors import InvalidStateError, LockedError, StoreBehindLogStartError, StoreCorruptedError, of_os_error
 from statestore.reports import Action, Contents, Status, VerifyRow
 from statestore.statedir.lock import locked
@@ -33,6 +34,7 @@ _NO_TASKS: Mapping[tuple[str, int], int] = {}
 _ASKED = 1_000
 _HELD = 32
 _ATTEMPTS = 3
+_BROKERS_TIMESTAMPS = f"timestamps are the brokers' ({TIMESTAMP_TYPE}={APPEND_TIME}), not compared"
 
 
 def verify(spec: StorePartitionSpec, options: VerifyOptions = _SCAN) -> VerifyRow:
@@ -128,7 +130,10 @@ def _read(
     comparable = found.healthy or (found.status is Status.LAGGING and found.action is Action.TAIL)
     try:
         if options.depth == "deep" and comparable and seen.committed is not None:
-            return with_contents(found, _compare(spec, seen.committed, options, cluster))
+            contents = _compare(spec, seen.committed, options, cluster)
+            found = with_contents(found, contents)
+            said = [found.detail, _BROKERS_TIMESTAMPS if contents.brokers_timestamps else ""]
+            return found.model_copy(update={"detail": "; ".join(filter(None, said))})
         return found.model_copy(update={"keys": count_rows(spec)})
     except StoreCorruptedError as error:
         damaged = corrupt(spec, error)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.bulk.latest import Latest
 from statestore.bulk.routing import Routing, routing_of
@@ -26,8 +27,10 @@ from statestore.changelog.topics import LogRange, Topics
 from statestore.durable import remove_tree
 from statestore.errors import InvalidStateError, StoreCorruptedError, TopicMismatchError
 from statestore.formats import session_key, window_key
+from statestore.formats.timestamped_value import TIMESTAMP_BYTES
+from statestore.model import StoreFormat
 from statestore.reports import Contents
-from statestore.stores.scan import ScannedDatabase
+from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
 from statestore.tasks.spec import StorePartitionSpec
 from statestore.verification.comparison import Allowances, Comparison
 from statestore.verification.directories import segments_in
@@ -43,6 +46,8 @@ ROUNDS = 5
 #: Brokers' clocks and ours need not agree.
 _CLOCKS_DIFFER_MS = 10 * 60 * 1000
 _HASHES_HELD = 1 << 20
+#: Arrow refuses to slice some values without an end.
+_TO_THE_END = (1 << 31) - 1
 
 
 def databases(spec: StorePartitionSpec) -> dict[int, Path]:
@@ -97,10 +102,11 @@ def compare_contents(
     try:
         fold = _Fold(spec, log, options)
         fold.read(committed, scratch, topics)
-        if (found := _looked_up(spec, fold)) is not None:
-            return found
-        allowances = fold.allowances(topics)
-        return _compared_fast(spec, fold, allowances, options) or _compared(spec, fold, allowances, options, _stored)
+        if (found := _looked_up(spec, fold)) is None:
+            allowances = fold.allowances(topics)
+            found = _compared_fast(spec, fold, allowances, options)
+            found = found or _compared(spec, fold, allowances, options, _stored)
+        return found.model_copy(update={"brokers_timestamps": fold.brokers_timestamps})
     finally:
         remove_tree(scratch)
 
@@ -114,11 +120,14 @@ class _Fold:
         Key ranges that are compared; None: all keys.
     stream_time
         Largest time (ms) in the row keys of a window or session store; -1 before the first.
+    brokers_timestamps
+        The log of a timestamped store has the brokers' timestamps.
     """
 
     def __init__(self, spec: StorePartitionSpec, log: LogRange, options: VerifyOptions) -> None:
         self.sample: Sample | None = None
         self.stream_time = -1
+        self.brokers_timestamps = False
         self.routing = routing_of(spec.store)
         # Duplicates of a window stand and fall together: store and log count them each by itself.
         self._cut = window_key.SEQUENCE_BYTES if spec.store.retain_duplicates else 0
@@ -149,6 +158,7 @@ class _Fold:
                 raise TopicMismatchError(f"{spec.partition}: {error}") from error
             self._runs = writer.finish(stop)
             self.stream_time = max(self.stream_time, self._runs.stream_time)
+            self._note_timestamps(reader)
             self._read_tail(reader, stop, topics)
 
     def _reader(self, *, read_committed: bool) -> LogReader:
@@ -162,6 +172,11 @@ class _Fold:
         if stable < stop:  # at-least-once stores may have what an open transaction still hides
             with self._reader(read_committed=False) as hidden:
                 yield from hidden.read(max(stable, self._log.start), stop)
+                self._note_timestamps(hidden)
+
+    def _note_timestamps(self, reader: LogReader) -> None:
+        timestamped = self._spec.store.format is StoreFormat.TIMESTAMPED
+        self.brokers_timestamps = self.brokers_timestamps or (timestamped and reader.append_times)
 
     def _advance(self, batch: pa.RecordBatch) -> None:
         if self.sample is not None and self.routing.interval_ms is not None and batch.num_rows:
@@ -214,6 +229,15 @@ class _Fold:
         )
 
     @property
+    def compared_format(self) -> StoreFormat:
+        """Format of the rows as both sides have them for the comparison."""
+        return StoreFormat.PLAIN if self.brokers_timestamps else self._spec.store.format
+
+    def comparable(self, stored: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows of the store, batches of `scan.STORED_SCHEMA`, in that format."""
+        return map(_without_timestamps, stored) if self.brokers_timestamps else iter(stored)
+
+    @property
     def latest(self) -> Latest | None:
         """The last record of every key, if all of them are in memory."""
         if self.sample is not None or self._runs is None or self._runs.memory is None:
@@ -229,6 +253,17 @@ class _Fold:
             raise InvalidStateError(f"what was sorted of {self._spec.partition} cannot be read: {error}") from error
 
 
+def _without_timestamps(batch: pa.RecordBatch) -> pa.RecordBatch:
+    keys, values = batch.columns
+    if batch.num_rows and pc.min(pc.binary_length(values)).as_py() < TIMESTAMP_BYTES:
+        raise StoreCorruptedError(
+            f"a stored value is shorter than the {TIMESTAMP_BYTES} bytes of a timestamp; restore the store"
+        )
+    return pa.RecordBatch.from_arrays(
+        [keys, pc.binary_slice(values, TIMESTAMP_BYTES, _TO_THE_END)], schema=STORED_SCHEMA
+    )
+
+
 def _straight_from_files(database: ScannedDatabase) -> Iterator[pa.RecordBatch] | None:
     """Rows of a database without RocksDB; None if its files do not allow it."""
     files = files_of_rows(database)
@@ -239,7 +274,7 @@ def _looked_up(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:
     """Compare without sorting where the log is in memory; None if that cannot be, or if anything differs."""
     if fold.latest is None:
         return None
-    lookup = Lookup(fold.latest, fold.routing, spec.store.format)
+    lookup = Lookup(fold.latest, fold.routing, fold.compared_format)
     oldest = fold.routing.oldest_live(fold.stream_time)
     for segment, directory in databases(spec).items():
         if segment < oldest:
@@ -248,7 +283,7 @@ def _looked_up(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:
         database = ScannedDatabase(directory, spec.store.format)
         try:
             straight = _straight_from_files(database)
-            if not all(lookup.finds(segment, batch) for batch in straight or database.rows()):
+            if not all(lookup.finds(segment, batch) for batch in fold.comparable(straight or database.rows())):
                 return None
         except OtherLayoutError:
             return None
@@ -292,7 +327,7 @@ def _compared(
     stored: Callable[[ScannedDatabase, Sample | None], Iterator[pa.RecordBatch]],
 ) -> Contents:
     comparison = Comparison(
-        spec.store.format,
+        fold.compared_format,
         allowances,
         first=options.first_keys,
         name_keys=options.name_keys,
@@ -314,7 +349,7 @@ def _compared(
         else:
             database = ScannedDatabase(here[segment], spec.store.format)
             try:
-                comparison.compare(stored(database, fold.sample), rows)
+                comparison.compare(fold.comparable(stored(database, fold.sample)), rows)
             finally:
                 database.close()
     return comparison.contents(fold.sample.fraction if fold.sample else None)

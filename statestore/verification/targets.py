@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from statestore.changelog.group import ConsumerGroup
-from statestore.changelog.topics import LogRange, Topic, Topics
+from statestore.changelog.topics import LogRange, Topic, Topics, has_append_time
 from statestore.errors import InputError, InputOffsetError
 from statestore.model import ApplicationDefinition, TaskId, TopicPartition, changelog_topic
 from statestore.tasks.spec import ChangelogSpec, StorePartitionSpec
@@ -99,6 +99,7 @@ def changelog_spec(topic: Topic, config: Mapping[str, str]) -> ChangelogSpec:
         delete_retention_ms=int(config.get("delete.retention.ms", _DAY_MS)),
         partitions=topic.partitions,
         compacted="compact" in config.get("cleanup.policy", "compact"),
+        log_append_time=has_append_time(config),
     )
 
 

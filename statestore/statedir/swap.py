@@ -33,6 +33,7 @@ from statestore.reports import Status
 from statestore.statedir.beside import Beside, beside_quarantined, put_back, take_down
 from statestore.statedir.context import forget_mode
 from statestore.statedir.legacy import forget_legacy_offset, put_back_legacy_offsets
+from statestore.statedir.lock import require_locks
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.record import StoreRecord
 from statestore.statedir.seal import break_seal, forget_digests
@@ -128,6 +129,7 @@ def swap(
         kept=kept,
         back=back,
     )
+    require_locks(paths)
     write_durably(paths.journal(name), journal.model_dump_json())
     kill_switch.reached("swap, journal written")
     _finish(paths, journal)

@@ -27,6 +27,7 @@ from statestore.model import StoreDefinition, TopicPartition
 from statestore.reports import Action, Status, StoreFigures
 from statestore.statedir.context import forget_mode, remember_mode, store_context
 from statestore.statedir.legacy import legacy_offsets
+from statestore.statedir.lock import require_locks
 from statestore.statedir.record import read_record, write_record
 from statestore.statedir.seal import break_seal, check_seal, forget_digests, seal
 from statestore.stores.open import build_store
@@ -171,6 +172,7 @@ class TaskStores:
         if record is not None:
             self._require_whole_log(name, reason, record.topic_id, record.committed if known is None else known, log)
             remove_tree(aside)  # its successor was whole
+        require_locks(self._paths)
         break_seal(self._paths, name)
         forget_digests(self._paths, name)
         forget_mode(self._paths, name)

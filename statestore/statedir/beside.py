@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from statestore.durable import remove_durably, write_durably
-from statestore.errors import InvalidStateError
+from statestore.errors import InvalidStateError, is_damage
 from statestore.model import TopicPartition
 from statestore.reports import Status
 from statestore.statedir.legacy import legacy_offsets_of, put_back_legacy_offsets
@@ -96,4 +96,8 @@ def _read(path: Path) -> str | None:
     try:
         return path.read_text(encoding="utf-8")
     except (FileNotFoundError, UnicodeDecodeError):
+        return None
+    except OSError as error:
+        if not is_damage(error):
+            raise
         return None

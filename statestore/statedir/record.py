@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from statestore.durable import write_durably
+from statestore.errors import about
 from statestore.statedir.paths import TaskPaths
 
 #: The clocks of two hosts are not further apart than this.
@@ -42,7 +43,8 @@ class StoreRecord(BaseModel):
 def read_record(paths: TaskPaths, store: str) -> StoreRecord | None:
     """Return the record, or None where there is none that can be read, or that can be true."""
     try:
-        found = StoreRecord.model_validate_json(paths.record(store).read_bytes())
+        with about(paths.record(store)):
+            found = StoreRecord.model_validate_json(paths.record(store).read_bytes())
     except (FileNotFoundError, ValidationError):
         return None
     # A store that is taken for whole in the future would never have missed a tombstone.

@@ -25,7 +25,7 @@ from statestore.bulk.runs import Rows, Runs, RunWriter, merged
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
 from statestore.durable import remove_tree
-from statestore.errors import InvalidStateError, StoreCorruptedError, TopicMismatchError
+from statestore.errors import InvalidStateError, StoreCorruptedError, TopicMismatchError, unreadable_is_damaged
 from statestore.formats import session_key, window_key
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
 from statestore.model import StoreFormat
@@ -65,7 +65,8 @@ def count_rows(spec: StorePartitionSpec) -> int:
     StoreCorruptedError
         If one does.
     """
-    return sum(_count(spec, directory) for directory in databases(spec).values())
+    with unreadable_is_damaged():
+        return sum(_count(spec, directory) for directory in databases(spec).values())
 
 
 def _count(spec: StorePartitionSpec, directory: Path) -> int:
@@ -102,10 +103,11 @@ def compare_contents(
     try:
         fold = _Fold(spec, log, options)
         fold.read(committed, scratch, topics)
-        if (found := _looked_up(spec, fold)) is None:
-            allowances = fold.allowances(topics)
-            found = _compared_fast(spec, fold, allowances, options)
-            found = found or _compared(spec, fold, allowances, options, _stored)
+        with unreadable_is_damaged():  # our scratch files tell their errors themselves
+            if (found := _looked_up(spec, fold)) is None:
+                allowances = fold.allowances(topics)
+                found = _compared_fast(spec, fold, allowances, options)
+                found = found or _compared(spec, fold, allowances, options, _stored)
         return found.model_copy(update={"brokers_timestamps": fold.brokers_timestamps})
     finally:
         remove_tree(scratch)

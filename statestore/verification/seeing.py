@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from statestore.errors import StoreCorruptedError, StoreUncleanError, UnknownFormatError, WrongStoreError
+from statestore.errors import (
+    StoreCorruptedError,
+    StoreUncleanError,
+    UnknownFormatError,
+    WrongStoreError,
+    unreadable_is_damaged,
+)
 from statestore.formats.offsets import COLUMN_FAMILY
 from statestore.reports import Action, Status, VerifyRow
 from statestore.statedir.legacy import legacy_offsets
@@ -31,15 +37,8 @@ def see(spec: StorePartitionSpec, options: VerifyOptions) -> Seen | VerifyRow:
     if not present:
         return Seen(present=False)
     try:
-        seal = check_seal(
-            spec.paths,
-            spec.store.name,
-            segmented=spec.store.kind != "key-value",
-            contents=options.depth != "offsets" and options.sample is None,
-        )
-        if options.depth == "offsets" and seal is not None and (by_seal := _by_seal(spec, seal)) is not None:
-            return by_seal
-        return _open(spec, sealed=seal is not None)
+        with unreadable_is_damaged():
+            return _look(spec, options)
     except UnknownFormatError as error:
         if not spec.owned:
             return row(spec, Status.UNKNOWN_FORMAT, Action.BY_HAND, f"{error}; no definition of ours owns it")
@@ -51,10 +50,24 @@ def see(spec: StorePartitionSpec, options: VerifyOptions) -> Seen | VerifyRow:
         return corrupt(spec, error)
 
 
+def _look(spec: StorePartitionSpec, options: VerifyOptions) -> Seen:
+    seal = check_seal(
+        spec.paths,
+        spec.store.name,
+        segmented=spec.store.kind != "key-value",
+        contents=options.depth != "offsets" and options.sample is None,
+    )
+    if options.depth == "offsets" and seal is not None and (by_seal := _by_seal(spec, seal)) is not None:
+        return by_seal
+    return _open(spec, sealed=seal is not None)
+
+
 def corrupt(spec: StorePartitionSpec, error: Exception) -> VerifyRow:
     """Make the row of a store that cannot be used, with the file if one is named."""
     found = row(spec, Status.CORRUPT, Action.FULL, str(error))
-    return found.model_copy(update={"file": damaged_file(str(error), spec.live)})
+    cause = error.__cause__
+    file = cause.filename if isinstance(cause, OSError) else None
+    return found.model_copy(update={"file": file or damaged_file(str(error), spec.live)})
 
 
 def damaged_file(text: str, directory: Path) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import reduce
 from typing import NamedTuple
@@ -19,12 +19,13 @@ from pyspark.sql import functions as F
 from expectations.views import compared, identity, row_key
 from jobs.parallel import run_each
 from jobs.readings import Found, Reading, Tail, find_record, log_frame, nothing, read_offset, store_frame
-from jobs.uncompared import expired, gone_before, logged, may_be_gone, without
+from jobs.uncompared import differing, expired, gone_before, logged, may_be_gone, without
 from statestore.bulk.routing import routing_of
-from statestore.changelog.topics import LogRange, Topics
+from statestore.changelog.topics import LogRange, Topics, append_time_refused
 from statestore.errors import LockedError, RetryError
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
+from statestore.verification.contents import ROUNDS
 
 _ATTEMPTS = 3
 _POLL_S = 0.1
@@ -83,6 +84,9 @@ def compared_frames(spark: SparkSession, topics: Topics, specs: Sequence[StorePa
     if specs[0].changelog is None and any(spec.live.exists() for spec in specs):
         yield f"changelog topic {specs[0].partition.topic} does not exist: there is nothing to compare the store with"
         return
+    if specs[0].changelog is not None and specs[0].changelog.log_append_time:
+        yield append_time_refused(specs[0].changelog.topic)
+        return
     for _ in range(_ATTEMPTS):
         readings = run_each(spark, specs, read_offset, Reading)
         if problems := [reading.problem for reading in readings if reading.problem]:
@@ -135,12 +139,14 @@ def _beside_log(
         latest = without(latest, of_log, definition.kind, routing)
         stream_time = min(log_has.stream_times.values(), default=None)
     log = latest.where("value IS NOT NULL")
+    assert specs[0].changelog is not None
     doubtful = []
-    tails = [Tail(spec, ends[spec.task.partition], logs[spec.partition].last_stable) for spec in specs]
-    if any(tail.found for tail in run_each(spark, tails, find_record, Found)):
-        later = log_frame(spark, specs, starts=json.dumps(ends), values="false")
+    if (later := _later(spark, topics, specs, ends, cache)) is not None:
         doubtful.append(later.join(latest, row_key(latest), "left_anti").select(*identity(latest)))
-    if before := gone_before(topics, logs, by_time=routing.interval_ms is not None):
+        if specs[0].changelog.compacted:
+            doubtful.append(differing(store, log, later))
+    # Of records that are gone by now, some may have been when the log was read.
+    if before := gone_before(topics, topics.log_ranges(logs), by_time=routing.interval_ms is not None):
         doubtful.append(may_be_gone(store, latest, definition, before))
     unknown = 0
     if doubtful:
@@ -149,7 +155,6 @@ def _beside_log(
             store, log = (
                 frame.join(left_out, identity(frame), "left_anti").select(*frame.columns) for frame in (store, log)
             )
-    assert specs[0].changelog is not None
     if reading_ms >= specs[0].changelog.delete_retention_ms:
         # Deletes may have gone from the log while it was read: a row that only the log has says nothing.
         log = log.join(store, row_key(log), "left_semi")
@@ -166,6 +171,33 @@ def _beside_log(
         unknown=unknown,
         stream_time=stream_time,
     )
+
+
+def _later(
+    spark: SparkSession,
+    topics: Topics,
+    specs: Sequence[StorePartitionSpec],
+    ends: Mapping[int, int],
+    cache: ExitStack,
+) -> DataFrame | None:
+    """Row keys that the log has changed from these offsets on; None if there are none.
+
+    Where it ends is asked only now, and again when that was read: what was logged while the store's part was read may
+    have had the broker remove records from it, as in deep verification (`statestore/verification/contents.py`).
+    """
+    later: list[DataFrame] = []
+    for _ in range(ROUNDS):
+        now = topics.log_ranges(spec.partition for spec in specs)
+        until = {log.partition: found.last_stable for log, found in now.items()}
+        tails = [Tail(spec, ends[at], until[at]) for spec in specs if until[at := spec.task.partition] > ends[at]]
+        if not tails:
+            break
+        if any(tail.found for tail in run_each(spark, tails, find_record, Found)):
+            found = log_frame(spark, specs, starts=json.dumps(ends), ends=json.dumps(until), values="false")
+            later.append(cache.enter_context(_cached(found.select(*row_key(found)).distinct())))
+            later[-1].count()  # read before the end is asked for again
+        ends = until
+    return reduce(DataFrame.union, later) if later else None
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from statestore.changelog.topics import Topic, Topics
+from statestore.changelog.topics import Topic, Topics, append_time_refused, has_append_time
 from statestore.config import Settings
 from statestore.errors import TopicMismatchError
 from statestore.metastore.catalogue import Catalogue
@@ -83,6 +83,8 @@ def _require_internal(topics: Topics, entry: Entry) -> None:
     needed = internal_topics(application, entry.partitions)
     found = topics.describe(topic.name for topic in needed)
     problems = [problem for topic in needed if (problem := _problem(topic, found.get(topic.name), recorded))]
+    configs = topics.topic_configs(found)
+    problems += [f"internal {append_time_refused(name)}" for name in found if has_append_time(configs[name])]
     if problems:
         raise TopicMismatchError(
             f"application {application.name} cannot go on: {'; '.join(problems)}. `statestore drift` lists what is "

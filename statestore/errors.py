@@ -7,6 +7,9 @@ Messages name what was expected, what was found, and the next step.
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 
 class StateStoreError(Exception):
@@ -170,6 +173,51 @@ class GiveUpError(StateStoreError):
 
 class FencedError(GiveUpError):
     """A later producer took over this task's `transactional.id`."""
+
+
+#: What the operating system says when nothing is wrong with a file that it was asked for.
+_NOT_OF_A_FILE = frozenset(
+    {
+        *(errno.EACCES, errno.EPERM, errno.EROFS),
+        *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+        errno.ENOENT,
+        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN, errno.EBUSY),
+        *(errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH),
+    }
+)
+
+
+def is_damage(error: OSError) -> bool:
+    """Tell whether an error is of one file alone, such as a bad sector: not of rights, space, limits or the mount."""
+    return error.errno not in _NOT_OF_A_FILE
+
+
+@contextmanager
+def about(path: Path) -> Iterator[None]:
+    """Have errors of the operating system name the file, as those of opening do and those of reading do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def unreadable_is_damaged() -> Iterator[None]:
+    """Take a file of a store that the operating system cannot read for damage of that store.
+
+    Raises
+    ------
+    StoreCorruptedError
+        In the place of errors that are of the file alone; others are passed on.
+    """
+    try:
+        yield
+    except OSError as error:
+        if not is_damage(error):
+            raise
+        raise StoreCorruptedError(f"{error}: it cannot be read; check the disk, and restore the store") from error
 
 
 def of_os_error(error: OSError) -> StateStoreError:

@@ -170,6 +170,9 @@ class Contents(_Row):
     log_digest: str = Field(default="", description="of the log's rows that were compared")
     sample: float | None = Field(default=None, description="fraction of the key ranges compared; None: all of them")
     first: tuple[DifferingKey, ...] = Field(default=(), description="the first keys that differ, in the store's order")
+    brokers_timestamps: bool = Field(
+        default=False, description="the log has the brokers' timestamps, so that those of the store were not compared"
+    )
 
     @property
     def differing(self) -> int:

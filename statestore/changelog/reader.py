@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Self
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from statestore.changelog.client import client_config, make_client, translate
@@ -67,6 +67,7 @@ class LogReader:
         self._read_committed = read_committed
         self._stall_timeout_s = stall_timeout_s
         self._positions = HeaderPositions()
+        self._append_times = False
         self._made: Consumer | None = None
 
     def __enter__(self) -> Self:
@@ -79,6 +80,11 @@ class LogReader:
     def position(self) -> dict[TopicPartition, int]:
         """The positions that Kafka Streams put into the headers of the records that `read` has delivered, merged."""
         return dict(self._positions.merged)
+
+    @property
+    def append_times(self) -> bool:
+        """True if any record that `read` has delivered has its broker's time in the place of its own."""
+        return self._append_times
 
     def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the records with `start <= offset < end` as batches with `SCHEMA`.
@@ -125,7 +131,8 @@ class LogReader:
                     raise damaged(self.partition, batches[0].base_offset, f"it came for offset {start}")
                 if next_offset < end:
                     fetcher.ask_ahead(next_offset)
-                wanted = (batch for batch in delivered(batches, fetched.aborted) if batch.base_offset < end)
+                wanted = [batch for batch in delivered(batches, fetched.aborted) if batch.base_offset < end]
+                self._append_times |= any(batch.append_time >= 0 for batch in wanted)
                 for decoded in decode(wanted, fetched.records, start, end, self.partition):
                     self._positions.add_columns(decoded.data, decoded.headers)
                     yield decoded.columns
@@ -136,6 +143,7 @@ class LogReader:
     def _read_messages(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         for messages in self.read_messages(start, end):
             self._positions.add_messages(messages)
+            self._append_times |= any(found.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME for found in messages)
             yield to_batch(messages)
 
     def read_messages(self, start: int, end: int) -> Iterator[list[Message]]:

@@ -22,14 +22,16 @@ from statestore.changelog.client import Admin, until_answered
 from statestore.errors import InputError, KafkaUnavailableError, StateStoreError, TopicMismatchError
 from statestore.model import StoreDefinition, TopicPartition
 
+#: Whose a topic's timestamps are: the producers' or the brokers'.
+TIMESTAMP_TYPE, CREATE_TIME, APPEND_TIME = "message.timestamp.type", "CreateTime", "LogAppendTime"
 #: Kafka Streams' settings of a key-value store's changelog topic.
-CHANGELOG_CONFIG = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
+CHANGELOG_CONFIG = {"cleanup.policy": "compact", TIMESTAMP_TYPE: CREATE_TIME}
 #: Kafka Streams' settings of a repartition topic: records stay until they are processed.
 REPARTITION_CONFIG = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "segment.bytes": "52428800",
-    "message.timestamp.type": "CreateTime",
+    TIMESTAMP_TYPE: CREATE_TIME,
 }
 #: Kafka Streams' `windowstore.changelog.additional.retention.ms`: event time may lag behind the brokers' clock.
 _MORE_RETENTION_MS = 24 * 60 * 60 * 1000
@@ -44,6 +46,20 @@ def changelog_config(store: StoreDefinition) -> dict[str, str]:
 
 
 _PAUSE_S = 0.1
+
+
+def has_append_time(config: Mapping[str, str]) -> bool:
+    """Tell whether a topic with these settings has the brokers' time in the place of each record's."""
+    return config.get(TIMESTAMP_TYPE) == APPEND_TIME
+
+
+def append_time_refused(topic: str) -> str:
+    """Say why a topic of ours must not have the brokers' time, and what to do."""
+    return (
+        f"topic {topic} has {TIMESTAMP_TYPE}={APPEND_TIME}, expected {CREATE_TIME}: the brokers put their own time in "
+        "the place of each record's, and a store that is restored from it is not what it was. Set it: kafka-configs.sh "
+        f"--alter --entity-type topics --entity-name {topic} --add-config {TIMESTAMP_TYPE}={CREATE_TIME}"
+    )
 
 
 class Topic(NamedTuple):

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from statestore.errors import StoreCorruptedError
+from statestore.errors import StoreCorruptedError, about
 from statestore.formats.offsets import UNKNOWN_OFFSET
 from statestore.model import TopicPartition
 
@@ -31,7 +31,8 @@ def read(path: Path) -> dict[TopicPartition, int | None]:
         If it is torn or of another version; nothing is guessed.
     """
     try:
-        text = path.read_bytes().decode()
+        with about(path):
+            text = path.read_bytes().decode()
         if not text.endswith("\n"):
             raise ValueError("its last line has no end")
         version, count, *entries = text[:-1].split("\n")

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from statestore.changelog.topics import REPARTITION_CONFIG, Topic, Topics, changelog_config
+from statestore.changelog.topics import (
+    REPARTITION_CONFIG,
+    Topic,
+    Topics,
+    append_time_refused,
+    changelog_config,
+    has_append_time,
+)
 from statestore.errors import TopicMismatchError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import Command, Entry, RecordTopics
@@ -86,7 +93,9 @@ def resolve_partitions(
             "another name"
             for name, twin in twins(needed, topics.names()).items()
         ]
-        problems += _of_another_kind(topics, [needed[name] for name in there if name not in recorded])
+        configs = topics.topic_configs(there)
+        problems += [f"internal {append_time_refused(name)}" for name in there if has_append_time(configs[name])]
+        problems += _of_another_kind(configs, [needed[name] for name in there if name not in recorded])
     if problems:
         raise TopicMismatchError(f"application {definition.name} does not fit Kafka: {'; '.join(problems)}")
     return partitions
@@ -97,12 +106,11 @@ def policies(value: str) -> frozenset[str]:
     return frozenset(value.replace(" ", "").split(","))
 
 
-def _of_another_kind(topics: Topics, found: Sequence[InternalTopic]) -> Iterator[str]:
+def _of_another_kind(configs: Mapping[str, Mapping[str, str]], found: Sequence[InternalTopic]) -> Iterator[str]:
     """Name topics that were left by another kind of store: only key-value logs are compacted and nothing else.
 
     A log that is never compacted tells nothing: it was made by somebody who keeps all of it.
     """
-    configs = topics.topic_configs(topic.name for topic in found)
     for topic in found:
         policy, expected = configs[topic.name]["cleanup.policy"], topic.config["cleanup.policy"]
         if "compact" in policies(policy) and policies(policy) != policies(expected):

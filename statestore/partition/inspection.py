@@ -13,6 +13,7 @@ from statestore.errors import (
     StoreUncleanError,
     UnknownFormatError,
     WrongStoreError,
+    unreadable_is_damaged,
 )
 from statestore.formats.offsets import COLUMN_FAMILY
 from statestore.partition.judgement import Had, Seen
@@ -36,14 +37,16 @@ def inspect(spec: StorePartitionSpec, *, open_sealed: bool = True, contents: boo
     contents
         Whether the bytes of its files are compared with the seal, too.
     """
-    record = read_record(spec.paths, spec.store.name)
-    if not spec.live.exists():
-        return Seen(present=False, record=record, had=had_by_record(record))
+    record = None
     try:
-        seal = check_seal(spec.paths, spec.store.name, segmented=spec.store.kind != "key-value", contents=contents)
-        if not open_sealed and seal is not None and (by_seal := _by_seal(spec, seal, record)) is not None:
-            return by_seal
-        return _open(spec, record, sealed=seal is not None)
+        with unreadable_is_damaged():
+            record = read_record(spec.paths, spec.store.name)
+            if not spec.live.exists():
+                return Seen(present=False, record=record, had=had_by_record(record))
+            seal = check_seal(spec.paths, spec.store.name, segmented=spec.store.kind != "key-value", contents=contents)
+            if not open_sealed and seal is not None and (by_seal := _by_seal(spec, seal, record)) is not None:
+                return by_seal
+            return _open(spec, record, sealed=seal is not None)
     except UnknownFormatError as error:
         if not spec.owned:
             return _unusable(spec, record, Status.UNKNOWN_FORMAT, f"{error}; no definition of ours owns it")
@@ -56,7 +59,7 @@ def inspect(spec: StorePartitionSpec, *, open_sealed: bool = True, contents: boo
         return found._replace(had=had_by_record(record)._replace(foreign=True))
     except StoreCorruptedError as error:
         found = _unusable(spec, record, Status.CORRUPT, str(error))
-        return found._replace(file=damaged_file(str(error), spec.live))
+        return found._replace(file=damaged_file(error, spec.live))
 
 
 def had_by_record(record: StoreRecord | None) -> Had:
@@ -64,9 +67,12 @@ def had_by_record(record: StoreRecord | None) -> Had:
     return Had(record is not None and record.committed is not None, record.committed if record else None, record)
 
 
-def damaged_file(text: str, directory: Path) -> str | None:
+def damaged_file(error: Exception, directory: Path) -> str | None:
     """Find the file of a store that an error speaks of; RocksDB names it in its text only."""
-    found = re.search(re.escape(str(directory)) + r"(/[\w.-]+)*/[\w.-]*\w", text)
+    cause = error.__cause__
+    if isinstance(cause, OSError) and cause.filename is not None:
+        return str(cause.filename)
+    found = re.search(re.escape(str(directory)) + r"(/[\w.-]+)*/[\w.-]*\w", str(error))
     return found.group() if found else None
 
 

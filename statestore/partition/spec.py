@@ -35,6 +35,8 @@ class ChangelogSpec(BaseModel):
         own input, of which the store has no more than what was processed.
     compacted
         Whether the log loses records, tombstones among them, that later ones of the same key have overtaken.
+    log_append_time
+        Whether the brokers put their own time in the place of each record's.
     deleted_after_ms
         Age (ms) at which records are deleted; None: they are kept, or deleted also for another reason.
     """
@@ -47,6 +49,7 @@ class ChangelogSpec(BaseModel):
     partitions: int | None = None
     end_group: str | None = None
     compacted: bool = True
+    log_append_time: bool = False
     deleted_after_ms: int | None = None
 
 

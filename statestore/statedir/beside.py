@@ -17,7 +17,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from statestore.durable import read_checked, remove_durably, write_durably
-from statestore.errors import InvalidStateError
+from statestore.errors import InvalidStateError, is_damage
 from statestore.model import TopicPartition
 from statestore.reports import Loss, Status
 from statestore.statedir.legacy import legacy_offsets_of, put_back_legacy_offsets
@@ -109,4 +109,8 @@ def _read(path: Path) -> str | None:
     try:
         return path.read_text(encoding="utf-8")
     except (FileNotFoundError, UnicodeDecodeError):
+        return None
+    except OSError as error:
+        if not is_damage(error):
+            raise
         return None

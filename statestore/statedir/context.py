@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from statestore.durable import remove_durably, write_durably
+from statestore.errors import about
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.api import UNCOMMITTED_MAX_BYTES, StoreContext
 
@@ -56,6 +57,7 @@ def forget_mode(paths: TaskPaths, store: str) -> None:
 
 def _last_mode(path: Path) -> bool | None:
     try:
-        return _MODES.get(path.read_text(encoding="utf-8"))
+        with about(path):
+            return _MODES.get(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, UnicodeDecodeError):
         return None

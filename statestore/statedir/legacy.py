@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from statestore.durable import remove_durably, write_durably
-from statestore.errors import StoreCorruptedError
+from statestore.errors import StoreCorruptedError, unreadable_is_damaged
 from statestore.formats import checkpoint_file
 from statestore.model import StorePartition, TopicPartition
 from statestore.statedir.paths import TaskPaths
@@ -53,7 +53,8 @@ def put_back_legacy_offsets(paths: TaskPaths, offsets: Mapping[TopicPartition, i
 
 def _readable(paths: TaskPaths) -> dict[TopicPartition, int | None]:
     try:
-        return legacy_offsets(paths)
+        with unreadable_is_damaged():
+            return legacy_offsets(paths)
     except StoreCorruptedError:
         return {}
 

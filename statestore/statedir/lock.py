@@ -2,6 +2,11 @@
 
 Kafka Streams takes `<application.id>/.lock` exclusively (a POSIX record lock), so a shared lock on it keeps a running
 Kafka Streams out and lets our other tasks in. The task's own lock lies in our directory.
+
+Nobody here removes a lock file, and Kafka Streams leaves its own where it is. But a person may, and then two processes
+could hold two files of one name. So a lock counts only while its path still names the file that was locked, which is
+looked at again before a store is replaced or removed. And whatever the locks say, a task is in use while another
+process has one of its databases open: RocksDB holds a lock of its own then (`open_databases.py`).
 """
 
 from __future__ import annotations
@@ -15,16 +20,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from statestore.errors import LockedError
+from statestore.statedir.open_databases import open_elsewhere
 from statestore.statedir.paths import TaskPaths
 
 _POLL_S = 0.1
 # struct flock on 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid; zero length is the whole file.
 _WHOLE_FILE = struct.Struct("hhqqi4x")
+#: Descriptors of the lock files that this process holds, by their paths. Several may share one.
+_HELD: dict[Path, list[int]] = {}
 
 
 @contextmanager
 def locked(paths: TaskPaths, wait_s: float = 10.0) -> Iterator[None]:
-    """Hold both locks of the task.
+    """Hold both locks of the task, while no other process has one of its databases open.
 
     Parameters
     ----------
@@ -37,13 +45,34 @@ def locked(paths: TaskPaths, wait_s: float = 10.0) -> Iterator[None]:
         If somebody else still holds one of them then. Lock files are never removed.
     """
     deadline = time.monotonic() + wait_s
-    paths.application_dir.mkdir(parents=True, exist_ok=True)
-    paths.own_dir.mkdir(parents=True, exist_ok=True)
-    with (
-        _held(paths.application_dir / ".lock", fcntl.F_RDLCK, deadline),
-        _held(paths.own_dir / "lock", fcntl.F_WRLCK, deadline),
-    ):
+    application, task = _lock_files(paths)
+    with _held(application, fcntl.F_RDLCK, deadline), _held(task, fcntl.F_WRLCK, deadline):
+        while (found := open_elsewhere(paths.task_dir)) is not None:
+            _wait(found, deadline)
         yield
+
+
+def require_locks(paths: TaskPaths) -> None:
+    """Make sure that the task is still ours alone; its holder calls this before it replaces or removes a store.
+
+    Raises
+    ------
+    LockedError
+        If somebody has deleted one of the lock files that this process holds, or has opened a database of the task.
+    """
+    for path in _lock_files(paths):
+        if not all(_is_at(path, descriptor) for descriptor in _HELD.get(path, ())):
+            raise LockedError(
+                f"{path} is no longer the file that this process has locked: somebody has deleted it, and another "
+                "process may take the task for free. Nothing was replaced; leave lock files where they are, and run "
+                "again"
+            )
+    if (found := open_elsewhere(paths.task_dir)) is not None:
+        raise LockedError(found)
+
+
+def _lock_files(paths: TaskPaths) -> tuple[Path, Path]:
+    return paths.application_dir / ".lock", paths.own_dir / "lock"
 
 
 @contextmanager
@@ -55,29 +84,57 @@ def locked_file(path: Path, wait_s: float, *, shared: bool = False) -> Iterator[
     LockedError
         If somebody else still holds it after `wait_s`.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     with _held(path, fcntl.F_RDLCK if shared else fcntl.F_WRLCK, time.monotonic() + wait_s):
         yield
 
 
 @contextmanager
 def _held(path: Path, kind: int, deadline: float) -> Iterator[None]:
+    while (descriptor := _acquired(path, kind)) is None:
+        _wait(
+            f"{path} is locked by another process: a running task, another job, or Kafka Streams; wait until it has "
+            "ended, or stop it",
+            deadline,
+        )
+    holders = _HELD.setdefault(path, [])
+    holders.append(descriptor)
+    try:
+        yield
+    finally:
+        holders.remove(descriptor)
+        # A fork of this process may share the descriptor, so closing it is not enough.
+        _try_lock(descriptor, fcntl.F_UNLCK)
+        os.close(descriptor)
+
+
+def _acquired(path: Path, kind: int) -> int | None:
+    """Return the descriptor of the lock file, locked; None if somebody else holds it.
+
+    It is opened each time: who waits on a file that was deleted would have a lock that keeps nobody out.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        while not _try_lock(descriptor, kind):
-            if time.monotonic() > deadline:
-                raise LockedError(
-                    f"{path} is locked by another process: a running task, another job, or Kafka Streams; "
-                    "wait until it has ended, or stop it"
-                )
-            time.sleep(_POLL_S)  # the kernel has no wait with a deadline for file locks
-        try:
-            yield
-        finally:
-            # A fork of this process may share the descriptor, so closing it is not enough.
-            _try_lock(descriptor, fcntl.F_UNLCK)
-    finally:
+        if _try_lock(descriptor, kind) and _is_at(path, descriptor):
+            return descriptor
+    except BaseException:
         os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def _wait(reason: str, deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise LockedError(reason)
+    time.sleep(_POLL_S)  # the kernel has no wait with a deadline for file locks
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _try_lock(descriptor: int, kind: int) -> bool:

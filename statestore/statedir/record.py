@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from statestore.durable import read_checked, write_checked
+from statestore.errors import about
 from statestore.statedir.paths import TaskPaths
 
 #: How far the clocks of two hosts are apart at most. What is younger than that was not written in the past.
@@ -64,7 +65,8 @@ class StoreRecord(BaseModel):
 def read_record(paths: TaskPaths, store: str) -> StoreRecord | None:
     """Return the record, or None where there is none that can be read."""
     try:
-        return StoreRecord.model_validate_json(read_checked(paths.record(store)))
+        with about(paths.record(store)):
+            return StoreRecord.model_validate_json(read_checked(paths.record(store)))
     except (FileNotFoundError, ValueError):
         return None
 

@@ -26,7 +26,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from statestore.durable import read_checked, remove_durably, write_checked
-from statestore.errors import StoreCorruptedError
+from statestore.errors import StoreCorruptedError, about
 from statestore.model import StorePartition
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.record import read_record
@@ -151,7 +151,8 @@ def check_seal(paths: TaskPaths, store: str, *, segmented: bool = False, content
         If a file differs, naming it.
     """
     try:
-        sealed = Seal.model_validate_json(read_checked(paths.seal(store)))
+        with about(paths.seal(store)):
+            sealed = Seal.model_validate_json(read_checked(paths.seal(store)))
     except (FileNotFoundError, ValueError):
         return None
     if sealed.store_partition != _name(paths, store):
@@ -238,7 +239,8 @@ def _sealed(directory: Path) -> SealedDatabase:
 def _identity(directory: Path) -> str:
     """RocksDB's own name of the database, in hexadecimal; empty if it is not known."""
     try:
-        return (directory / "IDENTITY").read_bytes().hex()
+        with about(directory / "IDENTITY"):
+            return (directory / "IDENTITY").read_bytes().hex()
     except (FileNotFoundError, NotADirectoryError):
         return ""
 
@@ -260,7 +262,7 @@ def _digest(path: Path, known: SstFile | None) -> SstFile:
 
 def _sha256(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with about(path), path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError as error:
         raise StoreCorruptedError(f"{path} does not exist; restore the store") from error
@@ -269,7 +271,8 @@ def _sha256(path: Path) -> str:
 def _manifest_name(directory: Path) -> str:
     current = directory / "CURRENT"
     try:
-        text = current.read_bytes()
+        with about(current):
+            text = current.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreCorruptedError(f"{current} cannot be read; restore the store: {error}") from error
     # RocksDB does not read it without the newline at its end.

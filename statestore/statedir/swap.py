@@ -32,6 +32,7 @@ from statestore.model import StoreDefinition, TopicPartition
 from statestore.statedir.beside import Beside, Verdict, beside_quarantined, put_back, take_down
 from statestore.statedir.context import forget_mode
 from statestore.statedir.legacy import forget_legacy_offset, put_back_legacy_offsets
+from statestore.statedir.lock import require_locks
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.record import StoreRecord
 from statestore.statedir.seal import break_seal, forget_digests
@@ -127,6 +128,7 @@ def swap(
         kept=kept,
         back=back,
     )
+    require_locks(paths)
     write_checked(paths.journal(name), journal.model_dump_json())
     kill_switch.reached("swap, journal written")
     _finish(paths, journal)

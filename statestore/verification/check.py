@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from itertools import chain, groupby
 from typing import TypeVar
 
+from statestore.changelog.topics import APPEND_TIME, TIMESTAMP_TYPE
 from statestore.errors import InvalidStateError, LockedError, StoreBehindLogStartError, StoreCorruptedError, of_os_error
 from statestore.partition.inspection import damaged_file, inspect
 from statestore.partition.judgement import (
@@ -44,6 +45,7 @@ _NO_TASKS: Mapping[tuple[str, int], int] = {}
 _ASKED = 1_000
 _HELD = 32
 _ATTEMPTS = 3
+_BROKERS_TIMESTAMPS = f"timestamps are the brokers' ({TIMESTAMP_TYPE}={APPEND_TIME}), not compared"
 
 
 def verify(spec: StorePartitionSpec, options: VerifyOptions = _SCAN) -> VerifyRow:
@@ -110,9 +112,16 @@ def check(spec: StorePartitionSpec, options: VerifyOptions = _SCAN, cluster: Clu
     started = time.monotonic()
     cluster = cluster or Cluster(spec.bootstrap_servers, spec.kafka_timeout_s)
     seen = _look(spec, options)
-    [found] = _judged([spec], [seen], cluster, offsets_only=options.depth == "offsets")
-    if seen.present and seen.trouble is None and spec.changelog is not None and options.depth != "offsets":
-        found = _read(spec, seen, found, options, cluster)
+    for _ in range(_ATTEMPTS):
+        [found] = _judged([spec], [seen], cluster, offsets_only=options.depth == "offsets")
+        if not seen.present or seen.trouble is not None or spec.changelog is None or options.depth == "offsets":
+            break
+        try:
+            found = _read(spec, seen, found, options, cluster)
+            break
+        except StoreBehindLogStartError as error:  # retention has moved the log's start since it was asked for
+            moving = f"{error}; the log's start moved during each of {_ATTEMPTS} attempts to compare the store with it"
+            found = row(spec, Status.LOCKED, Action.LATER, moving)
     return found.model_copy(update={"seconds": round(time.monotonic() - started, 3), "depth": options.depth})
 
 
@@ -137,19 +146,18 @@ def _read(
     comparable = found.healthy or (found.status is Status.LAGGING and found.action is Action.TAIL)
     try:
         if options.depth == "deep" and comparable and seen.committed is not None:
-            return with_contents(found, _compare(spec, seen.committed, options, cluster))
+            contents = _compare(spec, seen.committed, options, cluster)
+            found = with_contents(found, contents)
+            said = [found.detail, _BROKERS_TIMESTAMPS if contents.brokers_timestamps else ""]
+            return found.model_copy(update={"detail": "; ".join(filter(None, said))})
         return found.model_copy(update={"keys": count_rows(spec)})
     except StoreCorruptedError as error:
-        return in_trouble(found, Status.CORRUPT, str(error), damaged_file(str(error), spec.live))
+        return in_trouble(found, Status.CORRUPT, str(error), damaged_file(error, spec.live))
 
 
 def _compare(spec: StorePartitionSpec, committed: int, options: VerifyOptions, cluster: Cluster) -> Contents:
     log = cluster.log_ranges([spec])[spec.partition]
-    try:
-        return compare_contents(spec, committed, log, cluster.topics, options)
-    except StoreBehindLogStartError:  # retention has moved the log's start since it was asked for
-        log = cluster.log_ranges([spec])[spec.partition]
-        return compare_contents(spec, committed, log, cluster.topics, options)
+    return compare_contents(spec, committed, log, cluster.topics, options)
 
 
 # -- many by their offsets --------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.bulk.latest import Latest
 from statestore.bulk.routing import Routing, routing_of
@@ -24,11 +25,13 @@ from statestore.bulk.runs import Rows, Runs, RunWriter, merged
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
 from statestore.durable import remove_tree
-from statestore.errors import InvalidStateError, StoreCorruptedError, TopicMismatchError
+from statestore.errors import InvalidStateError, StoreCorruptedError, TopicMismatchError, unreadable_is_damaged
 from statestore.formats import session_key, window_key
+from statestore.formats.timestamped_value import TIMESTAMP_BYTES
+from statestore.model import StoreFormat
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Contents
-from statestore.stores.scan import ScannedDatabase
+from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
 from statestore.verification.comparison import Allowances, Comparison
 from statestore.verification.directories import segments_in
 from statestore.verification.kernels import UInt64s, hashes_of, numbers_in
@@ -37,9 +40,14 @@ from statestore.verification.options import VerifyOptions
 from statestore.verification.sampling import Sample, choose, some_keys
 from statestore.verification.table_file import OtherLayoutError, files_of_rows, rows_of
 
+#: How often the log's end is asked for anew. Each time there is less to read, down to what is younger than any segment
+#: that a broker compacts.
+ROUNDS = 5
 #: Brokers' clocks and ours need not agree.
 _CLOCKS_DIFFER_MS = 10 * 60 * 1000
 _HASHES_HELD = 1 << 20
+#: Arrow refuses to slice some values without an end.
+_TO_THE_END = (1 << 31) - 1
 
 
 def databases(spec: StorePartitionSpec) -> dict[int, Path]:
@@ -57,7 +65,8 @@ def count_rows(spec: StorePartitionSpec) -> int:
     StoreCorruptedError
         If one does.
     """
-    return sum(_count(spec, directory) for directory in databases(spec).values())
+    with unreadable_is_damaged():
+        return sum(_count(spec, directory) for directory in databases(spec).values())
 
 
 def _count(spec: StorePartitionSpec, directory: Path) -> int:
@@ -86,16 +95,20 @@ def compare_contents(
         If the store cannot be read.
     TopicMismatchError
         If the log is that of another kind of store.
+    StoreBehindLogStartError
+        If the log's start has moved since it was asked for.
     """
     scratch = spec.paths.own_dir / "verify" / spec.store.name
     remove_tree(scratch)
     try:
         fold = _Fold(spec, log, options)
         fold.read(committed, scratch, topics)
-        if (found := _looked_up(spec, fold)) is not None:
-            return found
-        allowances = fold.allowances(topics)
-        return _compared_fast(spec, fold, allowances, options) or _compared(spec, fold, allowances, options, _stored)
+        with unreadable_is_damaged():  # our scratch files tell their errors themselves
+            if (found := _looked_up(spec, fold)) is None:
+                allowances = fold.allowances(topics)
+                found = _compared_fast(spec, fold, allowances, options)
+                found = found or _compared(spec, fold, allowances, options, _stored)
+        return found.model_copy(update={"brokers_timestamps": fold.brokers_timestamps})
     finally:
         remove_tree(scratch)
 
@@ -109,11 +122,14 @@ class _Fold:
         Key ranges that are compared; None: all keys.
     stream_time
         Largest time (ms) in the row keys of a window or session store; -1 before the first.
+    brokers_timestamps
+        The log of a timestamped store has the brokers' timestamps.
     """
 
     def __init__(self, spec: StorePartitionSpec, log: LogRange, options: VerifyOptions) -> None:
         self.sample: Sample | None = None
         self.stream_time = -1
+        self.brokers_timestamps = False
         self.routing = routing_of(spec.store)
         # Duplicates of a window stand and fall together: store and log count them each by itself.
         self._cut = window_key.SEQUENCE_BYTES if spec.store.retain_duplicates else 0
@@ -144,7 +160,8 @@ class _Fold:
                 raise TopicMismatchError(f"{spec.partition}: {error}") from error
             self._runs = writer.finish(stop)
             self.stream_time = max(self.stream_time, self._runs.stream_time)
-            self._read_tail(reader, stop)
+            self._note_timestamps(reader)
+            self._read_tail(reader, stop, topics)
 
     def _reader(self, *, read_committed: bool) -> LogReader:
         spec = self._spec
@@ -157,15 +174,35 @@ class _Fold:
         if stable < stop:  # at-least-once stores may have what an open transaction still hides
             with self._reader(read_committed=False) as hidden:
                 yield from hidden.read(max(stable, self._log.start), stop)
+                self._note_timestamps(hidden)
+
+    def _note_timestamps(self, reader: LogReader) -> None:
+        timestamped = self._spec.store.format is StoreFormat.TIMESTAMPED
+        self.brokers_timestamps = self.brokers_timestamps or (timestamped and reader.append_times)
 
     def _advance(self, batch: pa.RecordBatch) -> None:
         if self.sample is not None and self.routing.interval_ms is not None and batch.num_rows:
             times = numbers_in(batch.column(0), back=self.routing.suffix_bytes)
             self.stream_time = max(self.stream_time, int(times.max()))
 
-    def _read_tail(self, reader: LogReader, start: int) -> None:
+    def _read_tail(self, reader: LogReader, start: int, topics: Topics) -> None:
+        """Note which keys the log has changed behind the store.
+
+        Where it ends is asked only now. What was logged while the store's part was read may have had the broker remove
+        records from it; and what is logged while this is read may do so here.
+        """
+        partition = self._spec.partition
+        for _ in range(ROUNDS):
+            # Of an input of the application, records that it has not processed overtake others as well.
+            end = topics.log_ranges([partition])[partition].last_stable
+            if end <= start:
+                return
+            self._note_changed(reader.read(start, end))
+            start = end
+
+    def _note_changed(self, batches: Iterable[pa.RecordBatch]) -> None:
         held: list[UInt64s] = [self._changed_since]
-        for batch in reader.read(start, self._log.last_stable):
+        for batch in batches:
             held.append(hashes_of(batch.column(0), cut=self._cut))
             if sum(map(len, held)) > 2 * len(held[0]) + _HASHES_HELD:
                 held = [np.unique(np.concatenate(held))]
@@ -194,6 +231,15 @@ class _Fold:
         )
 
     @property
+    def compared_format(self) -> StoreFormat:
+        """Format of the rows as both sides have them for the comparison."""
+        return StoreFormat.PLAIN if self.brokers_timestamps else self._spec.store.format
+
+    def comparable(self, stored: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows of the store, batches of `scan.STORED_SCHEMA`, in that format."""
+        return map(_without_timestamps, stored) if self.brokers_timestamps else iter(stored)
+
+    @property
     def latest(self) -> Latest | None:
         """The last record of every key, if all of them are in memory."""
         if self.sample is not None or self._runs is None or self._runs.memory is None:
@@ -209,6 +255,17 @@ class _Fold:
             raise InvalidStateError(f"what was sorted of {self._spec.partition} cannot be read: {error}") from error
 
 
+def _without_timestamps(batch: pa.RecordBatch) -> pa.RecordBatch:
+    keys, values = batch.columns
+    if batch.num_rows and pc.min(pc.binary_length(values)).as_py() < TIMESTAMP_BYTES:
+        raise StoreCorruptedError(
+            f"a stored value is shorter than the {TIMESTAMP_BYTES} bytes of a timestamp; restore the store"
+        )
+    return pa.RecordBatch.from_arrays(
+        [keys, pc.binary_slice(values, TIMESTAMP_BYTES, _TO_THE_END)], schema=STORED_SCHEMA
+    )
+
+
 def _straight_from_files(database: ScannedDatabase) -> Iterator[pa.RecordBatch] | None:
     """Rows of a database without RocksDB; None if its files do not allow it."""
     files = files_of_rows(database)
@@ -219,7 +276,7 @@ def _looked_up(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:
     """Compare without sorting where the log is in memory; None if that cannot be, or if anything differs."""
     if fold.latest is None:
         return None
-    lookup = Lookup(fold.latest, fold.routing, spec.store.format)
+    lookup = Lookup(fold.latest, fold.routing, fold.compared_format)
     oldest = fold.routing.oldest_live(fold.stream_time)
     for segment, directory in databases(spec).items():
         if segment < oldest:
@@ -228,7 +285,7 @@ def _looked_up(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:
         database = ScannedDatabase(directory, spec.store.format)
         try:
             straight = _straight_from_files(database)
-            if not all(lookup.finds(segment, batch) for batch in straight or database.rows()):
+            if not all(lookup.finds(segment, batch) for batch in fold.comparable(straight or database.rows())):
                 return None
         except OtherLayoutError:
             return None
@@ -272,7 +329,7 @@ def _compared(
     stored: Callable[[ScannedDatabase, Sample | None], Iterator[pa.RecordBatch]],
 ) -> Contents:
     comparison = Comparison(
-        spec.store.format,
+        fold.compared_format,
         allowances,
         first=options.first_keys,
         name_keys=options.name_keys,
@@ -294,7 +351,7 @@ def _compared(
         else:
             database = ScannedDatabase(here[segment], spec.store.format)
             try:
-                comparison.compare(stored(database, fold.sample), rows)
+                comparison.compare(fold.comparable(stored(database, fold.sample)), rows)
             finally:
                 database.close()
     return comparison.contents(fold.sample.fraction if fold.sample else None)

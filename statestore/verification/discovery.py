@@ -19,6 +19,7 @@ from statestore.errors import (
     UnknownApplicationError,
     UnknownFormatError,
     UnknownStoreError,
+    unreadable_is_damaged,
 )
 from statestore.model import TaskId, TopicPartition, changelog_topic, check_name
 from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec, StorePartitionSpec
@@ -176,7 +177,7 @@ def _look(
     for found in partitions:
         paths = TaskPaths(state_dir, application, found.task)
         try:
-            with locked(paths, max(deadline - time.monotonic(), 0)):
+            with locked(paths, max(deadline - time.monotonic(), 0)), unreadable_is_damaged():
                 look = look_at_segments(found.directory) if found.segmented else look_at_key_value(found.directory)
                 look = look._replace(offsets=look.offsets | _legacy(paths, found.name, changelog))
         except LockedError as error:
@@ -201,7 +202,8 @@ def _worth(look: Look) -> tuple[bool, bool]:
 def _legacy(paths: TaskPaths, store: str, changelog: str | None) -> frozenset[TopicPartition]:
     """Changelog partitions of a store in the task's checkpoint file, which does not say whose an input's offset is."""
     try:
-        known = legacy_offsets(paths)
+        with unreadable_is_damaged():
+            known = legacy_offsets(paths)
     except StoreCorruptedError:
         return frozenset()
     topics = {changelog_topic(paths.application, store), changelog}

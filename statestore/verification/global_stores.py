@@ -12,7 +12,14 @@ from collections.abc import Mapping
 
 from statestore.changelog.reader import first_offset
 from statestore.changelog.topics import LogRange, Topics
-from statestore.errors import LockedError, StoreCorruptedError, UnknownFormatError, WrongStoreError, of_os_error
+from statestore.errors import (
+    LockedError,
+    StoreCorruptedError,
+    UnknownFormatError,
+    WrongStoreError,
+    of_os_error,
+    unreadable_is_damaged,
+)
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status, VerifyRow
@@ -34,10 +41,14 @@ def verify_global(spec: StorePartitionSpec) -> VerifyRow:
     """
     started = time.monotonic()
     try:
-        with locked(spec.paths, spec.lock_wait_s):
+        with locked(spec.paths, spec.lock_wait_s), unreadable_is_damaged():
             row = _check(spec)
     except LockedError as error:
         row = _row(spec, Status.LOCKED, Action.LATER, str(error))
+    except UnknownFormatError as error:
+        row = _row(spec, Status.UNKNOWN_FORMAT, Action.BY_HAND, str(error))
+    except (StoreCorruptedError, WrongStoreError) as error:
+        row = _row(spec, Status.CORRUPT, Action.BY_HAND, f"{error}; {_REFILLED}")
     except OSError as error:
         raise of_os_error(error) from error
     return row.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
@@ -55,18 +66,11 @@ def _check(spec: StorePartitionSpec) -> VerifyRow:
     # No transaction of the application writes a global store, so one that was left open has nothing uncommitted.
     spec = spec.model_copy(update={"exactly_once": False})
     store = build_store(spec.store)
-    try:
-        store.init(spec.context(read_only=True))
-    except UnknownFormatError as error:
-        return _row(spec, Status.UNKNOWN_FORMAT, Action.BY_HAND, str(error))
-    except (StoreCorruptedError, WrongStoreError) as error:
-        return _row(spec, Status.CORRUPT, Action.BY_HAND, f"{error}; {_REFILLED}")
+    store.init(spec.context(read_only=True))
     try:
         keys = sum(1 for _ in store.all())
         committed = {partition: store.committed_offset(partition) for partition in spec.partitions}
         legacy = legacy_offsets(spec.paths)
-    except StoreCorruptedError as error:
-        return _row(spec, Status.CORRUPT, Action.BY_HAND, f"{error}; {_REFILLED}")
     finally:
         store.close(clean=False)
     next_offsets = {partition: legacy.get(partition, offset) for partition, offset in committed.items()}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from statestore.changelog.group import ConsumerGroup
-from statestore.changelog.topics import LogRange, Topic, Topics
+from statestore.changelog.topics import LogRange, Topic, Topics, has_append_time
 from statestore.errors import InputError, InputOffsetError
 from statestore.model import ApplicationDefinition, TaskId, TopicPartition, changelog_topic
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
@@ -102,6 +102,7 @@ def changelog_spec(topic: Topic, config: Mapping[str, str]) -> ChangelogSpec:
         partitions=topic.partitions,
         compacted="compact" in policy,
         deleted_after_ms=retention_ms if by_age else None,
+        log_append_time=has_append_time(config),
     )
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 from uuid import uuid4
@@ -38,12 +38,13 @@ START = T0 - T0 % 60_000
 
 @dataclass(frozen=True)
 class Stopped:
-    """A stopped application, and its state directory."""
+    """A stopped application, its state directory, and whether it had left the lock file there when it was closed."""
 
     app: KafkaStreams
     state_dir: Path
     table: str
     rates: str
+    left_lock_file: bool
 
     def asked(self, stores: Sequence[str] = (), **changes: Any) -> Asked:
         where = Where(self.app.bootstrap_servers, self.state_dir)
@@ -61,7 +62,7 @@ class Stopped:
 
     def copy(self, directory: Path) -> Stopped:
         shutil.copytree(self.state_dir, directory)
-        return Stopped(self.app, directory, self.table, self.rates)
+        return replace(self, state_dir=directory)
 
     @property
     def directory(self) -> Path:
@@ -104,7 +105,7 @@ def stopped(
     )
     state_dir = tmp_path_factory.mktemp("discovered") / "state"
     app.write(state_dir, STORES, commands())
-    return Stopped(app, state_dir, table, rates)
+    return Stopped(app, state_dir, table, rates, (state_dir / app.application_id / ".lock").is_file())
 
 
 def test_every_store_is_told_with_kind_format_retention_and_changelog(stopped: Stopped) -> None:
@@ -198,7 +199,7 @@ def test_a_task_beyond_the_changelogs_partitions_is_named(stopped: Stopped, tmp_
 
 
 def test_stores_without_any_directory_are_missing_and_say_how_to_restore_them(stopped: Stopped, tmp_path: Path) -> None:
-    gone = Stopped(stopped.app, tmp_path / "empty", stopped.table, stopped.rates)
+    gone = replace(stopped, state_dir=tmp_path / "empty")
     gone.state_dir.mkdir()
     rows = gone.verified()
     assert {row.status for row in rows.values()} == {Status.MISSING}
@@ -242,6 +243,11 @@ def test_names_that_are_not_there_are_refused_with_those_that_are(stopped: Stopp
         stopped.chosen(applications=["../etc"])
     with pytest.raises(InputError, match=r"partitions \[7\] do not exist; there are 0 to 1"):
         stopped.chosen(partitions=[1, 7])
+
+
+def test_kafka_streams_leaves_its_lock_file_when_it_is_closed(stopped: Stopped) -> None:
+    # Who waits for it then waits for the file that the next start locks, too (`statedir/lock.py`).
+    assert stopped.left_lock_file
 
 
 @pytest.mark.long

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import shlex
+import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import validate
+from jobs import frames, validate
 from jobs.readings import read_offset
+from statestore.changelog.topics import LogRange, Topics
 from statestore.cli.rolling_back import parse_replaced
 from statestore.config import Settings
 from statestore.durable import write_durably
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
 from statestore.formats.offsets import STATUS_CLOSED
-from statestore.model import ApplicationDefinition, StoreDefinition, StoreFormat, TaskId
+from statestore.model import ApplicationDefinition, StoreDefinition, StoreFormat, TaskId, TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore
 from statestore.recovery.spec import AsOf
@@ -41,6 +43,7 @@ from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
 from statestore.verification.history import write_history
 from tests.integration import broker
+from tests.integration.compaction import EAGER, overtake
 from tests.integration.kinds import STORES, changes
 from tests.integration.kinds import logged as logged_application
 from tests.integration.support import STORE, Application, catalogue_of
@@ -192,6 +195,81 @@ def test_r16_keys_of_which_the_log_has_only_later_records_are_not_compared(
 
     assert (row.verdict, row.keys) == ("passed", 2)
     assert row.detail.startswith("2 keys were not compared")
+
+
+def test_a_key_that_changed_behind_the_store_is_not_judged_by_an_older_record_that_compaction_has_left(
+    spark: SparkSession, logged_store: LoggedStores
+) -> None:
+    now = int(time.time() * 1000)
+    store = logged_store(topic_config={"cleanup.policy": "compact"})
+    store.log(0, [(b"a", b"1", now), (b"b", b"2", now)])
+    store.catch_up(0)
+    # As if the record of this value had been compacted away when the one before it was read.
+    store.change(0, [(b"a", b"between", now)])
+    store.log(0, [(b"a", b"3", now), (b"b", b"4", now)])
+
+    [row] = _run(store).rows
+
+    assert (row.verdict, row.keys) == ("passed", 2), row.detail
+    assert row.detail.startswith("1 keys were not compared")
+
+
+def _after_each_answer(monkeypatch: pytest.MonkeyPatch, times: int, act: Callable[[], None]) -> None:
+    """Act right after each of the first answers where logs begin and end, once the store's rows were read."""
+    original, left = frames._beside_log, [act] * times
+    asked = Topics.log_ranges
+
+    def beside_log(*arguments: Any) -> frames.Frames:
+        def log_ranges(topics: Topics, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogRange]:
+            found = asked(topics, partitions)
+            if left:
+                left.pop()()
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Topics, "log_ranges", log_ranges)
+            return original(*arguments)
+
+    monkeypatch.setattr(frames, "_beside_log", beside_log)
+
+
+def test_records_that_are_compacted_away_while_the_log_is_read_are_no_difference(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.make_compaction_eager(bootstrap_servers)
+    application = Application(bootstrap_servers, tmp_path, changelog_config=EAGER)
+    application.process([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")])
+    _after_each_answer(monkeypatch, 3, lambda: overtake(application.servers, application.changelog, b"a"))
+
+    [row] = _validated(application, tmp_path).rows
+
+    assert (row.verdict, row.keys) == ("passed", 3), row.detail
+    assert row.detail.startswith("1 keys were not compared")
+
+
+def test_records_that_retention_removes_before_the_log_is_read_are_no_difference(
+    spark: SparkSession, logged_store: LoggedStores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = logged_store()
+    store.log(0, [(b"a", b"1", 1000), (b"b", b"2", 1001)])
+    store.catch_up(0)
+    _after_each_answer(monkeypatch, 1, lambda: store.forget(0, before=1))
+
+    [row] = _run(store).rows
+
+    assert (row.verdict, row.keys) == ("passed", 2), row.detail
+    assert row.detail.startswith("1 keys were not compared")
+
+
+def test_a_log_with_the_brokers_timestamps_is_an_error(spark: SparkSession, logged_store: LoggedStores) -> None:
+    store = logged_store(topic_config={**KEPT, "message.timestamp.type": "LogAppendTime"})
+    store.log(0, [(b"a", b"1", 1000)])
+    store.catch_up(0)
+
+    [row] = _run(store).rows
+
+    assert row.verdict == "error"
+    assert f"{store.topic} has message.timestamp.type=LogAppendTime, expected CreateTime" in row.detail
 
 
 def test_after_a_restore_only_what_passed_leaves_quarantine(spark: SparkSession, logged_store: LoggedStores) -> None:

@@ -27,7 +27,7 @@ from statestore.errors import LockedError, StoreCorruptedError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreDefinition
 from statestore.reports import VerifyReport, write_report
-from statestore.statedir.lock import locked
+from statestore.statedir.lock import locked, locked_file
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.record import StoreRecord
 from statestore.statedir.swap import finish_swaps, swap
@@ -147,6 +147,14 @@ def hold_locks(connection: Connection, paths: TaskPaths) -> None:
         connection.send("released")
     except LockedError:
         connection.send("refused")
+
+
+def hold_lock_file(connection: Connection, path: Path) -> None:
+    """Take a lock file alone, say so, and hold it until told otherwise."""
+    with locked_file(path, 0):
+        connection.send("held")
+        connection.recv()
+    connection.send("released")
 
 
 def release_locks_with_a_fork_alive(connection: Connection, paths: TaskPaths) -> None:

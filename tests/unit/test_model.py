@@ -237,7 +237,7 @@ def aggregating(*aggregations, **changes):
 def test_a_window_or_session_store_is_not_called_as_the_directory_of_key_value_stores():
     times = {"retention_ms": 60_000}
     for of_kind in ({"kind": "session", **times}, {"kind": "window", **times, "window_size_ms": 1}):
-        with pytest.raises(ValueError, match="a (session|window) store cannot be called rocksdb"):
+        with pytest.raises(ValueError, match=r"a (session|window) store cannot be called rocksdb"):
             StoreDefinition(name="rocksdb", **of_kind)
     assert StoreDefinition(name="rocksdb").name == "rocksdb"
 

@@ -8,7 +8,7 @@ import pytest
 
 from statestore.changelog.standing import Standing
 from statestore.changelog.topics import LogRange
-from statestore.errors import InputError
+from statestore.errors import InputError, StoreCorruptedError
 from statestore.model import StoreDefinition, TaskId
 from statestore.partition.inspection import damaged_file
 from statestore.partition.judgement import Had, Seen, Supply, judge, rebuild_loss, repartitioned, unread, with_contents
@@ -118,9 +118,12 @@ def test_rows_that_differ_are_a_full_rebuild_unless_that_could_lose_some():
 def test_the_damaged_file_is_found_in_what_rocksdb_says():
     store = Path("/state/app/0_0/rocksdb/s")
     said = f"RocksDB cannot read {store}: Corruption: block checksum mismatch in {store}/000012.sst offset 5; restore"
-    assert damaged_file(said, store) == f"{store}/000012.sst"
-    assert damaged_file(f"{store}/s.0/MANIFEST-000004 is not as it was", store) == f"{store}/s.0/MANIFEST-000004"
-    assert damaged_file(f"{store} has no CURRENT file", store) is None
+    assert damaged_file(StoreCorruptedError(said), store) == f"{store}/000012.sst"
+    assert (
+        damaged_file(StoreCorruptedError(f"{store}/s.0/MANIFEST-4 is not as it was"), store)
+        == f"{store}/s.0/MANIFEST-4"
+    )
+    assert damaged_file(StoreCorruptedError(f"{store} has no CURRENT file"), store) is None
 
 
 # -- options and samples ----------------------------------------------------------------------------------------------

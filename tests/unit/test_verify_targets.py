@@ -98,3 +98,8 @@ def test_a_topic_that_the_group_has_an_offset_for_is_an_input(group):
 )
 def test_the_cleanup_policy_tells_whether_deletes_may_be_gone(config, compacted):
     assert changelog_spec(Topic("orders", "id", 2), config).compacted is compacted
+
+
+@pytest.mark.parametrize(("setting", "found"), [("CreateTime", False), ("LogAppendTime", True)])
+def test_a_topics_settings_tell_whose_the_timestamps_are(setting, found):
+    assert changelog_spec(Topic("orders", "id", 2), {"message.timestamp.type": setting}).log_append_time is found

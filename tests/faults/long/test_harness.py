@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,9 +39,9 @@ def _stores_first(specs: Sequence[TaskSpec], directory: Path) -> None:
 def _no_replay(specs: Sequence[TaskSpec], directory: Path) -> None:
     """Take stores that are behind for whole."""
 
-    def skip(stores: TaskStores, name: str, start: int, log: object) -> None:
-        changelog = stores._spec.changelog(name)
-        stores.by_name[name].commit({changelog: log.last_stable - 1})  # type: ignore[attr-defined]
+    def skip(stores: TaskStores, store: Any, name: str, start: int, log: Any) -> int:
+        store.commit({stores._spec.changelog(name): log.last_stable - 1})
+        return 0
 
     TaskStores._replay = skip  # type: ignore[method-assign]
 

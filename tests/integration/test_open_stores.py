@@ -1,0 +1,95 @@
+"""A store that another process has open is left alone by every command, also if all lock files were deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statestore.changelog.topics import Topics
+from statestore.partition.spec import StorePartitionSpec
+from statestore.recovery.restore import restore
+from statestore.recovery.rollback import RollbackSpec, roll_back
+from statestore.reports import Action, Status
+from statestore.stores.accessor import DATA_COLUMN_FAMILIES
+from statestore.stores.rocksdb import RocksDB
+from statestore.verification.check import verify, verify_many
+from statestore.verification.discovery import discover
+from statestore.verification.options import VerifyOptions
+from tests.integration import dying
+from tests.integration.broker import WAIT_S
+from tests.integration.support import Application
+
+
+def hold_open(spec: StorePartitionSpec, opened: Any) -> None:
+    """Have the store open as a running Kafka Streams has, whose lock on the application was lost."""
+    database = RocksDB(spec.live, DATA_COLUMN_FAMILIES[spec.store.format])
+    opened.set()
+    time.sleep(WAIT_S)  # the test kills this process
+    database.close()
+
+
+@contextmanager
+def held_open(application: Application, *deleted: str) -> Iterator[None]:
+    """A process that has the store open, while these files are deleted."""
+    spec, opened = application.store_spec(), dying.new_event()
+    process = dying.start_process(hold_open, spec, opened)
+    try:
+        assert opened.wait(WAIT_S)
+        for file in (spec.paths.application_dir / ".lock", spec.paths.own_dir / "lock"):
+            file.unlink()
+        for name in deleted:
+            (spec.live / name).unlink()
+        yield
+    finally:
+        process.kill()
+        process.join(WAIT_S)
+
+
+@pytest.fixture
+def replaced(bootstrap_servers: str, tmp_path: Path) -> Application:
+    """An application whose store was restored, so that it could be rolled back."""
+    application = Application(bootstrap_servers, tmp_path)
+    application.process([(b"a", b"1"), (b"b", b"1")])
+    application.restore("full", force=True)
+    return application
+
+
+@pytest.mark.parametrize("deleted", [(), ("LOCK",)], ids=["our locks deleted", "RocksDB's, too"])
+def test_nobody_touches_a_store_that_is_open_elsewhere(replaced: Application, deleted: tuple[str, ...]) -> None:
+    spec = replaced.store_spec()
+    inode, topics = spec.live.stat().st_ino, Topics(replaced.servers, 60)
+    with held_open(replaced, *deleted):
+        for depth in ("offsets", "scan", "deep"):
+            row = verify(spec, VerifyOptions(depth=depth))  # type: ignore[arg-type]
+            assert (row.status, row.action) == (Status.LOCKED, Action.LATER), row.detail
+            assert str(spec.live) in row.detail
+        [found] = discover(replaced.task_spec(), topics, replaced.name, lock_wait_s=0)
+        assert found.trouble == "in use"
+        for outcome in (
+            restore(replaced.restore_spec("full", force=True)),
+            roll_back(RollbackSpec(spec, "back")),
+            replaced.run(),
+        ):
+            assert outcome.failure is not None
+            assert outcome.failure.kind == "LockedError"
+            assert str(spec.live) in outcome.failure.message
+    assert spec.live.stat().st_ino == inode
+    assert verify(spec).status is Status.OK
+    replaced.process([(b"a", b"2")])
+
+
+def test_others_are_verified_beside_one_that_is_open(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(bootstrap_servers, tmp_path, partitions=2)
+    for partition in range(2):
+        application.send([(b"a", b"1")], partition=partition)
+        assert application.run(partition).failure is None
+    with held_open(application):
+        for depth in ("offsets", "scan"):
+            specs = [application.store_spec(partition) for partition in range(2)]
+            rows = verify_many(specs, VerifyOptions(depth=depth))  # type: ignore[arg-type]
+            assert [row.status for row in rows] == [Status.LOCKED, Status.OK]

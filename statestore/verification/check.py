@@ -121,13 +121,21 @@ def _read(
     comparable = found.healthy or (found.status is Status.LAGGING and found.action is Action.TAIL)
     try:
         if options.depth == "deep" and comparable and seen.committed is not None:
-            return with_contents(found, _compare(spec, seen.committed, options, cluster))
+            return _as_described(spec, with_contents(found, _compare(spec, seen.committed, options, cluster)))
         return found.model_copy(update={"keys": count_rows(spec)})
     except StoreCorruptedError as error:
         damaged = corrupt(spec, error)
         return found.model_copy(
             update={name: getattr(damaged, name) for name in ("status", "action", "detail", "file")}
         )
+
+
+def _as_described(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:
+    """Say where a comparison holds only if what the user says of the store is true."""
+    if not spec.described:
+        return found
+    detail = "; ".join(filter(None, [found.detail, f"compared as described by you: {spec.described}"]))
+    return found.model_copy(update={"detail": detail})
 
 
 def _compare(spec: StorePartitionSpec, committed: int, options: VerifyOptions, cluster: Cluster) -> Contents:

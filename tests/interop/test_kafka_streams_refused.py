@@ -31,8 +31,6 @@ from statestore.stores.rocksdb import RocksDB, column_families
 from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.broker import T0
 
-#: To be mended; each of them fails today.
-pytestmark = pytest.mark.xfail(reason="what is said of a store goes before what is found")
 
 KNOWN = [Store("plain-kv"), Store("sessions", "session")]
 #: By store: what its directory gives away.

@@ -31,7 +31,6 @@ from statestore.stores.rocksdb import RocksDB, column_families
 from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.broker import T0
 
-
 KNOWN = [Store("plain-kv"), Store("sessions", "session")]
 #: By store: what its directory gives away.
 TIME_FIRST = {
@@ -143,6 +142,7 @@ def names(stores: Sequence[Store] | dict[Store, str]) -> list[str]:
 # -- by the directory -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("M2")
 @pytest.mark.parametrize("depth", ["offsets", "deep"])
 def test_what_we_do_not_know_is_told_with_the_reason_and_is_no_damage(stopped: Stopped, depth: Depth) -> None:
     rows = stopped.verified(depth=depth)
@@ -156,6 +156,7 @@ def test_what_we_do_not_know_is_told_with_the_reason_and_is_no_damage(stopped: S
     assert exit_code(list(rows.values())) == 0
 
 
+@pytest.mark.behaviour("M2")
 @pytest.mark.parametrize("store", UNKNOWN, ids=lambda store: store.name)
 def test_what_we_do_not_know_is_left_alone_however_it_is_described(
     stopped: Stopped, tmp_path: Path, store: Store
@@ -244,6 +245,7 @@ def test_an_application_from_before_4_3_is_verified_and_not_restored(
     assert set(rows) == set(names(KNOWN))
     with pytest.raises(InputError, match=r"before 4\.3.*let Kafka Streams restore"):
         stores_to_restore(state.chosen(*names(KNOWN)), state.topics)
+    assert stores_to_restore(state.chosen(*names(KNOWN)), state.topics, elsewhere=True)
     assert contents_of(state.directory) == before
 
 

@@ -15,8 +15,8 @@ from statestore.statedir.paths import TaskPaths
 from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
 from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB
 from statestore.verification.directories import StoreHere, applications_in, stores_in, tasks_in
-from statestore.verification.discovery import _look
-from statestore.verification.found import Seen, found_store
+from statestore.verification.discovery import _look, _without_defaults
+from statestore.verification.found import COMPACTION_LAG, Seen, found_store
 from statestore.verification.hints import Hint
 from statestore.verification.look import Look, look_at_key_value, look_at_segments, store_format
 
@@ -184,6 +184,24 @@ def test_a_versioned_store_is_known_by_its_topic_whatever_is_said(seen, here, sa
         assert store.trouble == "missing"
 
 
+def test_what_brokers_say_for_all_topics_tells_nothing_of_a_store():
+    class Told:
+        def own_settings(self, names):
+            assert sorted(names) == ["app-own-changelog", "app-s-changelog"]
+            return {"app-own-changelog": {COMPACTION_LAG}, "app-s-changelog": {"cleanup.policy"}}
+
+    configs = {
+        "app-own-changelog": {COMPACTION_LAG: "5"},
+        "app-s-changelog": {COMPACTION_LAG: "5", "cleanup.policy": "compact"},
+        "app-none-changelog": {COMPACTION_LAG: "0"},
+        "app-old-changelog": {},
+    }
+    assert _without_defaults(Told(), configs) == {
+        **configs,
+        "app-s-changelog": {COMPACTION_LAG: "0", "cleanup.policy": "compact"},
+    }
+
+
 def test_a_window_stores_changelog_may_wait_with_compaction(seen):
     config = {**WINDOWED, "min.compaction.lag.ms": str(DAY)}
     assert found(seen(windows({"window": 1}), config, segmented=True)).trouble is None
@@ -311,6 +329,15 @@ def test_row_keys_tell_stores_that_have_their_times_first(tmp_path, seen, kind, 
         store = found(seen(look, WINDOWED, segmented=True), **said)
         assert store.trouble == "unknown"
         assert "EmitStrategy.onWindowClose" in store.problem
+
+
+@pytest.mark.parametrize("key", [b"customer-1", struct.pack(">q", 7), b"k"])
+def test_a_buffer_of_a_join_with_grace_is_told_by_its_only_segment_that_never_ends(tmp_path, seen, key):
+    row = b"\0" + struct.pack(">q", T0) + key + struct.pack(">i", 5)
+    write_database(tmp_path / "s" / "s.0", {row: b"v"})
+    store = found(seen(look_at_segments(tmp_path / "s"), {"cleanup.policy": "compact"}, segmented=True))
+    assert store.trouble == "unknown"
+    assert "EmitStrategy.onWindowClose" in store.problem
 
 
 def test_a_row_and_its_index_are_told_among_rows_that_somebody_took_for_ordinary_ones(tmp_path, seen):

@@ -210,7 +210,10 @@ def test_a_store_that_only_somebody_describes_is_verified_as_described(stopped: 
 
 
 def as_before_4_3(state: Stopped, *, closed: bool = True) -> None:
-    """Make of a task what versions before 4.3 leave: no family `offsets` (KIP-1035), and, closed, a `.checkpoint`."""
+    """Make of a task what versions before 4.3 leave: no family `offsets` (KIP-1035), and, closed, a `.checkpoint`.
+
+    Kafka Streams 4.2.0 was seen to leave just that, with either guarantee.
+    """
     paths = TaskPaths(state.state_dir, state.app.application_id, TaskId(0, 0))
     applied: dict[TopicPartition, int | None] = {}
     for name in names(UNKNOWN):

@@ -10,12 +10,16 @@ from typing import Any
 from jobs.sources.opening import families_of, look_into
 from jobs.sources.options import defined_store, store_settings
 from jobs.sources.where import Place
-from statestore.errors import InputError, StoreCorruptedError
+from statestore.errors import InputError, StoreCorruptedError, UnknownFormatError
 from statestore.model import StoreDefinition, StoreFormat, check_name
 from statestore.verification.look import Look, store_format
 
 #: Options that say where a definition is (see `definition_of`).
 DEFINITION_OPTIONS = ("definitions", "bootstrap_servers", "service_id")
+
+#: Where the end of the last segment is not known: how much farther off times are that were made of other bytes.
+_FAR = 1_000
+_SHORTEST_SEGMENT_MS = 60_000
 
 
 def definition_of(options: Mapping[str, str], places: Sequence[Place]) -> StoreDefinition:
@@ -73,6 +77,7 @@ def _defined(options: Mapping[str, str], place: Place) -> dict[str, Any] | None:
 
 def _complete(settings: dict[str, Any], place: Place, look: Look) -> None:
     """Add what its segments tell."""
+    _require_ordinary(look, place)
     kind = settings.get("kind")
     if kind is None:
         kind = kind_of(look)
@@ -92,6 +97,17 @@ def _complete(settings: dict[str, Any], place: Place, look: Look) -> None:
                 f"{place.directory}: no file tells how long windows are; add .option('window_size_ms', ...), or say "
                 f"with one of the options {', '.join(DEFINITION_OPTIONS[:2])} where the store's definition is"
             )
+
+
+def _require_ordinary(look: Look, place: Place) -> None:
+    """Refuse row keys that may have their times in front, whatever options say: their rows would be other ones."""
+    ordinary, ordered = min(look.spread_ms.values(), default=None), min(look.time_ordered_ms.values(), default=None)
+    near = ordinary is None or (ordered is not None and ordered <= _FAR * max(ordinary, _SHORTEST_SEGMENT_MS))
+    if look.indexed or (ordered is not None and near):
+        raise UnknownFormatError(
+            f"{place.directory} has row keys that begin with 00 or 01 and their times, as in stores of "
+            "EmitStrategy.onWindowClose; these are not known here"
+        )
 
 
 def _telling(places: Sequence[Place]) -> Look:

@@ -18,6 +18,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from statestore.changelog.client import client_config, make_client, translate
 from statestore.changelog.columns import SCHEMA, decode, to_batch
 from statestore.changelog.first_offsets import FirstOffsets
+from statestore.changelog.foreign_headers import ForeignHeaders
 from statestore.changelog.header_positions import HeaderPositions
 from statestore.changelog.partition_fetcher import PartitionFetcher, gone
 from statestore.changelog.record_batch import OldFormatError, damaged, delivered, split
@@ -48,6 +49,8 @@ class LogReader:
         Deliver only records of committed transactions; else all records.
     stall_timeout_s
         Give up when for so long neither a record nor the end of the log has come.
+    watch_headers
+        Tell whether records have other headers than those of positions.
 
     Notes
     -----
@@ -61,6 +64,7 @@ class LogReader:
         *,
         read_committed: bool = True,
         stall_timeout_s: float = 30.0,
+        watch_headers: bool = False,
     ) -> None:
         self.partition = partition
         self._servers = bootstrap_servers
@@ -68,6 +72,7 @@ class LogReader:
         self._stall_timeout_s = stall_timeout_s
         self._positions = HeaderPositions()
         self._append_times = False
+        self._foreign = ForeignHeaders() if watch_headers else None
         self._made: Consumer | None = None
 
     def __enter__(self) -> Self:
@@ -85,6 +90,11 @@ class LogReader:
     def append_times(self) -> bool:
         """True if any record that `read` has delivered has its broker's time in the place of its own."""
         return self._append_times
+
+    @property
+    def foreign_header(self) -> str | None:
+        """Name of the first header, in what `read` has delivered, that is none of a position; None if none was seen."""
+        return None if self._foreign is None else self._foreign.found
 
     def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the records with `start <= offset < end` as batches with `SCHEMA`.
@@ -135,6 +145,8 @@ class LogReader:
                 self._append_times |= any(batch.append_time >= 0 for batch in wanted)
                 for decoded in decode(wanted, fetched.records, start, end, self.partition):
                     self._positions.add_columns(decoded.data, decoded.headers)
+                    if self._foreign is not None:
+                        self._foreign.add_columns(decoded.data, decoded.headers)
                     yield decoded.columns
                 start = next_offset
         finally:
@@ -144,6 +156,8 @@ class LogReader:
         for messages in self.read_messages(start, end):
             self._positions.add_messages(messages)
             self._append_times |= any(found.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME for found in messages)
+            if self._foreign is not None:
+                self._foreign.add_messages(messages)
             yield to_batch(messages)
 
     def read_messages(self, start: int, end: int) -> Iterator[list[Message]]:

@@ -1,4 +1,4 @@
-"""Decoding records into columns, and merging the positions in their headers: loops that numba compiles.
+"""Decoding records into columns, and looking at their headers, positions above all: loops that numba compiles.
 
 Layout: record_batch.py. Whoever calls answers for the batches being whole (their checksums were compared), and leaves
 SLACK bytes behind the last of them: lengths are checked before what they measure is touched, but not every varint.
@@ -164,6 +164,39 @@ def _position_of(data: Any, at: int, end: int, count: int) -> Any:
             begin, stop = at, at + length
         at += length
     return (begin, stop) if versioned else (0, 0)
+
+
+@compiled
+def foreign_header(data: Any, headers: Any) -> Any:
+    """Find the first header that is not one of a position.
+
+    Parameters
+    ----------
+    data
+        Bytes of the records.
+    headers
+        Row by row, as `decode` leaves it.
+
+    Returns
+    -------
+    tuple
+        Where its name begins, and the name's length; -1 if there is none.
+    """
+    for record in range(len(headers)):
+        at, end = headers[record, 0], headers[record, 1]
+        for _ in range(headers[record, 2]):
+            length, name = _varint(data, at)
+            if length < 0 or length > end - name:
+                break
+            size, at = _varint(data, name + length)
+            if size > end - at:
+                break
+            position = length == 1 and data[name] == _POSITION_HEADER
+            version = length == 1 and data[name] == _VERSION_HEADER and size == 1 and data[at] == 0
+            if not position and not version:
+                return name, length
+            at += max(size, 0)
+    return 0, -1
 
 
 @compiled

@@ -13,6 +13,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ConfigSource,
     NewTopic,
     OffsetSpec,
     ResourceType,
@@ -272,14 +273,21 @@ class Topics:
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return the effective settings of topics."""
+        found = self._config_entries(names)
+        return {name: {key: entry.value for key, entry in entries.items()} for name, entries in found.items()}
+
+    def own_settings(self, names: Iterable[str]) -> dict[str, set[str]]:
+        """Return which settings were made for the topics themselves, and are not the brokers' for all topics."""
+        own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        found = self._config_entries(names)
+        return {name: {key for key, entry in entries.items() if entry.source == own} for name, entries in found.items()}
+
+    def _config_entries(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in dict.fromkeys(names)]
 
-        def ask(timeout_s: float) -> dict[str, dict[str, str]]:
+        def ask(timeout_s: float) -> dict[str, dict[str, ConfigEntry]]:
             futures = self._admin.client(timeout_s).describe_configs(resources, request_timeout=timeout_s)
-            return {
-                resource.name: {key: entry.value for key, entry in future.result().items()}
-                for resource, future in futures.items()
-            }
+            return {resource.name: future.result() for resource, future in futures.items()}
 
         doing = f"reading settings of the topics {', '.join(resource.name for resource in resources)}"
         return until_answered(ask, doing, self._timeout_s) if resources else {}

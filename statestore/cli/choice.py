@@ -84,6 +84,8 @@ class Chosen:
         Stores of applications without a definition, those with a problem included.
     catalogue
         Pin of the catalogue that the definitions are from; None if they are not from one.
+    named
+        Stores that are asked for by name; empty: all are.
     """
 
     applications: tuple[str, ...]
@@ -91,6 +93,7 @@ class Chosen:
     specs: list[StorePartitionSpec]
     found: list[FoundIn]
     catalogue: str | None = None
+    named: frozenset[str] = frozenset()
 
     def troubled(self, trouble: str) -> list[FoundIn]:
         """Return the found stores that have a problem of this sort."""
@@ -169,7 +172,8 @@ def choose(asked: Asked, topics: Topics, *, certain: bool = False) -> Chosen:
     for name in others:
         stores = [item.store for item in found if item.application == name]
         specs += found_specs(asked.where, name, stores, exactly_once=asked.guarantee == "exactly_once_v2")
-    return Chosen(tuple(names), tuple(defined), _of_partitions(specs, asked.partitions), found, catalogue)
+    specs = _of_partitions(specs, asked.partitions)
+    return Chosen(tuple(names), tuple(defined), specs, found, catalogue, frozenset(wanted))
 
 
 def _definitions(asked: Asked, *, certain: bool) -> tuple[dict[str, ApplicationDefinition], str | None]:

@@ -120,7 +120,7 @@ def restore(
     options.require_writable(json=json, reports_dir=None if dry_run else asked.reports_dir)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     chosen = choose(asked, topics, certain=True)
-    stores = restoring.stores_to_restore(chosen, topics)
+    stores = restoring.stores_to_restore(chosen, topics, elsewhere=mode == "as-of")
     if verified is not None:
         stores = restoring.advised(stores, verified, accept_loss=accept_loss)
     report: RestoreReport | RestorePlanReport

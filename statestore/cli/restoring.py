@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +13,10 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from statestore.changelog.topics import Topics
-from statestore.cli.choice import Chosen
+from statestore.cli.choice import Chosen, FoundIn
 from statestore.cli.local import run_each
 from statestore.durable import remove_tree
-from statestore.errors import InputError
+from statestore.errors import InputError, UnknownFormatError
 from statestore.partition.judgement import waits_for_loss
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.many import cut_by_length, require_points, restore_many
@@ -25,6 +25,8 @@ from statestore.recovery.releasing import ReleaseRow
 from statestore.recovery.rollback import RollbackRow
 from statestore.recovery.spec import AsOf, CheckDepth, Mode, RestoreSpec, require_consistent
 from statestore.reports import Action, RestorePlanRow, RestoreRow, VerifyReport
+from statestore.verification.log_headers import was_taken_in
+from statestore.verification.older_versions import older_version
 
 S = TypeVar("S")
 M = TypeVar("M", bound=BaseModel)
@@ -66,15 +68,23 @@ class How:
         require_consistent(self.mode, self.as_of, self.target, best_effort=self.best_effort)
 
 
-def stores_to_restore(chosen: Chosen, topics: Topics) -> list[StorePartitionSpec]:
+def stores_to_restore(chosen: Chosen, topics: Topics, *, elsewhere: bool = False) -> list[StorePartitionSpec]:
     """Return the store partitions to restore, or refuse.
+
+    Parameters
+    ----------
+    elsewhere
+        The stores are built into a state directory of their own, which no application uses.
 
     Raises
     ------
     LockedError
         If a store is in use.
     InputError
-        If nothing is left, or something must be said of a store first.
+        If nothing is left, something must be said of a store first, or the application is from before Kafka Streams
+        4.3 and could not start on what a restore writes.
+    UnknownFormatError
+        If a store that is asked for by name is not one that we know, or none that we know is left.
     TopicMismatchError
         If a changelog has not the partitions that its application has tasks.
     """
@@ -82,10 +92,12 @@ def stores_to_restore(chosen: Chosen, topics: Topics) -> list[StorePartitionSpec
     chosen.require_known()
     if gone := chosen.troubled("missing"):
         raise InputError(
-            f"{len(gone)} stores need to be described, or left out by naming others with --store:\n  "
-            + "\n  ".join(f"{item.application}/{item.store.name}: {item.store.problem}" for item in gone)
+            _listed(f"{len(gone)} stores need to be described, or left out by naming others with --store:", gone)
         )
-    for item in (*chosen.troubled("unknown"), *chosen.troubled("unlogged")):
+    unknown = chosen.troubled("unknown")
+    if named := [item for item in unknown if item.store.name in chosen.named]:
+        raise UnknownFormatError(_listed(f"{len(named)} stores cannot be restored:", named))
+    for item in (*unknown, *chosen.troubled("unlogged")):
         print(f"statestore: {item.application}/{item.store.name} is left alone: {item.store.problem}", file=sys.stderr)
     for spec in chosen.specs:
         if spec.is_global:
@@ -94,8 +106,13 @@ def stores_to_restore(chosen: Chosen, topics: Topics) -> list[StorePartitionSpec
                 file=sys.stderr,
             )
     specs = [spec for spec in chosen.specs if not spec.is_global]
+    if not specs and unknown:
+        raise UnknownFormatError(_listed(f"nothing to restore in {', '.join(chosen.applications)}:", unknown))
     if not specs:
         raise InputError(f"nothing to restore in {', '.join(chosen.applications)}")
+    if not elsewhere:
+        _require_current_versions(specs)
+    specs = _with_headers_known(chosen, specs, topics)
     inputs = {(app.name, part.index): part.input_topic for app in chosen.defined for part in app.subtopologies}
     counts = topics.describe(inputs.values())
     for spec in specs:
@@ -103,6 +120,48 @@ def stores_to_restore(chosen: Chosen, topics: Topics) -> list[StorePartitionSpec
         if topic is not None and topic in counts:
             require_partitions(spec, counts[topic].partitions)
     return specs
+
+
+def _listed(what: str, items: Iterable[FoundIn]) -> str:
+    """Say what is wrong with stores, one on each line."""
+    return "\n  ".join([what, *(f"{item.application}/{item.store.name}: {item.store.problem}" for item in items)])
+
+
+def _require_current_versions(specs: Sequence[StorePartitionSpec]) -> None:
+    """Refuse to write stores that their application could not open.
+
+    Raises
+    ------
+    InputError
+        Naming the first such application, what shows it, and what to do instead.
+    """
+    for state_dir, application in dict.fromkeys((spec.state_dir, spec.application) for spec in specs if not spec.owned):
+        shown = older_version(state_dir, application)
+        if shown is not None:
+            raise InputError(
+                f"application {application} is of a Kafka Streams from before 4.3: {shown}. Restored stores have the "
+                "column family offsets of 4.3, and versions from 3.9 to 4.2 cannot start on them. Nothing was changed. "
+                "Either let Kafka Streams restore its stores by itself, or upgrade it to 4.3, start it once on this "
+                "directory without upgrade.from, stop it, and run this again. If what is named here is left of a store "
+                "that the application no longer has, remove it"
+            )
+
+
+def _with_headers_known(
+    chosen: Chosen, specs: Sequence[StorePartitionSpec], topics: Topics
+) -> list[StorePartitionSpec]:
+    """Note which stores have taken in records with headers without keeping these: the headers are somebody else's."""
+    ignoring = set()
+    first = {(spec.application, spec.store.name): spec for spec in reversed(specs) if spec.logs_no_headers}
+    for application, store in chosen.found:
+        spec = first.get((application, store.name))
+        for partition, applied in list(store.applied.items())[:1]:
+            if spec is not None and was_taken_in(spec, partition, applied, topics):
+                ignoring.add((application, store.name))
+    return [
+        spec.model_copy(update={"headers_ignored": True}) if (spec.application, spec.store.name) in ignoring else spec
+        for spec in specs
+    ]
 
 
 def advised(

@@ -65,6 +65,10 @@ class StorePartitionSpec(BaseModel):
     owned
         Whether a definition of ours says what the store is. If not, it was found in a state directory, and one in a
         format that we do not know is left alone.
+    described
+        Where none of ours does: what the user says of its kind and format; empty if nothing.
+    headers_ignored
+        Records of its changelog may have headers, which it does not keep: it has taken such records in.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -79,6 +83,14 @@ class StorePartitionSpec(BaseModel):
     lock_wait_s: float = 10.0
     exactly_once: bool = True
     owned: bool = True
+    described: str = ""
+    headers_ignored: bool = False
+
+    @property
+    def logs_no_headers(self) -> bool:
+        """True if headers in its changelog, besides positions, mean that it is not what it was taken for."""
+        own = self.changelog is not None and self.changelog.end_group is None and not self.is_global
+        return own and not self.owned and not self.headers_ignored
 
     @property
     def store_partition(self) -> StorePartition:

@@ -23,6 +23,7 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.progress import Progress
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import BuildPlan, Range, Staging, cut, misfit, next_offsets
+from statestore.recovery.unknown_headers import require_no_headers
 from statestore.stores.segments import segment_interval_ms
 
 Logs = Mapping[TopicPartition, LogRange]
@@ -135,9 +136,11 @@ def read_range(
         directory, routing_of(store.store), spec.run_bytes, start=position, keep_in_memory=keep_in_memory
     )
     source = store.partition._replace(partition=part.partition)
-    with LogReader(store.bootstrap_servers, source, stall_timeout_s=store.kafka_timeout_s) as reader:
+    servers, timeout_s, watched = store.bootstrap_servers, store.kafka_timeout_s, store.logs_no_headers
+    with LogReader(servers, source, stall_timeout_s=timeout_s, watch_headers=watched) as reader:
         at = position
         for batch in reader.read(position, part.end):
+            require_no_headers(store, reader)
             writer.add(batch)
             last = batch.column(3)[-1].as_py()
             progress.read(last + 1 - at, batch.num_rows)

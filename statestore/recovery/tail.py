@@ -14,6 +14,7 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built, Logs
 from statestore.recovery.progress import Progress
 from statestore.recovery.spec import RestoreSpec
+from statestore.recovery.unknown_headers import require_no_headers
 from statestore.reports import VerifyRow
 from statestore.statedir.record import read_record
 from statestore.stores.open import build_store
@@ -56,8 +57,10 @@ def build_tail(spec: RestoreSpec, logs: Logs, found: VerifyRow, progress: Progre
             log = logs[partition]
             start = log.start if offset is None else max(offset + 1, log.start)  # before it there were markers alone
             progress.reading(start, log.last_stable)
-            with LogReader(store.bootstrap_servers, partition, stall_timeout_s=store.kafka_timeout_s) as reader:
+            servers, timeout_s, watched = store.bootstrap_servers, store.kafka_timeout_s, store.logs_no_headers
+            with LogReader(servers, partition, stall_timeout_s=timeout_s, watch_headers=watched) as reader:
                 replayed = replay(opened, reader, start, log.last_stable)
+                require_no_headers(store, reader)
                 if replayed.last_offset is not None and reader.position:
                     opened.commit({partition: replayed.last_offset}, reader.position)
             records += replayed.records

@@ -147,12 +147,20 @@ def _read(
     try:
         if options.depth == "deep" and comparable and seen.committed is not None:
             contents = _compare(spec, seen.committed, options, cluster)
-            found = with_contents(found, contents)
+            found = _as_described(spec, with_contents(found, contents))
             said = [found.detail, _BROKERS_TIMESTAMPS if contents.brokers_timestamps else ""]
             return found.model_copy(update={"detail": "; ".join(filter(None, said))})
         return found.model_copy(update={"keys": count_rows(spec)})
     except StoreCorruptedError as error:
         return in_trouble(found, Status.CORRUPT, str(error), damaged_file(error, spec.live))
+
+
+def _as_described(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:
+    """Say where a comparison holds only if what the user says of the store is true."""
+    if not spec.described:
+        return found
+    detail = "; ".join(filter(None, [found.detail, f"compared as described by you: {spec.described}"]))
+    return found.model_copy(update={"detail": detail})
 
 
 def _compare(spec: StorePartitionSpec, committed: int, options: VerifyOptions, cluster: Cluster) -> Contents:

@@ -2,7 +2,7 @@
 
 Names come from directories, and from changelog topics for stores that have no directory. A look into one store
 partition tells format, kind, and the changelog's name where it is the application's own input; retention follows from
-the changelog's. What they do not tell is asked of the user, store by store.
+the changelog's. What they do not tell is asked of the user, store by store. What they tell goes before what is said.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.lock import locked
 from statestore.statedir.paths import TaskPaths
 from statestore.verification.directories import StoreHere, applications_in, stores_in, tasks_in
-from statestore.verification.found import FoundStore, Seen, found_store
+from statestore.verification.found import COMPACTION_LAG, FoundStore, Seen, found_store
 from statestore.verification.hints import Hint
+from statestore.verification.log_headers import sampled_header
 from statestore.verification.look import Look, look_at_key_value, look_at_segments
 from statestore.verification.targets import Installation, changelog_spec, is_input
 
@@ -92,7 +93,7 @@ def discover(
             raise TopicMismatchError(
                 f"topic {hint.changelog}, said to be the changelog of store {name}, does not exist; correct --changelog"
             )
-    configs = topics.topic_configs(described)
+    configs = _without_defaults(topics, topics.topic_configs(described))
 
     result = []
     for name in sorted(topic_of):
@@ -112,7 +113,12 @@ def discover(
         ):
             changelog = changelog.model_copy(update={"end_group": application})
         config = configs.get(topic_of[name], {})
-        seen = Seen(application, name, partitions, looks.get(name), changelog, config)
+        header = None
+        if changelog is not None and (is_global or changelog.end_group is not None):
+            config = {**config, COMPACTION_LAG: "0"}  # others make the topic, and it tells nothing of the store
+        elif changelog is not None and hint.description and looks.get(name) is None:
+            header = sampled_header(where, changelog.topic, topics)
+        seen = Seen(application, name, partitions, looks.get(name), changelog, config, header)
         result.append(found_store(seen, hint, _tasks(partitions, hint, changelog, tasks if here_only else None)))
     left = [
         FoundStore(other.path.name, None, None, (), frozenset(), f"{other.path}: {other.reason}", "unknown")
@@ -136,11 +142,20 @@ def found_specs(
             kafka_timeout_s=where.kafka_timeout_s,
             exactly_once=exactly_once,
             owned=False,
+            described=store.described,
         )
         for store in stores
         if store.definition is not None
         for task in store.tasks
     ]
+
+
+def _without_defaults(topics: Topics, configs: Mapping[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """Leave out what brokers say for all topics where only what was said for one tells something of its store."""
+    asked = [name for name, config in configs.items() if config.get(COMPACTION_LAG, "0") != "0"]
+    own = topics.own_settings(asked)
+    default = [name for name in asked if COMPACTION_LAG not in own[name]]
+    return {name: {**config, COMPACTION_LAG: "0"} if name in default else config for name, config in configs.items()}
 
 
 def _logged_stores(where: Installation, topics: Topics, application: str) -> list[str]:
@@ -183,8 +198,7 @@ def _look(
         except LockedError as error:
             locked_out = error
         except UnknownFormatError as error:
-            if best is None:
-                return str(error)
+            return str(error)
         except StoreCorruptedError:
             continue  # another task's tells as much, and verification tells this one's damage
         else:

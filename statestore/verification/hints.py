@@ -40,6 +40,12 @@ class Hint(BaseModel):
     engine: Literal["rocksDB", "in_memory"] | None = None
     changelog: str | None = Field(default=None, pattern=_TOPIC)
 
+    @property
+    def description(self) -> str:
+        """What is said of the store's layout; empty if nothing."""
+        said = {"kind": self.kind, "format": self.format}
+        return ", ".join(f"{name}={value}" for name, value in said.items() if value is not None)
+
 
 def parse_hints(stores: Iterable[str], changelogs: Iterable[str], retentions: Iterable[str]) -> dict[str, Hint]:
     """Read the options; a store that is only named has an empty hint.

@@ -193,3 +193,39 @@ def test_log_without_positions_has_none(bootstrap_servers: str) -> None:
     with LogReader(bootstrap_servers, TopicPartition(topic, 0)) as opened:
         rows_of(opened, 0, 1)
         assert opened.position == {}
+
+
+@pytest.mark.parametrize(
+    ("headers", "foreign"),
+    [
+        ([], None),
+        ([("v", b"\0"), ("c", b"\0")], None),
+        ([("c", None), ("v", b"\0"), ("c", b"none")], None),
+        ([("v", b"\0"), ("c", b"\0"), ("trace", b"1")], "trace"),
+        ([("trace", None), ("other", b"1")], "trace"),
+        ([("v", b"\3")], "v"),
+        ([("v", b"\0\0")], "v"),
+        ([("v", b"")], "v"),
+        ([("v", None)], "v"),
+        ([("vc", b"\0")], "vc"),
+        ([("", b"")], ""),
+        ([("a name that ends" * 10, b"")], ("a name that ends" * 10)[:100]),
+    ],
+)
+def test_a_header_that_is_none_of_a_position_is_told_once_it_is_read(
+    bootstrap_servers: str, headers: list[tuple[str, bytes | None]], foreign: str | None
+) -> None:
+    topic = _topic(bootstrap_servers)
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5})
+    for number in range(3):
+        producer.produce(topic, b"v", b"k", partition=0, headers=headers if number == 2 else [])
+    assert producer.flush(WAIT_S) == 0
+    partition = TopicPartition(topic, 0)
+    with LogReader(bootstrap_servers, partition, watch_headers=True) as opened:
+        rows_of(opened, 0, 2)
+        assert opened.foreign_header is None
+        rows_of(opened, 2, 3)
+        assert opened.foreign_header == foreign
+    with LogReader(bootstrap_servers, partition) as opened:
+        rows_of(opened, 0, 3)
+        assert opened.foreign_header is None

@@ -26,3 +26,13 @@ def test_topics_that_exist_are_described_once_and_others_are_left_out(bootstrap_
 def test_without_a_broker_nothing_is_taken_for_missing() -> None:
     with pytest.raises(KafkaUnavailableError):
         Topics(NO_BROKER, 0.5).describe(["any"])
+
+
+def test_settings_of_a_topics_own_are_told_from_the_brokers(bootstrap_servers: str) -> None:
+    own = create_topic(bootstrap_servers, unique("own"), config={"min.compaction.lag.ms": "0", "retention.ms": "-1"})
+    other = create_topic(bootstrap_servers, unique("other"))
+    topics = Topics(bootstrap_servers, WAIT_S)
+    found = topics.own_settings([own, other])
+    assert {"min.compaction.lag.ms", "retention.ms"} <= found[own]
+    assert not {"min.compaction.lag.ms", "retention.ms"} & found[other]
+    assert topics.topic_configs([other])[other]["min.compaction.lag.ms"] == "0"

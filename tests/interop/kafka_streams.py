@@ -46,7 +46,13 @@ KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 @dataclass(frozen=True)
 class Store:
-    """A store as Kafka Streams is to open it; its segments span half of `retention_ms`, at least a minute."""
+    """A store as Kafka Streams is to open it; its segments span half of `retention_ms`, at least a minute.
+
+    Attributes
+    ----------
+    layout
+        One that is written only, as we do not know it; see `Format` in `java/StoreSpec.java`.
+    """
 
     name: str
     kind: Literal["kv", "window", "session"] = "kv"
@@ -54,9 +60,11 @@ class Store:
     retention_ms: int = 3_600_000
     window_ms: int = 60_000
     duplicates: bool = False
+    layout: Literal["time-ordered", "sliding", "headers", "versioned"] | None = None
 
     def __str__(self) -> str:
-        parts = self.name, self.kind, self.format.value, self.retention_ms, self.window_ms, self.duplicates
+        layout = self.layout or self.format.value
+        parts = self.name, self.kind, layout, self.retention_ms, self.window_ms, self.duplicates
         return ":".join(str(part) for part in parts)
 
 
@@ -86,6 +94,8 @@ class Command(NamedTuple):
         Of a window (start only) or of a session, in ms; both inclusive.
     op
         `get` reads and drops the answer, for the migration that it causes; `put_if_absent` is for key-value stores.
+    headers
+        The record's: what a store with headers keeps.
     """
 
     store: str
@@ -97,6 +107,7 @@ class Command(NamedTuple):
     end: int | None = None
     op: Literal["put", "put_if_absent", "delete", "get"] = "put"
     partition: int = 0
+    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 class StorePartition(NamedTuple):
@@ -283,11 +294,16 @@ def _produce(bootstrap_servers: str, topic: str, commands: Iterable[Command]) ->
 
     for command in commands:
         fields: dict[str, Any] = command._asdict()
-        partition, timestamp = fields.pop("partition"), fields.pop("timestamp")
+        partition, timestamp, headers = fields.pop("partition"), fields.pop("timestamp"), fields.pop("headers")
         for name in ("key", "value"):
             fields[name] = None if fields[name] is None else fields[name].hex()
         producer.produce(
-            topic, value=json.dumps(fields).encode(), partition=partition, timestamp=timestamp, on_delivery=delivered
+            topic,
+            value=json.dumps(fields).encode(),
+            partition=partition,
+            timestamp=timestamp,
+            headers=list(headers),
+            on_delivery=delivered,
         )
         producer.poll(0)
     left = producer.flush(120)

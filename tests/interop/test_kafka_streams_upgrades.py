@@ -93,7 +93,7 @@ STILL_PLAIN = {
 
 def upgrade(store: Any) -> None:
     """What `UPGRADE` says, through our stores."""
-    for name, key, value, _, timestamp, start, _, op, _ in UPGRADE:
+    for name, key, value, _, timestamp, start, _, op, *_ in UPGRADE:
         if name != store.name:
             continue
         where = () if start is None else (start,)

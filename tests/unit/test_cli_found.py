@@ -1,11 +1,13 @@
 """What a found store is, from what was seen of it: names of directories, a look inside, its topic, and what is said."""
 
+import dataclasses
+import struct
 import time
 
 import pytest
 
 from statestore.durable import write_durably
-from statestore.errors import InputError
+from statestore.errors import InputError, UnknownFormatError
 from statestore.formats import checkpoint_file, session_key, window_key
 from statestore.model import StoreDefinition, StoreFormat, TaskId, TopicPartition
 from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec
@@ -13,8 +15,8 @@ from statestore.statedir.paths import TaskPaths
 from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
 from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB
 from statestore.verification.directories import StoreHere, applications_in, stores_in, tasks_in
-from statestore.verification.discovery import _look
-from statestore.verification.found import Seen, found_store
+from statestore.verification.discovery import _look, _without_defaults
+from statestore.verification.found import COMPACTION_LAG, Seen, found_store
 from statestore.verification.hints import Hint
 from statestore.verification.look import Look, look_at_key_value, look_at_segments, store_format
 
@@ -117,6 +119,9 @@ def test_a_windowed_store_without_rows_asks_for_its_kind(seen):
 def test_what_is_said_and_the_directories_contradict_is_refused(seen):
     key_value, windowed = Look(PLAIN, OFFSETS), windows({"window": 1})
     for store in (
+        found(seen(key_value), format="timestamped"),
+        found(seen(Look(TIMESTAMPED, OFFSETS)), format="plain"),
+        found(seen(windowed, WINDOWED, segmented=True), format="timestamped"),
         found(seen(key_value), kind="window"),
         found(seen(key_value), subtopology=1),
         found(seen(windowed, WINDOWED, segmented=True), kind="key-value"),
@@ -124,6 +129,21 @@ def test_what_is_said_and_the_directories_contradict_is_refused(seen):
     ):
         assert (store.trouble, store.definition) == ("needed", None)
         assert "; correct its " in store.problem
+
+
+def test_what_is_said_and_what_is_found_are_both_named_where_they_contradict(seen, tmp_path):
+    problem = found(seen(windows({"window": 1}), WINDOWED, segmented=True), kind="session").problem
+    assert f"{tmp_path} has row keys of a window store, not of a session store" in problem
+    problem = found(seen(Look(TIMESTAMPED, OFFSETS)), format="plain").problem
+    assert "the column families default, keyValueWithTimestamp, offsets, which are those of a timestamped" in problem
+    assert "not of a plain one" in problem
+
+
+def test_a_store_says_how_it_was_described(seen):
+    assert (
+        found(seen(Look(PLAIN, OFFSETS)), kind="key-value", format="plain").described == "kind=key-value, format=plain"
+    )
+    assert found(seen(Look(PLAIN, OFFSETS)), subtopology=0).described == ""
 
 
 def test_a_store_that_no_task_lets_itself_be_read_asks_for_its_format(seen):
@@ -143,10 +163,99 @@ def test_rows_of_neither_kind_are_left_alone(seen):
     assert found(seen(windows({}), WINDOWED, segmented=True)).trouble == "unknown"
 
 
-def test_a_versioned_store_is_known_by_its_topic_unless_somebody_says_otherwise(seen):
+def test_a_format_that_is_not_known_is_left_alone_whatever_is_said_and_that_is_named(seen):
+    store = found(seen("it has the column families ['x']"), kind="key-value", format="plain")
+    assert store.trouble == "unknown"
+    assert store.problem.startswith(
+        "it has the column families ['x']. It was described as kind=key-value, format=plain."
+    )
+
+
+@pytest.mark.parametrize("here", [True, False])
+@pytest.mark.parametrize("said", [{}, {"kind": "key-value", "format": "plain", "subtopology": 0}])
+def test_a_versioned_store_is_known_by_its_topic_whatever_is_said(seen, here, said):
     config = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(DAY)}
-    assert found(seen(Look(PLAIN, OFFSETS), config)).trouble == "unknown"
-    assert found(seen(Look(PLAIN, OFFSETS), config), format="plain").trouble is None
+    store = found(seen(Look(PLAIN, OFFSETS) if here else None, config, here=here), **said)
+    if here or said:
+        assert store.trouble == "unknown"
+        assert f"Topic app-s-changelog has min.compaction.lag.ms={DAY}" in store.problem
+        assert ("It was described as kind=key-value, format=plain." in store.problem) is bool(said)
+    else:
+        assert store.trouble == "missing"
+
+
+def test_what_brokers_say_for_all_topics_tells_nothing_of_a_store():
+    class Told:
+        def own_settings(self, names):
+            assert sorted(names) == ["app-own-changelog", "app-s-changelog"]
+            return {"app-own-changelog": {COMPACTION_LAG}, "app-s-changelog": {"cleanup.policy"}}
+
+    configs = {
+        "app-own-changelog": {COMPACTION_LAG: "5"},
+        "app-s-changelog": {COMPACTION_LAG: "5", "cleanup.policy": "compact"},
+        "app-none-changelog": {COMPACTION_LAG: "0"},
+        "app-old-changelog": {},
+    }
+    assert _without_defaults(Told(), configs) == {
+        **configs,
+        "app-s-changelog": {COMPACTION_LAG: "0", "cleanup.policy": "compact"},
+    }
+
+
+def test_a_window_stores_changelog_may_wait_with_compaction(seen):
+    config = {**WINDOWED, "min.compaction.lag.ms": str(DAY)}
+    assert found(seen(windows({"window": 1}), config, segmented=True)).trouble is None
+
+
+def test_a_header_in_the_changelog_of_a_store_without_a_directory_goes_before_what_is_said(seen):
+    looked = dataclasses.replace(seen(None, here=False), header="trace")
+    store = found(looked, kind="key-value", format="timestamped", subtopology=0)
+    assert store.trouble == "unknown"
+    assert "records with the header 'trace'" in store.problem
+    assert "It was described as kind=key-value, format=timestamped." in store.problem
+
+
+def ordered(spread_ms, ordinary=None, **changes):
+    return windows(ordinary or {})._replace(time_ordered_ms=spread_ms, **changes)
+
+
+@pytest.mark.parametrize("said", [{}, {"kind": "session", "format": "plain"}, {"retention_ms": HOUR}])
+@pytest.mark.parametrize(
+    "look",
+    [
+        ordered({"session": 5}),
+        ordered({"session": 5}, {"session": 1}),
+        ordered({"window": 5}, {"session": 1}),
+        ordered({}, {"session": 1}, indexed=True),
+    ],
+)
+def test_rows_that_may_have_their_times_first_are_left_alone_whatever_is_said(seen, look, said):
+    store = found(seen(look, WINDOWED, segmented=True), **said)
+    assert store.trouble == "unknown"
+    assert "EmitStrategy.onWindowClose" in store.problem
+    assert ("described as kind=session, format=plain" in store.problem) is ("kind" in said)
+
+
+def test_times_that_are_behind_the_end_of_their_segment_are_none(seen):
+    look = ordered({"window": HOUR // 2}, {"window": 1, "session": HOUR // 2})
+    assert found(seen(look, WINDOWED, segmented=True)).definition.kind == "window"
+
+
+def test_times_of_a_segment_whose_end_is_not_known_ask_for_the_retention(seen):
+    both = windows({"window": 1, "session": 1 << 40})
+    assert "--retention s=MS" in found(seen(both, {}, segmented=True)).problem
+    store = found(seen(ordered({"window": 1 << 40}, {"window": 1}), {}, segmented=True))
+    assert store.trouble == "unknown"
+    assert "--retention s=MS" in store.problem
+
+
+def test_two_kinds_whose_times_fit_ask_which_it_is(seen):
+    look = windows({"window": 1, "session": 2})
+    store = found(seen(look, WINDOWED, segmented=True))
+    assert (store.trouble, store.definition) == ("needed", None)
+    assert "window and of session" in store.problem
+    assert "--store s:kind=window|session" in store.problem
+    assert found(seen(look, WINDOWED, segmented=True), kind="session").definition.kind == "session"
 
 
 def test_an_unlogged_store_is_told_from_one_that_lost_its_topic(seen):
@@ -191,6 +300,109 @@ def test_row_keys_tell_windows_from_sessions(tmp_path, seen, kind, segments):
     assert found(seen(look, WINDOWED, segmented=True)).definition.kind == kind
     assert look.spread_ms[kind] == HOUR // 2 - 1
     assert look.starts == tuple(T0 + number * HOUR // 2 for number in range(segments))
+
+
+def time_ordered(kind, key, time):
+    """Row and index row of a window or session, as Kafka Streams' PrefixedWindowKeySchemas and ...SessionKeySchemas."""
+    if kind == "window":
+        return b"\0" + struct.pack(">q", time) + key + bytes(4), b"\1" + key + struct.pack(">qi", time, 0)
+    times = struct.pack(">qq", time, time - 10)
+    return b"\0" + times + key, b"\1" + key + times
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+@pytest.mark.parametrize("kind", ["window", "session"])
+@pytest.mark.parametrize("keys", [KEYS, [struct.pack(">q", 7)], [struct.pack(">q", T0 + 5)], [bytes(12)]])
+def test_row_keys_tell_stores_that_have_their_times_first(tmp_path, seen, kind, keys, indexed):
+    rows = {}
+    for key in keys:
+        for at in (T0 + 10, T0 + 1_000):
+            row, index = time_ordered(kind, key, at)
+            rows[row] = b"v"
+            if indexed:
+                rows[index] = b""
+    write_database(tmp_path / "s" / f"s.{T0}", rows)
+    look = look_at_segments(tmp_path / "s")
+    assert look.time_ordered_ms[kind] == 1_000
+    assert look.indexed is indexed
+    for said in ({}, {"kind": kind}):
+        store = found(seen(look, WINDOWED, segmented=True), **said)
+        assert store.trouble == "unknown"
+        assert "EmitStrategy.onWindowClose" in store.problem
+
+
+@pytest.mark.parametrize("key", [b"customer-1", struct.pack(">q", 7), b"k"])
+def test_a_buffer_of_a_join_with_grace_is_told_by_its_only_segment_that_never_ends(tmp_path, seen, key):
+    row = b"\0" + struct.pack(">q", T0) + key + struct.pack(">i", 5)
+    write_database(tmp_path / "s" / "s.0", {row: b"v"})
+    store = found(seen(look_at_segments(tmp_path / "s"), {"cleanup.policy": "compact"}, segmented=True))
+    assert store.trouble == "unknown"
+    assert "EmitStrategy.onWindowClose" in store.problem
+
+
+def test_a_row_and_its_index_are_told_among_rows_that_somebody_took_for_ordinary_ones(tmp_path, seen):
+    key = struct.pack(">q", 7)
+    row, index = time_ordered("session", key, T0 + 10)
+    write_database(tmp_path / "s" / f"s.{T0}", {row: b"v", index: b"", session_key.encode(key, T0, T0 + 5): b"v"})
+    store = found(seen(look_at_segments(tmp_path / "s"), WINDOWED, segmented=True), kind="session")
+    assert store.trouble == "unknown"
+
+
+@pytest.mark.parametrize("kind", ["window", "session"])
+@pytest.mark.parametrize(
+    "keys", [[b"\0"], [b"\0", b"\1"], [struct.pack(">q", 7)], [b"\0" + struct.pack(">i", 500) + b"avro"]]
+)
+def test_keys_may_begin_with_00_or_01_themselves(tmp_path, seen, kind, keys):
+    encode = {"window": window_key.encode, "session": lambda key, time: session_key.encode(key, time - 10, time)}[kind]
+    write_database(tmp_path / "s" / f"s.{T0}", {encode(key, T0 + at): b"v" for key in keys for at in (10, 20)})
+    store = found(seen(look_at_segments(tmp_path / "s"), WINDOWED, segmented=True))
+    assert store.definition is not None, store.problem
+    assert store.definition.kind == kind
+
+
+def versioned(segment, key, value):
+    return {struct.pack(">q", segment) + key: value}
+
+
+LATEST = struct.pack(">q", T0) + b"value"
+EARLIER = struct.pack(">qqqiqi", T0, T0 - 9, T0 - 5, 3, T0 - 9, -1) + b"old"
+
+
+def test_segment_ids_in_front_of_row_keys_tell_a_versioned_store(tmp_path):
+    rows = {**versioned(-1, b"a", LATEST), **versioned(5_000_000, b"a", EARLIER), **versioned(-1, b"b", LATEST)}
+    write_database(tmp_path / "s", rows)
+    with pytest.raises(UnknownFormatError, match="ff ff ff ff ff ff ff ff for latest values, as those of versioned"):
+        look_at_key_value(tmp_path / "s")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {},
+        versioned(-1, b"", LATEST),
+        versioned(5_000_000, b"a", EARLIER),
+        {**versioned(-1, b"a", LATEST), **versioned(5, b"a", LATEST)},
+        {**versioned(-1, b"a", LATEST), **versioned(5, b"a", EARLIER + b".")},
+        {**versioned(-1, b"a", LATEST), b"short": LATEST},
+        versioned(-1, b"a", b"7 bytes"),
+        {**versioned(-1, b"a", LATEST), **versioned(-2, b"a", LATEST)},
+    ],
+)
+def test_rows_that_are_not_all_laid_out_as_versions_are_those_of_another_store(tmp_path, rows):
+    write_database(tmp_path / "s", rows)
+    assert look_at_key_value(tmp_path / "s").families == PLAIN
+
+
+def test_a_look_tells_how_far_a_store_is(tmp_path):
+    write_database(tmp_path / "s", {})
+    assert look_at_key_value(tmp_path / "s").applied == {TopicPartition("input", 3): 7}
+
+
+def test_a_store_that_is_not_known_in_one_task_is_not_known(tmp_path):
+    first, second = (StoreHere("s", TaskId(0, number), False, tmp_path / f"{number}") for number in range(2))
+    RocksDB(first.directory, [DEFAULT_COLUMN_FAMILY]).close()
+    RocksDB(second.directory, ["keyValueWithTimestampAndHeaders"]).close()
+    assert "keyValueWithTimestampAndHeaders" in _look(tmp_path / "state", "app", [first, second], time.monotonic() + 1)
 
 
 def test_sequence_numbers_tell_a_store_that_retains_duplicates(tmp_path):

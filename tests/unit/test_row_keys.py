@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from statestore.errors import StoreCorruptedError
-from statestore.formats import session_key, window_key
+from statestore.formats import session_key, time_ordered_key, window_key
 from statestore.formats.key_bounds import after_prefix, upper_bound
 
 TIMES = st.integers(0, 2**63 - 1)
@@ -112,3 +112,38 @@ def test_a_range_that_is_open_at_an_end_has_no_bound_there_and_no_row_fits_behin
 )
 def test_behind_a_prefix_comes_the_next_one_that_is_not_above_anything_else(prefix, after):
     assert after_prefix(prefix) == after
+
+
+# -- times in front ---------------------------------------------------------------------------------------------------
+
+
+def test_a_time_ordered_window_is_behind_00_and_its_index_behind_01():
+    ordinary = window_key.encode(b"key", 258, 3)
+    row = bytes.fromhex("00 0000000000000102") + b"key" + bytes.fromhex("00000003")
+    index = bytes.fromhex("01") + b"key" + bytes.fromhex("0000000000000102 00000003")
+    assert time_ordered_key.ordinary(row, "window") == time_ordered_key.ordinary(index, "window") == ordinary
+    assert time_ordered_key.index(ordinary) == index
+    assert (time_ordered_key.is_index(row), time_ordered_key.is_index(index)) == (False, True)
+
+
+def test_a_time_ordered_session_is_behind_00_and_its_index_behind_01():
+    ordinary = session_key.encode(b"key", 258, 772)
+    row = bytes.fromhex("00 0000000000000304 0000000000000102") + b"key"
+    index = bytes.fromhex("01") + b"key" + bytes.fromhex("0000000000000304 0000000000000102")
+    assert time_ordered_key.ordinary(row, "session") == time_ordered_key.ordinary(index, "session") == ordinary
+    assert time_ordered_key.index(ordinary) == index
+
+
+@pytest.mark.parametrize(("kind", "suffix"), [("window", 12), ("session", 16)])
+def test_a_time_ordered_key_has_a_prefix_and_room_for_its_times(kind, suffix):
+    for prefix in (b"\0", b"\1"):
+        assert time_ordered_key.ordinary(prefix + bytes(suffix), kind) == bytes(suffix)
+        assert time_ordered_key.ordinary(prefix + bytes(suffix - 1), kind) is None
+    for prefix in (b"\2", b"\xff", b""):
+        assert time_ordered_key.ordinary(prefix + b"\2" * suffix, kind) is None
+    assert not time_ordered_key.has_key(bytes(suffix), kind)
+    assert time_ordered_key.has_key(bytes(suffix + 1), kind)
+
+
+def test_no_key_is_that_of_an_index():
+    assert not time_ordered_key.is_index(b"")

@@ -7,17 +7,24 @@ import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
 import java.util.stream.Collectors;
+import org.apache.kafka.common.header.Headers;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.internals.SessionWindow;
 import org.apache.kafka.streams.processor.api.Processor;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.state.AggregationWithHeaders;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.SessionStore;
+import org.apache.kafka.streams.state.SessionStoreWithHeaders;
 import org.apache.kafka.streams.state.TimestampedKeyValueStore;
+import org.apache.kafka.streams.state.TimestampedKeyValueStoreWithHeaders;
 import org.apache.kafka.streams.state.TimestampedWindowStore;
+import org.apache.kafka.streams.state.TimestampedWindowStoreWithHeaders;
 import org.apache.kafka.streams.state.ValueAndTimestamp;
+import org.apache.kafka.streams.state.ValueTimestampHeaders;
+import org.apache.kafka.streams.state.VersionedKeyValueStore;
 import org.apache.kafka.streams.state.WindowStore;
 
 /**
@@ -26,8 +33,8 @@ import org.apache.kafka.streams.state.WindowStore;
  * <pre>{"op": "put" | "put_if_absent" | "delete" | "get", "store": name, "key": hex,
  *  "value": hex or null, "value_timestamp": ms or null (then the record's), "start": ms, "end": ms}</pre>
  *
- * Windows have a start, sessions a start and an end. Key-value stores know all four operations; windows and sessions
- * put, delete and get. What a get returns is dropped: it is there for the migration that it causes.
+ * Windows have a start, sessions a start and an end. Key-value stores know all four operations; windows, sessions and
+ * versioned stores put, delete and get; stores with headers keep those of the input record. What a get returns is dropped: it is there for the migration that it causes.
  */
 final class CommandProcessor implements Processor<byte[], byte[], Void, Void> {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -57,17 +64,31 @@ final class CommandProcessor implements Processor<byte[], byte[], Void, Void> {
         long timestamp = command.path("value_timestamp").asLong(record.timestamp());
         switch (store.kind()) {
             case KV -> {
-                if (store.timestamped()) {
-                    TimestampedKeyValueStore<Bytes, byte[]> timestamped = context.getStateStore(store.name());
-                    keyValue(timestamped, op, key, ValueAndTimestamp.make(value, timestamp));
-                } else {
-                    KeyValueStore<Bytes, byte[]> plain = context.getStateStore(store.name());
-                    keyValue(plain, op, key, value);
+                switch (store.format()) {
+                    case VERSIONED -> {
+                        VersionedKeyValueStore<Bytes, byte[]> versioned = context.getStateStore(store.name());
+                        versioned(versioned, op, key, value, timestamp);
+                    }
+                    case HEADERS -> {
+                        TimestampedKeyValueStoreWithHeaders<Bytes, byte[]> with = context.getStateStore(store.name());
+                        keyValue(with, op, key, withHeaders(value, timestamp, record.headers()));
+                    }
+                    case TIMESTAMPED -> {
+                        TimestampedKeyValueStore<Bytes, byte[]> timestamped = context.getStateStore(store.name());
+                        keyValue(timestamped, op, key, ValueAndTimestamp.make(value, timestamp));
+                    }
+                    default -> {
+                        KeyValueStore<Bytes, byte[]> plain = context.getStateStore(store.name());
+                        keyValue(plain, op, key, value);
+                    }
                 }
             }
             case WINDOW -> {
                 long start = command.required("start").asLong();
-                if (store.timestamped()) {
+                if (store.format() == StoreSpec.Format.HEADERS) {
+                    TimestampedWindowStoreWithHeaders<Bytes, byte[]> with = context.getStateStore(store.name());
+                    window(with, op, key, withHeaders(value, timestamp, record.headers()), start);
+                } else if (store.timestamped()) {
                     TimestampedWindowStore<Bytes, byte[]> timestamped = context.getStateStore(store.name());
                     window(timestamped, op, key, ValueAndTimestamp.make(value, timestamp), start);
                 } else {
@@ -76,10 +97,30 @@ final class CommandProcessor implements Processor<byte[], byte[], Void, Void> {
                 }
             }
             case SESSION -> {
-                SessionStore<Bytes, byte[]> sessions = context.getStateStore(store.name());
-                long start = command.required("start").asLong();
-                session(sessions, op, key, value, start, command.required("end").asLong());
+                Windowed<Bytes> session = new Windowed<>(key, new SessionWindow(
+                    command.required("start").asLong(), command.required("end").asLong()));
+                if (store.format() == StoreSpec.Format.HEADERS) {
+                    SessionStoreWithHeaders<Bytes, byte[]> with = context.getStateStore(store.name());
+                    session(with, op, session, value == null ? null : AggregationWithHeaders.make(value, record.headers()));
+                } else {
+                    SessionStore<Bytes, byte[]> plain = context.getStateStore(store.name());
+                    session(plain, op, session, value);
+                }
             }
+        }
+    }
+
+    private static ValueTimestampHeaders<byte[]> withHeaders(byte[] value, long timestamp, Headers headers) {
+        return value == null ? null : ValueTimestampHeaders.make(value, timestamp, headers);
+    }
+
+    private static void versioned(
+            VersionedKeyValueStore<Bytes, byte[]> store, String op, Bytes key, byte[] value, long timestamp) {
+        switch (op) {
+            case "put" -> store.put(key, value, timestamp);
+            case "delete" -> store.delete(key, timestamp);
+            case "get" -> store.get(key);
+            default -> throw new IllegalArgumentException("no such operation on versioned stores: " + op);
         }
     }
 
@@ -101,13 +142,11 @@ final class CommandProcessor implements Processor<byte[], byte[], Void, Void> {
         }
     }
 
-    private static void session(
-            SessionStore<Bytes, byte[]> store, String op, Bytes key, byte[] value, long start, long end) {
-        Windowed<Bytes> session = new Windowed<>(key, new SessionWindow(start, end));
+    private static <V> void session(SessionStore<Bytes, V> store, String op, Windowed<Bytes> session, V value) {
         switch (op) {
             case "put" -> store.put(session, value);
             case "delete" -> store.remove(session);
-            case "get" -> store.fetchSession(key, start, end);
+            case "get" -> store.fetchSession(session.key(), session.window().start(), session.window().end());
             default -> throw new IllegalArgumentException("no such operation on sessions: " + op);
         }
     }

@@ -3,50 +3,109 @@ import java.util.Map;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.kstream.EmitStrategy;
+import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
+import org.apache.kafka.streams.state.DslSessionParams;
+import org.apache.kafka.streams.state.DslWindowParams;
+import org.apache.kafka.streams.state.SessionBytesStoreSupplier;
 import org.apache.kafka.streams.state.StoreBuilder;
 import org.apache.kafka.streams.state.Stores;
+import org.apache.kafka.streams.state.WindowBytesStoreSupplier;
 
 /** One store of the topology: logged, not cached, bytes in and bytes out. */
-record StoreSpec(
-    String name, Kind kind, boolean timestamped, Duration retention, Duration window, boolean duplicates) {
+record StoreSpec(String name, Kind kind, Format format, Duration retention, Duration window, boolean duplicates) {
 
     enum Kind { KV, WINDOW, SESSION }
+
+    /**
+     * TIME_ORDERED is what the DSL makes for EmitStrategy.onWindowClose(), SLIDING the same with sliding windows (with
+     * an index); HEADERS what it makes for dsl.store.format=HEADERS. A versioned store's retention is its history's.
+     */
+    enum Format { PLAIN, TIMESTAMPED, TIME_ORDERED, SLIDING, HEADERS, VERSIONED }
 
     /** Reads `name:kind:format:retention ms:window ms:duplicates`, such as `ts-kv:kv:timestamped:0:0:false`. */
     static StoreSpec parse(String text) {
         String[] parts = text.split(":");
         Kind kind = Kind.valueOf(parts[1].toUpperCase());
-        boolean timestamped = switch (parts[2]) {
-            case "timestamped" -> true;
-            case "plain" -> false;
-            default -> throw new IllegalArgumentException(text + ": expected plain or timestamped, found " + parts[2]);
+        Format format = Format.valueOf(parts[2].toUpperCase().replace('-', '_'));
+        boolean exists = switch (kind) {
+            case KV -> format != Format.TIME_ORDERED && format != Format.SLIDING;
+            case WINDOW -> format != Format.VERSIONED;
+            case SESSION -> format == Format.PLAIN || format == Format.TIME_ORDERED || format == Format.HEADERS;
         };
-        if (timestamped && kind == Kind.SESSION) {
-            throw new IllegalArgumentException(text + ": Kafka Streams has no timestamped session store");
+        if (!exists) {
+            throw new IllegalArgumentException(text + ": Kafka Streams has no such store");
         }
         return new StoreSpec(
             parts[0],
             kind,
-            timestamped,
+            format,
             Duration.ofMillis(Long.parseLong(parts[3])),
             Duration.ofMillis(Long.parseLong(parts[4])),
             Boolean.parseBoolean(parts[5]));
     }
 
+    /** Whether values come with a timestamp, and with nothing else. */
+    boolean timestamped() {
+        return format == Format.TIMESTAMPED
+            || kind == Kind.WINDOW && (format == Format.TIME_ORDERED || format == Format.SLIDING);
+    }
+
     StoreBuilder<?> builder(Map<String, String> changelogConfig) {
-        Serde<Bytes> keys = Serdes.Bytes();
-        Serde<byte[]> values = Serdes.ByteArray();
         StoreBuilder<?> builder = switch (kind) {
-            case KV -> timestamped
-                ? Stores.timestampedKeyValueStoreBuilder(Stores.persistentTimestampedKeyValueStore(name), keys, values)
-                : Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore(name), keys, values);
-            case WINDOW -> timestamped
-                ? Stores.timestampedWindowStoreBuilder(
-                    Stores.persistentTimestampedWindowStore(name, retention, window, duplicates), keys, values)
-                : Stores.windowStoreBuilder(
-                    Stores.persistentWindowStore(name, retention, window, duplicates), keys, values);
-            case SESSION -> Stores.sessionStoreBuilder(Stores.persistentSessionStore(name, retention), keys, values);
+            case KV -> keyValueBuilder();
+            case WINDOW -> windowBuilder();
+            case SESSION -> sessionBuilder();
         };
         return builder.withCachingDisabled().withLoggingEnabled(changelogConfig);
+    }
+
+    private StoreBuilder<?> keyValueBuilder() {
+        Serde<Bytes> keys = Serdes.Bytes();
+        Serde<byte[]> values = Serdes.ByteArray();
+        return switch (format) {
+            case VERSIONED ->
+                Stores.versionedKeyValueStoreBuilder(
+                    Stores.persistentVersionedKeyValueStore(name, retention), keys, values);
+            case HEADERS ->
+                Stores.timestampedKeyValueStoreWithHeadersBuilder(
+                    Stores.persistentTimestampedKeyValueStoreWithHeaders(name), keys, values);
+            case TIMESTAMPED ->
+                Stores.timestampedKeyValueStoreBuilder(Stores.persistentTimestampedKeyValueStore(name), keys, values);
+            default -> Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore(name), keys, values);
+        };
+    }
+
+    private StoreBuilder<?> windowBuilder() {
+        Serde<Bytes> keys = Serdes.Bytes();
+        Serde<byte[]> values = Serdes.ByteArray();
+        WindowBytesStoreSupplier supplier = switch (format) {
+            case TIME_ORDERED, SLIDING ->
+                BuiltInDslStoreSuppliers.ROCKS_DB.windowStore(new DslWindowParams(
+                    name, retention, window, duplicates, EmitStrategy.onWindowClose(), format == Format.SLIDING, true));
+            case HEADERS -> Stores.persistentTimestampedWindowStoreWithHeaders(name, retention, window, duplicates);
+            case TIMESTAMPED -> Stores.persistentTimestampedWindowStore(name, retention, window, duplicates);
+            default -> Stores.persistentWindowStore(name, retention, window, duplicates);
+        };
+        if (format == Format.HEADERS) {
+            return Stores.timestampedWindowStoreWithHeadersBuilder(supplier, keys, values);
+        }
+        return timestamped()
+            ? Stores.timestampedWindowStoreBuilder(supplier, keys, values)
+            : Stores.windowStoreBuilder(supplier, keys, values);
+    }
+
+    private StoreBuilder<?> sessionBuilder() {
+        Serde<Bytes> keys = Serdes.Bytes();
+        Serde<byte[]> values = Serdes.ByteArray();
+        if (format == Format.HEADERS) {
+            return Stores.sessionStoreWithHeadersBuilder(
+                Stores.persistentSessionStoreWithHeaders(name, retention), keys, values);
+        }
+        SessionBytesStoreSupplier supplier = format == Format.TIME_ORDERED
+            ? BuiltInDslStoreSuppliers.ROCKS_DB.sessionStore(
+                new DslSessionParams(name, retention, EmitStrategy.onWindowClose()))
+            : Stores.persistentSessionStore(name, retention);
+        return Stores.sessionStoreBuilder(supplier, keys, values);
     }
 }

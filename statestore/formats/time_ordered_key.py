@@ -1,0 +1,60 @@
+"""Row keys of time-ordered stores (Kafka Streams' PrefixedWindowKeySchemas and PrefixedSessionKeySchemas).
+
+The DSL makes them for `EmitStrategy.onWindowClose` (KIP-825), and for stream-table joins with a grace period. They are
+not written here, and only told from those of window_key.py and session_key.py.
+
+row of a window     00 | int64 start | key bytes | int32 sequence number
+  its index         01 | key bytes | int64 start | int32 sequence number
+row of a session    00 | int64 end | int64 start | key bytes
+  its index         01 | key bytes | int64 end | int64 start
+
+Integers are big-endian, times in ms. An index row is the ordinary row key behind its prefix, and has an empty value.
+Tumbling and hopping windows have no index.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from statestore.formats import session_key, window_key
+
+Kind = Literal["window", "session"]
+
+_ROW, _INDEX = 0, 1
+_PREFIX_BYTES = 1
+_TIME_BYTES = 8
+
+
+def ordinary(row_key: bytes, kind: Kind) -> bytes | None:
+    """Row key that an ordinary store has for the same window or session; None if this is no time-ordered row key."""
+    if len(row_key) < _PREFIX_BYTES + _suffix_bytes(kind):
+        return None
+    rest = row_key[_PREFIX_BYTES:]
+    if row_key[0] == _INDEX:
+        return rest
+    if row_key[0] != _ROW:
+        return None
+    if kind == "window":
+        times, end = _TIME_BYTES, len(rest) - window_key.SEQUENCE_BYTES
+        return rest[times:end] + rest[:times] + rest[end:]
+    times = 2 * _TIME_BYTES
+    return rest[times:] + rest[:times]
+
+
+def is_index(row_key: bytes) -> bool:
+    """Tell whether a time-ordered row key is that of an index row."""
+    return row_key[:_PREFIX_BYTES] == bytes([_INDEX])
+
+
+def index(ordinary_key: bytes) -> bytes:
+    """Row key of the index row of a window or session, by its ordinary row key."""
+    return bytes([_INDEX]) + ordinary_key
+
+
+def has_key(ordinary_key: bytes, kind: Kind) -> bool:
+    """Tell whether an ordinary row key has more than times: without a key, 00 and 01 may be all of a key themselves."""
+    return len(ordinary_key) > _suffix_bytes(kind)
+
+
+def _suffix_bytes(kind: Kind) -> int:
+    return window_key.SUFFIX_BYTES if kind == "window" else session_key.SUFFIX_BYTES

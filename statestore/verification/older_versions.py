@@ -1,0 +1,47 @@
+"""Applications of Kafka Streams from before 4.3: they cannot start on the stores that a restore writes.
+
+Since 4.3 the offsets of a store are in it, in a column family of its own (KIP-1035). Versions before keep them in a
+file `.checkpoint` beside the stores, and do not open a database with a family that they do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from statestore.errors import StoreCorruptedError
+from statestore.formats import offsets
+from statestore.statedir.paths import TaskPaths
+from statestore.stores.rocksdb import column_families, exists
+from statestore.verification.directories import StoreHere, segments_in, stores_in, tasks_in
+
+
+def older_version(state_dir: Path, application: str) -> str | None:
+    """Say what shows that an application is from before 4.3; None if nothing does.
+
+    Nothing can where neither a store nor a `.checkpoint` is left. Kafka Streams 4.3 takes such a file over and removes
+    it when it starts, and writes one again if `upgrade.from` tells it that an older version may come back.
+
+    Raises
+    ------
+    InputError
+        If a directory is a symbolic link.
+    """
+    for task in tasks_in(state_dir, application):
+        checkpoint = TaskPaths(state_dir, application, task).checkpoint
+        if checkpoint.exists():
+            return f"{checkpoint} is there, in which such versions keep offsets"
+    for store in stores_in(state_dir, application)[0]:
+        for database in _databases(store):
+            try:
+                if offsets.COLUMN_FAMILY not in column_families(database):
+                    return f"{database} has no column family {offsets.COLUMN_FAMILY}"
+            except StoreCorruptedError:
+                continue  # another one tells
+    return None
+
+
+def _databases(store: StoreHere) -> Iterator[Path]:
+    """A store's database; of one with segments the newest, as whoever opens a store opens all of them."""
+    found = [path for _, path in segments_in(store.directory)][-1:] if store.segmented else [store.directory]
+    return (path for path in found if exists(path))

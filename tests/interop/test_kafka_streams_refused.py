@@ -1,0 +1,270 @@
+"""Stores of a real Kafka Streams application that we do not know are left alone, whatever anybody says of them.
+
+The application has stores with their times first (EmitStrategy.onWindowClose), versioned ones, and such with headers,
+beside two that we know. Their keys have 8 bytes, as times have, and there is one live segment: what tells least.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_streams import Command, KafkaStreams, Store
+from rocksdict import Options, Rdict
+from shared_state import contents_of
+
+from statestore.changelog.topics import Topics
+from statestore.cli.choice import Asked, Chosen, Where, choose
+from statestore.cli.restoring import How, restore_all, stores_to_restore
+from statestore.cli.work import exit_code, rows_without_work, verify_all
+from statestore.errors import InputError, UnknownFormatError
+from statestore.formats import checkpoint_file, offsets
+from statestore.model import TaskId, TopicPartition, changelog_topic
+from statestore.reports import Action, Status, VerifyRow
+from statestore.statedir.paths import TaskPaths
+from statestore.stores.rocksdb import RocksDB, column_families
+from statestore.verification.options import Depth, VerifyOptions
+from tests.integration.broker import T0
+
+KNOWN = [Store("plain-kv"), Store("sessions", "session")]
+#: By store: what its directory gives away.
+TIME_FIRST = {
+    Store("closed-sessions", "session", layout="time-ordered"): "onWindowClose",
+    Store("closed-windows", "window", layout="time-ordered"): "onWindowClose",
+    Store("times", "window", layout="time-ordered"): "onWindowClose",
+    Store("closed-sliding", "window", layout="sliding"): "onWindowClose",
+}
+VERSIONED = {Store("history", layout="versioned"): "versioned"}
+WITH_HEADERS = {
+    Store("noted", layout="headers"): "keyValueWithTimestampAndHeaders",
+    Store("noted-windows", "window", layout="headers"): "keyValueWithTimestampAndHeaders",
+    Store("noted-sessions", "session", layout="headers"): "sessionKeyValueWithHeaders",
+}
+UNKNOWN = {**TIME_FIRST, **VERSIONED, **WITH_HEADERS}
+#: Stores that no file tells anything of once their directories are gone, and what of Kafka still does.
+TOLD_BY_KAFKA = {
+    **dict.fromkeys(VERSIONED, "min.compaction.lag.ms"),
+    **dict.fromkeys(WITH_HEADERS, "header 'trace'"),
+}
+SEGMENT_MS = 1_800_000
+START = T0 - T0 % SEGMENT_MS
+ROWS = 60
+
+
+def commands() -> list[Command]:
+    found = []
+    for number in range(ROWS):
+        start = START + number * 1_000
+        for store in [*KNOWN, *UNKNOWN]:
+            key = start + 7 if store.name == "times" else 1_000 + number % 20
+            found.append(
+                Command(
+                    store.name,
+                    struct.pack(">q", key),
+                    b"%d" % number,
+                    T0 + number,
+                    start=start,
+                    end=start + 500,
+                    headers=(("trace", b"%d" % number),),
+                )
+            )
+    return found
+
+
+def kind_of(store: Store) -> str:
+    return "key-value" if store.kind == "kv" else store.kind
+
+
+def described(store: Store) -> str:
+    """What somebody says of the store who takes it for one that we know."""
+    of_format = "timestamped" if store.layout == "headers" else "plain"
+    return f"{store.name}:kind={kind_of(store)},format={of_format},subtopology=0"
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A stopped application, and its state directory."""
+
+    app: KafkaStreams
+    state_dir: Path
+
+    @property
+    def directory(self) -> Path:
+        return self.state_dir / self.app.application_id
+
+    @property
+    def topics(self) -> Topics:
+        return Topics(self.app.bootstrap_servers)
+
+    def chosen(self, *stores: str, **changes: Any) -> Chosen:
+        where = Where(self.app.bootstrap_servers, self.state_dir)
+        return choose(Asked(where, applications=[self.app.application_id], stores=stores, **changes), self.topics)
+
+    def verified(self, *stores: str, depth: Depth = "scan") -> dict[str, VerifyRow]:
+        chosen = self.chosen(*stores)
+        chosen.require_known()
+        rows = [*verify_all(chosen.specs, VerifyOptions(depth)), *rows_without_work(chosen, self.topics)]
+        return {row.store: row for row in rows}
+
+    def restored(self, *stores: str) -> list[tuple[str, str]]:
+        rows = restore_all(
+            stores_to_restore(self.chosen(*stores), self.topics),
+            How(mode="full", label="test", run_bytes=1 << 24, quarantine_s=0.0, force=True),
+        )
+        assert [row.failure for row in rows] == [None] * len(rows)
+        return [(row.store, row.outcome) for row in rows]
+
+    def copy(self, directory: Path) -> Stopped:
+        shutil.copytree(self.state_dir, directory)
+        return Stopped(self.app, directory)
+
+    def changelog(self, store: str) -> TopicPartition:
+        return TopicPartition(changelog_topic(self.app.application_id, store), 0)
+
+
+@pytest.fixture(scope="module")
+def stopped(kafka_streams: Callable[..., KafkaStreams], tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+    app = kafka_streams(changelog_config={})
+    state_dir = tmp_path_factory.mktemp("refused") / "state"
+    app.write(state_dir, [*KNOWN, *UNKNOWN], commands())
+    return Stopped(app, state_dir)
+
+
+def names(stores: Sequence[Store] | dict[Store, str]) -> list[str]:
+    return [store.name for store in stores]
+
+
+# -- by the directory -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("M2")
+@pytest.mark.parametrize("depth", ["offsets", "deep"])
+def test_what_we_do_not_know_is_told_with_the_reason_and_is_no_damage(stopped: Stopped, depth: Depth) -> None:
+    rows = stopped.verified(depth=depth)
+    assert {name: (rows[name].status, rows[name].detail) for name in names(KNOWN)} == dict.fromkeys(
+        names(KNOWN), (Status.OK, "")
+    )
+    for store, reason in UNKNOWN.items():
+        row = rows[store.name]
+        assert (row.status, row.action, row.task) == (Status.UNKNOWN_FORMAT, Action.BY_HAND, "0_0")
+        assert reason in row.detail
+    assert exit_code(list(rows.values())) == 0
+
+
+@pytest.mark.behaviour("M2")
+@pytest.mark.parametrize("store", UNKNOWN, ids=lambda store: store.name)
+def test_what_we_do_not_know_is_left_alone_however_it_is_described(
+    stopped: Stopped, tmp_path: Path, store: Store
+) -> None:
+    state = stopped.copy(tmp_path / "state")
+    before = contents_of(state.directory)
+    row = state.verified(described(store), depth="deep")[store.name]
+    assert row.status is Status.UNKNOWN_FORMAT
+    assert UNKNOWN[store] in row.detail
+    assert f"described as kind={kind_of(store)}" in row.detail
+    with pytest.raises(UnknownFormatError, match=f"(?s){store.name}.*{UNKNOWN[store]}"):
+        stores_to_restore(state.chosen(described(store)), state.topics)
+    assert contents_of(state.directory) == before
+
+
+def test_what_we_know_is_restored_beside_what_we_do_not(stopped: Stopped, tmp_path: Path) -> None:
+    state = stopped.copy(tmp_path / "state")
+    assert state.restored() == [(name, "restored") for name in names(KNOWN)]
+    with pytest.raises(UnknownFormatError, match="history"):
+        state.restored("plain-kv", "history")
+
+
+# -- by what Kafka has, where the directory is gone -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("store", TOLD_BY_KAFKA, ids=lambda store: store.name)
+def test_what_kafka_gives_away_goes_before_what_is_said(stopped: Stopped, tmp_path: Path, store: Store) -> None:
+    state = Stopped(stopped.app, tmp_path / "state")
+    state.state_dir.mkdir()
+    row = state.verified(described(store))[store.name]
+    assert (row.status, row.action, row.task) == (Status.UNKNOWN_FORMAT, Action.BY_HAND, "0_0")
+    assert TOLD_BY_KAFKA[store] in row.detail
+    assert "described as kind=" in row.detail
+    with pytest.raises(UnknownFormatError, match=TOLD_BY_KAFKA[store]):
+        stores_to_restore(state.chosen(described(store)), state.topics)
+    assert not state.directory.exists() or not list(state.directory.glob("0_*"))
+
+
+def test_a_store_that_only_somebody_describes_is_verified_as_described(stopped: Stopped, tmp_path: Path) -> None:
+    state = Stopped(stopped.app, tmp_path / "state")
+    state.state_dir.mkdir()
+    said = [described(store) for store in KNOWN]
+    assert state.restored(*said) == [(name, "restored") for name in names(KNOWN)]
+    for store, row in state.verified(*said, depth="deep").items():
+        assert row.status is Status.OK, store
+        assert "as described by you: kind=" in row.detail
+    assert {row.detail for row in state.verified(*said, depth="scan").values()} == {""}
+
+
+# -- from before 4.3 --------------------------------------------------------------------------------------------------
+
+
+def as_before_4_3(state: Stopped, *, closed: bool = True) -> None:
+    """Make of a task what versions before 4.3 leave: no family `offsets` (KIP-1035), and, closed, a `.checkpoint`.
+
+    Kafka Streams 4.2.0 was seen to leave just that, with either guarantee.
+    """
+    paths = TaskPaths(state.state_dir, state.app.application_id, TaskId(0, 0))
+    applied: dict[TopicPartition, int | None] = {}
+    for name in names(UNKNOWN):
+        shutil.rmtree(paths.store(name), ignore_errors=True)
+        shutil.rmtree(paths.task_dir / name, ignore_errors=True)
+    for current in sorted(paths.task_dir.rglob("CURRENT")):
+        store = next(name for name in names(KNOWN) if name in current.parts)
+        database = RocksDB(current.parent, ["default"], read_only=True)
+        applied[state.changelog(store)] = database.committed_offset(state.changelog(store))
+        database.close()
+        families = column_families(current.parent)
+        opened = Rdict(str(current.parent), Options(raw_mode=True), {name: Options(raw_mode=True) for name in families})
+        opened.drop_column_family(offsets.COLUMN_FAMILY)
+        opened.close()
+        (current.parent / "rocksdict-config.json").unlink()
+        assert column_families(current.parent) == ["default"]
+    assert set(applied) == {state.changelog(name) for name in names(KNOWN)}
+    if closed:
+        paths.checkpoint.write_text(checkpoint_file.write(applied))
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
+def test_an_application_from_before_4_3_is_verified_and_not_restored(
+    stopped: Stopped, tmp_path: Path, closed: bool
+) -> None:
+    state = stopped.copy(tmp_path / "state")
+    as_before_4_3(state, closed=closed)
+    before = contents_of(state.directory)
+    rows = state.verified(*names(KNOWN), depth="deep")
+    if closed:
+        assert {name: (row.status, row.detail) for name, row in rows.items()} == dict.fromkeys(rows, (Status.OK, ""))
+    assert set(rows) == set(names(KNOWN))
+    with pytest.raises(InputError, match=r"before 4\.3.*let Kafka Streams restore"):
+        stores_to_restore(state.chosen(*names(KNOWN)), state.topics)
+    assert stores_to_restore(state.chosen(*names(KNOWN)), state.topics, elsewhere=True)
+    assert contents_of(state.directory) == before
+
+
+def test_one_store_that_is_left_tells_that_the_application_is_from_before_4_3(stopped: Stopped, tmp_path: Path) -> None:
+    state = stopped.copy(tmp_path / "state")
+    as_before_4_3(state, closed=False)
+    shutil.rmtree(state.directory / "0_0" / "sessions")
+    with pytest.raises(InputError, match=r"plain-kv has no column family offsets"):
+        stores_to_restore(state.chosen("sessions:kind=session,subtopology=0"), state.topics)
+
+
+def test_a_checkpoint_file_tells_it_where_every_store_is_gone(stopped: Stopped, tmp_path: Path) -> None:
+    state = stopped.copy(tmp_path / "state")
+    as_before_4_3(state)
+    for path in (state.directory / "0_0").iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+    with pytest.raises(InputError, match=r"0_0/\.checkpoint"):
+        stores_to_restore(state.chosen("sessions:kind=session,subtopology=0"), state.topics)

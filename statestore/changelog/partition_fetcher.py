@@ -7,7 +7,8 @@ import time
 from confluent_kafka import KafkaError, KafkaException
 
 from statestore.changelog.client import client_config, translate
-from statestore.changelog.fetch import LEAST_S, ConnectionLostError, FetchConnection, Fetched, FetchLimits
+from statestore.changelog.connection import LEAST_S, ConnectionLostError
+from statestore.changelog.fetch import FetchConnection, Fetched, FetchLimits
 from statestore.changelog.leaders import Leaders, may_pass
 from statestore.errors import KafkaUnavailableError, StateStoreError, StoreBehindLogStartError, TopicMismatchError
 from statestore.model import TopicPartition

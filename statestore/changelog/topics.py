@@ -72,11 +72,32 @@ class Topic(NamedTuple):
 
 
 class LogRange(NamedTuple):
-    """Offsets of one partition's log; both ends are exclusive."""
+    """Offsets of one partition's log; both ends are exclusive.
+
+    Attributes
+    ----------
+    epoch
+        Leader epoch in which the high watermark was told; the last record may be of an earlier one. None if not told.
+    """
 
     start: int
     last_stable: int
     high_watermark: int
+    epoch: int | None = None
+
+
+class LogStart(NamedTuple):
+    """Where a log starts, and with which leader epoch; None if the log does not know that."""
+
+    offset: int
+    epoch: int | None
+
+
+class _Listed(NamedTuple):
+    """An offset that a broker told, with the leader epoch of the record there, or its own at the end of the log."""
+
+    offset: int
+    epoch: int | None
 
 
 #: Answers about a topic that does not exist, cannot exist, or is not shown to us.
@@ -241,19 +262,27 @@ class Topics:
         starts = self._list_offsets(asked, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
         stable = self._list_offsets(asked, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
         high = self._list_offsets(asked, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
-        return {partition: LogRange(starts[partition], stable[partition], high[partition]) for partition in asked}
+        return {
+            partition: LogRange(starts[partition].offset, stable[partition].offset, *high[partition])
+            for partition in asked
+        }
+
+    def log_starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogStart]:
+        """Return where each partition's log starts."""
+        found = self._list_offsets(list(partitions), OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+        return {partition: LogStart(*listed) for partition, listed in found.items()}
 
     def first_after(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         """Offset of the first record or marker with a larger timestamp; None if there is none."""
         spec = OffsetSpec.for_timestamp(timestamp_ms + 1)
-        found = self._list_offsets([partition], spec, IsolationLevel.READ_UNCOMMITTED)[partition]
+        found = self._list_offsets([partition], spec, IsolationLevel.READ_UNCOMMITTED)[partition].offset
         return found if found >= 0 else None
 
     def first_from(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Offset of the first record or marker with a timestamp (ms) or a larger one; None if there is none."""
         specs = {partition: OffsetSpec.for_timestamp(time_ms) for partition, time_ms in times.items()}
         found = self._list(specs, IsolationLevel.READ_UNCOMMITTED)
-        return {partition: offset if offset >= 0 else None for partition, (offset, _) in found.items()}
+        return {partition: at.offset if at.offset >= 0 else None for partition, at in found.items()}
 
     def wait_until_stable(self, names: Iterable[str]) -> None:
         """Wait until no transaction is open in topics: a commit is answered before its markers are in the log.
@@ -350,34 +379,25 @@ class Topics:
 
     def _list_offsets(
         self, partitions: list[TopicPartition], spec: Any, isolation: IsolationLevel
-    ) -> dict[TopicPartition, int]:
-        return {
-            partition: offset
-            for partition, (offset, _) in self._list(dict.fromkeys(partitions, spec), isolation).items()
-        }
+    ) -> dict[TopicPartition, _Listed]:
+        return self._list(dict.fromkeys(partitions, spec), isolation)
 
-    def _list(
-        self, specs: Mapping[TopicPartition, Any], isolation: IsolationLevel
-    ) -> dict[TopicPartition, tuple[int, int]]:
-        """Offset and timestamp of what is asked for of each partition."""
+    def _list(self, specs: Mapping[TopicPartition, Any], isolation: IsolationLevel) -> dict[TopicPartition, _Listed]:
         if not specs:
             return {}
         asked = {KafkaTopicPartition(*partition): spec for partition, spec in specs.items()}
 
-        def ask(timeout_s: float) -> dict[TopicPartition, tuple[int, int]]:
+        def ask(timeout_s: float) -> dict[TopicPartition, _Listed]:
             admin = self._admin.client(timeout_s)
             futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
             try:
-                answers = {answered: future.result() for answered, future in futures.items()}
+                listed = {TopicPartition(at.topic, at.partition): future.result() for at, future in futures.items()}
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.FENCED_LEADER_EPOCH:
                     # The broker was started anew since; librdkafka would go on with the epoch that it remembers.
                     admin.list_topics(timeout=timeout_s)
                 raise _without_leader(admin, error, specs, timeout_s) from error
-            return {
-                TopicPartition(answered.topic, answered.partition): (found.offset, found.timestamp)
-                for answered, found in answers.items()
-            }
+            return {partition: _Listed(found.offset, found.leader_epoch) for partition, found in listed.items()}
 
         return until_answered(ask, f"asking for the log ends of {', '.join(map(str, specs))}", self._timeout_s)
 

@@ -60,6 +60,16 @@ class OwnBroker:
         """Start it again, at the same address."""
         assert self._kafka.start() == self.servers
 
+    def segment(self, topic: str, partition: int = 0) -> Path:
+        """Return the file of a log that has one segment."""
+        (log,) = (self._kafka.directory / "data" / f"{topic}-{partition}").glob("*.log")
+        return log
+
+    def cut(self, topic: str, end: int) -> None:
+        """Let a log that has one segment end at an offset, with which a batch begins; the broker must not run."""
+        log = self.segment(topic)
+        log.write_bytes(log.read_bytes()[: batch_at(log, end)])
+
     def unread_bytes(self) -> int:
         """How much has arrived that a paused broker has not read."""
         port = int(self.servers.rpartition(":")[2])
@@ -74,3 +84,11 @@ class OwnBroker:
     def wait_for_a_request(self, since: int) -> None:
         """Wait until more has arrived than `unread_bytes` told before."""
         wait_for(lambda: self.unread_bytes() > since, "a request to a broker that does not read")
+
+
+def batch_at(log: Path, offset: int) -> int:
+    """Return where in a segment the batch is that begins with an offset."""
+    data, position = log.read_bytes(), 0
+    while int.from_bytes(data[position : position + 8], "big") < offset:
+        position += 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+    return position

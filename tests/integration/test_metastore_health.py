@@ -17,7 +17,7 @@ from statestore.metastore import command_log
 from statestore.metastore.backup import BackupFile
 from statestore.metastore.command_topic import Logged
 from statestore.metastore.metastore import Health, View
-from tests.faults.own_broker import OwnBroker
+from tests.faults.own_broker import OwnBroker, batch_at
 from tests.integration import broker
 from tests.integration.broker import Row, wait_for
 from tests.integration.commands import Service, application, at, names, put, rows, two_applications
@@ -240,23 +240,9 @@ def test_c14_a_log_that_lost_its_end_on_the_brokers_disk_degrades(own_broker: Ow
     with closing(service.metastore()._open_writer()) as writer:
         writer.init()  # waits until the last transaction is whole: its marker would be written again after the restart
     own_broker.kill()
-    log = _segment(own_broker, service)
-    log.write_bytes(log.read_bytes()[: _batch_at(log, done.offset)])
+    own_broker.cut(service.topic, done.offset)
     own_broker.start()
     _assert_degraded(service, "was shortened: it ends at offset 2", ["flights", "weather"])
-
-
-def _segment(own_broker: OwnBroker, service: Service) -> Path:
-    (log,) = (own_broker._kafka.directory / "data" / f"{service.topic}-0").glob("*.log")
-    return log
-
-
-def _batch_at(log: Path, offset: int) -> int:
-    """Return where in a segment the batch is that begins with an offset."""
-    data, position = log.read_bytes(), 0
-    while int.from_bytes(data[position : position + 8], "big") < offset:
-        position += 12 + int.from_bytes(data[position + 8 : position + 12], "big")
-    return position
 
 
 @pytest.mark.long
@@ -287,9 +273,9 @@ def test_c14_a_damaged_batch_degrades_and_what_is_behind_it_is_in_the_topic_that
     metastore = service.metastore()
     assert metastore.view().health is Health.RUNNING
     service.metastore(backup=False).submit(put("planes"))
-    log = _segment(own_broker, service)
+    log = own_broker.segment(service.topic)
     data = bytearray(log.read_bytes())
-    data[_batch_at(log, 3) - 1] ^= 1  # the last byte of the batch at offset 2
+    data[batch_at(log, 3) - 1] ^= 1  # the last byte of the batch at offset 2
     log.write_bytes(data)
     view = _assert_degraded(service, "the record batch at offset 2 is damaged", ["flights", "weather"])
     assert "restore-backup" in view.reason

@@ -162,7 +162,7 @@ def test_a_transaction_that_no_coordinator_will_end_is_to_be_aborted(
     )
     with KafkaAdminClient(bootstrap_servers=bootstrap_servers) as admin:
         admin.abort_transaction(AbortTransactionSpec(AskedPartition(*partition), *hanging[:2]))
-    wait_for(lambda: log_of(bootstrap_servers, partition) == LogRange(0, 2, 2), "the abort's marker")
+    wait_for(lambda: log_of(bootstrap_servers, partition) == LogRange(0, 2, 2, epoch=0), "the abort's marker")
     assert find_open_transaction(bootstrap_servers, partition, 0, WAIT_S) is None
 
 

@@ -16,6 +16,7 @@ from demo.kafka import HOST
 from demo.processes import Processes
 from statestore.changelog import record_kernels  # noqa: F401  # else short ranges are read through librdkafka
 from statestore.changelog.client import client_config
+from statestore.changelog.epochs import Continuity, LogEnd, compare_ends, last_epochs
 from statestore.changelog.open_transaction import find_open_transaction
 from statestore.changelog.secured import can_fetch, connect
 from statestore.model import TopicPartition
@@ -24,7 +25,7 @@ from statestore.reports import Status
 from statestore.tasks.stream_task import run_task
 from statestore.verification.check import verify
 from statestore.verification.options import VerifyOptions
-from tests.integration.broker import T0, create_topic, settle, transaction, unique
+from tests.integration.broker import T0, create_topic, produce, settle, transaction, unique
 from tests.integration.command_line import Command
 from tests.integration.secured_broker import MUTUAL, USER, SecuredBroker, configured
 from tests.integration.spark_work import alone_in_spark
@@ -173,6 +174,20 @@ def test_the_transaction_that_holds_back_a_log_is_found(way: str, secured: Secur
     assert found.transactional_id is not None
 
 
+def test_leader_epochs_are_asked_for_where_one_must_show_a_password(secured: SecuredBroker, tmp_path: Path) -> None:
+    log = TopicPartition(create_topic(secured.plain_servers, unique("epochs")), 0)
+    produce(secured.plain_servers, log.topic, [(b"a", b"1"), (b"a", b"2")])
+    ours = secured.configuration(*SCRAM_TLS)
+    theirs = {**ours, "enable.ssl.certificate.verification": False}
+    del theirs["ssl.ca.location"]
+    for configuration, whole in ((ours, Continuity.INTACT), (theirs, Continuity.UNKNOWN)):
+        with configured(tmp_path / "client.json", configuration) as servers:
+            seen = last_epochs(servers, {log: LogEnd(2, 0)}, 60)
+            assert compare_ends(servers, seen, 60)[log].continuity is whole
+            beyond = {log: LogEnd(3, 0)}
+            assert compare_ends(servers, beyond, 60)[log][:2] == (Continuity.CUT, 2)
+
+
 _IN_TASK = """
 import os, sys
 from pyspark import SparkContext
@@ -182,6 +197,7 @@ from jobs.entry import spark_session
 spark = spark_session("test")
 def ask(batches):
     from statestore.changelog.client import client_config
+from statestore.changelog.epochs import Continuity, LogEnd, compare_ends, last_epochs
     for batch in batches:
         yield batch.set_column(0, "user", [client_config("")["sasl.username"]])
 print("user:", spark.range(1).mapInArrow(ask, "user string").collect()[0].user)

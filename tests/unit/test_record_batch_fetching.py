@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -12,9 +10,10 @@ from typing import NamedTuple
 
 import pytest
 from confluent_kafka import KafkaError
+from peers import Peer, Play, framed, playing
 from test_record_batches import BATCH, ROWS, encoded
 
-from statestore.changelog import leaders, record_kernels  # noqa: F401  # else short ranges go through librdkafka
+from statestore.changelog import record_kernels  # noqa: F401  # else short ranges go through librdkafka
 from statestore.changelog.holes import holes
 from statestore.changelog.partition_fetcher import PartitionFetcher
 from statestore.changelog.reader import LogReader, first_offsets
@@ -43,81 +42,35 @@ def told(records: bytes = b"", error: int = 0, last_stable: int = 0, replica: in
         body = struct.pack(">iihi", asked.number, 0, 0, 0)
         body += struct.pack(">ih", 1, len(topic)) + topic
         body += struct.pack(">iihqqqi", 1, PARTITION.partition, error, _NEVER, last_stable, 0, -1)
-        return _framed(body + struct.pack(">ii", replica, len(records)) + records)
+        return framed(body + struct.pack(">ii", replica, len(records)) + records)
 
     return answer
 
 
 def throttled(milliseconds: int) -> Answer:
     """Answer as over a quota: nothing, and when to come again."""
-    return lambda asked: _framed(struct.pack(">iihii", asked.number, milliseconds, 0, 0, 0))
+    return lambda asked: framed(struct.pack(">iihii", asked.number, milliseconds, 0, 0, 0))
 
 
-def _framed(body: bytes) -> bytes:
-    return struct.pack(">i", len(body)) + body
-
-
-class Peer:
-    """Plays a broker: answers one fetch request after the other as it is told, then hangs up."""
-
-    def __init__(self, *answers: Answer) -> None:
-        self.offsets: list[int] = []
-        self._answers = iter(answers)
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.address: tuple[str, int] = self._listening.getsockname()
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                return
-            with closing(connection), connection.makefile("rb") as requests:
-                while head := requests.read(4):
-                    asked = self._read(requests.read(struct.unpack(">i", head)[0]))
-                    self.offsets.append(asked.offset)
-                    answer = next(self._answers, lambda _: b"")(asked)
-                    connection.sendall(answer)
-                    if len(answer) < 4 or len(answer) != 4 + struct.unpack_from(">i", answer)[0]:
-                        break
-
-    def _read(self, request: bytes) -> Asked:
-        key, version, number, name = struct.unpack_from(">hhih", request)
-        assert (key, version) == (1, 11)
-        at = 10 + name + 25 + 4
-        (topic,) = struct.unpack_from(">h", request, at)
-        partition, _, offset = struct.unpack_from(">iiq", request, at + 2 + topic + 4)
-        assert partition == PARTITION.partition
-        return Asked(number, offset)
-
-    def close(self) -> None:
-        self._listening.close()
+def _read_request(request: bytes) -> Asked:
+    key, version, number, name = struct.unpack_from(">hhih", request)
+    assert (key, version) == (1, 11)
+    at = 10 + name + 25 + 4
+    (topic,) = struct.unpack_from(">h", request, at)
+    partition, _, offset = struct.unpack_from(">iiq", request, at + 2 + topic + 4)
+    assert partition == PARTITION.partition
+    return Asked(number, offset)
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Peer]]]:
-    """Start peers; whoever asks is told that the first leads, then the second, and so on."""
-    started: list[Peer] = []
+def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Play[Asked]]:
+    """Start peers."""
+    with playing(monkeypatch, _read_request) as start:
+        yield start
 
-    def start(*scripts: list[Answer] | KafkaError) -> list[Peer]:
-        said: list[leaders.Address | KafkaError] = []
-        for script in scripts:
-            if isinstance(script, KafkaError):
-                said.append(script)
-            else:
-                started.append(Peer(*script))
-                said.append(started[-1].address)
 
-        def of(self: object, partitions: object, timeout_s: float) -> dict[TopicPartition, object]:
-            return {PARTITION: said.pop(0) if len(said) > 1 else said[0]}
-
-        monkeypatch.setattr(leaders.Leaders, "of", of)
-        return started
-
-    yield start
-    for peer in started:
-        peer.close()
+def _offsets(peer: Peer[Asked]) -> list[int]:
+    return [asked.offset for asked in peer.asked]
 
 
 def _fetched(stall_s: float = 5, offset: int = 0) -> bytes:
@@ -138,15 +91,13 @@ _PASSING = {
 
 
 @pytest.mark.parametrize("code", _PASSING.values(), ids=_PASSING.keys())
-def test_broker_that_does_not_lead_any_more_is_left_for_the_one_that_does(
-    play: Callable[..., list[Peer]], code: int
-) -> None:
+def test_broker_that_does_not_lead_any_more_is_left_for_the_one_that_does(play: Play[Asked], code: int) -> None:
     old, new = play([told(error=code)], [told(BATCH)])
     assert _fetched() == BATCH
-    assert old.offsets == new.offsets == [0]
+    assert _offsets(old) == _offsets(new) == [0]
 
 
-def test_leader_that_is_being_elected_is_waited_for(play: Callable[..., list[Peer]]) -> None:
+def test_leader_that_is_being_elected_is_waited_for(play: Play[Asked]) -> None:
     play(KafkaError(KafkaError.LEADER_NOT_AVAILABLE), KafkaError(KafkaError._TRANSPORT), [told(BATCH)])
     assert _fetched() == BATCH
 
@@ -158,34 +109,34 @@ def test_leader_that_is_being_elected_is_waited_for(play: Callable[..., list[Pee
         lambda asked: told(BATCH)(asked)[:100],
         lambda asked: told(BATCH)(asked._replace(number=asked.number + 1)),
         lambda asked: struct.pack(">i", -5),
-        lambda asked: _framed(told(BATCH)(asked)[4:50]),
-        lambda asked: _framed(told(BATCH)(asked)[4:-1]),
+        lambda asked: framed(told(BATCH)(asked)[4:50]),
+        lambda asked: framed(told(BATCH)(asked)[4:-1]),
     ],
     ids=["hangs up", "hangs up within an answer", "another answer", "no answer", "ends early", "too few records"],
 )
-def test_connection_that_breaks_is_made_again(play: Callable[..., list[Peer]], broken: Answer) -> None:
+def test_connection_that_breaks_is_made_again(play: Play[Asked], broken: Answer) -> None:
     (peer,) = play([broken, told(BATCH)])
     assert _fetched() == BATCH
-    assert peer.offsets == [0, 0]
+    assert _offsets(peer) == [0, 0]
 
 
-def test_connection_that_breaks_between_answers_leaves_no_gap(play: Callable[..., list[Peer]]) -> None:
+def test_connection_that_breaks_between_answers_leaves_no_gap(play: Play[Asked]) -> None:
     second, third = (encoded(ROWS, base=base) for base in (20, 40))
     (peer,) = play([told(BATCH), lambda asked: told(second)(asked)[:200], told(second), told(third)])
     with LogReader("127.0.0.1:1", PARTITION, stall_timeout_s=5) as reader:
         offsets = [offset for batch in reader.read(0, 60) for offset in batch.column("offset").to_pylist()]
     assert offsets == list(range(60))
-    assert peer.offsets == [0, 20, 20, 40]
+    assert _offsets(peer) == [0, 20, 20, 40]
 
 
-def test_quota_is_kept(play: Callable[..., list[Peer]]) -> None:
+def test_quota_is_kept(play: Play[Asked]) -> None:
     play([throttled(300), told(BATCH)])
     started = time.monotonic()
     assert _fetched() == BATCH
     assert time.monotonic() - started >= 0.3
 
 
-def test_empty_answers_are_a_stall_in_the_end(play: Callable[..., list[Peer]]) -> None:
+def test_empty_answers_are_a_stall_in_the_end(play: Play[Asked]) -> None:
     play([told()] * 100_000)
     with pytest.raises(KafkaUnavailableError, match=r"log-3 from offset 7: nothing came for 0\.5 s"):
         _fetched(0.5, 7)
@@ -197,19 +148,17 @@ def _read(end: int, stall_s: float = 30) -> list[int]:
 
 
 def test_range_is_done_when_nothing_is_left_in_it_before_the_last_stable_offset(
-    play: Callable[..., list[Peer]],
+    play: Play[Asked],
 ) -> None:
     (peer,) = play([told(BATCH), told(last_stable=30), told(BATCH), told(last_stable=30), told(last_stable=30)])
     assert _read(30) == list(range(20))
     assert holes("127.0.0.1:1", PARTITION, 0, 30, 30) == 10
     assert first_offsets("127.0.0.1:1", {PARTITION: (20, 30)}, 30) == {PARTITION: None}
-    assert peer.offsets == [0, 20, 0, 20, 20]
+    assert _offsets(peer) == [0, 20, 0, 20, 20]
 
 
 @pytest.mark.parametrize("empty", [told(last_stable=29), told(last_stable=30, replica=2)])
-def test_range_is_not_done_by_an_empty_answer_that_says_nothing_of_all_of_it(
-    play: Callable[..., list[Peer]], empty: Answer
-) -> None:
+def test_range_is_not_done_by_an_empty_answer_that_says_nothing_of_all_of_it(play: Play[Asked], empty: Answer) -> None:
     play([told(BATCH), *[empty] * 100_000])
     with pytest.raises(KafkaUnavailableError, match=r"log-3 from offset 20: nothing came for 0\.5 s"):
         _read(30, 0.5)
@@ -217,13 +166,13 @@ def test_range_is_not_done_by_an_empty_answer_that_says_nothing_of_all_of_it(
         first_offsets("127.0.0.1:1", {PARTITION: (20, 30)}, 0.5)
 
 
-def test_what_failed_last_is_told_when_nothing_comes(play: Callable[..., list[Peer]]) -> None:
+def test_what_failed_last_is_told_when_nothing_comes(play: Play[Asked]) -> None:
     play([told(error=6)] * 100)
     with pytest.raises(KafkaUnavailableError, match="NOT_LEADER"):
         _fetched(0.5)
 
 
-def test_topic_that_stays_unknown_is_a_mismatch(play: Callable[..., list[Peer]]) -> None:
+def test_topic_that_stays_unknown_is_a_mismatch(play: Play[Asked]) -> None:
     play(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
     with pytest.raises(TopicMismatchError):
         _fetched(0.5)
@@ -232,7 +181,7 @@ def test_topic_that_stays_unknown_is_a_mismatch(play: Callable[..., list[Peer]])
 
 
 @pytest.mark.parametrize(("code", "error"), [(1, StoreBehindLogStartError), (29, KafkaUnavailableError)])
-def test_what_does_not_pass_is_told_at_once(play: Callable[..., list[Peer]], code: int, error: type[Exception]) -> None:
+def test_what_does_not_pass_is_told_at_once(play: Play[Asked], code: int, error: type[Exception]) -> None:
     play([told(error=code)] * 2)
     started = time.monotonic()
     with pytest.raises(error, match="log-3"):
@@ -242,7 +191,7 @@ def test_what_does_not_pass_is_told_at_once(play: Callable[..., list[Peer]], cod
     assert time.monotonic() - started < 10
 
 
-def test_search_goes_on_with_the_broker_that_leads(play: Callable[..., list[Peer]]) -> None:
+def test_search_goes_on_with_the_broker_that_leads(play: Play[Asked]) -> None:
     old, new = play([told(error=6)], [told(), lambda asked: b"", told(BATCH)])
     assert first_offsets("127.0.0.1:1", {PARTITION: (5, 20)}, 5) == {PARTITION: 5}
-    assert (old.offsets, new.offsets) == ([5], [5, 5, 5])
+    assert (_offsets(old), _offsets(new)) == ([5], [5, 5, 5])

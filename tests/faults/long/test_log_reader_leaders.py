@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import kafka as kafka_python
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from demo import kafka
 from demo.processes import Processes, wait_until
 from statestore.changelog.reader import LogReader, first_offsets
 from statestore.model import TopicPartition
+from tests.faults.brokers import joined_brokers
 from tests.integration.broker import WAIT_S, produce, unique
 from tests.integration.log_reading import WAYS, choose
 
@@ -21,42 +20,11 @@ _COUNT = 20_000
 _VALUE = b"v" * 1_000
 
 
-class _SecondBroker(kafka.Kafka):
-    """Joins another broker's cluster, whose controller it uses."""
-
-    def __init__(self, processes: Processes, directory: Path, first: kafka.Kafka) -> None:
-        super().__init__(processes, directory)
-        self._first = first
-
-    def _configure(self, port: int, controller_port: int) -> None:
-        super()._configure(port, controller_port)
-        theirs = self._first._last_ports()[1]
-        text = self._config.read_text(encoding="utf-8")
-        for old, new in (
-            ("process.roles=broker,controller", "process.roles=broker"),
-            ("node.id=1", "node.id=2"),
-            (f"1@{kafka.HOST}:{controller_port}", f"1@{kafka.HOST}:{theirs}"),
-            (f",CONTROLLER://{kafka.HOST}:{controller_port}", ""),
-        ):
-            assert old in text
-            text = text.replace(old, new)
-        self._config.write_text(text, encoding="utf-8")
-
-    def _wait_until_ready(self, bootstrap_servers: str, cluster_id: str) -> None:
-        admin = AdminClient({"bootstrap.servers": self._first.bootstrap_servers})
-        wait_until(lambda: len(admin.list_topics(timeout=WAIT_S).brokers) == 2, 90, "a second broker", self._service)
-
-
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a cluster of two brokers."""
     directory = tmp_path_factory.mktemp("brokers")
-    with Processes(directory) as processes, pytest.MonkeyPatch.context() as patched:
-        first = kafka.Kafka(processes, directory / "first")
-        address = first.start()
-        cluster_id = AdminClient({"bootstrap.servers": address}).list_topics(timeout=WAIT_S).cluster_id
-        patched.setattr(kafka, "_new_cluster_id", lambda: cluster_id)
-        _SecondBroker(processes, directory / "second", first).start()
+    with Processes(directory) as processes, joined_brokers(processes, directory, 1) as (address, _):
         yield address
 
 

@@ -1,0 +1,149 @@
+"""Asking the leaders of many partitions on connections of our own: round after round, until nothing is left to ask."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from statestore.changelog.client import client_config, translate
+from statestore.changelog.connection import LEAST_S, Connection, ConnectionLostError
+from statestore.changelog.leaders import Address, Leaders, may_pass
+from statestore.errors import KafkaUnavailableError, StateStoreError, TopicMismatchError
+from statestore.model import TopicPartition
+
+C = TypeVar("C", bound=Connection)
+#: What is to be asked next, by partition.
+Left = Mapping[TopicPartition, int]
+
+_PARTITIONS_A_REQUEST = 1_000
+_SILENCE_S = 10.0
+_PAUSE_S = 0.1
+
+
+class LeaderRounds(Generic[C]):
+    """Finds the leader of each partition, keeps one connection to each broker, and goes on when leaders move.
+
+    Parameters
+    ----------
+    bootstrap_servers
+        Kafka brokers.
+    connect
+        Makes a connection from a broker's address, the clients' configuration and a timeout.
+    doing
+        What is being done to partitions, for errors.
+    stall_timeout_s
+        Give up when for so long no partition got any further.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        connect: Callable[[Address, Mapping[str, Any], float], C],
+        doing: str,
+        stall_timeout_s: float,
+    ) -> None:
+        self._connect = connect
+        self._doing = doing
+        self._stall_timeout_s = stall_timeout_s
+        self._settings = client_config(bootstrap_servers)
+        self._leaders = Leaders(bootstrap_servers)
+        self._led: dict[TopicPartition, Address] = {}
+        self._connections: dict[Address, C] = {}
+        self._failed: KafkaError | str = "no answer"
+
+    def ask_all(self, left: Left, ask: Callable[[C, Left, float], float]) -> None:
+        """Ask until nothing is left.
+
+        Parameters
+        ----------
+        left
+            What to ask. `ask` takes out what is answered, or changes it to what is to be asked next.
+        ask
+            Asks one broker for some of it, in one request. It gets the seconds after which a silent broker is left, and
+            returns for how many the broker wants not to be asked again (a quota).
+
+        Raises
+        ------
+        TopicMismatchError
+            If there is no such partition.
+        KafkaUnavailableError
+            If no partition got any further for `stall_timeout_s`.
+        """
+        deadline = time.monotonic() + self._stall_timeout_s
+        try:
+            while left:
+                before = dict(left)
+                self._ask_each_broker(left, ask, max(deadline - time.monotonic(), LEAST_S))
+                if left != before:
+                    deadline = time.monotonic() + self._stall_timeout_s
+                elif time.monotonic() > deadline:
+                    raise self._stalled(left)
+                else:
+                    time.sleep(_PAUSE_S)  # nothing announces that a leader is there
+        finally:
+            for connection in self._connections.values():
+                connection.close()
+            self._connections.clear()
+
+    def refused(self, partition: TopicPartition, error: KafkaError) -> None:
+        """Note what stands in the way of a partition for a moment, or raise what does for longer."""
+        if not may_pass(error):
+            raise translate(error, f"{self._doing} {partition}")
+        self._led.pop(partition, None)
+        self._failed = error
+
+    def _ask_each_broker(self, left: Left, ask: Callable[[C, Left, float], float], timeout_s: float) -> None:
+        silence_s = min(timeout_s, _SILENCE_S)
+        by_leader: dict[Address, dict[TopicPartition, int]] = {}
+        for partition, leader in self._find_leaders(left, timeout_s).items():
+            by_leader.setdefault(leader, {})[partition] = left[partition]
+        for leader, of_leader in by_leader.items():
+            try:
+                for some in _chunks(of_leader):
+                    if leader not in self._connections:
+                        self._connections[leader] = self._connect(leader, self._settings, silence_s)
+                    # A broker with a quota would not answer before.
+                    time.sleep(ask(self._connections[leader], some, silence_s))
+            except ConnectionLostError as error:
+                self._failed = str(error)
+                self._forget(leader)
+
+    def _find_leaders(self, left: Left, timeout_s: float) -> dict[TopicPartition, Address]:
+        unknown = [partition for partition in left if partition not in self._led]
+        if unknown:
+            try:
+                answered = self._leaders.of(unknown, timeout_s)
+            except KafkaException as error:
+                answered = dict.fromkeys(unknown, error.args[0])
+            for partition, leader in answered.items():
+                if isinstance(leader, KafkaError):
+                    self.refused(partition, leader)
+                else:
+                    self._led[partition] = leader
+        return {partition: self._led[partition] for partition in left if partition in self._led}
+
+    def _forget(self, leader: Address) -> None:
+        if leader in self._connections:
+            self._connections.pop(leader).close()
+        self._led = {partition: other for partition, other in self._led.items() if other != leader}
+
+    def _stalled(self, left: Left) -> StateStoreError:
+        waiting = next(iter(left))
+        if isinstance(self._failed, KafkaError):
+            failed = translate(self._failed, f"{self._doing} {waiting}")
+            if isinstance(failed, TopicMismatchError):
+                return failed
+        return KafkaUnavailableError(
+            f"{self._doing} {len(left)} partitions, {waiting} the first: nothing came for {self._stall_timeout_s:g} s "
+            f"({self._failed}); check that the brokers are up, then run again"
+        )
+
+
+def _chunks(left: Left) -> Iterator[Left]:
+    rest = iter(left.items())
+    while some := dict(islice(rest, _PARTITIONS_A_REQUEST)):
+        yield some

@@ -1,0 +1,88 @@
+"""Validating positions in logs through librdkafka (KIP-320), for clusters that our own connections cannot speak to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from statestore.changelog.client import client_config, make_client, translate
+from statestore.changelog.leaders import may_pass
+from statestore.errors import KafkaUnavailableError
+from statestore.model import TopicPartition
+
+_MESSAGES, _POLL_S = 10_000, 0.1
+#: librdkafka validates a position before it fetches from there: what comes of the fetch tells that it was valid.
+_CONFIG = {
+    "group.id": "statestore-log-validator",  # librdkafka asks for one; nothing is committed to it
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "isolation.level": "read_uncommitted",
+    "fetch.wait.max.ms": 10,
+    "max.partition.fetch.bytes": 1,  # brokers give a whole batch nevertheless
+    "queued.max.messages.kbytes": 1_024,
+}
+#: A position that is not valid: the log was cut below it, does not know its epoch, or does not have the offset.
+_REFUSED = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE)
+
+
+def refused_positions(
+    bootstrap_servers: str, positions: Mapping[TopicPartition, tuple[int, int]], stall_timeout_s: float
+) -> set[TopicPartition]:
+    """Return the partitions whose position librdkafka refuses; that it says why in words only is left to the caller.
+
+    Parameters
+    ----------
+    bootstrap_servers
+        Kafka brokers.
+    positions
+        Offset to read next, and leader epoch of the record before it, by partition.
+    stall_timeout_s
+        Give up when for so long nothing was found out of any partition.
+
+    Raises
+    ------
+    KafkaUnavailableError
+        If nothing came for `stall_timeout_s`, or access is refused.
+    """
+    refused: set[TopicPartition] = set()
+    waiting = dict.fromkeys(positions)
+    failed = "no answer"
+    consumer = make_client(Consumer, client_config(bootstrap_servers, **_CONFIG))
+    try:
+        consumer.assign(
+            [KafkaTopicPartition(*at, offset, leader_epoch=epoch) for at, (offset, epoch) in positions.items()]
+        )
+        deadline = time.monotonic() + stall_timeout_s
+        while waiting:
+            told = []
+            for message in consumer.consume(_MESSAGES, _POLL_S):
+                partition, error = TopicPartition(message.topic(), message.partition()), message.error()
+                code = None if error is None else error.code()
+                if code in (None, KafkaError._PARTITION_EOF, *_REFUSED):
+                    told.append(partition)
+                    if code in _REFUSED:
+                        refused.add(partition)
+                elif may_pass(error):
+                    failed = error.str()
+                else:
+                    raise translate(error, f"validating a position in {partition}")
+            if told:
+                deadline = time.monotonic() + stall_timeout_s
+                consumer.pause([KafkaTopicPartition(*partition) for partition in told if partition in waiting])
+                for partition in told:
+                    waiting.pop(partition, None)
+            elif time.monotonic() > deadline:
+                raise KafkaUnavailableError(
+                    f"validating positions in {len(waiting)} partitions, {next(iter(waiting))} the first: nothing came "
+                    f"for {stall_timeout_s:g} s ({failed}); check that the brokers are up, then run again"
+                )
+    except KafkaException as error:
+        raise translate(error, f"validating positions in {len(waiting)} partitions") from error
+    finally:
+        consumer.close()
+    return refused

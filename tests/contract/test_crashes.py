@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 
 import pytest
 from compositions import CHANGELOG, INPUT, Composition, compositions
@@ -116,6 +117,32 @@ def test_a_crash_while_an_expired_segment_is_removed_leaves_a_usable_store(kind,
 def test_where_closing_fails_to_write_the_status_the_database_is_freed_all_the_same(kind, home):
     composition = Composition(kind, StoreFormat.TIMESTAMPED, persistent=True, transactional=True)
     assert run(close_on_a_full_disk, composition, home) == -signal.SIGKILL
+
+
+@compositions(persistent=True, transactional=True, format=StoreFormat.TIMESTAMPED)
+@pytest.mark.behaviour("T5")
+@pytest.mark.parametrize(
+    "now",
+    [{"transactional": False}, {"persistent": False}, {"persistent": False, "transactional": False}],
+    ids=["without transactions", "in memory", "in memory without transactions"],
+)
+def test_a_spill_that_a_kill_left_goes_when_the_store_is_opened_with_another_engine(composition, home, now):
+    assert run(commit_dying, composition, home, SPILL_BYTES, 2) == -signal.SIGKILL
+    assert spilled(home)
+    StoreUnderTest(replace(composition, **now), home, exactly_once=False, read_only=True).close(clean=False)
+    assert spilled(home), "a reader removes nothing"
+    StoreUnderTest(replace(composition, **now), home, exactly_once=False).close()
+    assert not spilled(home)
+
+
+@pytest.mark.behaviour("T5")
+@pytest.mark.parametrize("kinds", [("key-value", "window"), ("window", "key-value")], ids="to ".join)
+def test_a_spill_that_a_kill_left_goes_when_the_store_is_opened_as_one_of_another_kind(kinds, home):
+    before, now = (Composition(kind, StoreFormat.TIMESTAMPED, persistent=True, transactional=True) for kind in kinds)
+    assert run(commit_dying, before, home, SPILL_BYTES, 2) == -signal.SIGKILL
+    assert spilled(home)
+    StoreUnderTest(now, home, exactly_once=False).close()
+    assert not spilled(home)
 
 
 def spilled(home):

@@ -9,6 +9,7 @@ from statestore.model import StoreFormat, TopicPartition, check_name
 from statestore.stores.api import KeyValueBytesStore, Offsets, StoreContext, flush_is_deprecated
 from statestore.stores.database import Database, DatabaseSpec, check_on_disk, open_in_memory, open_on_disk
 from statestore.stores.legacy_position import migrate_position
+from statestore.stores.spill import remove_left_spills, spill_directory
 from statestore.stores.table import Row
 
 
@@ -53,9 +54,11 @@ class KeyValueBytes(KeyValueBytesStore):
             If it was written in a format that is not this store's; it is left alone.
         """
         spec = database_spec(context, self.name, self.format, self.transactional)
+        if not context.read_only:
+            remove_left_spills(context.own_directory, self.name)
         if self.persistent:
             directory = context.directory_of(self.name, segmented=False)
-            spill = context.own_directory / "spill" / self.name
+            spill = spill_directory(context.own_directory, self.name)
             check_on_disk(spec, directory)
             context.about_to_open(self.name)
             self._database = open_on_disk(spec, directory, spill, read_only=context.read_only)

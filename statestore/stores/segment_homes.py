@@ -13,6 +13,7 @@ from statestore.errors import StoreCorruptedError, UnknownFormatError, WrongStor
 from statestore.formats import checkpoint_file
 from statestore.model import TopicPartition
 from statestore.stores.database import Database, DatabaseSpec, check_on_disk, open_in_memory, open_on_disk
+from statestore.stores.spill import segment_spill_directory
 
 
 class Kept(NamedTuple):
@@ -75,8 +76,7 @@ class DiskHome:
         self._opening = opening
         self._read_only = read_only
         if not read_only:
-            for left in (self._expired(), *self._own.glob("spill-*")):  # by a crash
-                shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(self._expired(), ignore_errors=True)  # left by a crash
 
     def existing(self) -> list[int]:
         """Starts (ms) of the segments that are there."""
@@ -113,7 +113,7 @@ class DiskHome:
     def open(self, start: int) -> Database:
         """Open a segment, or make it."""
         directory = self._directory / f"{self._spec.store}.{start}"
-        return open_on_disk(self._spec, directory, self._own / f"spill-{start}", read_only=self._read_only)
+        return open_on_disk(self._spec, directory, segment_spill_directory(self._own, start), read_only=self._read_only)
 
     def drop(self, start: int) -> None:
         """Remove a closed segment: first from its place, at once; a crash while its files go leaves no half of it."""
@@ -121,7 +121,7 @@ class DiskHome:
         rename_durably(self._directory / f"{self._spec.store}.{start}", gone)
         kill_switch.reached("expired segment moved")
         shutil.rmtree(gone)
-        shutil.rmtree(self._own / f"spill-{start}", ignore_errors=True)
+        shutil.rmtree(segment_spill_directory(self._own, start), ignore_errors=True)
 
     def load(self) -> Kept:
         """What was kept for the time when there is no segment; nothing, if somebody has removed the store."""

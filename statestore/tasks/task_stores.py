@@ -25,7 +25,7 @@ from statestore.errors import (
 )
 from statestore.model import StoreDefinition, TopicPartition
 from statestore.reports import Action, Status, StoreFigures
-from statestore.statedir.context import forget_mode, remember_mode, store_context
+from statestore.statedir.context import forget_mode, store_context
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.record import read_record, write_record
 from statestore.statedir.seal import break_seal, check_seal, forget_digests, seal
@@ -101,11 +101,10 @@ class TaskStores:
         store.init(
             store_context(
                 self._paths,
-                self.by_name,
                 # A commit comes first; only what a single record writes far beyond the bound spills.
                 uncommitted_max_bytes=4 * application.uncommitted_max_bytes,
                 recording_level=self._spec.recording_level,
-                opening=self._about_to_open,
+                opening=lambda store: break_seal(self._paths, store),
                 exactly_once=self._spec.exactly_once,
             )
         )
@@ -113,10 +112,6 @@ class TaskStores:
             store.commit({self._spec.changelog(name): migrated})
             kill_switch.reached("legacy offset taken over, not on disk")
             store.sync()
-
-    def _about_to_open(self, name: str) -> None:
-        remember_mode(self._paths, name, transactional=self.by_name[name].transactional)
-        break_seal(self._paths, name)
 
     # -- recovery -------------------------------------------------------------------------------------------------
 

@@ -24,15 +24,13 @@ from statestore.model import StoreFormat
 FIRST = {1: "first", 2: "first", 7: "first"}
 SECOND = {1: "first", 2: "second", 3: "second", 7: "first", 8: "second"}
 durable = compositions(persistent=True, transactional=True)
-#: A store that a crash left open is used as it is if the task knows that its last use was transactional.
-KNOWN = {"last_transactional": {"s": True}}
 
 
 @durable
 @pytest.mark.behaviour("T3", "T4")
 def test_a_killed_store_is_whole_at_a_commit_and_the_changelog_brings_it_to_the_last(composition, home):
     assert run(commit_twice_and_stage, composition, home) == -signal.SIGKILL
-    store = StoreUnderTest(composition, home, **KNOWN)
+    store = StoreUnderTest(composition, home)
     committed = store.store.committed_offset(CHANGELOG)
     assert (committed, store.store.position(), store.rows()) in [(2, {INPUT: 20}, FIRST), (5, {INPUT: 50}, SECOND)]
     log = [(1, "first"), (2, "first"), (7, "first"), (2, "second"), (3, "second"), (8, "second")]
@@ -53,7 +51,7 @@ def test_a_commit_that_is_killed_between_its_writes_left_no_offset_ahead_of_its_
     for number in range(1, 100):
         if run(commit_dying, composition, home, 64 << 20, number) == -signal.SIGTERM:
             break
-        store = StoreUnderTest(composition, home, **KNOWN)
+        store = StoreUnderTest(composition, home)
         assert store.store.committed_offset(CHANGELOG) == 1
         store.close()
     assert number == (2 if composition.kind == "key-value" else 3), "one write for each database"
@@ -72,7 +70,7 @@ def test_a_spilled_commit_that_is_killed_between_its_chunks_is_replayed_over_the
         if died == -signal.SIGTERM:
             break
         assert spilled(home)
-        store = StoreUnderTest(composition, home, **KNOWN)
+        store = StoreUnderTest(composition, home)
         assert not spilled(home)
         assert store.store.committed_offset(CHANGELOG) == 1
         rows = store.rows()

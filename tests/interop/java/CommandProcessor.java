@@ -23,11 +23,12 @@ import org.apache.kafka.streams.state.WindowStore;
 /**
  * Does to the stores what each input record says, in JSON; bytes are hexadecimal, times are milliseconds.
  *
- * <pre>{"op": "put" | "put_if_absent" | "delete" | "get", "store": name, "key": hex,
+ * <pre>{"op": "put" | "put_if_absent" | "delete" | "get" | "halt", "store": name, "key": hex,
  *  "value": hex or null, "value_timestamp": ms or null (then the record's), "start": ms, "end": ms}</pre>
  *
  * Windows have a start, sessions a start and an end. Key-value stores know all four operations; windows and sessions
- * put, delete and get. What a get returns is dropped: it is there for the migration that it causes.
+ * put, delete and get. What a get returns is dropped: it is there for the migration that it causes. A halt ends the JVM
+ * in the middle of its transaction, as SIGKILL does.
  */
 final class CommandProcessor implements Processor<byte[], byte[], Void, Void> {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -52,6 +53,9 @@ final class CommandProcessor implements Processor<byte[], byte[], Void, Void> {
             throw new IllegalArgumentException("no such store in this topology: " + command);
         }
         String op = command.required("op").asText();
+        if (op.equals("halt")) {
+            Runtime.getRuntime().halt(0);
+        }
         Bytes key = Bytes.wrap(hex(command.required("key")));
         byte[] value = op.equals("delete") ? null : hex(command.path("value"));
         long timestamp = command.path("value_timestamp").asLong(record.timestamp());

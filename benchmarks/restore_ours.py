@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.counting import Command
 from benchmarks.registered import register
-from benchmarks.restore_log import STORE, rows_digest, window_key
+from benchmarks.restore_log import rows_digest, window_key
 from benchmarks.restore_program import Order, specs_of
 from benchmarks.restore_run import Outcome, Run, System
 from demo.processes import ServiceError
@@ -108,7 +108,7 @@ def check_rows(run: Run) -> None:
 def _rows(run: Run) -> Iterator[tuple[bytes, bytes]]:
     for spec in specs_of(order_of("scan", run)):
         store = build_store(spec.store)
-        store.init(store_context(spec.paths, [STORE], read_only=True))
+        store.init(store_context(spec.paths, read_only=True))
         try:
             for key, value in store.all():
                 yield window_key(key.key, key.start) if isinstance(key, Windowed) else key, value

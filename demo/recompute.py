@@ -140,7 +140,7 @@ def differences(
 
 def _read(application: ApplicationDefinition, name: str, paths: TaskPaths) -> Iterable[tuple[Any, Any]]:
     store: AnyStore = build_store(application.store(name))
-    store.init(store_context(paths, [name], read_only=True))
+    store.init(store_context(paths, read_only=True))
     try:
         if name == "aircraft":
             return [(key, (json.loads(row.value), row.timestamp)) for key, row in store.all()]

@@ -70,7 +70,7 @@ class StoreCorruptedError(RebuildError):
 
 
 class StoreUncleanError(RebuildError):
-    """The store was left open by use without transactions, under exactly once: it may hold uncommitted rows."""
+    """Without transactions, or by another program, the store was left open: it may hold rows never committed."""
 
 
 class WrongStoreError(RebuildError):

@@ -128,5 +128,5 @@ class StorePartitionSpec(BaseModel):
     def context(self, *, read_only: bool = False) -> StoreContext:
         """Return the context that the store is opened in, with the changelog partitions whose offsets it may hold."""
         name = self.store.name
-        context = store_context(self.paths, [name], read_only=read_only, exactly_once=self.exactly_once)
+        context = store_context(self.paths, read_only=read_only, exactly_once=self.exactly_once)
         return replace(context, changelogs={name: self.partitions})

@@ -1,26 +1,15 @@
-"""What a task tells its stores: where they live, and how they were last used.
-
-A store that was left open by use without transactions may hold rows that were never committed, also when it is opened
-with transactions the next time. The database does not tell how it was used, so that is kept in our own directory while
-the store is open. After a clean close it goes: whoever leaves the store open next, such as Kafka Streams, is not us.
-"""
+"""What a task tells its stores: where they live, and what they may take of the machine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
 
-from statestore.durable import remove_durably, write_durably
-from statestore.errors import about
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.api import UNCOMMITTED_MAX_BYTES, StoreContext
-
-_MODES = {"transactional": True, "direct": False}
 
 
 def store_context(
     paths: TaskPaths,
-    stores: Iterable[str],
     *,
     uncommitted_max_bytes: int = UNCOMMITTED_MAX_BYTES,
     recording_level: str = "INFO",
@@ -29,13 +18,11 @@ def store_context(
     exactly_once: bool = True,
 ) -> StoreContext:
     """Return the context that a task's stores are opened in."""
-    last = {name: mode for name in stores if (mode := _last_mode(paths.mode(name))) is not None}
     return StoreContext(
         application=paths.application,
         task=paths.task,
         task_directory=paths.task_dir,
         own_directory=paths.own_dir,
-        last_transactional=last,
         read_only=read_only,
         exactly_once=exactly_once,
         uncommitted_max_bytes=uncommitted_max_bytes,
@@ -44,20 +31,9 @@ def store_context(
     )
 
 
-def remember_mode(paths: TaskPaths, store: str, *, transactional: bool) -> None:
-    """Keep how an open store is used; call it before anything is written to the store."""
-    if _last_mode(paths.mode(store)) is not transactional:
-        write_durably(paths.mode(store), "transactional" if transactional else "direct")
-
-
 def forget_mode(paths: TaskPaths, store: str) -> None:
-    """Forget how a store was used; call it once the store is closed cleanly."""
-    remove_durably(paths.mode(store))
+    """Remove the record of how a store was last used; call it once the store is closed cleanly, or gone.
 
-
-def _last_mode(path: Path) -> bool | None:
-    try:
-        with about(path):
-            return _MODES.get(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, UnicodeDecodeError):
-        return None
+    A record that a power cut brings back is not believed: it speaks of no other opening than its own.
+    """
+    paths.mode(store).unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from statestore.formats import checkpoint_file
 from statestore.model import KEY_VALUE_DIRECTORY, StoreDefinition, StorePartition, TaskId
+from statestore.stores.last_use import last_use_file
 
 OWN_DIRECTORY = ".statestore"
 
@@ -120,8 +121,8 @@ class TaskPaths(NamedTuple):
         return self.own_dir / "shape.json"
 
     def mode(self, store: str) -> Path:
-        """How the store was last used: with transactions or without."""
-        return self.own_dir / f"mode-{store}"
+        """Which openings of the store were ours, with transactions."""
+        return last_use_file(self.own_dir, store)
 
 
 def paths_of(state_dir: Path, store_partition: StorePartition) -> TaskPaths:

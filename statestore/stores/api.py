@@ -43,14 +43,12 @@ class StoreContext:
     task_directory
         Kafka Streams' directory of the task; only store files go there.
     own_directory
-        Ours for the task, on the same file system.
+        Ours for the task, on the same file system. How stores on disk were last used is recorded there.
     changelogs
         Changelog partitions of stores that do not have the default one; an empty tuple: the store is not logged. None:
         unknown, so that a store may hold offsets of any.
     exactly_once
         `processing.guarantee`; False is at least once.
-    last_transactional
-        By store: whether its last use was transactional, if that is known (conformance K17).
     directories
         Directories of stores that are not in the task's directory, such as one that is being restored.
     opening
@@ -67,7 +65,6 @@ class StoreContext:
     own_directory: Path
     changelogs: Mapping[str, tuple[TopicPartition, ...]] | None = field(default_factory=dict)
     exactly_once: bool = True
-    last_transactional: Mapping[str, bool] = field(default_factory=dict)
     directories: Mapping[str, Path] = field(default_factory=dict)
     uncommitted_max_bytes: int = UNCOMMITTED_MAX_BYTES
     config_setter: ConfigSetter | None = None

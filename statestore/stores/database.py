@@ -2,7 +2,9 @@
 
     Database -> accessor (format) -> Transaction | Direct -> RocksDB | MemoryTable
 
-Opening decides whether the directory may be used at all, and does so before anything in it is changed.
+Opening decides whether the directory may be used at all, and does so before anything in it is changed. A database that
+we open for writing is marked open on disk before anybody can write to it, and before that recorded as ours
+(`last_use.py`).
 """
 
 from __future__ import annotations
@@ -10,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from statestore import kill_switch
 from statestore.errors import InvalidStateError, StoreUncleanError, WrongStoreError
 from statestore.formats import offsets as offsets_format
 from statestore.model import StoreFormat, TopicPartition
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES, Direct, Rows, accessor
+from statestore.stores.last_use import LastUse
 from statestore.stores.memory import MemoryTable
 from statestore.stores.rocksdb import RocksDB, exists
 from statestore.stores.rocksdb_options import ConfigSetter
@@ -32,9 +37,10 @@ class DatabaseSpec:
         Name of the store, for errors.
     transactional
         Whether writes are staged until they are committed.
-    trusted_open
-        Whether a database that was left open may be used as it is: under at-least-once, or if its last use was
-        transactional.
+    exactly_once
+        Whether a database that was left open is used only if it holds no uncommitted rows.
+    last_use
+        Tells which of the databases that were left open hold none.
     changelogs
         Changelog partitions whose offsets may be found in it; None: not checked.
     uncommitted_max_bytes
@@ -44,7 +50,8 @@ class DatabaseSpec:
     store: str
     format: StoreFormat
     transactional: bool
-    trusted_open: bool
+    exactly_once: bool
+    last_use: LastUse
     changelogs: frozenset[TopicPartition] | None
     uncommitted_max_bytes: int
     config_setter: ConfigSetter | None
@@ -155,41 +162,103 @@ def open_in_memory(spec: DatabaseSpec) -> Database:
     return Database(spec, table, Transaction(table, families, None, 0) if spec.transactional else Direct(table))
 
 
+class Place(NamedTuple):
+    """Where a database lies on disk.
+
+    Attributes
+    ----------
+    directory
+        The database's own.
+    spill
+        Where a transaction that outgrows its memory goes on.
+    """
+
+    directory: Path
+    spill: Path
+
+
+class LookedAt(NamedTuple):
+    """What a database is found to be before it is opened.
+
+    Attributes
+    ----------
+    sequence
+        Number of the last write on disk, 0 before the first; None: there is no database.
+    left_open
+        Whether it was not closed.
+    """
+
+    sequence: int | None = None
+    left_open: bool = False
+
+
 def open_on_disk(
-    spec: DatabaseSpec, directory: Path, spill_directory: Path | None, *, read_only: bool = False
-) -> Database:
-    """Open a database of RocksDB, or make one. `check_on_disk` says first whether it may be opened.
+    spec: DatabaseSpec,
+    places: Mapping[str, Place],
+    looked_at: Mapping[str, LookedAt],
+    offsets: Mapping[TopicPartition, int] | None = None,
+    position: Mapping[TopicPartition, int] | None = None,
+    *,
+    read_only: bool = False,
+) -> dict[str, Database]:
+    """Open databases of a store, or make them. `check_on_disk` says first whether they may be opened.
 
     Parameters
     ----------
-    spill_directory
-        Where a transaction that outgrows its memory goes on; None: it stays in memory.
+    places
+        By the names that they have in the store.
+    looked_at
+        What `check_on_disk` found, where there is a database.
+    offsets, position
+        What new databases begin with.
 
     Raises
     ------
     UnknownFormatError
-        If it has column families that the format does not.
+        If one has column families that the format does not.
     StoreCorruptedError
-        If RocksDB cannot open it.
+        If RocksDB cannot open one.
     """
     families = DATA_COLUMN_FAMILIES[spec.format]
-    table = RocksDB(directory, families, read_only=read_only, store=spec.store, config_setter=spec.config_setter)
+    tables: dict[str, RocksDB] = {}
     try:
+        if not read_only:
+            spec.last_use.about_to_open({name: one.sequence or 0 for name, one in looked_at.items() if one.left_open})
+            kill_switch.reached("databases about to be opened")
+        for name, (directory, _) in places.items():
+            tables[name] = RocksDB(
+                directory, families, read_only=read_only, store=spec.store, config_setter=spec.config_setter
+            )
+            kill_switch.reached("database opened, not recorded")
         if read_only:
-            return Database(spec, table, Direct(table), read_only=True)
-        table.write({}, status=offsets_format.STATUS_OPEN)
-        table.sync()  # the mark is for the next opening, after a crash of this one
-        rows: Rows = Direct(table)
-        if spec.transactional:
-            rows = Transaction(table, families, spill_directory, spec.uncommitted_max_bytes)
-        return Database(spec, table, rows)
+            return {name: Database(spec, table, Direct(table), read_only=True) for name, table in tables.items()}
+        spec.last_use.opened({name: place.directory for name, place in places.items()})
+        kill_switch.reached("databases recorded, not marked open")
+        for table in tables.values():
+            if table.status() != offsets_format.STATUS_OPEN:
+                table.write({}, offsets, position, status=offsets_format.STATUS_OPEN)
+                table.sync()  # the mark is for the next opening, after a crash of this one
+                kill_switch.reached("database marked open")
+        return {name: Database(spec, table, _rows(spec, table, places[name].spill)) for name, table in tables.items()}
     except BaseException:
-        table.close()
+        for table in tables.values():
+            table.close()
         raise
 
 
-def check_on_disk(spec: DatabaseSpec, directory: Path) -> None:
+def _rows(spec: DatabaseSpec, table: RocksDB, spill: Path) -> Rows:
+    if not spec.transactional:
+        return Direct(table)
+    return Transaction(table, DATA_COLUMN_FAMILIES[spec.format], spill, spec.uncommitted_max_bytes)
+
+
+def check_on_disk(spec: DatabaseSpec, name: str, directory: Path) -> LookedAt:
     """Refuse what must not be opened; opening for writing would already change it.
+
+    Parameters
+    ----------
+    name
+        The database's in its store.
 
     Raises
     ------
@@ -203,7 +272,7 @@ def check_on_disk(spec: DatabaseSpec, directory: Path) -> None:
         If RocksDB cannot open it.
     """
     if not exists(directory):
-        return
+        return LookedAt()
     table = RocksDB(directory, DATA_COLUMN_FAMILIES[spec.format], read_only=True, store=spec.store)
     try:
         if spec.changelogs is not None:
@@ -215,13 +284,15 @@ def check_on_disk(spec: DatabaseSpec, directory: Path) -> None:
                     f"{', '.join(sorted(expected)) or 'none'} for store {spec.store}: it is another store's or "
                     "partition's directory, and was left alone; restore the store from its changelog"
                 )
-        if not spec.trusted_open and table.status() == offsets_format.STATUS_OPEN:
-            raise StoreUncleanError(
-                f"store {spec.store} in {directory} was left open by use without transactions, so under exactly once "
-                "it may hold rows that were never committed; restore it from its changelog"
-            )
+        found = LookedAt(table.last_write, table.status() == offsets_format.STATUS_OPEN)
     finally:
         table.close()
+    if found.left_open and spec.exactly_once and not spec.last_use.was_ours(name, directory, found.sequence or 0):
+        raise StoreUncleanError(
+            f"store {spec.store} in {directory} was left open by use without transactions, or by another program than "
+            "this one: under exactly once it may hold rows that were never committed; restore it from its changelog"
+        )
+    return found
 
 
 def merged(position: Mapping[TopicPartition, int], other: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

@@ -7,20 +7,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from statestore.errors import InvalidStateError
 from statestore.model import StoreFormat, TopicPartition, check_name
 from statestore.stores.api import KeyValueBytesStore, Offsets, StoreContext, flush_is_deprecated
-from statestore.stores.database import Database, DatabaseSpec, check_on_disk, open_in_memory, open_on_disk
+from statestore.stores.database import Database, DatabaseSpec, Place, check_on_disk, open_in_memory, open_on_disk
+from statestore.stores.last_use import LastUse, last_use_file
 from statestore.stores.legacy_position import migrate_position
+from statestore.stores.spill import remove_left_spills, spill_directory
 from statestore.stores.table import Row
+
+#: The name of a database that is its store's only one.
+_ONLY = ""
 
 
 def database_spec(context: StoreContext, store: str, store_format: StoreFormat, transactional: bool) -> DatabaseSpec:
     """How the databases of a store are opened in a context."""
     changelogs = context.changelog_of(store)
-    trusted = not context.exactly_once or (transactional and context.last_transactional.get(store) is True)
     return DatabaseSpec(
         store=store,
         format=store_format,
         transactional=transactional,
-        trusted_open=trusted,
+        exactly_once=context.exactly_once,
+        last_use=LastUse(last_use_file(context.own_directory, store), recording=transactional and context.exactly_once),
         changelogs=None if changelogs is None else frozenset(changelogs),
         uncommitted_max_bytes=context.uncommitted_max_bytes,
         config_setter=context.config_setter,
@@ -53,12 +58,14 @@ class KeyValueBytes(KeyValueBytesStore):
             If it was written in a format that is not this store's; it is left alone.
         """
         spec = database_spec(context, self.name, self.format, self.transactional)
+        if not context.read_only:
+            remove_left_spills(context.own_directory, self.name)
         if self.persistent:
-            directory = context.directory_of(self.name, segmented=False)
-            spill = context.own_directory / "spill" / self.name
-            check_on_disk(spec, directory)
+            spill = spill_directory(context.own_directory, self.name)
+            place = Place(context.directory_of(self.name, segmented=False), spill)
+            looked_at = {_ONLY: check_on_disk(spec, _ONLY, place.directory)}
             context.about_to_open(self.name)
-            self._database = open_on_disk(spec, directory, spill, read_only=context.read_only)
+            self._database = open_on_disk(spec, {_ONLY: place}, looked_at, read_only=context.read_only)[_ONLY]
             if not context.read_only:
                 try:
                     migrate_position(context.task_directory, self.name, [self._database])

@@ -260,6 +260,11 @@ class RocksDB:
         raw = self._offsets_get(offsets_format.STATUS_KEY)
         return None if raw is None else offsets_format.decode_int64(raw, f"{self.directory}: status")
 
+    @property
+    def last_write(self) -> int:
+        """RocksDB's number of the last write, 0 before the first; of a database that is only read, the last on disk."""
+        return int(self._open().latest_sequence_number())
+
     def position(self) -> dict[TopicPartition, int]:
         """Input offsets up to which the store was written; empty if unknown."""
         raw = self._offsets_get(offsets_format.POSITION_KEY)

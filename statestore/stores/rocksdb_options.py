@@ -16,6 +16,9 @@ _MIB = 1 << 20
 _LOG_FILE_BYTES = _MIB
 _BLOCK_BYTES = 4096
 _BLOOM_BITS_PER_KEY = 10
+#: RocksDB begins a new MANIFEST when one has grown to 1 GiB, which would look like another's opening (`last_use.py`).
+#: Each opening writes it anew.
+_MANIFEST_FILE_BYTES = (1 << 64) - 1
 
 
 class Memory(NamedTuple):
@@ -55,28 +58,31 @@ def options(store: str = "", config_setter: ConfigSetter | None = None, memory: 
     result.create_missing_column_families(True)
     result.set_atomic_flush(True)
     result.set_paranoid_checks(True)
+    result.set_max_manifest_file_size(_MANIFEST_FILE_BYTES)
     return result
 
 
 class _Guarded:
     """Options as a user may set them: a setting that would break the store is overruled with a warning."""
 
-    _OVERRULED = ("set_atomic_flush", "set_paranoid_checks", "create_if_missing", "create_missing_column_families")
+    _ON = ("set_atomic_flush", "set_paranoid_checks", "create_if_missing", "create_missing_column_families")
+    _MANIFEST = "set_max_manifest_file_size"
 
     def __init__(self, store: str, wrapped: Options) -> None:
         self._store = store
         self._wrapped = wrapped
 
     def __getattr__(self, name: str) -> Any:
-        if name not in self._OVERRULED:
+        if name not in (*self._ON, self._MANIFEST):
             return getattr(self._wrapped, name)
 
-        def overrule(enabled: bool) -> None:
-            if not enabled:
-                warnings.warn(
-                    f"store {self._store}: {name}(False) is overruled; offsets and rows must reach the disk together "
-                    "and be checked when they are read",
-                    stacklevel=2,
-                )
+        def overrule(value: object) -> None:
+            if name == self._MANIFEST:
+                why = "a new MANIFEST must mean that the store was opened anew"
+            elif not value:
+                why = "offsets and rows must reach the disk together and be checked when they are read"
+            else:
+                return
+            warnings.warn(f"store {self._store}: {name}({value}) is overruled; {why}", stacklevel=2)
 
         return overrule

@@ -12,7 +12,16 @@ from statestore.durable import remove_durably, rename_durably, write_durably
 from statestore.errors import StoreCorruptedError, UnknownFormatError, WrongStoreError
 from statestore.formats import checkpoint_file
 from statestore.model import TopicPartition
-from statestore.stores.database import Database, DatabaseSpec, check_on_disk, open_in_memory, open_on_disk
+from statestore.stores.database import (
+    Database,
+    DatabaseSpec,
+    LookedAt,
+    Place,
+    check_on_disk,
+    open_in_memory,
+    open_on_disk,
+)
+from statestore.stores.spill import segment_spill_directory
 
 
 class Kept(NamedTuple):
@@ -22,14 +31,17 @@ class Kept(NamedTuple):
     position: Mapping[TopicPartition, int] = {}
 
 
+_NOTHING = Kept()
+
+
 class SegmentHome(Protocol):
     """Where segments are kept."""
 
-    def existing(self) -> list[int]:
-        """Starts (ms) of the segments that are there."""
+    def open_all(self) -> dict[int, Database]:
+        """Open the segments that are there; return them by their starts (ms)."""
 
-    def open(self, start: int) -> Database:
-        """Open a segment, or make it."""
+    def make(self, start: int, kept: Kept) -> Database:
+        """Make a segment that begins with these offsets and position, on disk where it lies on disk."""
 
     def drop(self, start: int) -> None:
         """Remove a closed segment."""
@@ -75,11 +87,25 @@ class DiskHome:
         self._opening = opening
         self._read_only = read_only
         if not read_only:
-            for left in (self._expired(), *self._own.glob("spill-*")):  # by a crash
-                shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(self._expired(), ignore_errors=True)  # left by a crash
 
-    def existing(self) -> list[int]:
-        """Starts (ms) of the segments that are there."""
+    def open_all(self) -> dict[int, Database]:
+        """Open the segments that are there; return them by their starts (ms)."""
+        starts = self._existing()
+        # All before the first is opened, which would already change it.
+        looked_at = {start: check_on_disk(self._spec, self._name(start), self._directory_of(start)) for start in starts}
+        unborn = self._unborn(looked_at)
+        starts = [start for start in starts if start not in unborn]
+        known = self._check_interval(starts)
+        if not self._read_only:
+            self._opening()
+            for start in unborn:
+                self.drop(start)
+            if known != str(self._interval_ms):
+                write_durably(self._own / "interval", str(self._interval_ms))
+        return self._open({start: looked_at[start] for start in starts})
+
+    def _existing(self) -> list[int]:
         prefix = f"{self._spec.store}."
         starts = []
         for path in self._directory.iterdir() if self._directory.exists() else ():
@@ -90,16 +116,26 @@ class DiskHome:
                     "is another store's, or older than Kafka Streams 2.3; it was left alone"
                 )
             starts.append(int(text))
-        starts.sort()
-        for start in starts:  # all before the first is opened, which would already change it
-            check_on_disk(self._spec, self._directory / f"{prefix}{start}")
-        self._check_interval(starts)
-        if not self._read_only:
-            self._opening()
-            write_durably(self._own / "interval", str(self._interval_ms))
-        return starts
+        return sorted(starts)
 
-    def _check_interval(self, starts: list[int]) -> None:
+    def _unborn(self, looked_at: Mapping[int, LookedAt]) -> set[int]:
+        """Segments that we were killed over while we made them: they have no offset, which would cost a rebuild.
+
+        Whoever else made one may have had rows in it, in memory, that the offsets of the other segments speak of.
+        """
+        unborn = {start for start, found in looked_at.items() if self._is_unborn(start, found)}
+        others = [(start, found.sequence or 0) for start, found in looked_at.items() if start not in unborn]
+        was_ours = self._spec.last_use.was_ours
+        ours = all(was_ours(self._name(start), self._directory_of(start), sequence) for start, sequence in others)
+        return unborn if ours else set()
+
+    def _is_unborn(self, start: int, found: LookedAt) -> bool:
+        if found.sequence or any(self._directory_of(start).glob("*.sst")):
+            return False
+        # RocksDB's own files were there before the segment was recorded: if they are gone, somebody removed them.
+        return found.sequence == 0 or not self._spec.last_use.knows(self._name(start))
+
+    def _check_interval(self, starts: list[int]) -> str | None:
         path = self._own / "interval"
         known = path.read_text(encoding="utf-8", errors="backslashreplace") if path.exists() else None  # any damage
         odd = [start for start in starts if start % self._interval_ms]
@@ -109,19 +145,42 @@ class DiskHome:
                 f"{self._spec.store} makes it {self._interval_ms}: the retention was changed; give it the old one, or "
                 "restore the store from its changelog"
             )
+        return known
 
-    def open(self, start: int) -> Database:
-        """Open a segment, or make it."""
-        directory = self._directory / f"{self._spec.store}.{start}"
-        return open_on_disk(self._spec, directory, self._own / f"spill-{start}", read_only=self._read_only)
+    def make(self, start: int, kept: Kept) -> Database:
+        """Make a segment that begins with these offsets and position, on disk."""
+        return self._open({start: LookedAt()}, kept)[start]
+
+    def _open(self, looked_at: Mapping[int, LookedAt], kept: Kept = _NOTHING) -> dict[int, Database]:
+        if not looked_at:
+            return {}
+        opened = open_on_disk(
+            self._spec,
+            {
+                self._name(start): Place(self._directory_of(start), segment_spill_directory(self._own, start))
+                for start in looked_at
+            },
+            {self._name(start): found for start, found in looked_at.items()},
+            kept.offsets,
+            kept.position,
+            read_only=self._read_only,
+        )
+        return {start: opened[self._name(start)] for start in looked_at}
+
+    def _name(self, start: int) -> str:
+        return f"{self._spec.store}.{start}"
+
+    def _directory_of(self, start: int) -> Path:
+        return self._directory / self._name(start)
 
     def drop(self, start: int) -> None:
         """Remove a closed segment: first from its place, at once; a crash while its files go leaves no half of it."""
         gone = self._expired() / str(start)
-        rename_durably(self._directory / f"{self._spec.store}.{start}", gone)
+        rename_durably(self._directory_of(start), gone)
         kill_switch.reached("expired segment moved")
         shutil.rmtree(gone)
-        shutil.rmtree(self._own / f"spill-{start}", ignore_errors=True)
+        shutil.rmtree(segment_spill_directory(self._own, start), ignore_errors=True)
+        self._spec.last_use.dropped(self._name(start))
 
     def load(self) -> Kept:
         """What was kept for the time when there is no segment; nothing, if somebody has removed the store."""
@@ -152,9 +211,7 @@ class DiskHome:
         Kafka Streams has no other place for them, and takes a store without any offset for a corrupted task.
         """
         if not self._read_only and self._spec.changelogs:
-            placeholder = self.open(0)
-            placeholder.commit(*kept)
-            placeholder.close(clean=True)
+            self.make(0, kept).close(clean=True)
 
     def _expired(self) -> Path:
         return self._own / "expired"
@@ -166,13 +223,15 @@ class MemoryHome:
     def __init__(self, spec: DatabaseSpec) -> None:
         self._spec = spec
 
-    def existing(self) -> list[int]:
+    def open_all(self) -> dict[int, Database]:
         """None: memory starts empty."""
-        return []
+        return {}
 
-    def open(self, start: int) -> Database:
+    def make(self, start: int, kept: Kept) -> Database:
         """Make a segment."""
-        return open_in_memory(self._spec)
+        made = open_in_memory(self._spec)
+        made.commit(*kept)
+        return made
 
     def drop(self, start: int) -> None:
         """Nothing is left of a closed one."""

@@ -14,6 +14,7 @@ from statestore.stores.key_value import database_spec
 from statestore.stores.legacy_position import migrate_position
 from statestore.stores.segment_homes import DiskHome, MemoryHome, SegmentHome
 from statestore.stores.segments import Segments, segment_interval_ms
+from statestore.stores.spill import remove_left_spills
 
 _LIVE_SEGMENTS = 4
 
@@ -57,6 +58,8 @@ class SegmentedBytes(StateStore):
         spec = database_spec(context, self.name, self.format, self.transactional)
         # Retention spans three segments, and a new one may come before the oldest goes: each has its part of the bound.
         spec = replace(spec, uncommitted_max_bytes=spec.uncommitted_max_bytes // _LIVE_SEGMENTS)
+        if not context.read_only:
+            remove_left_spills(context.own_directory, self.name)
         home: SegmentHome = MemoryHome(spec)
         if self.persistent:
             directory = context.directory_of(self.name, segmented=True)

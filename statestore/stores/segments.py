@@ -52,8 +52,7 @@ class Segments:
         self._unanchored = False
         self.closed = False
         try:
-            for start in home.existing():
-                self._segments[start] = home.open(start)
+            self._segments = home.open_all()
             self._homeless = Kept() if self._segments else home.load()
         except BaseException:
             self.close(clean=False)
@@ -94,13 +93,9 @@ class Segments:
         return oldest - oldest % self.interval_ms
 
     def _create(self, start: int) -> Database:
-        offsets, position = self._common_offsets(), self.position()
-        segment = self._home.open(start)
-        self._segments[start] = segment
-        segment.commit(offsets, position)
-        if offsets:
-            segment.sync()
-        else:
+        kept = Kept(self._common_offsets(), self.position())
+        segment = self._segments[start] = self._home.make(start, kept)
+        if not kept.offsets:
             self._unanchored = True
         return segment
 

@@ -17,8 +17,26 @@ from statestore.stores.rocksdb_options import Memory
 from statestore.stores.sorted_rows import ROW_OVERHEAD_BYTES
 from statestore.stores.sst import write_sst
 
+_PREFIX = "spill-"
 _ROW = b"\1"
 _DELETE = b"\0"
+
+
+def spill_directory(own_directory: Path, store: str) -> Path:
+    """Where transactions of a key-value store spill to."""
+    return own_directory / "spill" / store
+
+
+def segment_spill_directory(own_directory_of_store: Path, start: int) -> Path:
+    """Where transactions of a segment spill to; it is named by its start (ms)."""
+    return own_directory_of_store / f"{_PREFIX}{start}"
+
+
+def remove_left_spills(own_directory: Path, store: str) -> None:
+    """Remove what transactions of a store left when they were killed, whichever kind and engine it had then."""
+    Spill.remove(spill_directory(own_directory, store))
+    for left in (own_directory / "segments" / store).glob(f"{_PREFIX}*"):
+        Spill.remove(left)
 
 
 class Spill:

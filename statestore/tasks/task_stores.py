@@ -39,7 +39,7 @@ from statestore.partition.quarantine import keep_set_aside
 from statestore.partition.replacing import clear_built, require_tombstones, staged_context
 from statestore.reports import Action, Loss, Status, StoreFigures
 from statestore.statedir.beside import Verdict
-from statestore.statedir.context import forget_mode, remember_mode, store_context
+from statestore.statedir.context import forget_mode, store_context
 from statestore.statedir.legacy import forget_legacy_offset, legacy_offsets
 from statestore.statedir.record import StoreRecord, read_record, write_record
 from statestore.statedir.seal import break_seal, check_seal, forget_digests, seal
@@ -123,11 +123,10 @@ class TaskStores:
         store.init(
             store_context(
                 self._paths,
-                self.by_name,
                 # A commit comes first; only what a single record writes far beyond the bound spills.
                 uncommitted_max_bytes=4 * application.uncommitted_max_bytes,
                 recording_level=self._spec.recording_level,
-                opening=self._about_to_open,
+                opening=lambda store: break_seal(self._paths, store),
                 exactly_once=self._spec.exactly_once,
             )
         )
@@ -143,10 +142,6 @@ class TaskStores:
         for name in self.by_name:
             if name not in self._damaged:  # of a damaged one, it may be all that tells how far it was
                 forget_legacy_offset(self._paths, name)
-
-    def _about_to_open(self, name: str) -> None:
-        remember_mode(self._paths, name, transactional=self.by_name[name].transactional)
-        break_seal(self._paths, name)
 
     # -- recovery -------------------------------------------------------------------------------------------------
 

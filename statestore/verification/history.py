@@ -39,6 +39,7 @@ _CONTENTS = pa.struct(
         pa.field("log_digest", pa.string()),
         pa.field("sample", pa.float64()),
         pa.field("first", pa.list_(_KEY)),
+        pa.field("brokers_timestamps", pa.bool_()),
     ]
 )
 #: Columns of every file, in this order: those of `VerifyRow`, and of which run it is. Later versions only add some.

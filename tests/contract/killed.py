@@ -11,6 +11,7 @@ import resource
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
@@ -27,6 +28,8 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _WAIT_S = 120
 #: Calls into the operating system that change files, and into RocksDB that change a database, as CPython names them.
 _CHANGES = {"rename", "replace", "unlink", "remove", "rmdir", "mkdir", "fsync"}
+#: The same, and what follows when RocksDB has opened a database, to be read or written.
+_OPENING = {*_CHANGES, "get_column_family", "write", "create_checkpoint"}
 
 
 def run(script: Callable[..., Any], *arguments: Any) -> int:
@@ -110,10 +113,10 @@ def commit_twice_and_stage(composition: Composition, home: Home) -> StoreUnderTe
     return store
 
 
-def leave_open(composition: Composition, home: Home, exactly_once: bool) -> StoreUnderTest:
+def leave_open(composition: Composition, home: Home, exactly_once: bool, text: str = "text") -> StoreUnderTest:
     """Write, and leave the store open."""
     store = StoreUnderTest(composition, home, exactly_once=exactly_once)
-    store.fill([1, 7], "text")
+    store.fill([1, 7], text)
     store.store.commit({CHANGELOG: 1})
     store.store.sync()
     return store
@@ -122,6 +125,44 @@ def leave_open(composition: Composition, home: Home, exactly_once: bool) -> Stor
 def open_only(composition: Composition, home: Home) -> StoreUnderTest:
     """Open the store."""
     return StoreUnderTest(composition, home)
+
+
+def open_read_only(composition: Composition, home: Home) -> StoreUnderTest:
+    """Open the store to be read."""
+    return StoreUnderTest(composition, home, read_only=True)
+
+
+def open_dying(composition: Composition, home: Home, number: int) -> None:
+    """Die before the `number`-th step of opening."""
+    die_before(_OPENING, number)
+    store = StoreUnderTest(composition, home)
+    sys.setprofile(None)
+    os.kill(os.getpid(), signal.SIGTERM)
+    store.close()
+
+
+def make_segment_dying(composition: Composition, home: Home, number: int) -> None:
+    """Die before the `number`-th step of making a segment for a row that is never committed."""
+    store = StoreUnderTest(composition, home)
+    die_before(_OPENING, number)
+    store.put(NEW_SEGMENT_SLOT, "staged")
+    sys.setprofile(None)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def roll_manifests(composition: Composition, home: Home) -> StoreUnderTest:
+    """Commit a few times, with options that have RocksDB make a new MANIFEST each time."""
+
+    def setter(_: str, options: Any) -> None:
+        options.set_max_manifest_file_size(1)
+
+    with warnings.catch_warnings(action="ignore"):
+        store = StoreUnderTest(composition, home, config_setter=setter)
+    for number in range(5):
+        store.put(1, str(number))
+        store.store.commit({CHANGELOG: number})
+        store.store.sync()
+    return store
 
 
 def commit_dying(composition: Composition, home: Home, bound_bytes: int, number: int) -> None:
@@ -166,6 +207,8 @@ def close_on_a_full_disk(composition: Composition, home: Home) -> None:
 #: Memory of a transaction so small that a few rows of this text spill.
 SPILL_BYTES = 64 * 1024
 SPILLED_TEXT = "spilled " * 2_500
+#: A slot in a segment of its own.
+NEW_SEGMENT_SLOT = 12
 #: A slot whose window makes the segment of the slots 0 to 5 expire.
 EXPIRING_SLOT = 20
 

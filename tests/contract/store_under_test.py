@@ -62,6 +62,15 @@ class Home:
         return sorted(found, key=lambda path: int(path.name.rpartition(".")[2]))
 
 
+class Elsewhere(Home):
+    """The same directories for somebody else, such as Kafka Streams, who knows nothing of what we keep."""
+
+    @property
+    def own_directory(self) -> Path:
+        """Ours, out of the way."""
+        return self.root / "elsewhere"
+
+
 class StoreUnderTest:
     """A store of one composition, used by slots."""
 

@@ -7,17 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from statestore.errors import StoreUncleanError, WrongStoreError
-from statestore.formats.offsets import STATUS_OPEN
+from statestore.errors import WrongStoreError
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import StoreDefinition, StoreFormat, TaskId, TopicPartition
-from statestore.statedir.context import forget_mode, remember_mode, store_context
+from statestore.model import StoreDefinition, TaskId, TopicPartition
+from statestore.statedir.context import store_context
 from statestore.statedir.paths import TaskPaths
 from statestore.stores import builders, suppliers
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.open import build_store
 from statestore.stores.readers import IsolationLevel
-from statestore.stores.rocksdb import RocksDB
 from statestore.stores.serdes import BYTES
 from statestore.stores.views import read_only
 
@@ -30,30 +27,13 @@ def paths(tmp_path):
     return TaskPaths(tmp_path / "state", "app", TaskId(0, 0))
 
 
-def test_a_store_that_kafka_streams_left_open_after_our_clean_close_is_unclean(paths):
-    store = build_store(StoreDefinition(name="s", format="plain"))
-    used = lambda name: remember_mode(paths, name, transactional=True)  # noqa: E731
-    store.init(store_context(paths, ["s"], opening=used))
-    store.commit({CHANGELOG: 0})
-    store.close()
-    forget_mode(paths, "s")
-    theirs = RocksDB(paths.store("s"), DATA_COLUMN_FAMILIES[StoreFormat.PLAIN])
-    theirs.write({"default": {b"dirty": b"1"}}, status=STATUS_OPEN)
-    theirs.sync()
-    theirs.close()
-    with pytest.raises(StoreUncleanError):
-        store.init(store_context(paths, ["s"], opening=used))
-
-
 def test_what_is_done_before_a_store_is_opened_is_not_done_where_it_is_refused(paths):
     store = build_store(StoreDefinition(name="s", format="plain"))
-    store.init(store_context(paths, ["s"]))
+    store.init(store_context(paths))
     store.close()
     told = []
     plain = build_store(StoreDefinition(name="s", format="plain"))
-    context = replace(
-        store_context(paths, ["s"]), opening=told.append, changelogs={"s": (CHANGELOG._replace(partition=5),)}
-    )
+    context = replace(store_context(paths), opening=told.append, changelogs={"s": (CHANGELOG._replace(partition=5),)})
     with pytest.raises(WrongStoreError):
         plain.init(context)
     assert told == []
@@ -67,13 +47,13 @@ def test_a_changed_retention_is_refused_because_rows_would_be_hidden(paths, now_
         )
 
     store = build(24 * HOUR_MS)
-    store.init(store_context(paths, ["s"]))
+    store.init(store_context(paths))
     store.put(b"k", b"old", 24 * HOUR_MS)
     store.commit({CHANGELOG: 0})
     store.close()
     with pytest.raises(WrongStoreError, match="retention was changed"):
-        build(now_ms).init(store_context(paths, ["s"]))
-    store.init(store_context(paths, ["s"]))
+        build(now_ms).init(store_context(paths))
+    store.init(store_context(paths))
     assert store.fetch(b"k", 24 * HOUR_MS) == b"old"
     store.close()
 
@@ -82,7 +62,7 @@ def test_the_last_of_retained_duplicates_is_read_whatever_was_put_since(paths):
     window = timedelta(minutes=1)
     supplier = suppliers.persistent_window_store("s", timedelta(hours=1), window, True, transactional=True)
     store = builders.window_store_builder(supplier, BYTES, BYTES).build()
-    store.init(store_context(paths, ["s"]))
+    store.init(store_context(paths))
     store.put(b"k", b"1", 0)
     store.put(b"k", b"2", 0)
     store.commit({CHANGELOG: 1})
@@ -92,7 +72,7 @@ def test_the_last_of_retained_duplicates_is_read_whatever_was_put_since(paths):
     store.rollback()
     assert store.fetch(b"k", 0) == b"2"
     store.close()
-    store.init(store_context(paths, ["s"]))
+    store.init(store_context(paths))
     assert store.fetch(b"k", 0) == b"2"
     store.close()
 
@@ -100,7 +80,7 @@ def test_the_last_of_retained_duplicates_is_read_whatever_was_put_since(paths):
 def test_a_plain_store_of_ours_in_a_timestamped_builder_has_a_committed_view(paths):
     supplier = suppliers.persistent_key_value_store("s", transactional=True)
     store = builders.timestamped_key_value_store_builder(supplier, BYTES, BYTES).build()
-    store.init(store_context(paths, ["s"]))
+    store.init(store_context(paths))
     store.put(b"k", ValueAndTimestamp(b"1", 5))
     committed = read_only(store, IsolationLevel.READ_COMMITTED)
     assert committed.get(b"k") is None

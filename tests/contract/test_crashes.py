@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 
 import pytest
 from compositions import CHANGELOG, INPUT, Composition, compositions
@@ -23,15 +24,13 @@ from statestore.model import StoreFormat
 FIRST = {1: "first", 2: "first", 7: "first"}
 SECOND = {1: "first", 2: "second", 3: "second", 7: "first", 8: "second"}
 durable = compositions(persistent=True, transactional=True)
-#: A store that a crash left open is used as it is if the task knows that its last use was transactional.
-KNOWN = {"last_transactional": {"s": True}}
 
 
 @durable
 @pytest.mark.behaviour("T3", "T4")
 def test_a_killed_store_is_whole_at_a_commit_and_the_changelog_brings_it_to_the_last(composition, home):
     assert run(commit_twice_and_stage, composition, home) == -signal.SIGKILL
-    store = StoreUnderTest(composition, home, **KNOWN)
+    store = StoreUnderTest(composition, home)
     committed = store.store.committed_offset(CHANGELOG)
     assert (committed, store.store.position(), store.rows()) in [(2, {INPUT: 20}, FIRST), (5, {INPUT: 50}, SECOND)]
     log = [(1, "first"), (2, "first"), (7, "first"), (2, "second"), (3, "second"), (8, "second")]
@@ -52,7 +51,7 @@ def test_a_commit_that_is_killed_between_its_writes_left_no_offset_ahead_of_its_
     for number in range(1, 100):
         if run(commit_dying, composition, home, 64 << 20, number) == -signal.SIGTERM:
             break
-        store = StoreUnderTest(composition, home, **KNOWN)
+        store = StoreUnderTest(composition, home)
         assert store.store.committed_offset(CHANGELOG) == 1
         store.close()
     assert number == (2 if composition.kind == "key-value" else 3), "one write for each database"
@@ -71,7 +70,7 @@ def test_a_spilled_commit_that_is_killed_between_its_chunks_is_replayed_over_the
         if died == -signal.SIGTERM:
             break
         assert spilled(home)
-        store = StoreUnderTest(composition, home, **KNOWN)
+        store = StoreUnderTest(composition, home)
         assert not spilled(home)
         assert store.store.committed_offset(CHANGELOG) == 1
         rows = store.rows()
@@ -116,6 +115,32 @@ def test_a_crash_while_an_expired_segment_is_removed_leaves_a_usable_store(kind,
 def test_where_closing_fails_to_write_the_status_the_database_is_freed_all_the_same(kind, home):
     composition = Composition(kind, StoreFormat.TIMESTAMPED, persistent=True, transactional=True)
     assert run(close_on_a_full_disk, composition, home) == -signal.SIGKILL
+
+
+@compositions(persistent=True, transactional=True, format=StoreFormat.TIMESTAMPED)
+@pytest.mark.behaviour("T5")
+@pytest.mark.parametrize(
+    "now",
+    [{"transactional": False}, {"persistent": False}, {"persistent": False, "transactional": False}],
+    ids=["without transactions", "in memory", "in memory without transactions"],
+)
+def test_a_spill_that_a_kill_left_goes_when_the_store_is_opened_with_another_engine(composition, home, now):
+    assert run(commit_dying, composition, home, SPILL_BYTES, 2) == -signal.SIGKILL
+    assert spilled(home)
+    StoreUnderTest(replace(composition, **now), home, exactly_once=False, read_only=True).close(clean=False)
+    assert spilled(home), "a reader removes nothing"
+    StoreUnderTest(replace(composition, **now), home, exactly_once=False).close()
+    assert not spilled(home)
+
+
+@pytest.mark.behaviour("T5")
+@pytest.mark.parametrize("kinds", [("key-value", "window"), ("window", "key-value")], ids="to ".join)
+def test_a_spill_that_a_kill_left_goes_when_the_store_is_opened_as_one_of_another_kind(kinds, home):
+    before, now = (Composition(kind, StoreFormat.TIMESTAMPED, persistent=True, transactional=True) for kind in kinds)
+    assert run(commit_dying, before, home, SPILL_BYTES, 2) == -signal.SIGKILL
+    assert spilled(home)
+    StoreUnderTest(now, home, exactly_once=False).close()
+    assert not spilled(home)
 
 
 def spilled(home):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 
 import pytest
-from compositions import CHANGELOG, INPUT, STORE, Composition, compositions
+from compositions import CHANGELOG, INPUT, STORE, compositions
 from killed import leave_open, open_only, run
 from store_under_test import StoreUnderTest, contents
 
@@ -32,7 +33,7 @@ def test_the_status_is_open_while_open_and_closed_after_a_clean_close(store):
     assert store.statuses() == {offsets_format.STATUS_OPEN}
 
 
-@compositions(persistent=True, format=StoreFormat.TIMESTAMPED)
+@compositions(persistent=True, transactional=False, format=StoreFormat.TIMESTAMPED)
 @pytest.mark.behaviour("K10", "K11")
 @pytest.mark.parametrize("killed", [True, False], ids=["killed", "closed after a failure"])
 def test_a_store_left_open_opens_under_at_least_once_and_not_under_exactly_once(composition, home, killed):
@@ -55,22 +56,22 @@ def test_a_store_left_open_opens_under_at_least_once_and_not_under_exactly_once(
 
 
 @compositions(persistent=True, transactional=True, format=StoreFormat.TIMESTAMPED)
-@pytest.mark.parametrize(("last", "opens"), [({STORE: True}, True), ({STORE: False}, False), ({}, False)])
-def test_left_open_it_is_trusted_only_if_its_last_use_is_known_to_be_transactional(composition, home, last, opens):
-    direct = Composition(composition.kind, composition.format, True, bool(last.get(STORE)))
+@pytest.mark.behaviour("K17")
+@pytest.mark.parametrize("transactional_now", [True, False])
+def test_k17_left_open_by_use_without_transactions_it_is_unclean_whatever_it_is_now(
+    composition, home, transactional_now
+):
+    direct = replace(composition, transactional=False)
     assert run(leave_open, direct, home, True) == -signal.SIGKILL
-    if opens:
-        StoreUnderTest(composition, home, last_transactional=last).close()
-    else:
-        with pytest.raises(StoreUncleanError):
-            StoreUnderTest(composition, home, last_transactional=last)
+    with pytest.raises(StoreUncleanError):
+        StoreUnderTest(replace(composition, transactional=transactional_now), home)
 
 
-@compositions(persistent=True, transactional=False)
+@compositions(persistent=True, transactional=True, format=StoreFormat.TIMESTAMPED)
 def test_a_store_without_transactions_is_never_trusted_when_left_open(composition, home):
     assert run(leave_open, composition, home, True) == -signal.SIGKILL
     with pytest.raises(StoreUncleanError):
-        StoreUnderTest(composition, home, last_transactional={STORE: True})
+        StoreUnderTest(replace(composition, transactional=False), home)
 
 
 @on_disk
@@ -139,6 +140,19 @@ def test_an_option_that_turns_atomic_flush_off_is_overruled_with_a_warning(compo
         written = max(directory.glob("OPTIONS-*")).read_text()
         assert "atomic_flush=true" in written
         assert "write_buffer_size=1048576" in written, "other options are the user's"
+
+
+@compositions(persistent=True, transactional=True, format=StoreFormat.TIMESTAMPED)
+@pytest.mark.behaviour("K16", "K17")
+def test_an_option_that_would_have_rocksdb_make_new_manifests_is_overruled_with_a_warning(composition, home):
+    def setter(store, options):
+        options.set_max_manifest_file_size(1)
+
+    store = StoreUnderTest(composition, home)
+    store.fill([1, 7], "text")
+    store.close()
+    with pytest.warns(UserWarning, match=r"store s: set_max_manifest_file_size\(1\) is overruled; a new MANIFEST must"):
+        StoreUnderTest(composition, home, config_setter=setter)
 
 
 @on_disk

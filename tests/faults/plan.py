@@ -136,6 +136,8 @@ def _migrates(application: Application) -> int:
 
 POINTS = (
     Point("task begun", lambda application: application.partitions),
+    Point("database opened, not recorded", _persistent),
+    Point("databases recorded, not marked open", _persistent),
     Point("transactions initialized", lambda application: application.partitions),
     Point("recovered", lambda application: application.partitions),
     Point("before produce", _records),

@@ -217,7 +217,7 @@ class Subject:
         """Rows of a store on disk and its committed offset; the store is only read."""
         definition, paths = self.definition.store(store), self.paths(task, state_dir)
         opened = build_store(definition)
-        opened.init(store_context(paths, [store], read_only=True, exactly_once=False))
+        opened.init(store_context(paths, read_only=True, exactly_once=False))
         try:
             offset = opened.committed_offset(TopicPartition(changelog_topic(self.name, store), task.partition))
             return contents(opened, definition.kind), offset
@@ -243,7 +243,7 @@ class Subject:
         for name in stores:
             store = build_store(self.definition.store(name))
             partition = TopicPartition(changelog_topic(self.name, name), task.partition)
-            store.init(store_context(paths, [name]))
+            store.init(store_context(paths))
             offsets[partition] = store.committed_offset(partition)
             store.clear_offsets()
             store.close()

@@ -225,7 +225,7 @@ class Tasks:
         task = TaskId(self._definition.subtopology_of(name).index, partition)
         opened = build_store(definition, load_serde(definition.key_serde), load_serde(definition.value_serde))
         paths = TaskPaths(self._settings.state_dir, self._definition.name, task)
-        opened.init(store_context(paths, [name], read_only=True))
+        opened.init(store_context(paths, read_only=True))
         try:
             yield opened
         finally:

@@ -17,7 +17,6 @@ from statestore.model import AggregationDefinition, StoreFormat, TopicPartition,
 from statestore.partition.quarantine import clean_quarantine
 from statestore.recovery.restore import restore
 from statestore.reports import Action, Status
-from statestore.statedir.context import remember_mode
 from statestore.statedir.record import StoreRecord
 from statestore.statedir.seal import break_seal
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
@@ -50,7 +49,6 @@ def whole(application: Application) -> Application:
 def leave_open(application: Application) -> None:
     """Leave the store as use without transactions leaves it when it is killed."""
     paths = application.store_spec().paths
-    remember_mode(paths, STORE, transactional=False)
     break_seal(paths, STORE)
     database = RocksDB(application.live, DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED])
     database.write({}, status=STATUS_OPEN)

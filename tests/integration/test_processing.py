@@ -36,7 +36,7 @@ def contents(application: Application, store: str) -> list[tuple[Any, Any]]:
     """Rows of a store of any kind of task 0_0."""
     spec = application.task_spec()
     opened = build_store(application.definition.store(store))
-    opened.init(store_context(spec.paths, [store], read_only=True, exactly_once=spec.exactly_once))
+    opened.init(store_context(spec.paths, read_only=True, exactly_once=spec.exactly_once))
     try:
         return list(opened.all())
     finally:

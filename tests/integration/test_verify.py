@@ -15,7 +15,6 @@ from statestore.formats.offsets import STATUS_OPEN
 from statestore.model import StoreFormat, TopicPartition
 from statestore.recovery.restore import restore
 from statestore.reports import Action, Status
-from statestore.statedir.context import remember_mode
 from statestore.statedir.lock import locked
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import break_seal
@@ -278,7 +277,6 @@ def test_m2_timestamped_store_whose_definition_says_plain_is_downgraded(whole: A
 
 def test_t13_store_left_open_without_transactions_is_unclean(whole: Application) -> None:
     paths = whole.store_spec().paths
-    remember_mode(paths, STORE, transactional=False)
     break_seal(paths, STORE)
     database = RocksDB(whole.live, DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED])
     database.write({}, status=STATUS_OPEN)

@@ -93,7 +93,8 @@ class Command(NamedTuple):
     start, end
         Of a window (start only) or of a session, in ms; both inclusive.
     op
-        `get` reads and drops the answer, for the migration that it causes; `put_if_absent` is for key-value stores.
+        `get` reads and drops the answer, for the migration that it causes; `put_if_absent` is for key-value stores;
+        `halt` is for `KafkaStreams.die`.
     headers
         The record's: what a store with headers keeps.
     """
@@ -105,7 +106,7 @@ class Command(NamedTuple):
     value_timestamp: int | None = None
     start: int | None = None
     end: int | None = None
-    op: Literal["put", "put_if_absent", "delete", "get"] = "put"
+    op: Literal["put", "put_if_absent", "delete", "get", "halt"] = "put"
     partition: int = 0
     headers: tuple[tuple[str, bytes], ...] = ()
 
@@ -248,6 +249,29 @@ class KafkaStreams:
         """
         _produce(self.bootstrap_servers, self.input_topic, commands)
         return self._run("crash" if crash else "write", state_dir, stores, config)
+
+    def die(
+        self,
+        state_dir: Path,
+        stores: Sequence[Store],
+        commands: Sequence[Command],
+        *,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """Do the commands in order and halt the JVM, nothing committed, with what was written mostly on disk.
+
+        Parameters
+        ----------
+        config
+            Further settings of Kafka Streams.
+        """
+        settings = {
+            "commit.interval.ms": "600000",
+            "producer.transaction.timeout.ms": "600000",  # the shortest that goes with such an interval
+            "rocksdb.config.setter": "SmallMemtables",
+        }
+        halt = commands[-1]._replace(op="halt")
+        self.write(state_dir, stores, [*commands, halt], config={**settings, **(config or {})})
 
     def read(self, state_dir: Path, stores: Sequence[Store], *, config: Mapping[str, str] | None = None) -> Contents:
         """Start on the state directory, query everything, and close; the input must have been processed.

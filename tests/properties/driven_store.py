@@ -80,14 +80,13 @@ class Home:
     def make(cls, exactly_once: bool, uncommitted_max_bytes: int) -> Home:
         return cls(Path(tempfile.mkdtemp(prefix="property-")), exactly_once, uncommitted_max_bytes)
 
-    def context(self, transactional: bool) -> StoreContext:
+    def context(self) -> StoreContext:
         return StoreContext(
             "app",
             TaskId(0, 0),
             self.root / "app" / "0_0",
             self.root / ".statestore" / "app" / "0_0",
             exactly_once=self.exactly_once,
-            last_transactional={"s": transactional},
             uncommitted_max_bytes=self.uncommitted_max_bytes,
             config_setter=_small_memtables,
         )

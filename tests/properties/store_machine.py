@@ -137,7 +137,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.log_changes_to(self.logged)
         self.expired = 0
         self.offset_at_opening = self.model.next_offset
-        self.store.init(self.home.context(composition.transactional))
+        self.store.init(self.home.context())
 
     @property
     def written(self) -> bool:

@@ -128,7 +128,7 @@ def live(request, paths):
     """A live store of each kind, closed and sealed."""
     store = StoreDefinition(name="s") if request.param == "key-value" else WINDOW
     opened = build_store(store)
-    opened.init(store_context(paths, ["s"]))
+    opened.init(store_context(paths))
     opened.put(b"k", ValueAndTimestamp(b"v", 1), *([] if request.param == "key-value" else [1]))
     opened.commit({CHANGELOG: 0})
     opened.close()

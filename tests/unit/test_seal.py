@@ -181,7 +181,7 @@ INTERVAL_MS = 90_000
 def write_windows(paths, starts, offset):
     """Open the window store, write a window at each of the times, and close it cleanly."""
     store = build_store(WINDOWS)
-    store.init(store_context(paths, ["s"]))
+    store.init(store_context(paths))
     for start in starts:
         store.put(b"k%d" % start, ValueAndTimestamp(b"value", start), start)
     store.commit({CHANGELOG: offset})

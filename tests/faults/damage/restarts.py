@@ -24,6 +24,8 @@ from tests.faults.subject import Subject
 
 #: Points that every run reaches that has input.
 _POINTS = (
+    "database opened, not recorded",
+    "databases recorded, not marked open",
     "transactions initialized",
     "recovered",
     "during produce",

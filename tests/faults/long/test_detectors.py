@@ -15,6 +15,7 @@ from statestore.reports import Action, Contents, Status
 from statestore.statedir import seal as seal_module
 from statestore.statedir.record import StoreRecord
 from statestore.stores import key_value, segment_homes
+from statestore.stores.database import LookedAt
 from statestore.verification import check
 from tests.faults.damage import directories, forging, judging, logs, places
 from tests.faults.damage.stores import TASK, Copy, Original
@@ -104,7 +105,7 @@ def _no_comparison(patch: pytest.MonkeyPatch) -> None:
 
 def _no_owner(patch: pytest.MonkeyPatch) -> None:
     for module in (key_value, segment_homes):
-        patch.setattr(module, "check_on_disk", lambda *_: None)
+        patch.setattr(module, "check_on_disk", lambda *_: LookedAt())
 
 
 def _no_memory_of_how_far_it_was(patch: pytest.MonkeyPatch) -> None:

@@ -30,11 +30,13 @@ import org.apache.kafka.streams.state.WindowStore;
 /**
  * Does to the stores what each input record says, in JSON; bytes are hexadecimal, times are milliseconds.
  *
- * <pre>{"op": "put" | "put_if_absent" | "delete" | "get", "store": name, "key": hex,
+ * <pre>{"op": "put" | "put_if_absent" | "delete" | "get" | "halt", "store": name, "key": hex,
  *  "value": hex or null, "value_timestamp": ms or null (then the record's), "start": ms, "end": ms}</pre>
  *
  * Windows have a start, sessions a start and an end. Key-value stores know all four operations; windows, sessions and
- * versioned stores put, delete and get; stores with headers keep those of the input record. What a get returns is dropped: it is there for the migration that it causes.
+ * versioned stores put, delete and get; stores with headers keep those of the input record. What a get returns is
+ * dropped: it is there for the migration that it causes. A halt ends the JVM in the middle of its transaction, as
+ * SIGKILL does.
  */
 final class CommandProcessor implements Processor<byte[], byte[], Void, Void> {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -59,6 +61,9 @@ final class CommandProcessor implements Processor<byte[], byte[], Void, Void> {
             throw new IllegalArgumentException("no such store in this topology: " + command);
         }
         String op = command.required("op").asText();
+        if (op.equals("halt")) {
+            Runtime.getRuntime().halt(0);
+        }
         Bytes key = Bytes.wrap(hex(command.required("key")));
         byte[] value = op.equals("delete") ? null : hex(command.path("value"));
         long timestamp = command.path("value_timestamp").asLong(record.timestamp());

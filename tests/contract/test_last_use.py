@@ -1,0 +1,253 @@
+"""A store that was left open is used as it is if it was we who left it so, with transactions; whatever kills us."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from itertools import count
+
+import pytest
+from compositions import CHANGELOG, STORE, Composition, compositions
+from killed import (
+    NEW_SEGMENT_SLOT,
+    leave_open,
+    make_segment_dying,
+    open_dying,
+    open_read_only,
+    roll_manifests,
+    run,
+)
+from store_under_test import Elsewhere, StoreUnderTest, contents, time_of
+
+from statestore.errors import StoreUncleanError
+from statestore.model import StoreFormat
+from statestore.stores import last_use
+from statestore.stores.rocksdb import RocksDB
+
+ROWS = {1: "text", 7: "text"}
+transactional = compositions(persistent=True, transactional=True, format=StoreFormat.TIMESTAMPED)
+#: Of one database, and of several.
+one_of_each = compositions(kind="key-value", persistent=True, transactional=True, format=StoreFormat.TIMESTAMPED)
+several = compositions(kind="window", persistent=True, transactional=True, format=StoreFormat.TIMESTAMPED)
+
+
+def as_it_was(composition, home):
+    """Whether the store can be used as it is; if so, it must be as it was left."""
+    try:
+        store = StoreUnderTest(composition, home)
+    except StoreUncleanError:
+        return False
+    assert (store.rows(), store.store.committed_offset(CHANGELOG)) == (ROWS, 1)
+    store.close()
+    return True
+
+
+def killed_in_use(composition, home):
+    assert run(leave_open, composition, home, True) == -signal.SIGKILL
+
+
+def killed_in_use_by_another(composition, home):
+    """Somebody without transactions, who has a directory of its own, puts rows on disk and is killed."""
+    direct = Composition(composition.kind, composition.format, persistent=True, transactional=False)
+    assert run(leave_open, direct, Elsewhere(home.root), False, "never committed") == -signal.SIGKILL
+
+
+@transactional
+@pytest.mark.behaviour("K17")
+def test_k17_what_we_left_open_with_transactions_is_used_as_it_is(composition, home):
+    killed_in_use(composition, home)
+    assert as_it_was(composition, home)
+
+
+@transactional
+@pytest.mark.behaviour("K17")
+def test_k17_what_another_left_open_behind_us_is_unclean(composition, home):
+    killed_in_use(composition, home)
+    killed_in_use_by_another(composition, home)
+    assert not as_it_was(composition, home)
+    assert not as_it_was(composition, home), "nor when it is asked again"
+
+
+@transactional
+@pytest.mark.behaviour("K17")
+def test_k17_what_another_left_open_after_we_closed_it_is_unclean(composition, home):
+    store = StoreUnderTest(composition, home)
+    store.fill(ROWS, "text")
+    store.close()
+    killed_in_use_by_another(composition, home)
+    assert not as_it_was(composition, home)
+
+
+@transactional
+@pytest.mark.behaviour("K17")
+def test_k17_another_database_in_its_place_is_unclean(composition, home):
+    killed_in_use(composition, home)
+    shutil.rmtree(home.task_directory)
+    killed_in_use_by_another(composition, home)
+    assert not as_it_was(composition, home)
+
+
+@transactional
+@pytest.mark.behaviour("K17")
+def test_k17_an_older_copy_that_another_left_open_as_often_as_we_opened_it_is_unclean(composition, home, tmp_path):
+    store = StoreUnderTest(composition, home)
+    store.fill(ROWS, "text")
+    store.store.commit({CHANGELOG: 1})
+    store.close()
+    shutil.copytree(home.task_directory, tmp_path / "copy")
+    killed_in_use(composition, home)
+    named = [(directory / "CURRENT").read_text() for directory in store.directories]
+    shutil.rmtree(home.task_directory)
+    shutil.copytree(tmp_path / "copy", home.task_directory)
+    killed_in_use_by_another(composition, home)
+    assert named == [(directory / "CURRENT").read_text() for directory in store.directories]
+    assert not as_it_was(composition, home)
+
+
+@transactional
+def test_a_copy_of_all_that_we_left_open_is_used_as_it_is(composition, home, tmp_path):
+    killed_in_use(composition, home)
+    shutil.copytree(home.root, tmp_path / "elsewhere")
+    shutil.rmtree(home.root)
+    shutil.copytree(tmp_path / "elsewhere", home.root)
+    assert as_it_was(composition, home)
+
+
+@transactional
+@pytest.mark.parametrize("text", ["transactional", "direct", "", "{}", "\udcff", '{"schema_version":2,"databases":{}}'])
+def test_a_record_that_does_not_say_which_opening_was_ours_is_not_believed(composition, home, text):
+    killed_in_use(composition, home)
+    (home.own_directory / f"mode-{STORE}").write_bytes(text.encode(errors="surrogateescape"))
+    before = contents(home.root)
+    assert not as_it_was(composition, home)
+    assert contents(home.root) == before, "and the store is left as it is"
+
+
+@pytest.mark.short_for("window")
+@compositions(persistent=True, transactional=True, format=StoreFormat.PLAIN)
+@pytest.mark.behaviour("K17", "T4")
+def test_no_kill_while_it_is_opened_again_and_again_costs_a_rebuild(composition, home):
+    killed_in_use(composition, home)
+    for step in count(1):
+        code = run(open_dying, composition, home, step)
+        if code == -signal.SIGTERM:
+            break
+        assert code == -signal.SIGKILL
+    assert step > 10
+    assert as_it_was(composition, home)
+
+
+@several
+@pytest.mark.behaviour("K17")
+def test_k17_another_that_came_between_a_killed_opening_and_the_next_is_noticed(composition, home, tmp_path):
+    killed_in_use(composition, home)
+    for step in count(1, 4):
+        here = type(home)(tmp_path / str(step))
+        shutil.copytree(home.root, here.root)
+        code = run(open_dying, composition, here, step)
+        killed_in_use_by_another(composition, here)
+        assert not as_it_was(composition, here), step
+        if code == -signal.SIGTERM:
+            break
+    assert step > 10
+
+
+@pytest.mark.behaviour("K17")
+@transactional
+def test_a_killed_opening_to_read_changes_nothing(composition, home):
+    killed_in_use(composition, home)
+    before = contents(home.root)
+    assert run(open_read_only, composition, home) == -signal.SIGKILL
+    assert contents(home.root) == before
+    assert as_it_was(composition, home)
+
+
+@several
+@pytest.mark.behaviour("T4")
+def test_no_kill_while_a_segment_is_made_costs_a_rebuild(composition, home, tmp_path):
+    killed_in_use(composition, home)
+    for step in count(1):
+        here = type(home)(tmp_path / str(step))
+        shutil.copytree(home.root, here.root)
+        code = run(make_segment_dying, composition, here, step)
+        reader = StoreUnderTest(composition, here, read_only=True)
+        assert reader.store.committed_offset(CHANGELOG) == 1, step
+        reader.close()
+        assert as_it_was(composition, here), step
+        store = StoreUnderTest(composition, here)
+        store.put(NEW_SEGMENT_SLOT, "text")
+        store.store.commit({CHANGELOG: 2})
+        store.reopen()
+        assert (store.rows(), store.store.committed_offset(CHANGELOG)) == ({**ROWS, NEW_SEGMENT_SLOT: "text"}, 2)
+        store.close()
+        if code == -signal.SIGTERM:
+            break
+    assert step > 5
+
+
+@several
+@pytest.mark.behaviour("T4")
+def test_a_segment_of_which_rocksdb_had_made_nothing_but_its_lock_costs_no_rebuild(composition, home):
+    killed_in_use(composition, home)
+    begun = home.task_directory / STORE / f"{STORE}.{time_of(NEW_SEGMENT_SLOT)}"
+    begun.mkdir()
+    (begun / "LOCK").touch()
+    assert as_it_was(composition, home)
+    assert not begun.exists()
+
+
+@several
+@pytest.mark.behaviour("K17")
+def test_k17_what_another_left_in_the_segment_that_we_made_last_is_unclean(composition, home):
+    killed_in_use(composition, home)
+    run(make_segment_dying, composition, home, 1_000)
+    killed_in_use_by_another(composition, home)
+    assert not as_it_was(composition, home)
+
+
+@several
+def test_a_recorded_segment_whose_files_are_gone_is_missed(composition, home):
+    killed_in_use(composition, home)
+    segment = home.databases(composition.kind)[0]
+    for file in segment.iterdir():
+        file.unlink()
+    store = StoreUnderTest(composition, home)
+    assert store.store.committed_offset(CHANGELOG) is None, "so the store is rebuilt"
+    store.close()
+
+
+@several
+def test_an_empty_segment_beside_those_of_another_is_not_taken_for_one_that_we_had_only_begun(composition, home):
+    killed_in_use(composition, home)
+    killed_in_use_by_another(composition, home)
+    RocksDB(home.task_directory / STORE / f"{STORE}.{time_of(NEW_SEGMENT_SLOT)}", ("default",)).close()
+    store = StoreUnderTest(composition, home, exactly_once=False)
+    assert store.store.committed_offset(CHANGELOG) is None, "what was in it is not known, so the store is rebuilt"
+    store.close()
+
+
+@one_of_each
+@pytest.mark.behaviour("K17")
+def test_k17_however_much_is_written_no_manifest_but_the_first_is_made(composition, home):
+    assert run(roll_manifests, composition, home) == -signal.SIGKILL
+    store = StoreUnderTest(composition, home)
+    assert store.get(1) == "4"
+    store.close()
+
+
+@several
+def test_all_segments_are_recorded_together(composition, home, monkeypatch):
+    written = []
+    write_durably = last_use.write_durably
+    monkeypatch.setattr(last_use, "write_durably", lambda *what: (written.append(what), write_durably(*what)))
+    store = StoreUnderTest(composition, home)
+    store.fill(ROWS, "text")
+    store.close()
+    written.clear()
+    store.open()
+    assert len(written) == 1, "one record of two segments that were closed"
+    store.close(clean=False)
+    written.clear()
+    store.open()
+    assert len(written) == 2, "and one more if they were left open"
+    store.close()

@@ -99,6 +99,20 @@ def last_epochs(
     return {partition: last.end for partition, last in found.items()}
 
 
+def log_ends(
+    bootstrap_servers: str, logs: Mapping[TopicPartition, LogRange], stall_timeout_s: float
+) -> dict[TopicPartition, LogEnd]:
+    """Return where logs end for read-committed readers, as `last_epochs` does; those without an epoch are left out.
+
+    Raises
+    ------
+    KafkaUnavailableError
+        As `last_epochs`.
+    """
+    ends = {at: LogEnd(log.last_stable, log.epoch) for at, log in logs.items() if log.epoch is not None}
+    return last_epochs(bootstrap_servers, ends, stall_timeout_s) if ends else {}
+
+
 def compare_ends(
     bootstrap_servers: str, seen: Mapping[TopicPartition, LogEnd], stall_timeout_s: float
 ) -> dict[TopicPartition, Comparison]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from statestore.changelog.epochs import Comparison, Continuity, LogEnd
 from statestore.changelog.standing import Standing, next_offset, standing
 from statestore.changelog.topics import LogRange
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
@@ -228,6 +229,20 @@ def unread(spec: StorePartitionSpec, seen: Seen, log: LogRange, now_ms: int) -> 
     return (start, log.last_stable) if start < log.last_stable else None
 
 
+def log_end(record: StoreRecord | None, changelog: ChangelogSpec | None) -> LogEnd | None:
+    """Return where the log was seen to end, if that can be compared with the log of now."""
+    if record is None or changelog is None or record.topic_id != changelog.topic_id:
+        return None
+    return None if record.end is None or record.epoch is None else LogEnd(record.end, record.epoch)
+
+
+def cut_at(comparison: Comparison | None) -> int | None:
+    """Return from where on a log is certain to have other records than were seen; None if it is not."""
+    if comparison is None or comparison.continuity is not Continuity.CUT:
+        return None
+    return comparison.departs_by or 0
+
+
 def judge(spec: StorePartitionSpec, seen: Seen, supply: Supply, first: int | None, now_ms: int) -> VerifyRow:
     """Judge a store partition, and what a rebuild would lose.
 
@@ -242,6 +257,8 @@ def judge(spec: StorePartitionSpec, seen: Seen, supply: Supply, first: int | Non
         found = seen.trouble
     elif supply.changelog is None:
         found = _without_log(spec, seen)
+    elif seen.present and supply.cut_at is not None:
+        found = Standing(Status.AHEAD, Action.FULL, f"the changelog was cut at offset {supply.cut_at}")
     elif seen.present:
         found = _of_present(spec, seen, log, first, now_ms)
     elif first is None and lost.loss is Loss.NONE:

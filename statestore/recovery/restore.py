@@ -10,6 +10,7 @@ import sys
 import time
 
 from statestore import kill_switch
+from statestore.changelog.epochs import log_ends
 from statestore.durable import remove_tree
 from statestore.errors import DiskSpaceError, LockedError, StateStoreError, of_os_error
 from statestore.partition.quarantine import clean_quarantine
@@ -178,12 +179,14 @@ def _done_before(spec: RestoreSpec) -> dict[str, object]:
 def _record(spec: RestoreSpec, built: Built, logs: Logs, whole_ms: int) -> StoreRecord:
     """Make the record of the store that is put in place, with when it had all of its log (ms)."""
     assert spec.store.changelog is not None
-    log = logs[spec.store.partition]
+    store, log = spec.store, logs[spec.store.partition]
+    ends = log_ends(store.bootstrap_servers, {store.partition: log}, store.kafka_timeout_s)
     return StoreRecord(
         topic_id=spec.store.changelog.topic_id,
         caught_up_ms=whole_ms,
         committed=built.committed_offset,
         end=log.last_stable,
+        epoch=ends[store.partition].epoch if ends else None,
         needed_from=log.start if built.first is None else min(built.first, log.start),
         stream_time=built.stream_time,
         restored_by=spec.label,

@@ -28,6 +28,8 @@ class StoreRecord(BaseModel):
         How far the store was then. One that is behind it now is an older copy, of which the time says nothing.
     end
         Where the log ended then, exclusive, behind the markers of its transactions; None: not recorded.
+    epoch
+        Leader epoch of the last record before `end` (KIP-320); None: not recorded.
     needed_from
         First offset that a rebuild needs to lose nothing that the store has; None: not recorded.
     stream_time
@@ -43,6 +45,7 @@ class StoreRecord(BaseModel):
     caught_up_ms: int
     committed: int | None = None
     end: int | None = None
+    epoch: int | None = None
     needed_from: int | None = None
     stream_time: int | None = None
     restored_by: str | None = None

@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from statestore import kill_switch
+from statestore.changelog.epochs import LogEnd, compare_ends, log_ends
 from statestore.changelog.reader import LogReader, first_offset
 from statestore.changelog.standing import next_offset
 from statestore.changelog.topics import LogRange, Topics
@@ -30,6 +31,8 @@ from statestore.partition.judgement import (
     Had,
     Lost,
     Supply,
+    cut_at,
+    log_end,
     needs_stream_time,
     rebuild_loss,
     standing_of,
@@ -63,6 +66,13 @@ _REFUSED: dict[Status, type[RebuildError]] = {
 }
 
 
+class _End(NamedTuple):
+    """Where a log ends, exclusive, and with which leader epoch; None: not known."""
+
+    offset: int | None = None
+    epoch: int | None = None
+
+
 class TaskStores:
     """The stores of one task, under its lock.
 
@@ -90,7 +100,8 @@ class TaskStores:
         self.committed: dict[str, int] = {}
         self.restored: dict[str, int] = {}
         self.rebuilt: dict[str, str] = {}
-        self._ends: dict[str, int] = {}
+        self._ends: dict[str, _End] = {}
+        self._cut: dict[TopicPartition, int] = {}
         self._needed_from: dict[str, int | None] = {}
         self._migrated = legacy_offsets(self._paths)
         try:
@@ -159,6 +170,9 @@ class TaskStores:
             If a store cannot catch up, and its changelog may have lost what it has.
         """
         asked_ms = _now_ms() if asked_ms is None else asked_ms
+        self._compare_ends()
+        logs = {self._spec.changelog(name): ranges[self._spec.changelog(name)] for name in self.by_name}
+        ends = _ends(logs, log_ends(self._spec.bootstrap_servers, logs, self._spec.kafka_timeout_s))
         for name, store in self.by_name.items():
             log = ranges[self._spec.changelog(name)]
             keep_set_aside(self._paths, name)
@@ -167,10 +181,21 @@ class TaskStores:
                 if store.is_open:
                     store.close(clean=False)
                 self._rebuild(name, reason, log, asked_ms)
-            self._ends[name] = log.last_stable
+            self._ends[name] = ends[self._spec.changelog(name)]
             if store.persistent:
                 write_record(self._paths, name, self._known(name).model_copy(update={"caught_up_ms": asked_ms}))
         self._damaged = {}
+
+    def _compare_ends(self) -> None:
+        """Find out which logs were cut since their stores were recorded: these grow again, and offsets do not tell."""
+        records = {name: read_record(self._paths, name) for name, store in self.by_name.items() if store.persistent}
+        ends = {
+            self._spec.changelog(name): end
+            for name, record in records.items()
+            if (end := log_end(record, self._spec.changelogs[name])) is not None
+        }
+        found = compare_ends(self._spec.bootstrap_servers, ends, self._spec.kafka_timeout_s) if ends else {}
+        self._cut = {changelog: at for changelog, comparison in found.items() if (at := cut_at(comparison)) is not None}
 
     def _catch_up(self, name: str, log: LogRange) -> RebuildError | None:
         """Bring a store that can be used to the end of its changelog; say why it has to be rebuilt instead."""
@@ -180,7 +205,7 @@ class TaskStores:
         committed, empty = store.committed_offset(self._spec.changelog(name)), store.is_empty
         found = standing_of(committed, log, record, topic, empty=empty, now_ms=_now_ms())
         begins = committed is None and empty
-        if found.status not in (Status.OK, Status.LAGGING) or begins:
+        if found.status not in (Status.OK, Status.LAGGING) or begins or self._spec.changelog(name) in self._cut:
             lost = self._lost(name, had(record, committed, anything=not begins), log)
             if lost.loss is Loss.LIKELY:
                 self._refuse(name, lost, "is not there" if begins else f"is {found.status}")
@@ -254,7 +279,7 @@ class TaskStores:
     def _lost(self, name: str, known: Had, log: LogRange) -> Lost:
         """Say what a rebuild of a store would lose."""
         spec = self._spec.store_partition(name)
-        supply = Supply(spec.changelog, log)
+        supply = Supply(spec.changelog, log, self._cut.get(spec.partition))
         if needs_stream_time(spec, known.record, log):
             supply = supply._replace(stream_time=stream_time_at_least(spec, log))
         return rebuild_loss(known, supply, retention_ms=spec.store.retention_ms, now_ms=_now_ms())
@@ -351,12 +376,13 @@ class TaskStores:
 
     def _known(self, name: str) -> StoreRecord:
         """What is known of an open store that has all of its log."""
-        store = self.by_name[name]
+        store, end = self.by_name[name], self._ends[name]
         return StoreRecord(
             topic_id=self._spec.changelogs[name].topic_id,
             caught_up_ms=_now_ms(),
             committed=store.committed_offset(self._spec.changelog(name)),
-            end=self._ends.get(name),
+            end=end.offset,
+            epoch=end.epoch,
             needed_from=self._needed_from.get(name),
             stream_time=_stream_time(store),
         )
@@ -369,14 +395,15 @@ class TaskStores:
         found = dict(records)
         asked = {self._spec.changelog(name): name for name in records if name in self.committed}
         try:
-            logs, needed = self._ask_ends({changelog: records[name] for changelog, name in asked.items()}, asked)
+            ends, needed = self._ask_ends({changelog: records[name] for changelog, name in asked.items()}, asked)
         except StateStoreError:
-            logs, needed = {}, {}
+            ends, needed = {}, {}
         for changelog, name in asked.items():
             # Behind our last record there is the marker of its transaction; whatever comes then is not known.
             last = self.committed[name] + (2 if self._spec.exactly_once else 1)
-            end = logs[changelog].last_stable if changelog in logs else None
-            update = {"end": end if end is not None and end <= last else None}
+            end = ends.get(changelog)
+            told = end if end is not None and end.offset is not None and end.offset <= last else _End()
+            update = {"end": told.offset, "epoch": told.epoch}
             if (first := needed.get(changelog)) is not None:
                 update["needed_from"] = max(first, records[name].needed_from or 0)
             found[name] = records[name].model_copy(update=update)
@@ -384,7 +411,7 @@ class TaskStores:
 
     def _ask_ends(
         self, records: Mapping[TopicPartition, StoreRecord], names: Mapping[TopicPartition, str]
-    ) -> tuple[dict[TopicPartition, LogRange], dict[TopicPartition, int | None]]:
+    ) -> tuple[dict[TopicPartition, _End], dict[TopicPartition, int | None]]:
         """Ask where logs end, and from where on those of window and session stores have what has not expired."""
         if not records:
             return {}, {}
@@ -398,7 +425,15 @@ class TaskStores:
             for changelog, record in records.items()
             if record.stream_time is not None
         }
-        return logs, topics.first_from(oldest)
+        ends = _ends(logs, log_ends(self._spec.bootstrap_servers, logs, self._spec.kafka_timeout_s))
+        return ends, topics.first_from(oldest)
+
+
+def _ends(
+    logs: Mapping[TopicPartition, LogRange], known: Mapping[TopicPartition, LogEnd]
+) -> dict[TopicPartition, _End]:
+    """Where logs end, with their epochs where these were told."""
+    return {at: _End(log.last_stable, known[at].epoch if at in known else None) for at, log in logs.items()}
 
 
 def _needed_from(record: StoreRecord | None, log: LogRange) -> int | None:

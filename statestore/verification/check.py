@@ -226,7 +226,7 @@ def _judged(
         return [found for found in seen if isinstance(found, VerifyRow)]
     for attempts_left in reversed(range(_ATTEMPTS)):
         now_ms = int(time.time() * 1000)
-        supplies = cluster.supplies([spec for spec, _ in asked])
+        supplies = cluster.supplies(asked)
         ranges = [
             (spec.partition, unread(spec, found, supply.log, now_ms))
             for (spec, found), supply in zip(asked, supplies, strict=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from statestore.changelog.epochs import compare_ends
 from statestore.changelog.reader import first_offsets
 from statestore.changelog.topics import LogRange, Topics
 from statestore.model import TopicPartition
-from statestore.partition.judgement import NO_LOG, Supply
+from statestore.partition.judgement import NO_LOG, Seen, Supply, cut_at, log_end
 from statestore.partition.spec import StorePartitionSpec
 from statestore.verification.targets import log_ranges
 
@@ -37,10 +38,15 @@ class Cluster:
         """Where the logs of store partitions begin and end."""
         return log_ranges(self.topics, specs)
 
-    def supplies(self, specs: Sequence[StorePartitionSpec]) -> list[Supply]:
-        """What the logs of store partitions have."""
-        logs = self.log_ranges(specs)
-        return [Supply(spec.changelog, logs.get(spec.partition, NO_LOG)) for spec in specs]
+    def supplies(self, asked: Sequence[tuple[StorePartitionSpec, Seen]]) -> list[Supply]:
+        """What the logs of store partitions have, and whether it is what was seen of them."""
+        logs = self.log_ranges([spec for spec, _ in asked])
+        ends = {spec.partition: end for spec, seen in asked if (end := log_end(seen.record, spec.changelog))}
+        compared = compare_ends(self._servers, ends, self._timeout_s) if ends else {}
+        return [
+            Supply(spec.changelog, logs.get(spec.partition, NO_LOG), cut_at(compared.get(spec.partition)))
+            for spec, _ in asked
+        ]
 
     def firsts(self, asked: Sequence[tuple[TopicPartition, tuple[int, int] | None]]) -> list[int | None]:
         """Offset of the first record in each range, as a read-committed consumer gets it; None: none is there.

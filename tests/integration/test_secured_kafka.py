@@ -197,7 +197,6 @@ from jobs.entry import spark_session
 spark = spark_session("test")
 def ask(batches):
     from statestore.changelog.client import client_config
-from statestore.changelog.epochs import Continuity, LogEnd, compare_ends, last_epochs
     for batch in batches:
         yield batch.set_column(0, "user", [client_config("")["sasl.username"]])
 print("user:", spark.range(1).mapInArrow(ask, "user string").collect()[0].user)

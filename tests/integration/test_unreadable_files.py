@@ -84,13 +84,6 @@ def test_a_file_that_cannot_be_read_is_the_finding_of_its_store_alone(two: Appli
         assert whole.status is Status.OK
 
 
-def test_how_a_store_was_used_is_asked_only_where_it_is_opened(two: Application) -> None:
-    path = unreadable(two.store_spec().paths.mode(STORE))
-    found = {depth: [(row.status, row.file) for row in rows(two, depth)] for depth in DEPTHS}
-    assert found.pop("offsets") == [(Status.OK, None)] * 2
-    assert all(row == [(Status.CORRUPT, str(path)), (Status.OK, None)] for row in found.values())
-
-
 def test_a_block_that_is_read_for_its_digest_alone_is_named(two: Application) -> None:
     spec = two.store_spec()
     path = unreadable(max(spec.live.glob("*.sst")))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from statestore.changelog.topics import LogRange
+from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.timestamped_value import encode
 from statestore.model import StoreDefinition, StoreFormat, TopicPartition
 from statestore.reports import Action, Contents, Status, VerifyRow
@@ -66,7 +67,7 @@ def change_behind_its_log(application: Application, changes: Mapping[bytes, byte
     spec = application.store_spec()
     break_seal(spec.paths, spec.store.name)
     database = RocksDB(spec.live, DATA_COLUMN_FAMILIES[spec.store.format])
-    database.write({DATA_COLUMN_FAMILIES[spec.store.format][0]: changes})
+    database.write({DATA_COLUMN_FAMILIES[spec.store.format][0]: changes}, status=STATUS_CLOSED)
     database.sync()
     database.close()
 

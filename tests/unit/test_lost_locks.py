@@ -25,10 +25,11 @@ _WAIT_S = 60
 def test_who_waited_for_a_file_that_was_deleted_waits_for_the_one_that_came_after_it(paths, name, monkeypatch):
     path = (paths.own_dir if name == "lock" else paths.application_dir) / name
     took: list[str] = []
-    waits = threading.Event()
+    waits, goes_on = threading.Event(), threading.Event()
 
     def sleep(seconds: float) -> None:
         waits.set()
+        goes_on.wait(_WAIT_S)
         time.sleep(seconds)
 
     def take() -> None:
@@ -50,6 +51,7 @@ def test_who_waited_for_a_file_that_was_deleted_waits_for_the_one_that_came_afte
             assert received(second) == "held"
             first.send("release")
             assert received(first) == "released"
+            goes_on.set()  # before that, it would make the file anew itself
             waiting.join(_WAIT_S)
             assert [found.partition(" by another process")[0] for found in took] == [f"{path} is locked"]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -16,10 +18,12 @@ from statestore.changelog.epochs import Comparison, Continuity, LogEnd, compare_
 from statestore.changelog.topics import Topics
 from statestore.errors import KafkaUnavailableError
 from statestore.model import TopicPartition
+from statestore.reports import Action, Loss, Status
 from tests.faults.own_broker import OwnBroker
 from tests.integration import broker
-from tests.integration.broker import WAIT_S, produce, wait_for
+from tests.integration.broker import T0, WAIT_S, produce, wait_for
 from tests.integration.log_reading import FETCHED, LIBRDKAFKA, WAYS
+from tests.integration.support import Application
 
 ROWS = [(b"k", b"v")] * 5
 INTACT, UNKNOWN = Comparison(Continuity.INTACT), Comparison(Continuity.UNKNOWN)
@@ -207,3 +211,26 @@ def test_thousands_of_logs_are_compared_in_few_requests(
     expected = Continuity.UNKNOWN if way == LIBRDKAFKA else Continuity.INTACT
     assert [found[partition].continuity for partition in seen] == [expected] * count
     assert requests == ([] if way == LIBRDKAFKA else [23, 23])
+
+
+def test_a_store_whose_log_was_cut_and_grew_again_is_for_a_person(tmp_path: Path) -> None:
+    with Processes(tmp_path) as processes:
+        own = OwnBroker(processes, tmp_path / "kafka")
+        application = Application(own.servers, tmp_path / "app")
+        application.process([(b"a", b"1"), (b"b", b"1")])
+        cut = (application.committed() or 0) + 2  # behind the marker
+        application.process([(b"c", b"1")], T0 + 100)
+        before = application.contents()
+        own.kill()
+        own.cut(application.changelog, cut)
+        own.start()
+        produce(own.servers, application.changelog, [(b"z", b"1")] * 20)
+        found = application.verify()
+        assert (found.status, found.action, found.loss) == (Status.AHEAD, Action.BY_HAND, Loss.LIKELY), found
+        row = application.run()
+        assert row.failure is not None
+        assert row.failure.kind == "StoreAheadError"
+        assert application.contents() == before
+        shutil.rmtree(application.live)
+        assert application.verify().status is Status.MISSING
+        assert application.verify().action is Action.BY_HAND

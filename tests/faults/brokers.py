@@ -38,9 +38,11 @@ class JoiningBroker(kafka.Kafka):
 
     def _wait_until_ready(self, bootstrap_servers: str, cluster_id: str) -> None:
         admin = AdminClient({"bootstrap.servers": self._first.bootstrap_servers})
-        wait_until(
-            lambda: self._node in admin.list_topics(timeout=WAIT_S).brokers, 90, f"broker {self._node}", self._service
-        )
+
+        def joined() -> bool:
+            return self._node in admin.list_topics(timeout=WAIT_S).brokers
+
+        wait_until(joined, kafka._START_S, f"broker {self._node}", self._service)
 
     def kill(self) -> None:
         """End it at once."""

@@ -1,4 +1,4 @@
-"""What the leader epochs of real logs tell that were never cut; tests/faults/long/test_epochs.py cuts some."""
+"""What the leader epochs of real logs tell that were never cut; tests/faults/long/test_cut_logs.py cuts some."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tests.integration.broker import WAIT_S, produce, unique, wait_for
 ROWS = [(b"k", b"v")] * 10
 
 
-@pytest.mark.timeout(1_200)
+@pytest.mark.timeout(1_800)
 @pytest.mark.share_for(why="the only case")
 def test_a_log_whose_leader_was_elected_uncleanly_was_cut_where_that_one_lagged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -21,6 +21,7 @@ from statestore.model import StoreFormat, TopicPartition
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES, TIMESTAMPED_COLUMN_FAMILY
 from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB, column_families, exists
 from statestore.verification.directories import segments_in
+from statestore.verification.noted_families import noted_families
 
 _FAMILIES = DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED]
 _ROWS = 64
@@ -168,6 +169,10 @@ class _Database:
 
     def __init__(self, directory: Path) -> None:
         self.families = frozenset(column_families(directory))
+        if lost := (noted_families(directory) or frozenset()) - self.families:
+            raise StoreCorruptedError(
+                f"{directory} had the column families {', '.join(sorted(lost))}, which its MANIFEST no longer has"
+            )
         self._open = RocksDB(directory, _FAMILIES, read_only=True)
 
     def __enter__(self) -> _Database:

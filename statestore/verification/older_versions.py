@@ -7,13 +7,15 @@ file `.checkpoint` beside the stores, and do not open a database with a family t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from statestore.errors import StoreCorruptedError
+from statestore.errors import StoreCorruptedError, unreadable_is_damaged
 from statestore.formats import offsets
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.rocksdb import column_families, exists
 from statestore.verification.directories import StoreHere, segments_in, stores_in, tasks_in
+from statestore.verification.noted_families import noted_families
 
 
 def older_version(state_dir: Path, application: str) -> str | None:
@@ -33,12 +35,19 @@ def older_version(state_dir: Path, application: str) -> str | None:
             return f"{checkpoint} is there, in which such versions keep offsets"
     for store in stores_in(state_dir, application)[0]:
         for database in _databases(store):
-            try:
-                if offsets.COLUMN_FAMILY not in column_families(database):
+            with suppress(StoreCorruptedError), unreadable_is_damaged():  # another one tells
+                if _never_had_offsets(database):
                     return f"{database} has no column family {offsets.COLUMN_FAMILY}"
-            except StoreCorruptedError:
-                continue  # another one tells
     return None
+
+
+def _never_had_offsets(database: Path) -> bool:
+    noted = noted_families(database)
+    return (
+        offsets.COLUMN_FAMILY not in column_families(database)
+        and noted is not None
+        and offsets.COLUMN_FAMILY not in noted
+    )
 
 
 def _databases(store: StoreHere) -> Iterator[Path]:

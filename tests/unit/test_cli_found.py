@@ -1,10 +1,12 @@
 """What a found store is, from what was seen of it: names of directories, a look inside, its topic, and what is said."""
 
 import dataclasses
+import errno
 import struct
 import time
 
 import pytest
+from rocksdict import Options, Rdict
 
 from statestore.durable import write_durably
 from statestore.errors import InputError, UnknownFormatError
@@ -14,11 +16,13 @@ from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
 from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB
+from statestore.verification import older_versions
 from statestore.verification.directories import StoreHere, applications_in, stores_in, tasks_in
 from statestore.verification.discovery import _look, _without_defaults
 from statestore.verification.found import COMPACTION_LAG, Seen, found_store
 from statestore.verification.hints import Hint
 from statestore.verification.look import Look, look_at_key_value, look_at_segments, store_format
+from statestore.verification.older_versions import older_version
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -434,6 +438,68 @@ def test_a_checkpoint_file_tells_the_offset_of_the_input_that_is_said_to_be_the_
         look = _look(tmp_path, "app", [here], time.monotonic() + 1, said)
         assert isinstance(look, Look)
         assert look.offsets == offsets
+
+
+@pytest.mark.parametrize("segmented", [False, True])
+def test_a_store_whose_manifest_lost_column_families_is_not_taken_for_one_without(tmp_path, segmented):
+    here = StoreHere("s", TASK, segmented, tmp_path / "s")
+    directory = here.directory / f"s.{T0}" if segmented else here.directory
+    write_database(directory, {window_key.encode(b"k", T0): b"v"}, (TIMESTAMPED_COLUMN_FAMILY, DEFAULT_COLUMN_FAMILY))
+    manifest = next(directory.glob("MANIFEST-*"))
+    whole = manifest.read_bytes()
+    told = set()
+    for length in (*range(0, len(whole), 7), len(whole)):
+        manifest.write_bytes(whole[:length])
+        look = _look(tmp_path / "state", "app", [here], time.monotonic() + 1)
+        told.add(None if look is None else store_format(look))
+    assert told == {None, StoreFormat.TIMESTAMPED}
+
+
+# -- the version of the application
+
+
+def write_without_offsets(directory):
+    directory.mkdir(parents=True)
+    Rdict(str(directory), Options(raw_mode=True)).close()
+
+
+def test_a_checkpoint_file_of_any_task_tells_a_version_before_4_3(tmp_path):
+    write_database(tmp_path / "app" / "0_0" / "rocksdb" / "s", {})
+    assert older_version(tmp_path, "app") is None
+    for task in ("0_1", "global"):
+        (tmp_path / "app" / task).mkdir()
+        (tmp_path / "app" / task / ".checkpoint_s").touch()  # 4.3 keeps it for stores that do not manage their offsets
+        assert older_version(tmp_path, "app") is None
+        (tmp_path / "app" / task / ".checkpoint").touch()
+        assert f"{tmp_path}/app/{task}/.checkpoint is there" in older_version(tmp_path, "app")
+        (tmp_path / "app" / task / ".checkpoint").unlink()
+
+
+@pytest.mark.parametrize("path", ["0_1/rocksdb/t", f"0_1/t/t.{T0 + HOUR}", "global/rocksdb/t"])
+def test_any_store_without_offsets_in_it_tells_a_version_before_4_3(tmp_path, path):
+    write_database(tmp_path / "app" / "0_0" / "rocksdb" / "s", {})
+    write_database(tmp_path / "app" / "0_0" / "t" / f"t.{T0}", {})
+    write_without_offsets(tmp_path / "app" / path)
+    assert older_version(tmp_path, "app") == f"{tmp_path}/app/{path} has no column family offsets"
+
+
+def test_a_store_that_lost_the_end_of_its_manifest_tells_no_version(tmp_path):
+    write_database(tmp_path / "app" / "0_0" / "rocksdb" / "s", {b"k": b"v"})
+    manifest = next((tmp_path / "app" / "0_0" / "rocksdb" / "s").glob("MANIFEST-*"))
+    whole = manifest.read_bytes()
+    for length in range(len(whole)):
+        manifest.write_bytes(whole[:length])
+        assert older_version(tmp_path, "app") is None, length
+
+
+def test_a_store_that_the_disk_does_not_give_back_tells_no_version(tmp_path, monkeypatch):
+    def refuse(directory):
+        raise OSError(errno.EIO, "Input/output error")
+
+    write_without_offsets(tmp_path / "app" / "0_0" / "rocksdb" / "s")
+    assert older_version(tmp_path, "app") is not None
+    monkeypatch.setattr(older_versions, "column_families", refuse)
+    assert older_version(tmp_path, "app") is None
 
 
 # -- names of directories

@@ -26,8 +26,8 @@ from statestore.statedir.paths import TaskPaths
 _POLL_S = 0.1
 # struct flock on 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid; zero length is the whole file.
 _WHOLE_FILE = struct.Struct("hhqqi4x")
-#: Descriptors of the lock files that this process holds, by their paths. Several may share one.
-_HELD: dict[Path, list[int]] = {}
+#: Paths of the lock files that this process holds, by their descriptors.
+_HELD: dict[int, Path] = {}
 
 
 @contextmanager
@@ -60,8 +60,9 @@ def require_locks(paths: TaskPaths) -> None:
     LockedError
         If somebody has deleted one of the lock files that this process holds, or has opened a database of the task.
     """
-    for path in _lock_files(paths):
-        if not all(_is_at(path, descriptor) for descriptor in _HELD.get(path, ())):
+    files = _lock_files(paths)
+    for descriptor, path in list(_HELD.items()):
+        if path in files and not _is_at(path, descriptor):
             raise LockedError(
                 f"{path} is no longer the file that this process has locked: somebody has deleted it, and another "
                 "process may take the task for free. Nothing was replaced; leave lock files where they are, and run "
@@ -96,12 +97,11 @@ def _held(path: Path, kind: int, deadline: float) -> Iterator[None]:
             "ended, or stop it",
             deadline,
         )
-    holders = _HELD.setdefault(path, [])
-    holders.append(descriptor)
+    _HELD[descriptor] = path
     try:
         yield
     finally:
-        holders.remove(descriptor)
+        del _HELD[descriptor]
         # A fork of this process may share the descriptor, so closing it is not enough.
         _try_lock(descriptor, fcntl.F_UNLCK)
         os.close(descriptor)

@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from statestore.changelog.topics import Topics
+from statestore.errors import LockedError
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore
 from statestore.recovery.rollback import RollbackSpec, roll_back
 from statestore.reports import Action, Status
+from statestore.statedir.lock import locked
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
+from statestore.tasks.stream_task import StreamTask
 from statestore.verification.check import verify, verify_many
 from statestore.verification.discovery import discover
 from statestore.verification.options import VerifyOptions
@@ -93,3 +96,19 @@ def test_others_are_verified_beside_one_that_is_open(bootstrap_servers: str, tmp
             specs = [application.store_spec(partition) for partition in range(2)]
             rows = verify_many(specs, VerifyOptions(depth=depth))  # type: ignore[arg-type]
             assert [row.status for row in rows] == [Status.LOCKED, Status.OK]
+
+
+def test_a_task_that_lost_its_lock_file_does_not_set_a_damaged_store_aside(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    application = Application(bootstrap_servers, tmp_path)
+    application.process([(b"a", b"1")])
+    (application.live / "CURRENT").write_text("MANIFEST-999999\n")
+    spec = application.task_spec()
+    before = sorted(path.name for path in application.live.iterdir())
+    with locked(spec.paths, 1), StreamTask(spec) as task:
+        (spec.paths.own_dir / "lock").unlink()
+        with pytest.raises(LockedError, match="is no longer the file that this process has locked"):
+            task.recover()
+    assert sorted(path.name for path in application.live.iterdir()) == before
+    assert application.run().failure is None

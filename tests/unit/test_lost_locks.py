@@ -14,7 +14,7 @@ from samples import TIMESTAMPED, contents
 from statestore.errors import LockedError
 from statestore.partition.quarantine import release
 from statestore.statedir import lock
-from statestore.statedir.lock import locked
+from statestore.statedir.lock import locked, locked_file
 from statestore.statedir.swap import swap
 from statestore.stores.open import open_key_value_store
 
@@ -46,14 +46,31 @@ def test_who_waited_for_a_file_that_was_deleted_waits_for_the_one_that_came_afte
         waiting = threading.Thread(target=take)
         waiting.start()
         assert waits.wait(_WAIT_S)
-        path.unlink()
-        with child(hold_lock_file, path) as (_, second):
+        other = path.with_name("other")
+        with child(hold_lock_file, other) as (_, second):
             assert received(second) == "held"
+            other.replace(path)  # deleted and made anew, and at no time free
             first.send("release")
             assert received(first) == "released"
             goes_on.set()  # before that, it would make the file anew itself
             waiting.join(_WAIT_S)
             assert [found.partition(" by another process")[0] for found in took] == [f"{path} is locked"]
+
+
+def test_a_file_that_was_replaced_right_before_it_was_locked_is_no_lock(tmp_path, monkeypatch):
+    path, other = tmp_path / "lock", tmp_path / "other"
+    try_lock = lock._try_lock
+
+    def replaced_before(descriptor: int, kind: int) -> bool:
+        if other.exists():  # between opening and locking are microseconds, which no test can meet
+            other.replace(path)
+        return try_lock(descriptor, kind)
+
+    with child(hold_lock_file, other) as (_, connection):
+        assert received(connection) == "held"
+        monkeypatch.setattr(lock, "_try_lock", replaced_before)
+        with pytest.raises(LockedError, match="lock is locked by another process"):
+            locked_file(path, wait_s=0.2).__enter__()
 
 
 def test_a_lock_whose_file_is_deleted_again_and_again_is_had_in_the_end(paths):

@@ -12,6 +12,9 @@ A kill between RocksDB's opening and the record would leave a MANIFEST that nobo
 left open, and is trusted, has the number of its last write on disk recorded before it is opened again. Until that
 opening is recorded, it is trusted as well while no write was added. A database that was closed needs no trust, and
 costs no more than the one record.
+
+RocksDB makes a new MANIFEST also after it could not write to the one that it had. A store that is left open after that
+is not trusted, and rebuilt.
 """
 
 from __future__ import annotations

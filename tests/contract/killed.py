@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from compositions import CHANGELOG, INPUT, Composition
-from store_under_test import Home, StoreUnderTest
+from store_under_test import Home, StoreUnderTest, time_of
 
 from statestore.errors import StoreAccessError
 from tests.preloaded import PRELOADED
@@ -146,6 +146,25 @@ def make_segment_dying(composition: Composition, home: Home, number: int) -> Non
     store = StoreUnderTest(composition, home)
     die_before(_OPENING, number)
     store.put(NEW_SEGMENT_SLOT, "staged")
+    sys.setprofile(None)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def expire_all(composition: Composition, home: Home) -> StoreUnderTest:
+    """Commit offset 5 when every segment has expired, and stay."""
+    store = StoreUnderTest(composition, home)
+    store.put(1, "text")
+    store.store.commit({CHANGELOG: 1})
+    store.store.inner.advance_stream_time(time_of(EXPIRING_SLOT))
+    store.store.commit({CHANGELOG: 5})
+    return store
+
+
+def close_dying(composition: Composition, home: Home, number: int) -> None:
+    """Die before the `number`-th step of closing."""
+    store = StoreUnderTest(composition, home)
+    die_before(_OPENING, number)
+    store.close()
     sys.setprofile(None)
     os.kill(os.getpid(), signal.SIGTERM)
 

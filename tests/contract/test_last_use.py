@@ -10,6 +10,8 @@ import pytest
 from compositions import CHANGELOG, STORE, Composition, compositions
 from killed import (
     NEW_SEGMENT_SLOT,
+    close_dying,
+    expire_all,
     leave_open,
     make_segment_dying,
     open_dying,
@@ -180,6 +182,26 @@ def test_no_kill_while_a_segment_is_made_costs_a_rebuild(composition, home, tmp_
         store.reopen()
         assert (store.rows(), store.store.committed_offset(CHANGELOG)) == ({**ROWS, NEW_SEGMENT_SLOT: "text"}, 2)
         store.close()
+        if code == -signal.SIGTERM:
+            break
+    assert step > 5
+
+
+@several
+@pytest.mark.behaviour("T4")
+@pytest.mark.parametrize("dying", [make_segment_dying, close_dying])
+def test_no_kill_while_the_only_segment_is_made_costs_a_rebuild(composition, home, tmp_path, dying):
+    """A store whose rows have all expired has one again with the next row, or when it is closed."""
+    assert run(expire_all, composition, home) == -signal.SIGKILL
+    assert home.databases(composition.kind) == []
+    for step in count(1):
+        here = type(home)(tmp_path / str(step))
+        shutil.copytree(home.root, here.root)
+        code = run(dying, composition, here, step)
+        for read_only in (True, False):
+            store = StoreUnderTest(composition, here, read_only=read_only)
+            assert (store.rows(), store.store.committed_offset(CHANGELOG)) == ({}, 5), step
+            store.close()
         if code == -signal.SIGTERM:
             break
     assert step > 5

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from demo import kafka
@@ -40,7 +41,10 @@ class JoiningBroker(kafka.Kafka):
         admin = AdminClient({"bootstrap.servers": self._first.bootstrap_servers})
 
         def joined() -> bool:
-            return self._node in admin.list_topics(timeout=WAIT_S).brokers
+            try:
+                return self._node in admin.list_topics(timeout=WAIT_S).brokers
+            except KafkaException:  # all is told at once, also of topics that are not ready
+                return False
 
         wait_until(joined, kafka._START_S, f"broker {self._node}", self._service)
 

@@ -22,7 +22,7 @@ ROWS = [(b"k", b"v")] * 10
 
 
 @pytest.mark.timeout(1_800)
-@pytest.mark.share_for(why="the only case")
+@pytest.mark.long
 def test_a_log_whose_leader_was_elected_uncleanly_was_cut_where_that_one_lagged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

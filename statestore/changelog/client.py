@@ -151,6 +151,10 @@ class Admin:
         self._connected.poll(0)  # else it would keep what it has to report for ever
         return self._connected
 
+    def forget(self) -> None:
+        """Make a new client when the next one is needed, which remembers nothing of the brokers."""
+        self._connected = None
+
 
 def _connected(bootstrap_servers: str, timeout_s: float) -> AdminClient:
     """Make a client, and wait until a broker answers.

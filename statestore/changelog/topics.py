@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -47,6 +47,8 @@ def changelog_config(store: StoreDefinition) -> dict[str, str]:
 
 
 _PAUSE_S = 0.1
+#: After so long the leader that is asked for an offset is no longer one. A broker answers within milliseconds.
+_LISTING_S = 5.0
 
 
 def has_append_time(config: Mapping[str, str]) -> bool:
@@ -388,18 +390,30 @@ class Topics:
         asked = {KafkaTopicPartition(*partition): spec for partition, spec in specs.items()}
 
         def ask(timeout_s: float) -> dict[TopicPartition, _Listed]:
-            admin = self._admin.client(timeout_s)
-            futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
+            admin, attempt_s = self._admin.client(timeout_s), min(timeout_s, _LISTING_S)
+            futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=attempt_s)
             try:
                 listed = {TopicPartition(at.topic, at.partition): future.result() for at, future in futures.items()}
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.FENCED_LEADER_EPOCH:
                     # The broker was started anew since; librdkafka would go on with the epoch that it remembers.
                     admin.list_topics(timeout=timeout_s)
+                if error.args[0].code() == KafkaError._TIMED_OUT and attempt_s < timeout_s:
+                    raise self._asked_a_former_leader() from error
                 raise _without_leader(admin, error, specs, timeout_s) from error
+            if any(found.offset == OFFSET_INVALID for found in listed.values()):
+                raise self._asked_a_former_leader()
             return {partition: _Listed(found.offset, found.leader_epoch) for partition, found in listed.items()}
 
         return until_answered(ask, f"asking for the log ends of {', '.join(map(str, specs))}", self._timeout_s)
+
+    def _asked_a_former_leader(self) -> KafkaException:
+        """Forget the client, which remembers a leader that is gone and asks it until the request's time is over.
+
+        It may then say that the offset of the log's end is "invalid", without an error: that is no answer.
+        """
+        self._admin.forget()
+        return KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
 
 
 def _without_leader(

@@ -422,7 +422,10 @@ def _without_leader(
     """Tell partitions that nobody leads for a moment from those that are not there; librdkafka does not."""
     if error.args[0].code() != KafkaError._NOENT:
         return error
-    topics = admin.list_topics(timeout=timeout_s).topics
+    try:
+        topics = admin.list_topics(timeout=timeout_s).topics
+    except KafkaException:  # a connection broke: this tells neither
+        return KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
     if all(name in topics and number in topics[name].partitions for name, number in partitions):
         return KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
     return error

@@ -20,6 +20,7 @@ A rollback is a swap whose staged store is a directory in quarantine: the journa
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -190,7 +191,10 @@ def _is_one(found: Path, *of: Path) -> bool:
 def _finish(paths: TaskPaths, journal: _Journal) -> None:
     forget_legacy_offset(paths, journal.store, journal.changelogs)
     if journal.live.exists() and journal.quarantine is not None:
-        os.utime(journal.live)  # its age in quarantine counts from here, also if nobody comes back after the rename
+        # Its age in quarantine counts from here, also if nobody comes back after the rename; by the clock that will ask
+        # for it, which need not be that of the file system.
+        now_s = time.time()
+        os.utime(journal.live, (now_s, now_s))
         rename_durably(journal.live, journal.quarantine)
     kill_switch.reached("swap, old store in quarantine")
     _forget_old(paths, journal.store)

@@ -51,7 +51,10 @@ def faults_of(store: str) -> dict[str, DirectoryFault]:
         ),
         "another store's": DirectoryFault(_put_another_stores, foreign, foreign),
         "another partition's": DirectoryFault(_put_another_partitions, corrupt, corrupt),
-        "another partition's with all that we keep": DirectoryFault(_put_all_of_another_partition, corrupt, corrupt),
+        # By its record it may have had more than this log has, and then it is for a person.
+        "another partition's with all that we keep": DirectoryFault(
+            _put_all_of_another_partition, corrupt, corrupt, None
+        ),
     }
     if store not in SEGMENTED:
         return {**faults, "emptied": DirectoryFault(_empty, corrupt, corrupt)}

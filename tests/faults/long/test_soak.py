@@ -64,7 +64,7 @@ def test_a_soak_that_is_killed_goes_on_with_what_is_not_done(tmp_path: Path) -> 
     (run,) = soak.runs
     campaigns_under_way = list((soak.directory / "campaigns").iterdir())
     killed.send_signal(signal.SIGKILL)
-    assert killed.wait(60) == -signal.SIGKILL
+    assert killed.wait(_RUN_S) == -signal.SIGKILL
     before = load_tally(soak.tally)
     assert 0 < before.count("kills") < KILLS, "O8: it was not killed in the middle"
     assert campaigns_under_way, "O8: nothing was under way"
@@ -129,5 +129,5 @@ def test_two_soaks_do_not_share_a_tally(tmp_path: Path) -> None:
         assert "Another soak uses" in soak.log.read_text()
     finally:
         first.send_signal(signal.SIGINT)
-        assert first.wait(60) == 130
+        assert first.wait(_RUN_S) == 130
     assert soak.runs == []

@@ -1,0 +1,138 @@
+"""Features meet at random, and nothing is lost or falsified; and each clause of the oracle notices a planted defect."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import statestore.partition.quarantine
+import statestore.tasks.task_stores
+import statestore.verification.check
+from statestore.partition.judgement import Lost
+from statestore.reports import Contents, Loss
+from tests.faults.meeting import machine as machine_module
+from tests.faults.meeting.counting import COUNTS, HOURLY
+from tests.faults.meeting.machine import FeaturesMeet, machine_on, run_sequences
+
+SEED = int(os.environ.get("FAULTS_SEED", "1"))
+INPUT: list[tuple[bytes, bytes | None]] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"1"), (b"c", b"1"), (b"b", None)]
+
+
+@pytest.mark.share_for("0", why="the others draw from other seeds")
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("number", [str(number) for number in range(6)])
+def test_features_that_meet_lose_and_falsify_nothing(bootstrap_servers: str, tmp_path: Path, number: str) -> None:
+    steps = run_sequences(bootstrap_servers, tmp_path, 3, SEED * 1_000 + int(number))
+    assert steps.total() > 100
+
+
+@pytest.fixture
+def machine(bootstrap_servers: str, tmp_path: Path) -> Iterator[FeaturesMeet]:
+    """The state machine, whose steps the test chooses."""
+    made = machine_on(bootstrap_servers, tmp_path)()
+    yield made
+    made.teardown()
+
+
+def release_what_waits_for_a_person(machine: FeaturesMeet) -> None:
+    machine.process(INPUT, 0)
+    machine.cut_log(COUNTS, 1)
+    machine.restore(COUNTS, "full", True, True, None)
+    machine.validate(COUNTS)
+
+
+def rebuild_what_the_log_has_lost(machine: FeaturesMeet) -> None:
+    machine.process(INPUT, 0)
+    machine.cut_log(COUNTS, 1)
+    machine.damage(COUNTS, "lose_current")
+    machine.process(INPUT, 0)
+    machine.clean_quarantine(COUNTS)
+
+
+def trust_what_was_left_open(machine: FeaturesMeet) -> None:
+    machine.change_engine(COUNTS)
+    machine.process(INPUT, 0)
+    machine.process_and_die(INPUT, 0, "flushed, not committed", 1, True)
+    machine.process([], 0)
+
+
+def replay_nothing(machine: FeaturesMeet) -> None:
+    machine.process(INPUT, 0)
+    machine.process_and_die(INPUT, 0, "Kafka committed, stores not", 1, False)
+    machine.process([], 0)
+
+
+def see_no_row_that_differs(machine: FeaturesMeet) -> None:
+    machine.process(INPUT, 0)
+    machine.damage(HOURLY, "tamper")
+    machine.verify(HOURLY, "deep")
+
+
+def see_differences_everywhere(machine: FeaturesMeet) -> None:
+    machine.process(INPUT, 0)
+    machine.verify(COUNTS, "deep")
+
+
+def _nobody_waits(patch: pytest.MonkeyPatch) -> None:
+    for module in (statestore.partition.quarantine, machine_module):
+        patch.setattr(module, "waits_for_a_person", lambda *_: None)
+
+
+def _nothing_is_lost(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(statestore.tasks.task_stores, "rebuild_loss", lambda *_, **__: Lost(Loss.NONE))
+
+
+def _all_is_clean(patch: pytest.MonkeyPatch) -> None:
+    context = statestore.tasks.task_stores.store_context
+    patch.setattr(
+        statestore.tasks.task_stores,
+        "store_context",
+        lambda *found, **how: context(*found, **{**how, "exactly_once": False}),
+    )
+
+
+def _nothing_to_replay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(statestore.tasks.task_stores.TaskStores, "_catch_up", lambda *_: None)
+
+
+def _contents_are(differing: int) -> Callable[[pytest.MonkeyPatch], None]:
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        compare = statestore.verification.check.compare_contents
+
+        def compared(*found: object, **how: object) -> Contents:
+            told = {"other_value": differing, "only_in_store": 0, "only_in_log": 0}
+            return compare(*found, **how).model_copy(update=told)  # type: ignore[arg-type]
+
+        patch.setattr(statestore.verification.check, "compare_contents", compared)
+
+    return plant
+
+
+DEFECTS: dict[str, tuple[str, Callable[[FeaturesMeet], None], Callable[[pytest.MonkeyPatch], None]]] = {
+    "the only copy is released": ("kept", release_what_waits_for_a_person, _nobody_waits),
+    "a loss is not noticed": ("kept", rebuild_what_the_log_has_lost, _nothing_is_lost),
+    "what was left open is trusted": ("counted once", trust_what_was_left_open, _all_is_clean),
+    "a tail is not replayed": ("counted once", replay_nothing, _nothing_to_replay),
+    "differing rows are not seen": ("seen", see_no_row_that_differs, _contents_are(0)),
+    "equal rows differ": ("seen", see_differences_everywhere, _contents_are(1)),
+}
+
+
+@pytest.mark.share_for(why="each clause of the oracle is of no use if it cannot fire")
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_the_oracle_notices_a_planted_defect(
+    machine: FeaturesMeet, monkeypatch: pytest.MonkeyPatch, defect: str
+) -> None:
+    clause, steps, plant = DEFECTS[defect]
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match=f"^{clause}: "):
+        steps(machine)
+
+
+@pytest.mark.share_for("what was left open is trusted", why="the steps of one stand for all")
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_the_steps_that_show_a_planted_defect_are_well_without_it(machine: FeaturesMeet, defect: str) -> None:
+    DEFECTS[defect][1](machine)

@@ -1,0 +1,71 @@
+"""The application whose features meet, and what it must leave: a count by key, and one by key and window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from statestore.formats import window_key
+from statestore.model import StoreDefinition
+from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp
+from tests.integration.broker import Logged
+
+COUNTS, HOURLY = "counts", "hourly"
+WINDOW_MS = 10_000
+#: Segments are half as long.
+RETENTION_MS = 120_000
+STORES = (
+    StoreDefinition(name=COUNTS),
+    StoreDefinition(name=HOURLY, kind="window", window_size_ms=WINDOW_MS, retention_ms=RETENTION_MS),
+)
+#: Row keys as in the changelog; values with their timestamps.
+Rows = dict[bytes, tuple[bytes, int]]
+
+
+def count(record: Record, context: ProcessorContext) -> None:
+    """Count; a null value forgets the key's count."""
+    counts, hourly = context.state_store(COUNTS), context.state_store(HOURLY)
+    if record.value is None:
+        counts.delete(record.key)
+        return
+    counts.put(record.key, ValueAndTimestamp(_next(counts.get(record.key)), record.timestamp))
+    start = record.timestamp - record.timestamp % WINDOW_MS
+    hourly.put(record.key, ValueAndTimestamp(_next(hourly.fetch(record.key, start)), record.timestamp), start)
+
+
+def _next(found: ValueAndTimestamp[bytes] | None) -> bytes:
+    return b"%d" % (1 if found is None else int(found.value) + 1)
+
+
+def counted(store: str, rows: Mapping[bytes, tuple[bytes, int]], inputs: Iterable[Logged]) -> Rows:
+    """Return what a store has after it had these rows, computed in plain Python."""
+    found = dict(rows)
+    for record in inputs:
+        assert record.key is not None
+        key = record.key
+        if store == HOURLY:
+            key = window_key.encode(key, record.timestamp - record.timestamp % WINDOW_MS)
+        if record.value is not None:
+            before = int(found[key][0]) if key in found else 0
+            found[key] = b"%d" % (before + 1), record.timestamp
+        elif store == COUNTS:
+            found.pop(key, None)
+    return found
+
+
+def folded(records: Iterable[Logged], rows: Mapping[bytes, tuple[bytes, int]] | None = None) -> Rows:
+    """Return what a changelog makes of rows, of none if none are given."""
+    found = dict(rows or {})
+    for record in records:
+        assert record.key is not None
+        if record.value is None:
+            found.pop(record.key, None)
+        else:
+            found[record.key] = record.value, record.timestamp
+    return found
+
+
+def unexpired(store: str, rows: Mapping[bytes, tuple[bytes, int]], stream_time: int) -> Rows:
+    """Leave out what is past the store's retention at a stream time (ms)."""
+    if store == COUNTS:
+        return dict(rows)
+    return {key: row for key, row in rows.items() if window_key.decode(key)[1] > stream_time - RETENTION_MS}

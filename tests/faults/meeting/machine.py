@@ -1,0 +1,601 @@
+"""Features meet at random: a state machine of hypothesis works on one task, and an oracle looks after each step.
+
+The oracle has three clauses:
+
+kept
+    Every row that was ever committed, and is not past its retention, is in the live store, in quarantine or in the
+    log: no step of ours removes it from the last place that it is in. Damage from outside may, and a person who says
+    so.
+counted once
+    What a store holds after a run or a restore is what its rows of before and the input give.
+seen
+    Verification never says that a store is well that has damage which its depth promises to see, and says it of one
+    that nothing has happened to.
+
+What is in the places is read without the code under test (`places.py`), and counted in plain Python (`counting.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, ClassVar, Literal, TypeVar
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
+from jobs.validate import _release
+from statestore.partition.quarantine import clean_quarantine, last_replaced, waits_for_a_person
+from statestore.recovery.restore import restore
+from statestore.recovery.rollback import RollbackRow, RollbackSpec, roll_back
+from statestore.reports import Loss, ProcessRow, RestoreRow, Status
+from statestore.statedir.lock import locked
+from statestore.statedir.seal import break_seal
+from statestore.statedir.swap import finish_swaps
+from statestore.verification.check import verify
+from statestore.verification.options import DEPTHS, Depth, VerifyOptions
+from tests.faults.meeting.counting import COUNTS, HOURLY, RETENTION_MS, Rows, counted, folded, unexpired
+from tests.faults.meeting.mortal import killed_or
+from tests.faults.meeting.world import Damage, Held, World
+from tests.integration.broker import Logged, settle
+
+T = TypeVar("T")
+#: So often at most does a sequence have what decides on all that follows.
+_AT_MOST = {
+    "lose .statestore": 1,
+    "lose a record": 2,
+    "cut a log": 4,
+    "recreate a log": 2,
+    "shift the clock": 5,
+    "change an engine": 5,
+    "change the guarantee": 2,
+}
+#: Steps of one sequence.
+LENGTH = 67
+
+_STORES = st.sampled_from([COUNTS, HOURLY])
+_INPUT = st.lists(
+    st.tuples(st.sampled_from([b"a", b"b", b"c", b"d"]), st.sampled_from([b"1", b"1", b"1", None])), max_size=5
+)
+_LATER_MS = st.sampled_from([0, 0, 0, 3_000, 70_000, 3 * RETENTION_MS])
+_HOURS = [0, 0, -1, 1, 26, -48, 24 * 40]
+#: Where a task is killed: before its commit in Kafka, and after.
+_BEFORE_COMMIT = [
+    "task begun",
+    "databases about to be opened",
+    "database opened, not recorded",
+    "databases recorded, not marked open",
+    "database marked open",
+    "transactions initialized",
+    "replayed, not committed",
+    "replayed",
+    "store rebuilt, not in its place",
+    "swap, journal written",
+    "swap, old store in quarantine",
+    "swap, old segments in quarantine",
+    "swap, before the last rename",
+    "swap, new store live",
+    "swap, before the journal goes",
+    "store rebuilt, the old one in quarantine",
+    "recovered",
+    "before produce",
+    "during produce",
+    "before the flush",
+    "flushed, input offsets not sent",
+    "flushed, not committed",
+]
+_AFTER_COMMIT = [
+    "Kafka committed, stores not",
+    "segment committed",
+    "store committed",
+    "stores committed",
+    "before close",
+    "expired segment closed",
+    "expired segment moved",
+    "expired segment gone",
+    "stores closed, nothing recorded",
+    "mode forgotten",
+    "store recorded, not sealed",
+]
+_SWAP = [
+    "swap, journal written",
+    "swap, old store in quarantine",
+    "swap, old segments in quarantine",
+    "swap, before the last rename",
+    "swap, new store live",
+    "swap, before the journal goes",
+]
+_RESTORE = [
+    "restore, range read",
+    "restore, tail replayed",
+    "restore, before the databases",
+    "restore, databases written",
+    "restore, built, not swapped",
+    *_SWAP,
+    "restore, swapped, not sealed",
+    "restore, sealed, runs still there",
+]
+
+
+class FeaturesMeet(RuleBasedStateMachine):
+    """A task, its two stores, and all that works on them.
+
+    Attributes
+    ----------
+    truth
+        Rows that each store has, or will have when it is mended; None: not known until it has worked again.
+    others
+        Committed rows that a store was rebuilt without: they are in quarantine until a person lets them go.
+    """
+
+    servers: ClassVar[str]
+    directory: ClassVar[Path]
+    counts: ClassVar[Counter[str]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(self.servers, Path(mkdtemp(prefix="sequence-", dir=self.directory)))
+        self.truth: dict[str, Rows | None] = {COUNTS: {}, HOURLY: {}}
+        self.others: dict[str, set[tuple[bytes, tuple[bytes, int]]]] = {COUNTS: set(), HOURLY: set()}
+        self.damages: dict[str, list[Damage]] = {COUNTS: [], HOURLY: []}
+        self.held, _ = self.world.look()
+        self._processed = 0
+        self._well = {COUNTS, HOURLY}
+        self._forgotten: set[str] = set()
+        self._may_count_again = False
+        self._killed = False
+        self._number = 0
+        self._left = Counter(_AT_MOST)
+
+    def teardown(self) -> None:
+        """Delete the topics and the state."""
+        self.world.close()
+
+    # -- process ------------------------------------------------------------------------------------------------------
+
+    @rule(rows=_INPUT, later_ms=_LATER_MS, runs=st.sampled_from([1, 1, 2, 3]))
+    def process(self, rows: list[tuple[bytes, bytes | None]], later_ms: int, runs: int = 1) -> None:
+        """Send input, and run the task; perhaps again and again."""
+        for _ in range(runs):
+            self.world.send(rows, later_ms)
+            self._ran(lambda: self.world.application.run())
+            self._took("process")
+
+    @rule(
+        rows=_INPUT.filter(bool),
+        later_ms=_LATER_MS,
+        point=st.sampled_from([*_BEFORE_COMMIT, *_AFTER_COMMIT]),
+        times=st.sampled_from([1, 1, 2]),
+        on_disk=st.booleans(),
+    )
+    def process_and_die(
+        self, rows: list[tuple[bytes, bytes | None]], later_ms: int, point: str, times: int, on_disk: bool
+    ) -> None:
+        """Send input, and run the task in a process that is killed, if it comes to the point."""
+        self.world.send(rows, later_ms)
+        world = self.world
+
+        def work() -> ProcessRow | None:
+            said, spec = world.directory / "said.json", world.application.task_spec()
+            row = killed_or(ProcessRow, spec, f"{point}:{times}", said, ahead_s=world.ahead_s, on_disk=on_disk)
+            if row is None and point in _AFTER_COMMIT:
+                settle(world.servers, *(log.topic for log in world.logs.values()))
+            return row
+
+        self._ran(work)
+        self._took(f"process, killed {'before' if point in _BEFORE_COMMIT else 'after'} its commit")
+
+    def _ran(self, work: Callable[[], ProcessRow | None]) -> None:
+        inputs = self.world.inputs[self._processed :]
+        well = len(self._well) == len(self.truth)
+        row, before, new = self._watch(work)
+        done = row is not None and row.failure is None
+        if row is not None and row.failure is not None:
+            assert not well, f"a run of stores that nothing had happened to failed: {row.failure}"
+        for name in self.truth:
+            self._account_for_run(name, before[name], new[name], inputs, done=done)
+            dirty = not done and self.world.engine(name) == "rocksDB"
+            self._assert_kept(name, before[name], new[name], inputs, overwritten=dirty)
+        if done or (new[COUNTS] and self.world.exactly_once):
+            assert row is None or row.lag in (0, None)
+            self._processed = len(self.world.inputs)
+        if done:
+            self._killed = self._may_count_again = False
+            self._find_well(*self.truth)
+            self._forgotten.clear()
+        else:
+            self._well.clear()
+            self._killed = True
+            self._may_count_again |= not self.world.exactly_once
+
+    def _account_for_run(self, name: str, before: Held, new: list[Logged], inputs: list[Logged], *, done: bool) -> None:
+        """Counted once: what the store has now is what its rows of before and the input give."""
+        again = self._may_count_again or (not self.world.exactly_once and not done)
+        base = self._base(name, before)
+        if not done:
+            self.truth[name] = None if base is None or again else folded(new, base)
+            if before.present != self.held[name].present:
+                self._demote(name)
+            return
+        if base is None or again or self._is_tampered(name):
+            live = self.held[name].live
+            tampered = base is not None and not again
+            self.truth[name] = folded(new, base) if tampered and base is not None else live
+            return
+        expected = counted(name, base, inputs)
+        if name == COUNTS:
+            assert len(new) == len(inputs), f"counted once: {len(new)} changes were logged for {len(inputs)} inputs"
+        self._assert_holds(name, expected)
+        self.truth[name] = expected
+
+    # -- verify -------------------------------------------------------------------------------------------------------
+
+    @rule(name=_STORES, depth=st.sampled_from(DEPTHS))
+    def verify(self, name: str, depth: Depth) -> None:
+        """Verify a store."""
+        spec = self._spec(name)
+        sealed = spec.paths.seal(name).exists()
+        row, before, new = self._watch(lambda: verify(spec, VerifyOptions(depth=depth)))
+        self._assert_kept(name, before[name], new[name], [])
+        assert row.status is not Status.LOCKED, row.detail
+        at = DEPTHS.index(depth)
+        for damage in self.damages[name]:
+            promised = damage.sealed if sealed else damage.unsealed
+            if promised is not None and DEPTHS.index(promised) <= at and damage.still():
+                assert not row.status.healthy, f"seen: {name} is {row.status} at depth {depth}, and was {damage.name}"
+        if name in self._well:
+            assert row.status.healthy, f"seen: {name} is {row.status} ({row.detail}), and nothing has happened to it"
+        self._took(f"verify, {depth}")
+
+    # -- restore, roll back -------------------------------------------------------------------------------------------
+
+    @rule(
+        name=_STORES,
+        mode=st.sampled_from(["auto", "auto", "tail", "full"]),
+        force=st.booleans(),
+        accept_loss=st.sampled_from([False, False, True]),
+        point=st.sampled_from([None, None, *_RESTORE]),
+    )
+    def restore(
+        self, name: str, mode: Literal["auto", "tail", "full"], force: bool, accept_loss: bool, point: str | None
+    ) -> None:
+        """Restore a store, perhaps in a process that is killed."""
+        spec = self.world.application.restore_spec(
+            mode, force=force, label=self._label("restore"), accept_loss=accept_loss, store=name
+        )
+        said = self.world.directory / "said.json"
+        row, before, new = self._watch(
+            lambda: (
+                restore(spec) if point is None else killed_or(RestoreRow, spec, point, said, ahead_s=self.world.ahead_s)
+            )
+        )
+        if name in self._well and not force:
+            assert row is None or row.outcome == "skipped", f"seen: a store that is well was {row.outcome}: {row}"
+        self._account_for_restore(name, before[name], done=row is not None and row.outcome == "restored")
+        self._assert_kept(name, before[name], new[name], [])
+        self._took("restore, killed" if row is None else f"restore, {row.outcome}")
+
+    def _account_for_restore(self, name: str, before: Held, *, done: bool) -> None:
+        base = self._base(name, before, mended=done)
+        self.truth[name] = base
+        if done:
+            if base is None:
+                self.truth[name] = self.held[name].live
+            else:
+                self._assert_holds(name, base)
+            self._find_well(name)
+        elif before.present != self.held[name].present:
+            self._demote(name)
+        if not done and before.labels != self.held[name].labels:
+            self._well.discard(name)
+
+    @rule(name=_STORES, point=st.sampled_from([None, *_SWAP]))
+    def roll_back(self, name: str, point: str | None) -> None:
+        """Put back the store that was replaced last, perhaps in a process that is killed."""
+        spec = RollbackSpec(self._spec(name), self._label("back"))
+        said = self.world.directory / "said.json"
+        row, before, new = self._watch(
+            lambda: (
+                roll_back(spec)
+                if point is None
+                else killed_or(RollbackRow, spec, point, said, ahead_s=self.world.ahead_s)
+            )
+        )
+        if row is None or row.failure is None:
+            self._demote(name)
+            self._well.discard(name)
+        self._assert_kept(name, before[name], new[name], [])
+        self._took("roll back, killed" if row is None else "roll back, refused" if row.failure else "roll back")
+
+    # -- quarantine ---------------------------------------------------------------------------------------------------
+
+    @rule(name=_STORES)
+    def validate(self, name: str) -> None:
+        """Release what was replaced last, as a validation does that has passed: its Spark job takes seconds."""
+        spec = self._spec(name)
+        last = last_replaced(spec.paths, name)
+        if last is None:
+            return
+
+        def work() -> None:
+            if waits_for_a_person(spec.paths, name, last.name) is None:
+                assert not _release(spec, last)
+
+        _, before, new = self._watch(work)
+        self._assert_kept(name, before[name], new[name], [])
+        self._took("validate")
+
+    @rule(name=_STORES)
+    def clean_quarantine(self, name: str) -> None:
+        """Remove what is old in quarantine: all is."""
+        _, before, new = self._watch(lambda: self._cleaned(name, accept_loss=False))
+        self._assert_kept(name, before[name], new[name], [])
+        self._took("clean quarantine")
+
+    @rule(name=_STORES)
+    def release(self, name: str) -> None:
+        """Have a person let go of all that is in quarantine."""
+        self._watch(lambda: self._cleaned(name, accept_loss=True))
+        held = self.held[name]
+        self.others[name] = {(key, row) for key, row in self.others[name] if held.has(key, row)}
+        self._took("release from quarantine")
+
+    def _cleaned(self, name: str, *, accept_loss: bool) -> None:
+        spec = self._spec(name)
+        with locked(spec.paths, spec.lock_wait_s):
+            finish_swaps(spec.paths)
+            clean_quarantine(spec.paths, spec.store, -1e12, accept_loss=accept_loss)
+
+    # -- faults -------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self._processed > 0)
+    @rule(
+        name=_STORES,
+        how=st.sampled_from(["leave_open", "lose_current", "lose_table", "flip", "lose_store", "tamper"]),
+    )
+    def damage(self, name: str, how: str) -> None:
+        """Damage a live store."""
+        world = self.world
+        if not world.databases(name):
+            name = HOURLY if name == COUNTS else COUNTS
+        if not world.databases(name):
+            return
+        if how in ("leave_open", "tamper"):
+            if any(damage.still() for damage in self.damages[name]):
+                return  # it could not be opened
+            break_seal(self._spec(name).paths, name)
+        had = bool(self.truth[name]) or self.truth[name] is None
+        found: Damage | None = getattr(world, how)(name)
+        if found is None:
+            return
+        if how == "leave_open" and not world.exactly_once:
+            found = None  # at least once, a store may be left so
+        if how == "lose_store" and (not had or self._forgotten):
+            found = None  # nobody can know of it
+        self.damages[name] = [damage for damage in self.damages[name] if damage.still()]
+        self.damages[name] += [found] if found else []
+        self._well.discard(name)
+        self._look_after_fault()
+        self._took(f"damage, {how.replace('_', ' ')}")
+
+    @precondition(lambda self: self._may("lose .statestore"))
+    @rule()
+    def forget(self) -> None:
+        """Lose our own directory."""
+        if not (self.world.application.state_dir / ".statestore").exists():
+            return
+        self.world.forget()
+        for name in self.truth:
+            self.damages[name] = [damage for damage in self.damages[name] if damage.name not in _KNOWN_BY_RECORD]
+        self._forgotten = set(self.truth)
+        self._well.clear()
+        self._look_after_fault()
+        self._took("lose .statestore")
+
+    @precondition(lambda self: self._may("lose a record"))
+    @rule(name=_STORES)
+    def forget_record(self, name: str) -> None:
+        """Lose the record of a store."""
+        self._spec(name).paths.record(name).unlink(missing_ok=True)
+        self.damages[name] = [damage for damage in self.damages[name] if damage.name not in _KNOWN_BY_RECORD]
+        self._forgotten.add(name)
+        self._well.discard(name)
+        self._look_after_fault()
+        self._took("lose a record")
+
+    @precondition(lambda self: self._may("cut a log"))
+    @rule(name=_STORES, share=st.sampled_from([0.3, 0.7, 1]))
+    def cut_log(self, name: str, share: float) -> None:
+        """Delete records from the start of a log."""
+        self.world.cut(name, int(len(self.world.logs[name].records) * share))
+        self._look_after_fault()
+        self._took("cut a log")
+
+    @precondition(lambda self: not self._killed and self._may("recreate a log"))  # nor is a transaction open in it
+    @rule(name=_STORES, records=st.sampled_from([0, 0, 20]))
+    def recreate_log(self, name: str, records: int) -> None:
+        """Make a log anew, with records that are somebody else's."""
+        record = self._spec(name).paths.record(name)
+        known = record.exists() and self.truth[name] and self.held[name].present
+        topic_id = self._topic_id(name)
+        self.world.recreate(name, records)
+        self._well.discard(name)
+        if known and name not in self._forgotten:
+            spec = self._spec(name)
+            inode = spec.live.stat().st_ino
+
+            def still() -> bool:
+                same = spec.live.exists() and spec.live.stat().st_ino == inode
+                return same and record.exists() and topic_id in record.read_text()
+
+            self.damages[name].append(Damage("the store of another log", "offsets", "offsets", still))
+        if name in self._forgotten or not known:
+            self._demote(name)
+        self._look_after_fault()
+        self._took("recreate a log")
+
+    @precondition(lambda self: self._may("shift the clock"))
+    @rule(hours=st.sampled_from(_HOURS))
+    def shift_clock(self, hours: int) -> None:
+        """Put our clock ahead or back."""
+        self.world.ahead_s = hours * 3_600
+        self._took("shift the clock")
+
+    @precondition(lambda self: self._may("change an engine"))
+    @rule(name=_STORES)
+    def change_engine(self, name: str) -> None:
+        """Keep a store with transactions, or without."""
+        self.world.change_engine(name)
+        self._took("change an engine")
+
+    @precondition(lambda self: not self._killed and self._may("change the guarantee"))
+    @rule()
+    def change_guarantee(self) -> None:
+        """Process at least once, or exactly once."""
+        self.world.change_guarantee()
+        for name in self.truth:
+            self.damages[name] = [damage for damage in self.damages[name] if damage.name != "left open"]
+        self._took("change the guarantee")
+
+    # -- the oracle ---------------------------------------------------------------------------------------------------
+
+    def _took(self, step: str) -> None:
+        self.counts[step] += 1
+        self._left[step] -= 1
+
+    def _may(self, step: str) -> bool:
+        return self._processed > 0 and self._left[step] > 0
+
+    def _watch(self, work: Callable[[], T]) -> tuple[T, dict[str, Held], dict[str, list[Logged]]]:
+        """Let something of ours work; return what came of it, where rows were before, and what was logged."""
+        before = self.held
+        with self.world.clock():
+            result = work()
+        self.held, new = self.world.look()
+        return result, before, new
+
+    def _look_after_fault(self) -> None:
+        self.held, _ = self.world.look()
+
+    def _base(self, name: str, before: Held, *, mended: bool = True) -> Rows | None:
+        """Rows that a store was to go on from, if it was replaced, and what that has shown."""
+        held = self.held[name]
+        losses = [self.world.loss(name, label) for label in held.labels - before.labels]
+        truth = self.truth[name]
+        if any(loss is not Loss.NONE for loss in losses) or (not before.present and held.present and mended):
+            self._demote(name)
+            return before.logged
+        if losses and truth is not None and held.live is not None and held.present:
+            for key, row in self._unexpired(name, truth).items():
+                kept = row in (held.live.get(key), before.logged.get(key))
+                assert kept, f"kept: {name} was replaced as if nothing could be lost, and {key!r}: {row} was"
+        return truth
+
+    def _demote(self, name: str) -> None:
+        """Forget what a store should have; all that it had is still owed."""
+        self.others[name] |= set((self.truth[name] or {}).items())
+        self.truth[name] = None
+
+    def _assert_kept(
+        self, name: str, before: Held, new: list[Logged], inputs: list[Logged], *, overwritten: bool = False
+    ) -> None:
+        """Kept: what was anywhere is somewhere, but for what the input has superseded or retention has ended.
+
+        Parameters
+        ----------
+        overwritten
+            Rows of these inputs may be gone from a store without transactions whose run did not end: it had them
+            overwritten. They are in the log, unless that was cut.
+        """
+        held = self.held[name]
+        self.others[name] -= {item for item in self.others[name] if self._is_superseded(name, *item, new, inputs)}
+        owed = {*self.others[name], *(self.truth[name] or {}).items()}
+        owed |= {item for item in (before.live or {}).items() if before.logged.get(item[0]) == item[1]}
+        touched = {record.key for record in inputs}
+        for key, row in owed:
+            if not before.has(key, row) or held.has(key, row) or not self._unexpired(name, {key: row}):
+                continue
+            if self._is_superseded(name, key, row, new, inputs):
+                continue
+            if overwritten and any(_is_of(name, key, one) for one in touched):
+                continue
+            raise AssertionError(f"kept: {key!r}: {row} of {name} was there before, and is nowhere now")
+
+    def _is_superseded(
+        self, name: str, key: bytes, row: tuple[bytes, int], new: list[Logged], inputs: list[Logged]
+    ) -> bool:
+        """Whether what was logged is what the input makes of the row; at least once, whether anything was logged."""
+        if all(record.key != key for record in new):
+            return False
+        return not self.world.exactly_once or folded(new).get(key) == counted(name, {key: row}, inputs).get(key)
+
+    def _assert_holds(self, name: str, expected: Rows) -> None:
+        live = self.held[name].live
+        if live is None:
+            return  # damage that nobody has seen yet
+        found, expected = self._unexpired(name, live), self._unexpired(name, expected)
+        wrong = {key: (found.get(key), expected.get(key)) for key in {**found, **expected}}
+        wrong = {key: rows for key, rows in wrong.items() if rows[0] != rows[1]}
+        assert not wrong, f"counted once: {name} has (found, expected) {wrong}"
+
+    def _unexpired(self, name: str, rows: Rows) -> Rows:
+        return unexpired(name, rows, self.world.stream_time)
+
+    def _find_well(self, *names: str) -> None:
+        for name in names:
+            self.damages[name] = [damage for damage in self.damages[name] if damage.still()]
+            if not self.damages[name]:
+                self._well.add(name)
+
+    def _is_tampered(self, name: str) -> bool:
+        return any(damage.name == "tampered with" for damage in self.damages[name])
+
+    # -- small things -------------------------------------------------------------------------------------------------
+
+    def _spec(self, name: str) -> Any:
+        return self.world.application.store_spec(store=name)
+
+    def _topic_id(self, name: str) -> str:
+        spec = self.world.application.changelog_spec(name)
+        assert spec is not None
+        return spec.topic_id
+
+    def _label(self, name: str) -> str:
+        self._number += 1
+        return f"{name}-{self._number}"
+
+
+#: Damage that nobody can see without the record.
+_KNOWN_BY_RECORD = ("the store of another log", "lost")
+
+
+def _is_of(name: str, row_key: bytes, key: bytes | None) -> bool:
+    return key is not None and (row_key == key if name == COUNTS else row_key.startswith(key))
+
+
+def machine_on(servers: str, directory: Path) -> type[FeaturesMeet]:
+    """Return the machine that works on a broker, and below a directory."""
+    return type("Meeting", (FeaturesMeet,), {"servers": servers, "directory": directory, "counts": Counter()})
+
+
+def run_sequences(servers: str, directory: Path, number: int, of_seed: int, length: int = LENGTH) -> Counter[str]:
+    """Run sequences of steps that a seed draws; return how often each step was taken.
+
+    A sequence that hypothesis begins with comes on top: it has one step again and again, the simplest there is.
+    """
+    machine = machine_on(servers, directory)
+    how = settings(
+        max_examples=number + 1,
+        stateful_step_count=length,
+        phases=[Phase.generate],
+        database=None,
+        deadline=None,
+        derandomize=False,
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
+    )
+    run_state_machine_as_test(seed(of_seed)(machine), settings=how)
+    return machine.counts

@@ -1,0 +1,321 @@
+"""One task, what it runs on, and everything that can befall them from outside: faults of disk, log and clock."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from statestore.errors import InvalidStateError, StoreCorruptedError
+from statestore.formats.offsets import STATUS_OPEN
+from statestore.model import Engine, Guarantee, StoreFormat, TopicPartition, changelog_topic
+from statestore.partition.quarantine import quarantined
+from statestore.reports import Loss
+from statestore.statedir.beside import beside_quarantined
+from statestore.stores.accessor import DATA_COLUMN_FAMILIES
+from statestore.stores.rocksdb import RocksDB
+from statestore.verification.options import Depth
+from tests.faults.meeting.counting import STORES, Rows, folded
+from tests.faults.meeting.mortal import shift_clock
+from tests.faults.meeting.places import Log, Salvage
+from tests.integration import broker
+from tests.integration.broker import WAIT_S, Logged, produce
+from tests.integration.support import Application
+
+#: The logs lose records only where a step has it so.
+_LOG_CONFIG = {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
+_FAMILIES = DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED]
+
+
+class Held(NamedTuple):
+    """Where rows of a store are.
+
+    Attributes
+    ----------
+    live
+        None: what is there cannot be read.
+    present
+        Whether there is a live store.
+    quarantined
+        By label; what cannot be read is left out.
+    labels
+        Of all that is in quarantine.
+    """
+
+    live: Rows | None
+    present: bool
+    quarantined: dict[str, Rows]
+    labels: frozenset[str]
+    logged: Rows
+
+    def has(self, key: bytes, row: tuple[bytes, int]) -> bool:
+        """Whether a row is anywhere."""
+        places = [self.live or {}, self.logged, *self.quarantined.values()]
+        return any(place.get(key) == row for place in places)
+
+
+class Damage(NamedTuple):
+    """Damage to a live store.
+
+    Attributes
+    ----------
+    sealed, unsealed
+        The least depth that promises to see it, where there is a seal, and where there is none; None: none does.
+    still
+        Whether it is still there.
+    """
+
+    name: str
+    sealed: Depth
+    unsealed: Depth | None
+    still: Callable[[], bool]
+
+
+class World:
+    """One task with its topics and its state directory.
+
+    Attributes
+    ----------
+    inputs
+        All records of the input topic.
+    ahead_s
+        How far our clock is ahead.
+    """
+
+    def __init__(self, servers: str, directory: Path) -> None:
+        self.servers = servers
+        self.directory = directory
+        self.application = Application(servers, directory, stores=STORES, changelog_config=_LOG_CONFIG).defined(
+            processor="tests.faults.meeting.counting:count", uncommitted_max_bytes=1 << 24
+        )
+        self.logs = {store.name: Log(servers, changelog_topic(self.application.name, store.name)) for store in STORES}
+        self.inputs: list[Logged] = []
+        self.ahead_s = 0.0
+        self._now = broker.T0
+        self._salvage = Salvage()
+        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, "log_level": 2})
+
+    def close(self) -> None:
+        """Delete all topics, and the state."""
+        del self._producer
+        for log in self.logs.values():
+            log.close()
+        names = [self.application.input, self.application.output, *(log.topic for log in self.logs.values())]
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        for done in admin.delete_topics(names).values():
+            done.result(WAIT_S)
+        shutil.rmtree(self.directory)
+
+    # -- what is there ------------------------------------------------------------------------------------------------
+
+    def look(self) -> tuple[dict[str, Held], dict[str, list[Logged]]]:
+        """Find out where rows are, by store, and what is new in the logs."""
+        new = {name: log.read() for name, log in self.logs.items()}
+        return {name: self._held(name) for name in self.logs}, new
+
+    def _held(self, name: str) -> Held:
+        spec = self.application.store_spec(store=name)
+        directories = quarantined(spec.paths, name)
+        read = {path.name: self._salvage.rows(path) for path in directories}
+        return Held(
+            live=self._salvage.rows(spec.live),
+            present=spec.live.exists(),
+            quarantined={label: rows for label, rows in read.items() if rows is not None},
+            labels=frozenset(read),
+            logged=folded(self.logs[name].records),
+        )
+
+    def loss(self, name: str, label: str) -> Loss | None:
+        """What was judged to be lost when a store was replaced; None: that is not known."""
+        try:
+            return beside_quarantined(self.application.store_spec().paths, name, label).loss
+        except InvalidStateError:
+            return None
+
+    @property
+    def stream_time(self) -> int:
+        """Time (ms) of the latest input."""
+        return self.inputs[-1].timestamp if self.inputs else -1
+
+    @contextmanager
+    def clock(self) -> Iterator[None]:
+        """Let our clock be ahead."""
+        real = time.time, time.time_ns
+        shift_clock(self.ahead_s)  # no real clock, as nobody may set the machine's
+        try:
+            yield
+        finally:
+            time.time, time.time_ns = real
+
+    # -- input --------------------------------------------------------------------------------------------------------
+
+    def send(self, rows: Sequence[tuple[bytes, bytes | None]], later_ms: int) -> None:
+        """Produce input, so much later than the last."""
+        self._now += later_ms
+        for key, value in rows:
+            self._now += 1
+            self._producer.produce(self.application.input, value=value, key=key, partition=0, timestamp=self._now)
+            self.inputs.append(Logged(len(self.inputs), key, value, self._now))
+        assert self._producer.flush(WAIT_S) == 0
+
+    # -- changes of the definition ------------------------------------------------------------------------------------
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether the application commits with transactions."""
+        return self.application.definition.processing_guarantee == "exactly_once_v2"
+
+    def engine(self, name: str) -> Engine:
+        """Engine of a store."""
+        return self.application.definition.store(name).engine
+
+    def change_engine(self, name: str) -> None:
+        """Keep a store with transactions from here on, or without."""
+        engine: Engine = "rocksDB" if self.engine(name) == "txn_rocksDB" else "txn_rocksDB"
+        stores = self.application.definition.stores
+        changed = tuple(
+            store.model_copy(update={"engine": engine}) if store.name == name else store for store in stores
+        )
+        self.application.defined(stores=changed)
+
+    def change_guarantee(self) -> None:
+        """Process at least once from here on, or exactly once."""
+        guarantee: Guarantee = "at_least_once" if self.exactly_once else "exactly_once_v2"
+        self.application.defined(processing_guarantee=guarantee)
+
+    # -- faults of the disk -------------------------------------------------------------------------------------------
+
+    def databases(self, name: str) -> list[Path]:
+        """Directories of RocksDB, of those that are whole enough to be damaged."""
+        live = self.application.store_spec(store=name).live
+        found = [live, *(live.iterdir() if live.exists() else [])]
+        return sorted(path for path in found if (path / "CURRENT").exists())
+
+    def leave_open(self, name: str) -> Damage:
+        """Leave a store as use without transactions leaves it when it is killed; whoever does so breaks the seal."""
+        (*_, database) = self.databases(name)
+        self._open_anew(database, status=STATUS_OPEN)
+        return self._damage(name, "left open", "offsets", "offsets", lambda: self._status(database) == STATUS_OPEN)
+
+    def tamper(self, name: str) -> Damage | None:
+        """Change a row behind everybody's back; None where there is none whose change the log would show."""
+        held = self._held(name)
+        rows = {key: row for key, row in (held.live or {}).items() if held.logged.get(key) == row}
+        databases = [
+            path for path in self.databases(name) if any(key in (self._salvage.rows(path) or {}) for key in rows)
+        ]
+        if not databases:
+            return None
+        in_it = self._salvage.rows(databases[-1]) or {}
+        key = max(key for key in rows if key in in_it)
+        value, timestamp = rows[key]
+        wrong = b"7" + value
+        database = RocksDB(databases[-1], _FAMILIES)
+        database.write({_FAMILIES[0]: {key: timestamp.to_bytes(8, "big") + wrong}})
+        database.sync()
+        database.close()
+
+        def still() -> bool:
+            now = self._held(name)
+            return (now.live or {}).get(key) == (wrong, timestamp) and now.logged.get(key) == (value, timestamp)
+
+        return self._damage(name, "tampered with", "deep", "deep", still)
+
+    def lose_current(self, name: str) -> Damage:
+        """Lose the file that RocksDB begins with."""
+        lost = self.databases(name)[-1] / "CURRENT"
+        lost.unlink()
+        return self._damage(name, "CURRENT lost", "offsets", "offsets", lambda: not lost.exists())
+
+    def lose_table(self, name: str) -> Damage | None:
+        """Lose a file of rows; None where there is none."""
+        tables = [path for database in self.databases(name) for path in database.glob("*.sst")]
+        if not tables:
+            return None
+        lost = max(tables, key=lambda path: path.stat().st_size)
+        lost.unlink()
+        return self._damage(name, f"{lost.name} lost", "offsets", "offsets", lambda: not lost.exists())
+
+    def flip(self, name: str) -> Damage | None:
+        """Flip a bit in a file of rows; None where there is none."""
+        tables = [path for database in self.databases(name) for path in database.glob("*.sst")]
+        if not tables:
+            return None
+        flipped = max(tables, key=lambda path: path.stat().st_size)
+        content = bytearray(flipped.read_bytes())
+        content[0] ^= 1  # of the first data block
+        flipped.write_bytes(content)
+        return self._damage(
+            name,
+            f"{flipped.name} flipped",
+            "scan",
+            "scan",
+            lambda: flipped.exists() and flipped.read_bytes() == content,
+        )
+
+    def lose_store(self, name: str) -> Damage:
+        """Lose the whole live store."""
+        live = self.application.store_spec(store=name).live
+        shutil.rmtree(live)
+        return self._damage(name, "lost", "offsets", "offsets", lambda: True)
+
+    def forget(self) -> None:
+        """Lose all that we know beyond the stores themselves, and all that is in quarantine."""
+        shutil.rmtree(self.application.state_dir / ".statestore")
+
+    def _damage(self, name: str, what: str, sealed: Depth, unsealed: Depth | None, still: Callable[[], bool]) -> Damage:
+        live = self.application.store_spec(store=name).live
+        inode = live.stat().st_ino if live.exists() else None
+
+        def there() -> bool:
+            now = live.stat().st_ino if live.exists() else None
+            return now == inode and still()
+
+        return Damage(what, sealed, unsealed, there)
+
+    def _open_anew(self, directory: Path, status: int) -> None:
+        database = RocksDB(directory, _FAMILIES)
+        database.write({}, status=status)
+        database.sync()
+        database.close()
+
+    def _status(self, directory: Path) -> int | None:
+        try:
+            database = RocksDB(directory, _FAMILIES, read_only=True)
+        except StoreCorruptedError:  # it was left open, and has been damaged since
+            return STATUS_OPEN if directory.exists() else None
+        try:
+            return database.status()
+        finally:
+            database.close()
+
+    # -- faults of the log --------------------------------------------------------------------------------------------
+
+    def cut(self, name: str, records: int) -> None:
+        """Delete so many of a log's records from its start."""
+        log = self.logs[name]
+        kept = log.records[records:]
+        before = (
+            kept[0].offset
+            if kept
+            else self.application._topics.log_ranges([TopicPartition(log.topic, 0)])[
+                TopicPartition(log.topic, 0)
+            ].last_stable
+        )
+        broker.delete_records(self.servers, log.topic, before)
+        log.cut(before)
+
+    def recreate(self, name: str, records: int) -> None:
+        """Make a log anew, with so many records of somebody else."""
+        log = self.logs[name]
+        log.close()
+        broker.delete_topic(self.servers, log.topic)
+        broker.create_topic(self.servers, log.topic, 1, _LOG_CONFIG)
+        produce(self.servers, log.topic, [(b"z", b"1")] * records)
+        log.begin_anew()

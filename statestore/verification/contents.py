@@ -161,7 +161,7 @@ class _Fold:
             self._runs = writer.finish(stop)
             self.stream_time = max(self.stream_time, self._runs.stream_time)
             self._note_timestamps(reader)
-            self._read_tail(reader, stop, topics)
+            self._read_tail(reader, max(stop, self._log.start), topics)  # what is gone behind the store were markers
 
     def _reader(self, *, read_committed: bool) -> LogReader:
         spec = self._spec

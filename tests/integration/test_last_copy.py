@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from statestore import kill_switch
+from statestore.changelog.topics import Topics
 from statestore.formats.offsets import STATUS_OPEN
 from statestore.model import AggregationDefinition, StoreFormat, TopicPartition, Windows
 from statestore.partition.quarantine import clean_quarantine
@@ -376,3 +377,14 @@ def test_store_and_log_that_are_both_gone_are_not_taken_for_empty(whole: Applica
     broker.delete_topic(whole.servers, whole.changelog)
     found = whole.verify()
     assert (found.status, found.action) == (Status.MISSING, Action.BY_HAND)
+
+
+@pytest.mark.parametrize("left_open", [False, True], ids=["", "with a transaction open in it"])
+def test_an_idle_store_is_compared_with_a_log_that_was_emptied(whole: Application, left_open: bool) -> None:
+    if left_open:
+        whole.send([(b"e", b"1")])
+        dying.run_and_die(whole.task_spec(), "flushed, not committed")
+    where = whole.store_spec().partition
+    stable = Topics(whole.servers, 60).log_ranges([where])[where].last_stable
+    broker.delete_records(whole.servers, whole.changelog, stable)
+    assert restored_deep(whole).status is Status.OK

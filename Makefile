@@ -12,6 +12,7 @@ KILLS = 180
 # A soak goes on with the seed of its tally, unless another one is asked for.
 soak soak-campaign: SEED =
 soak: KILLS = 10000
+STEPS = 20000
 TALLY = build/soak/tally.json
 KIND = kills
 LENGTH = 12
@@ -42,8 +43,8 @@ faults: environment-dev ## kill tasks and jobs 200 times, damage 200 places, and
 faults-share: environment-dev ## run a fixed share of make faults, with one campaign of each kind; ARGS are given to pytest
 	FAULTS_SEED=20261121 $(PYTHON_IN_VENV) -m pytest -n 3 --dist worksteal -m share $(ARGS) tests/faults/long
 
-soak: environment-dev ## kill tasks until the tally (docs/testing.md) has KILLS=10000; goes on after an interruption
-	$(SOAK) --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+soak: environment-dev ## kill tasks, and let features meet, until the tally (docs/testing.md) has KILLS=10000 and STEPS=20000; goes on after an interruption
+	$(SOAK) --kills $(KILLS) --steps $(STEPS) $(if $(SEED),--seed $(SEED))
 
 soak-campaign: environment-dev ## run one campaign of make soak alone, without counting it; SEED=... CAMPAIGN=...
 	$(SOAK) --seed $(SEED) --campaign $(CAMPAIGN) --kind $(KIND)

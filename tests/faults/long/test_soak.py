@@ -35,7 +35,7 @@ class Soak:
         self.directory.mkdir(exist_ok=True)
         with self.log.open("ab") as log:
             return subprocess.Popen(
-                [*command, "--kills", str(KILLS), *arguments],
+                [*command, "--kills", str(KILLS), "--steps", "0", *arguments],
                 cwd=REPOSITORY,
                 env=self._environment,
                 stdout=log,

@@ -9,6 +9,8 @@ from statestore.model import StoreDefinition
 from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp
 from tests.integration.broker import Logged
 
+#: Of one sequence.
+STEPS = 67
 COUNTS, HOURLY = "counts", "hourly"
 WINDOW_MS = 10_000
 #: Segments are half as long.

@@ -27,8 +27,7 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from jobs.validate import _release
-from statestore.partition.quarantine import clean_quarantine, last_replaced, waits_for_a_person
+from statestore.partition.quarantine import clean_quarantine, last_replaced, release, waits_for_a_person
 from statestore.recovery.restore import restore
 from statestore.recovery.rollback import RollbackRow, RollbackSpec, roll_back
 from statestore.reports import Loss, ProcessRow, RestoreRow, Status
@@ -37,7 +36,7 @@ from statestore.statedir.seal import break_seal
 from statestore.statedir.swap import finish_swaps
 from statestore.verification.check import verify
 from statestore.verification.options import DEPTHS, Depth, VerifyOptions
-from tests.faults.meeting.counting import COUNTS, HOURLY, RETENTION_MS, Rows, counted, folded, unexpired
+from tests.faults.meeting.counting import COUNTS, HOURLY, RETENTION_MS, STEPS, Rows, counted, folded, unexpired
 from tests.faults.meeting.mortal import killed_or
 from tests.faults.meeting.world import Damage, Held, World
 from tests.integration.broker import Logged, settle
@@ -53,9 +52,6 @@ _AT_MOST = {
     "change an engine": 5,
     "change the guarantee": 2,
 }
-#: Steps of one sequence.
-LENGTH = 67
-
 _STORES = st.sampled_from([COUNTS, HOURLY])
 _INPUT = st.lists(
     st.tuples(st.sampled_from([b"a", b"b", b"c", b"d"]), st.sampled_from([b"1", b"1", b"1", None])), max_size=5
@@ -322,7 +318,8 @@ class FeaturesMeet(RuleBasedStateMachine):
 
         def work() -> None:
             if waits_for_a_person(spec.paths, name, last.name) is None:
-                assert not _release(spec, last)
+                with locked(spec.paths, spec.lock_wait_s):
+                    release(spec.paths, name, last.name)
 
         _, before, new = self._watch(work)
         self._assert_kept(name, before[name], new[name], [])
@@ -576,20 +573,21 @@ def _is_of(name: str, row_key: bytes, key: bytes | None) -> bool:
     return key is not None and (row_key == key if name == COUNTS else row_key.startswith(key))
 
 
-def machine_on(servers: str, directory: Path) -> type[FeaturesMeet]:
-    """Return the machine that works on a broker, and below a directory."""
-    return type("Meeting", (FeaturesMeet,), {"servers": servers, "directory": directory, "counts": Counter()})
+def machine_on(servers: str, directory: Path, counts: Counter[str] | None = None) -> type[FeaturesMeet]:
+    """Return the machine that works on a broker, and below a directory; `counts` gets the steps that it takes."""
+    of_its_own = {"servers": servers, "directory": directory, "counts": Counter() if counts is None else counts}
+    return type("Meeting", (FeaturesMeet,), of_its_own)
 
 
-def run_sequences(servers: str, directory: Path, number: int, of_seed: int, length: int = LENGTH) -> Counter[str]:
-    """Run sequences of steps that a seed draws; return how often each step was taken.
+def run_sequences(servers: str, directory: Path, number: int, of_seed: int, counts: Counter[str] | None = None) -> int:
+    """Run sequences of steps that a seed draws; return how many steps were taken.
 
     A sequence that hypothesis begins with comes on top: it has one step again and again, the simplest there is.
     """
-    machine = machine_on(servers, directory)
+    machine = machine_on(servers, directory, counts)
     how = settings(
         max_examples=number + 1,
-        stateful_step_count=length,
+        stateful_step_count=STEPS,
         phases=[Phase.generate],
         database=None,
         deadline=None,
@@ -598,4 +596,4 @@ def run_sequences(servers: str, directory: Path, number: int, of_seed: int, leng
         print_blob=False,
     )
     run_state_machine_as_test(seed(of_seed)(machine), settings=how)
-    return machine.counts
+    return machine.counts.total()

@@ -20,8 +20,13 @@ def _arguments() -> Namespace:
     parser.add_argument(
         "--kills", type=int, default=10_000, help="end when the tally has as many; default: %(default)s"
     )
+    parser.add_argument(
+        "--steps", type=int, default=20_000, help="and as many steps of features that meet; default: %(default)s"
+    )
     parser.add_argument("--seed", type=int, help="default: the last one of the tally, or of the clock")
-    parser.add_argument("--length", type=int, default=LENGTH, help="kills of one campaign; default: %(default)s")
+    parser.add_argument(
+        "--length", type=int, default=LENGTH, help="kills, or sequences of steps, of one campaign; default: %(default)s"
+    )
     parser.add_argument("--workers", type=int, default=2, help="campaigns beside each other; default: %(default)s")
     parser.add_argument("--failures", type=int, default=FAILURES, help="end after as many; default: %(default)s")
     parser.add_argument("--campaign", type=int, help="run this one alone, and count it nowhere; needs --seed")
@@ -40,7 +45,7 @@ def main() -> int:
         with locked_file(path.with_name("lock"), 0):
             if asked.campaign is not None:
                 return repeat(Asked(asked.kind, asked.seed, asked.campaign, asked.length), path.parent)
-            targets = {"kills": asked.kills}
+            targets = {"kills": asked.kills, "steps": asked.steps}
             return int(soak(path, targets, asked.seed, asked.length, asked.workers, asked.failures) > 0)
     except LockedError:
         print(f"Another soak uses {path.parent}. Wait until it ends, or choose another tally.", file=sys.stderr)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.faults.cycle import Cycles
+from tests.faults.meeting.counting import STEPS
 from tests.faults.plan import Campaign, campaigns
 
 
@@ -69,6 +70,24 @@ class Kills:
         return next(islice(campaigns(seed, self._length), number, None))
 
 
+class Steps:
+    """Steps of features that meet, each on a task of its own, in sequences; see tests/faults/meeting."""
+
+    def __init__(self, length: int) -> None:
+        self._sequences = length
+
+    def planned(self, seed: int, number: int) -> int:
+        """Return how many steps a campaign takes, roughly."""
+        return self._sequences * STEPS
+
+    def run(self, seed: int, number: int, servers: str, directory: Path, progress: Progress) -> None:
+        """Run some sequences."""
+        from tests.faults.meeting.machine import run_sequences  # each child imports again what this module does
+
+        progress.point = "a sequence"
+        run_sequences(servers, directory, self._sequences, seed * 1_000_003 + number, counts=progress.counts)
+
+
 def kinds(length: int) -> dict[str, Kind]:
-    """Return the kinds by name; `length` is how much a campaign is to count."""
-    return {"kills": Kills(length)}
+    """Return the kinds by name; `length` is of a campaign: its kills, or its sequences of steps."""
+    return {"kills": Kills(length), "steps": Steps(length)}

@@ -15,11 +15,13 @@ from statestore.reports import Loss
 from statestore.statedir.beside import beside_quarantined
 from statestore.statedir.lock import require_locks
 from statestore.statedir.paths import TaskPaths
+from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import check_seal
 from statestore.statedir.swap import unused_label
 
 #: What is known of a predecessor whose judgement was kept in a file that is damaged, or was not kept.
 UNREADABLE = "how it was judged when it was replaced cannot be read any more"
+ANOTHER_LOG = "the live store is not known to have the same changelog as it had"
 UNJUDGED = "how it was judged when it was replaced is not known"
 
 
@@ -56,10 +58,22 @@ def waits_for_a_person(paths: TaskPaths, store: str, label: str) -> str | None:
     except InvalidStateError:
         return UNREADABLE
     if beside.loss is Loss.NONE:
-        return None
+        return None if _has_same_log(paths, store, beside.record) else ANOTHER_LOG
     if beside.loss is None:
         return UNJUDGED
     return f"it was {beside.status}, and {beside.why}"
+
+
+def _has_same_log(paths: TaskPaths, store: str, kept: str | None) -> bool:
+    """Whether the record that lay beside a predecessor names the same topic as the live store's."""
+    if kept is None:  # it had nothing
+        return True
+    live = read_record(paths, store)
+    try:
+        replaced = StoreRecord.model_validate_json(kept.splitlines()[0])
+    except (IndexError, ValueError):
+        return False
+    return live is not None and live.topic_id == replaced.topic_id
 
 
 def keep_set_aside(paths: TaskPaths, store: str) -> None:

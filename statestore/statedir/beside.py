@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from statestore.durable import read_checked, remove_durably, write_durably
+from statestore.durable import read_checked, remove_durably, write_checked, write_durably
 from statestore.errors import InvalidStateError, is_damage
 from statestore.model import TopicPartition
 from statestore.reports import Loss, Status
@@ -82,6 +82,21 @@ def beside_quarantined(paths: TaskPaths, store: str, label: str) -> Beside:
             f"{path} is damaged: expected what lay beside the replaced store {label}, found {error}; remove the file "
             "to put that store back without it"
         ) from error
+
+
+def keep_others(paths: TaskPaths, store: str, verdict: Verdict) -> None:
+    """Judge the copies in quarantine as the store that is replaced now.
+
+    They were judged by what the log could give then. If it has lost something since, one of them may be the only copy.
+    """
+    for path in sorted(paths.quarantined_own(store, "_").parent.glob("*.json")):
+        try:
+            beside = beside_quarantined(paths, store, path.stem)
+        except InvalidStateError:  # nobody removes a copy of which nothing can be read
+            continue
+        if beside.loss is Loss.NONE:
+            why = f"its changelog has lost something since: {verdict.why}"
+            write_checked(path, beside.model_copy(update={"loss": verdict.loss, "why": why}).model_dump_json())
 
 
 def put_back(paths: TaskPaths, store: str, beside: Beside) -> None:

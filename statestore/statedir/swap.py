@@ -30,7 +30,8 @@ from statestore import kill_switch
 from statestore.durable import read_checked, remove_durably, remove_tree, rename_durably, with_checksum, write_checked
 from statestore.errors import InvalidStateError
 from statestore.model import StoreDefinition, TopicPartition
-from statestore.statedir.beside import Beside, Verdict, beside_quarantined, put_back, take_down
+from statestore.reports import Loss
+from statestore.statedir.beside import Beside, Verdict, beside_quarantined, keep_others, put_back, take_down
 from statestore.statedir.context import forget_mode
 from statestore.statedir.legacy import forget_legacy_offset, put_back_legacy_offsets
 from statestore.statedir.lock import require_locks
@@ -130,6 +131,8 @@ def swap(
         back=back,
     )
     require_locks(paths)
+    if verdict is not None and verdict.loss is not Loss.NONE:
+        keep_others(paths, name, verdict)
     write_checked(paths.journal(name), journal.model_dump_json())
     kill_switch.reached("swap, journal written")
     _finish(paths, journal)

@@ -388,3 +388,29 @@ def test_an_idle_store_is_compared_with_a_log_that_was_emptied(whole: Applicatio
     stable = Topics(whole.servers, 60).log_ranges([where])[where].last_stable
     broker.delete_records(whole.servers, whole.changelog, stable)
     assert restored_deep(whole).status is Status.OK
+
+
+@pytest.mark.parametrize("lost", ["damaged", "gone"])
+def test_a_copy_that_the_log_could_give_waits_for_a_person_once_the_log_cannot(whole: Application, lost: str) -> None:
+    damage(whole)
+    whole.restore(label="first")
+    first = whole.store_spec().paths.quarantine(STORE, "first")
+    if lost == "gone":
+        shutil.rmtree(whole.live)
+    else:
+        damage(whole)
+    recreate(whole)
+    whole.restore("full", force=True, label="second", accept_loss=True)
+    assert clean_quarantine(whole.store_spec().paths, whole.store_spec().store, 0.0) == []
+    assert first.exists()
+
+
+def test_a_copy_of_another_logs_time_waits_for_a_person(whole: Application) -> None:
+    damage(whole)
+    whole.restore(label="first")
+    recreate(whole)
+    whole.store_spec().paths.record(STORE).unlink()
+    shutil.rmtree(whole.live)
+    whole.process([(b"a", b"1")], T0 + 100)
+    assert clean_quarantine(whole.store_spec().paths, whole.store_spec().store, 0.0) == []
+    assert whole.store_spec().paths.quarantine(STORE, "first").exists()

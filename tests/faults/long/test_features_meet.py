@@ -11,11 +11,14 @@ import pytest
 import statestore.partition.quarantine
 import statestore.tasks.task_stores
 import statestore.verification.check
+from demo.kafka_jars import find_java
+from demo.processes import Processes
 from statestore.partition.judgement import Lost
 from statestore.reports import Contents, Loss
 from tests.faults.meeting import machine as machine_module
 from tests.faults.meeting.counting import COUNTS, HOURLY
 from tests.faults.meeting.machine import FeaturesMeet, machine_on, run_sequences
+from tests.interop.kafka_streams import build_driver
 
 SEED = int(os.environ.get("FAULTS_SEED", "1"))
 INPUT: list[tuple[bytes, bytes | None]] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"1"), (b"c", b"1"), (b"b", None)]
@@ -27,6 +30,14 @@ INPUT: list[tuple[bytes, bytes | None]] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"
 def test_features_that_meet_lose_and_falsify_nothing(bootstrap_servers: str, tmp_path: Path, number: str) -> None:
     steps = run_sequences(bootstrap_servers, tmp_path, 3, SEED * 1_000 + int(number))
     assert steps > 100
+
+
+@pytest.mark.share_for(why="the only case")
+@pytest.mark.timeout(1_800)
+def test_features_that_meet_kafka_streams_lose_and_falsify_nothing(bootstrap_servers: str, tmp_path: Path) -> None:
+    with Processes(tmp_path / "streams") as processes:
+        driver = build_driver(processes, find_java(), tmp_path / "streams")
+        assert run_sequences(bootstrap_servers, tmp_path, 1, SEED * 1_000 + 100, driver=driver) > 30
 
 
 @pytest.fixture

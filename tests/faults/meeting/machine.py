@@ -40,10 +40,12 @@ from tests.faults.meeting.counting import COUNTS, HOURLY, RETENTION_MS, STEPS, R
 from tests.faults.meeting.mortal import killed_or
 from tests.faults.meeting.world import Damage, Held, World
 from tests.integration.broker import Logged, settle
+from tests.interop.kafka_streams import Driver
 
 T = TypeVar("T")
 #: So often at most does a sequence have what decides on all that follows.
 _AT_MOST = {
+    "Kafka Streams": 3,
     "lose .statestore": 1,
     "lose a record": 2,
     "cut a log": 4,
@@ -130,10 +132,11 @@ class FeaturesMeet(RuleBasedStateMachine):
     servers: ClassVar[str]
     directory: ClassVar[Path]
     counts: ClassVar[Counter[str]]
+    driver: ClassVar[Driver | None]
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(self.servers, Path(mkdtemp(prefix="sequence-", dir=self.directory)))
+        self.world = World(self.servers, Path(mkdtemp(prefix="sequence-", dir=self.directory)), self.driver)
         self.truth: dict[str, Rows | None] = {COUNTS: {}, HOURLY: {}}
         self.others: dict[str, set[tuple[bytes, tuple[bytes, int]]]] = {COUNTS: set(), HOURLY: set()}
         self.damages: dict[str, list[Damage]] = {COUNTS: [], HOURLY: []}
@@ -226,6 +229,33 @@ class FeaturesMeet(RuleBasedStateMachine):
             assert len(new) == len(inputs), f"counted once: {len(new)} changes were logged for {len(inputs)} inputs"
         self._assert_holds(name, expected)
         self.truth[name] = expected
+
+    # -- Kafka Streams ------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.driver is not None and not self._killed and self._may("Kafka Streams"))
+    @rule(
+        keys=st.lists(st.sampled_from([b"a", b"b", b"e"]), min_size=1, max_size=3),
+        how=st.sampled_from(["write", "crash", "die"]),
+    )
+    def take_over(self, keys: list[bytes], how: Literal["write", "crash", "die"]) -> None:
+        """Let Kafka Streams take the application over, which then ends well or not; what it loses is not ours."""
+        inodes = {name: self._inode(name) for name in self.truth}
+        self.world.take_over(keys, how)
+        self.held, new = self.world.look()
+        for name, truth in self.truth.items():
+            if truth is None or self._inode(name) != inodes[name] or self.damages[name]:
+                self._demote(name)
+                # What it rebuilds a store without, nobody tells us: copies that we judged before are not kept for that.
+                held = self.held[name]._replace(quarantined={})
+                self.others[name] = {(key, row) for key, row in self.others[name] if held.has(key, row)}
+            else:
+                self.truth[name] = folded(new[name], truth)
+        self._well.clear()
+        self._took("Kafka Streams")
+
+    def _inode(self, name: str) -> int | None:
+        live = self._spec(name).live
+        return live.stat().st_ino if live.exists() else None
 
     # -- verify -------------------------------------------------------------------------------------------------------
 
@@ -351,7 +381,9 @@ class FeaturesMeet(RuleBasedStateMachine):
     @precondition(lambda self: self._processed > 0)
     @rule(
         name=_STORES,
-        how=st.sampled_from(["leave_open", "lose_current", "lose_table", "flip", "lose_store", "tamper"]),
+        how=st.sampled_from(
+            ["leave_open", "lose_current", "lose_table", "lose_segment", "flip", "lose_store", "tamper"]
+        ),
     )
     def damage(self, name: str, how: str) -> None:
         """Damage a live store."""
@@ -573,19 +605,30 @@ def _is_of(name: str, row_key: bytes, key: bytes | None) -> bool:
     return key is not None and (row_key == key if name == COUNTS else row_key.startswith(key))
 
 
-def machine_on(servers: str, directory: Path, counts: Counter[str] | None = None) -> type[FeaturesMeet]:
-    """Return the machine that works on a broker, and below a directory; `counts` gets the steps that it takes."""
-    of_its_own = {"servers": servers, "directory": directory, "counts": Counter() if counts is None else counts}
+def machine_on(
+    servers: str, directory: Path, *, counts: Counter[str] | None = None, driver: Driver | None = None
+) -> type[FeaturesMeet]:
+    """Return the machine that works on a broker, and below a directory.
+
+    Parameters
+    ----------
+    counts
+        Gets the steps that are taken.
+    driver
+        Of Kafka Streams; None: it takes nothing over.
+    """
+    counts = Counter() if counts is None else counts
+    of_its_own = {"servers": servers, "directory": directory, "counts": counts, "driver": driver}
     return type("Meeting", (FeaturesMeet,), of_its_own)
 
 
-def run_sequences(servers: str, directory: Path, number: int, of_seed: int, counts: Counter[str] | None = None) -> int:
+def run_sequences(servers: str, directory: Path, number: int, of_seed: int, **how: Any) -> int:
     """Run sequences of steps that a seed draws; return how many steps were taken.
 
     A sequence that hypothesis begins with comes on top: it has one step again and again, the simplest there is.
     """
-    machine = machine_on(servers, directory, counts)
-    how = settings(
+    machine = machine_on(servers, directory, **how)
+    drawn = settings(
         max_examples=number + 1,
         stateful_step_count=STEPS,
         phases=[Phase.generate],
@@ -595,5 +638,5 @@ def run_sequences(servers: str, directory: Path, number: int, of_seed: int, coun
         suppress_health_check=list(HealthCheck),
         print_blob=False,
     )
-    run_state_machine_as_test(seed(of_seed)(machine), settings=how)
+    run_state_machine_as_test(seed(of_seed)(machine), settings=drawn)
     return machine.counts.total()

@@ -6,12 +6,14 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from demo.processes import ServiceError
 from statestore.errors import InvalidStateError, StoreCorruptedError
 from statestore.formats.offsets import STATUS_OPEN
 from statestore.model import Engine, Guarantee, StoreFormat, TopicPartition, changelog_topic
@@ -21,15 +23,22 @@ from statestore.statedir.beside import beside_quarantined
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
 from statestore.verification.options import Depth
-from tests.faults.meeting.counting import STORES, Rows, folded
+from tests.faults.meeting.counting import COUNTS, HOURLY, RETENTION_MS, STORES, WINDOW_MS, Rows, folded, unexpired
 from tests.faults.meeting.mortal import shift_clock
 from tests.faults.meeting.places import Log, Salvage
 from tests.integration import broker
-from tests.integration.broker import WAIT_S, Logged, produce
+from tests.integration.broker import WAIT_S, Logged, produce, settle
 from tests.integration.support import Application
+from tests.interop.kafka_streams import Command, Driver, KafkaStreams, Store
 
 #: The logs lose records only where a step has it so.
 _LOG_CONFIG = {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
+_STREAMS_STORES = [
+    Store(COUNTS, format=StoreFormat.TIMESTAMPED),
+    Store(HOURLY, "window", StoreFormat.TIMESTAMPED, RETENTION_MS, WINDOW_MS),
+]
+#: So that a broker aborts what a halted JVM has left open within seconds.
+_SOON_ABORTED = {"commit.interval.ms": "5000", "producer.transaction.timeout.ms": "10000"}
 _FAMILIES = DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED]
 
 
@@ -86,9 +95,14 @@ class World:
         All records of the input topic.
     ahead_s
         How far our clock is ahead.
+
+    Parameters
+    ----------
+    driver
+        Of Kafka Streams, which then can take the application over.
     """
 
-    def __init__(self, servers: str, directory: Path) -> None:
+    def __init__(self, servers: str, directory: Path, driver: Driver | None = None) -> None:
         self.servers = servers
         self.directory = directory
         self.application = Application(servers, directory, stores=STORES, changelog_config=_LOG_CONFIG).defined(
@@ -97,6 +111,8 @@ class World:
         self.logs = {store.name: Log(servers, changelog_topic(self.application.name, store.name)) for store in STORES}
         self.inputs: list[Logged] = []
         self.ahead_s = 0.0
+        self._driver = driver
+        self._streams: KafkaStreams | None = None
         self._now = broker.T0
         self._salvage = Salvage()
         self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, "log_level": 2})
@@ -107,6 +123,7 @@ class World:
         for log in self.logs.values():
             log.close()
         names = [self.application.input, self.application.output, *(log.topic for log in self.logs.values())]
+        names += [] if self._streams is None else [self._streams.input_topic]
         admin = AdminClient({"bootstrap.servers": self.servers})
         for done in admin.delete_topics(names).values():
             done.result(WAIT_S)
@@ -163,6 +180,41 @@ class World:
             self._producer.produce(self.application.input, value=value, key=key, partition=0, timestamp=self._now)
             self.inputs.append(Logged(len(self.inputs), key, value, self._now))
         assert self._producer.flush(WAIT_S) == 0
+
+    # -- Kafka Streams ------------------------------------------------------------------------------------------------
+
+    def take_over(self, keys: Sequence[bytes], how: Literal["write", "crash", "die"]) -> bool:
+        """Let Kafka Streams put something under keys, in both stores; it ends well, or its JVM halts.
+
+        Returns
+        -------
+        bool
+            Whether it could. Stores that are damaged or open may keep it from starting.
+        """
+        assert self._driver is not None
+        if self._streams is None:
+            self._streams = KafkaStreams(self._driver, self.servers)
+            self._streams.application_id = self.application.name
+        self._now += 1
+        start = self._now - self._now % WINDOW_MS
+        rows: dict[str, Any] = {"value": b"50", "timestamp": self._now}
+        if how == "die":
+            rows["value"] += b" " * 10_000  # so that some of it reaches the disk
+        commands = [Command(COUNTS, key, **rows) for key in keys] + [
+            Command(HOURLY, key, start=start, **rows) for key in keys
+        ]
+        commands *= 30 if how == "die" else 1
+        run: dict[str, Any] = {"state_dir": self.application.state_dir, "stores": _STREAMS_STORES, "commands": commands}
+        try:
+            if how == "die":
+                self._streams.die(**run, config=_SOON_ABORTED)
+            else:
+                self._streams.write(**run, crash=how == "crash")
+        except ServiceError:
+            return False
+        finally:
+            settle(self.servers, *(log.topic for log in self.logs.values()))
+        return True
 
     # -- changes of the definition ------------------------------------------------------------------------------------
 
@@ -258,6 +310,20 @@ class World:
             "scan",
             lambda: flipped.exists() and flipped.read_bytes() == content,
         )
+
+    def lose_segment(self, name: str) -> Damage | None:
+        """Lose a segment with rows that the log has, too, and that have not expired; None where there is none."""
+        for lost in self.databases(name) if name == HOURLY else []:
+            rows = unexpired(name, self._salvage.rows(lost) or {}, self.stream_time)
+            if rows and rows.items() <= self._held(name).logged.items():
+                shutil.rmtree(lost)
+                return self._damage(name, f"{lost.name} lost", "offsets", "deep", partial(self._lacks, name, rows))
+        return None
+
+    def _lacks(self, name: str, rows: Rows) -> bool:
+        held = self._held(name)
+        owed = unexpired(name, rows, self.stream_time)
+        return any((held.live or {}).get(key) is None and held.logged.get(key) == row for key, row in owed.items())
 
     def lose_store(self, name: str) -> Damage:
         """Lose the whole live store."""

@@ -7,9 +7,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
+from demo.kafka_jars import find_java
+from demo.processes import Processes
 from tests.faults.cycle import Cycles
 from tests.faults.meeting.counting import STEPS
 from tests.faults.plan import Campaign, campaigns
+from tests.interop.kafka_streams import build_driver
 
 
 class Progress:
@@ -84,8 +87,11 @@ class Steps:
         """Run some sequences."""
         from tests.faults.meeting.machine import run_sequences  # each child imports again what this module does
 
-        progress.point = "a sequence"
-        run_sequences(servers, directory, self._sequences, seed * 1_000_003 + number, counts=progress.counts)
+        with Processes(directory / "streams") as processes:
+            driver = build_driver(processes, find_java(), directory / "streams")
+            progress.point = "a sequence"
+            how = {"counts": progress.counts, "driver": driver}
+            run_sequences(servers, directory, self._sequences, seed * 1_000_003 + number, **how)
 
 
 def kinds(length: int) -> dict[str, Kind]:

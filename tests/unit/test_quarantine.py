@@ -8,12 +8,13 @@ from types import SimpleNamespace
 import pytest
 from samples import CHANGELOG
 
-from statestore.durable import write_durably
+from statestore.durable import with_checksum, write_durably
 from statestore.errors import InvalidStateError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreDefinition
 from statestore.partition import quarantine as quarantine_module
 from statestore.partition.quarantine import (
+    ANOTHER_LOG,
     UNJUDGED,
     UNREADABLE,
     clean_quarantine,
@@ -24,8 +25,9 @@ from statestore.partition.quarantine import (
     waits_for_a_person,
 )
 from statestore.reports import Loss, Status
-from statestore.statedir.beside import Beside, beside_quarantined
+from statestore.statedir.beside import Beside, Verdict, beside_quarantined, keep_others
 from statestore.statedir.context import store_context
+from statestore.statedir.record import StoreRecord, write_record
 from statestore.statedir.seal import seal
 from statestore.stores.open import build_store
 
@@ -151,3 +153,47 @@ def test_what_would_be_removed_can_be_asked_for_without_removing_it(paths, live,
     victim = next(paths.live(live).rglob("*.sst"))
     victim.write_bytes(bytes([victim.read_bytes()[0] ^ 1]) + victim.read_bytes()[1:])
     assert clean_quarantine(paths, live, 50, dry_run=True) == []
+
+
+RECORD = StoreRecord(topic_id="one", caught_up_ms=1)
+
+
+@pytest.mark.parametrize(
+    ("kept", "live", "why"),
+    [
+        (RECORD, RECORD.model_copy(update={"caught_up_ms": 2}), None),
+        (RECORD, RECORD.model_copy(update={"topic_id": "another"}), ANOTHER_LOG),
+        (RECORD, None, ANOTHER_LOG),
+        (None, RECORD, None),
+    ],
+)
+def test_a_store_of_another_log_waits_for_a_person(paths, kept, live, why):
+    if live is not None:
+        write_record(paths, "s", live)
+    record = None if kept is None else with_checksum(kept.model_dump_json())
+    beside = Beside(status=Status.CORRUPT, loss=Loss.NONE, record=record)
+    write_durably(paths.quarantined_own("s", "run"), beside.model_dump_json())
+    assert waits_for_a_person(paths, "s", "run") == why
+
+
+@pytest.mark.parametrize("record", ["", "{"])
+def test_a_store_of_whose_log_nothing_can_be_read_waits_for_a_person(paths, record):
+    write_record(paths, "s", RECORD)
+    beside = Beside(status=Status.CORRUPT, loss=Loss.NONE, record=record)
+    write_durably(paths.quarantined_own("s", "run"), beside.model_dump_json())
+    assert waits_for_a_person(paths, "s", "run") == ANOTHER_LOG
+
+
+def test_copies_are_judged_anew_when_their_log_has_lost_something(paths):
+    for label, loss in (("first", Loss.NONE), ("second", Loss.UNPROVEN), ("third", None)):
+        kept = Beside(status=Status.CORRUPT, loss=loss, why="before")
+        write_durably(paths.quarantined_own("s", label), kept.model_dump_json())
+    damaged = paths.quarantined_own("s", "fourth")
+    write_durably(damaged, "{")
+    keep_others(paths, "s", Verdict(Status.REPLACED, Loss.LIKELY, "the topic is another one"))
+    first, second, third = (beside_quarantined(paths, "s", label) for label in ("first", "second", "third"))
+    assert (first.status, first.loss) == (Status.CORRUPT, Loss.LIKELY)
+    assert first.why == "its changelog has lost something since: the topic is another one"
+    assert (second.loss, second.why) == (Loss.UNPROVEN, "before")
+    assert third.loss is None
+    assert damaged.read_text() == "{"

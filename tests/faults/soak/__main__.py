@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -39,6 +40,7 @@ def _arguments() -> Namespace:
 
 def main() -> int:
     """Run a soak; 0: done and nothing failed, 1: something failed, 2: not begun, 130: interrupted."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts behind itself would ignore Ctrl-C
     asked = _arguments()
     path = asked.tally.absolute()
     try:

@@ -19,7 +19,8 @@ M = TypeVar("M", bound=BaseModel)
 class ProgressFile:
     """A file that is written anew now and then, each time as a whole; nothing where there is no path.
 
-    Progress is for people: where the file cannot be written, the work goes on without it.
+    Progress is for people: where the file cannot be written, the work goes on without it. It has no checksum, as
+    nothing is decided by it.
     """
 
     def __init__(self, path: Path | None) -> None:

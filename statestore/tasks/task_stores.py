@@ -260,10 +260,19 @@ class TaskStores:
         self._init(name)
 
     def _replay(self, store: AnyStore, name: str, start: int, log: LogRange) -> int:
-        spec = self._spec
-        changelog = spec.changelog(name)  # read as committed also at least once: it was exactly once before, perhaps
-        with LogReader(spec.bootstrap_servers, changelog, stall_timeout_s=spec.kafka_timeout_s) as reader:
-            records = replay(store, reader, start, log.last_stable).records
+        """Apply a part of a changelog; at least once also what an open transaction hides, but nothing aborted.
+
+        The changelog may be of a time when the application processed exactly once.
+        """
+        spec, changelog, end = self._spec, self._spec.changelog(name), log.last_stable
+        stable = end if spec.exactly_once else min(self._topics().log_ranges([changelog])[changelog].last_stable, end)
+        records = 0
+        for committed, first, last in ((True, start, stable), (False, max(start, stable), end)):
+            if first < last:
+                with LogReader(
+                    spec.bootstrap_servers, changelog, read_committed=committed, stall_timeout_s=spec.kafka_timeout_s
+                ) as reader:
+                    records += replay(store, reader, first, last).records
         store.sync()
         return records
 

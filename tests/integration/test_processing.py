@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,19 @@ def test_at_least_once_commits_offsets_without_transactions(
     totals = {key: getattr(value, "value", value) for key, value in application.contents().items()}
     assert totals == {b"a": b"4", b"c": b"2", b"d": b"1"}
     assert application.committed() == 8
+
+
+def test_at_least_once_applies_nothing_that_was_aborted_when_it_was_exactly_once(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    application = Application(bootstrap_servers, tmp_path)
+    application.process(INPUT)
+    broker.transaction(bootstrap_servers, application.changelog, [(b"a", b"1000"), (b"z", b"7")], end="abort")
+    rows = application.contents()
+    shutil.rmtree(application.live)
+    application.defined(processing_guarantee="at_least_once")
+    assert application.run().failure is None
+    assert application.contents() == rows
 
 
 def test_at_least_once_reads_what_a_hung_transaction_hides(bootstrap_servers: str, tmp_path: Path) -> None:

@@ -6,12 +6,26 @@ from pathlib import Path
 
 import pytest
 
+from statestore.changelog.epochs import Comparison, Continuity, LogEnd
 from statestore.changelog.standing import Standing
 from statestore.changelog.topics import LogRange
 from statestore.errors import InputError, StoreCorruptedError
 from statestore.model import StoreDefinition, TaskId
 from statestore.partition.inspection import damaged_file
-from statestore.partition.judgement import Had, Seen, Supply, judge, rebuild_loss, repartitioned, unread, with_contents
+from statestore.partition.judgement import (
+    Had,
+    Seen,
+    Supply,
+    cut_at,
+    judge,
+    log_end,
+    needs_stream_time,
+    rebuild_loss,
+    repartitioned,
+    unread,
+    with_contents,
+)
+from statestore.partition.replacing import staged_context
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.reports import Action, Contents, Loss, Status, VerifyRow
 from statestore.statedir.record import StoreRecord
@@ -343,3 +357,54 @@ def test_a_store_that_is_gone_is_missing_where_its_log_cannot_give_it_again():
     gone = Seen(present=False, record=RECORD, had=Had(True, 4, RECORD))
     assert judged(gone, log=LogRange(0, 3, 3))[:2] == (Status.MISSING, Action.BY_HAND)
     assert judged(gone, first=0)[:2] == (Status.MISSING, Action.FULL)
+
+
+# -- what the log is asked --------------------------------------------------------------------------------------------
+
+
+def test_only_the_log_of_the_record_is_compared_by_its_end():
+    changelog = spec().changelog
+    known = RECORD.model_copy(update={"end": 7, "epoch": 0})
+    assert log_end(known, changelog) == LogEnd(7, 0)
+    assert log_end(None, changelog) is None
+    assert log_end(known, None) is None
+    assert log_end(known.model_copy(update={"topic_id": "another"}), changelog) is None
+    assert log_end(known.model_copy(update={"end": None}), changelog) is None
+    assert log_end(known.model_copy(update={"epoch": None}), changelog) is None
+
+
+@pytest.mark.parametrize(
+    ("comparison", "found"),
+    [
+        (None, None),
+        (Comparison(Continuity.INTACT), None),
+        (Comparison(Continuity.UNKNOWN, 3), None),
+        (Comparison(Continuity.CUT, 3), 3),
+        (Comparison(Continuity.CUT), 0),
+    ],
+)
+def test_only_a_log_that_is_certain_to_be_cut_is_cut(comparison, found):
+    assert cut_at(comparison) == found
+
+
+def test_stream_time_matters_where_a_store_that_forgets_needs_what_is_gone():
+    window = StoreDefinition(name="s", kind="window", retention_ms=180_000, window_size_ms=60_000)
+    forgets = spec().model_copy(update={"store": window})
+    needed = RECORD.model_copy(update={"needed_from": 3})
+    assert needs_stream_time(forgets, needed, LogRange(4, 10, 10))
+    assert not needs_stream_time(forgets, needed, LogRange(3, 10, 10))
+    assert needs_stream_time(forgets, RECORD, LogRange(1, 10, 10))
+    assert needs_stream_time(forgets, None, LogRange(1, 10, 10))
+    assert not needs_stream_time(forgets, None, LogRange(0, 10, 10))
+    assert not needs_stream_time(spec(), needed, LogRange(4, 10, 10))
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_what_is_built_beside_a_store_is_opened_in_its_own_place(read_only):
+    found, paths = staged_context(spec(), read_only=read_only), spec().paths
+    assert (found.application, found.task, found.read_only) == ("app", TaskId(0, 0), read_only)
+    assert found.directories == {"s": paths.staging("s")}
+    assert found.task_directory == paths.staging("s").parent
+    assert found.own_directory == paths.staged_own
+    assert found.changelogs == {"s": spec().partitions}
+    assert not found.exactly_once, "what was left open here is built anew"

@@ -37,7 +37,7 @@ from statestore.statedir.swap import finish_swaps
 from statestore.verification.check import verify
 from statestore.verification.options import DEPTHS, Depth, VerifyOptions
 from tests.faults.meeting.counting import COUNTS, HOURLY, RETENTION_MS, STEPS, Rows, counted, folded, unexpired
-from tests.faults.meeting.mortal import killed_or
+from tests.faults.meeting.mortal import Row, killed_or
 from tests.faults.meeting.world import Damage, Held, World
 from tests.integration.broker import Logged, settle
 from tests.interop.kafka_streams import Driver
@@ -60,6 +60,14 @@ _INPUT = st.lists(
 )
 _LATER_MS = st.sampled_from([0, 0, 0, 3_000, 70_000, 3 * RETENTION_MS])
 _HOURS = [0, 0, -1, 1, 26, -48, 24 * 40]
+_SWAP = [
+    "swap, journal written",
+    "swap, old store in quarantine",
+    "swap, old segments in quarantine",
+    "swap, before the last rename",
+    "swap, new store live",
+    "swap, before the journal goes",
+]
 #: Where a task is killed: before its commit in Kafka, and after.
 _BEFORE_COMMIT = [
     "task begun",
@@ -71,12 +79,7 @@ _BEFORE_COMMIT = [
     "replayed, not committed",
     "replayed",
     "store rebuilt, not in its place",
-    "swap, journal written",
-    "swap, old store in quarantine",
-    "swap, old segments in quarantine",
-    "swap, before the last rename",
-    "swap, new store live",
-    "swap, before the journal goes",
+    *_SWAP,
     "store rebuilt, the old one in quarantine",
     "recovered",
     "before produce",
@@ -97,14 +100,6 @@ _AFTER_COMMIT = [
     "stores closed, nothing recorded",
     "mode forgotten",
     "store recorded, not sealed",
-]
-_SWAP = [
-    "swap, journal written",
-    "swap, old store in quarantine",
-    "swap, old segments in quarantine",
-    "swap, before the last rename",
-    "swap, new store live",
-    "swap, before the journal goes",
 ]
 _RESTORE = [
     "restore, range read",
@@ -178,8 +173,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         world = self.world
 
         def work() -> ProcessRow | None:
-            said, spec = world.directory / "said.json", world.application.task_spec()
-            row = killed_or(ProcessRow, spec, f"{point}:{times}", said, ahead_s=world.ahead_s, on_disk=on_disk)
+            row = self._killed_or(ProcessRow, world.application.task_spec(), f"{point}:{times}", on_disk=on_disk)
             if row is None and point in _AFTER_COMMIT:
                 settle(world.servers, *(log.topic for log in world.logs.values()))
             return row
@@ -219,10 +213,11 @@ class FeaturesMeet(RuleBasedStateMachine):
             if before.present != self.held[name].present:
                 self._demote(name)
             return
-        if base is None or again or self._is_tampered(name):
-            live = self.held[name].live
-            tampered = base is not None and not again
-            self.truth[name] = folded(new, base) if tampered and base is not None else live
+        if base is None or again:
+            self.truth[name] = self.held[name].live
+            return
+        if any(damage.name == "tampered with" for damage in self.damages[name]):
+            self.truth[name] = folded(new, base)
             return
         expected = counted(name, base, inputs)
         if name == COUNTS:
@@ -246,8 +241,7 @@ class FeaturesMeet(RuleBasedStateMachine):
             if truth is None or self._inode(name) != inodes[name] or self.damages[name]:
                 self._demote(name)
                 # What it rebuilds a store without, nobody tells us: copies that we judged before are not kept for that.
-                held = self.held[name]._replace(quarantined={})
-                self.others[name] = {(key, row) for key, row in self.others[name] if held.has(key, row)}
+                self._owe_only(name, self.held[name]._replace(quarantined={}))
             else:
                 self.truth[name] = folded(new[name], truth)
         self._well.clear()
@@ -270,7 +264,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         at = DEPTHS.index(depth)
         for damage in self.damages[name]:
             promised = damage.sealed if sealed else damage.unsealed
-            if promised is not None and DEPTHS.index(promised) <= at and damage.still():
+            if DEPTHS.index(promised) <= at and damage.still():
                 assert not row.status.healthy, f"seen: {name} is {row.status} at depth {depth}, and was {damage.name}"
         if name in self._well:
             assert row.status.healthy, f"seen: {name} is {row.status} ({row.detail}), and nothing has happened to it"
@@ -292,11 +286,8 @@ class FeaturesMeet(RuleBasedStateMachine):
         spec = self.world.application.restore_spec(
             mode, force=force, label=self._label("restore"), accept_loss=accept_loss, store=name
         )
-        said = self.world.directory / "said.json"
         row, before, new = self._watch(
-            lambda: (
-                restore(spec) if point is None else killed_or(RestoreRow, spec, point, said, ahead_s=self.world.ahead_s)
-            )
+            lambda: restore(spec) if point is None else self._killed_or(RestoreRow, spec, point)
         )
         if name in self._well and not force:
             assert row is None or row.outcome == "skipped", f"seen: a store that is well was {row.outcome}: {row}"
@@ -315,20 +306,15 @@ class FeaturesMeet(RuleBasedStateMachine):
             self._find_well(name)
         elif before.present != self.held[name].present:
             self._demote(name)
-        if not done and before.labels != self.held[name].labels:
+        if not done and before.quarantined.keys() != self.held[name].quarantined.keys():
             self._well.discard(name)
 
     @rule(name=_STORES, point=st.sampled_from([None, *_SWAP]))
     def roll_back(self, name: str, point: str | None) -> None:
         """Put back the store that was replaced last, perhaps in a process that is killed."""
         spec = RollbackSpec(self._spec(name), self._label("back"))
-        said = self.world.directory / "said.json"
         row, before, new = self._watch(
-            lambda: (
-                roll_back(spec)
-                if point is None
-                else killed_or(RollbackRow, spec, point, said, ahead_s=self.world.ahead_s)
-            )
+            lambda: roll_back(spec) if point is None else self._killed_or(RollbackRow, spec, point)
         )
         if row is None or row.failure is None:
             self._demote(name)
@@ -366,8 +352,7 @@ class FeaturesMeet(RuleBasedStateMachine):
     def release(self, name: str) -> None:
         """Have a person let go of all that is in quarantine."""
         self._watch(lambda: self._cleaned(name, accept_loss=True))
-        held = self.held[name]
-        self.others[name] = {(key, row) for key, row in self.others[name] if held.has(key, row)}
+        self._owe_only(name, self.held[name])
         self._took("release from quarantine")
 
     def _cleaned(self, name: str, *, accept_loss: bool) -> None:
@@ -404,7 +389,7 @@ class FeaturesMeet(RuleBasedStateMachine):
             found = None  # at least once, a store may be left so
         if how == "lose_store" and (not had or self._forgotten):
             found = None  # nobody can know of it
-        self.damages[name] = [damage for damage in self.damages[name] if damage.still()]
+        self._leave_out_mended(name)
         self.damages[name] += [found] if found else []
         self._well.discard(name)
         self._look_after_fault()
@@ -418,9 +403,7 @@ class FeaturesMeet(RuleBasedStateMachine):
             return
         self.world.forget()
         for name in self.truth:
-            self.damages[name] = [damage for damage in self.damages[name] if damage.name not in _KNOWN_BY_RECORD]
-        self._forgotten = set(self.truth)
-        self._well.clear()
+            self._lost_record(name)
         self._look_after_fault()
         self._took("lose .statestore")
 
@@ -429,11 +412,14 @@ class FeaturesMeet(RuleBasedStateMachine):
     def forget_record(self, name: str) -> None:
         """Lose the record of a store."""
         self._spec(name).paths.record(name).unlink(missing_ok=True)
+        self._lost_record(name)
+        self._look_after_fault()
+        self._took("lose a record")
+
+    def _lost_record(self, name: str) -> None:
         self.damages[name] = [damage for damage in self.damages[name] if damage.name not in _KNOWN_BY_RECORD]
         self._forgotten.add(name)
         self._well.discard(name)
-        self._look_after_fault()
-        self._took("lose a record")
 
     @precondition(lambda self: self._may("cut a log"))
     @rule(name=_STORES, share=st.sampled_from([0.3, 0.7, 1]))
@@ -506,13 +492,17 @@ class FeaturesMeet(RuleBasedStateMachine):
         self.held, new = self.world.look()
         return result, before, new
 
+    def _killed_or(self, kind: type[Row], spec: Any, point: str, *, on_disk: bool = False) -> Row | None:
+        said = self.world.directory / "said.json"
+        return killed_or(kind, spec, point, said, ahead_s=self.world.ahead_s, on_disk=on_disk)
+
     def _look_after_fault(self) -> None:
         self.held, _ = self.world.look()
 
     def _base(self, name: str, before: Held, *, mended: bool = True) -> Rows | None:
         """Rows that a store was to go on from, if it was replaced, and what that has shown."""
         held = self.held[name]
-        losses = [self.world.loss(name, label) for label in held.labels - before.labels]
+        losses = [self.world.loss(name, label) for label in held.quarantined.keys() - before.quarantined.keys()]
         truth = self.truth[name]
         if any(loss is not Loss.NONE for loss in losses) or (not before.present and held.present and mended):
             self._demote(name)
@@ -527,6 +517,9 @@ class FeaturesMeet(RuleBasedStateMachine):
         """Forget what a store should have; all that it had is still owed."""
         self.others[name] |= set((self.truth[name] or {}).items())
         self.truth[name] = None
+
+    def _owe_only(self, name: str, held: Held) -> None:
+        self.others[name] = {(key, row) for key, row in self.others[name] if held.has(key, row)}
 
     def _assert_kept(
         self, name: str, before: Held, new: list[Logged], inputs: list[Logged], *, overwritten: bool = False
@@ -573,14 +566,14 @@ class FeaturesMeet(RuleBasedStateMachine):
     def _unexpired(self, name: str, rows: Rows) -> Rows:
         return unexpired(name, rows, self.world.stream_time)
 
+    def _leave_out_mended(self, name: str) -> None:
+        self.damages[name] = [damage for damage in self.damages[name] if damage.still()]
+
     def _find_well(self, *names: str) -> None:
         for name in names:
-            self.damages[name] = [damage for damage in self.damages[name] if damage.still()]
+            self._leave_out_mended(name)
             if not self.damages[name]:
                 self._well.add(name)
-
-    def _is_tampered(self, name: str) -> bool:
-        return any(damage.name == "tampered with" for damage in self.damages[name])
 
     # -- small things -------------------------------------------------------------------------------------------------
 

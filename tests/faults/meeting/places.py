@@ -82,6 +82,8 @@ class Log:
     ----------
     records
         Of the topic as it is now, without those that were deleted.
+    end
+        The last stable offset when it was read.
     """
 
     def __init__(self, servers: str, topic: str) -> None:
@@ -92,7 +94,7 @@ class Log:
     def begin_anew(self) -> None:
         """The topic was made anew, and nothing of it was read."""
         self.records: list[Logged] = []
-        self._next = 0
+        self.end = 0
         self._consumer: Consumer | None = None
 
     def read(self) -> list[Logged]:
@@ -122,17 +124,17 @@ class Log:
                     ends.append(message.offset())
             return bool(ends)
 
-        consumer.assign([KafkaTopicPartition(self.topic, 0, self._next)])
+        consumer.assign([KafkaTopicPartition(self.topic, 0, self.end)])
         wait_for(ended, f"the end of {self.topic}", WAIT_S)
         consumer.unassign()
-        self._next = ends[-1]
+        self.end = ends[-1]
         self.records += new
         return new
 
     def cut(self, before: int) -> None:
         """Records were deleted."""
         self.records = [record for record in self.records if record.offset >= before]
-        self._next = max(self._next, before)
+        self.end = max(self.end, before)
 
     def close(self) -> None:
         """Let go of the consumer."""

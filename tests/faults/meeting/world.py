@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from demo.processes import ServiceError
 from statestore.errors import InvalidStateError, StoreCorruptedError
 from statestore.formats.offsets import STATUS_OPEN
-from statestore.model import Engine, Guarantee, StoreFormat, TopicPartition, changelog_topic
+from statestore.model import Engine, Guarantee, StoreFormat, changelog_topic
 from statestore.partition.quarantine import quarantined
 from statestore.reports import Loss
 from statestore.statedir.beside import beside_quarantined
@@ -52,21 +52,18 @@ class Held(NamedTuple):
     present
         Whether there is a live store.
     quarantined
-        By label; what cannot be read is left out.
-    labels
-        Of all that is in quarantine.
+        By label; None: what is there cannot be read.
     """
 
     live: Rows | None
     present: bool
-    quarantined: dict[str, Rows]
-    labels: frozenset[str]
+    quarantined: dict[str, Rows | None]
     logged: Rows
 
     def has(self, key: bytes, row: tuple[bytes, int]) -> bool:
         """Whether a row is anywhere."""
-        places = [self.live or {}, self.logged, *self.quarantined.values()]
-        return any(place.get(key) == row for place in places)
+        places = [self.live, self.logged, *self.quarantined.values()]
+        return any(place is not None and place.get(key) == row for place in places)
 
 
 class Damage(NamedTuple):
@@ -75,14 +72,14 @@ class Damage(NamedTuple):
     Attributes
     ----------
     sealed, unsealed
-        The least depth that promises to see it, where there is a seal, and where there is none; None: none does.
+        The least depth that promises to see it, where there is a seal, and where there is none.
     still
         Whether it is still there.
     """
 
     name: str
     sealed: Depth
-    unsealed: Depth | None
+    unsealed: Depth
     still: Callable[[], bool]
 
 
@@ -138,13 +135,10 @@ class World:
 
     def _held(self, name: str) -> Held:
         spec = self.application.store_spec(store=name)
-        directories = quarantined(spec.paths, name)
-        read = {path.name: self._salvage.rows(path) for path in directories}
         return Held(
             live=self._salvage.rows(spec.live),
             present=spec.live.exists(),
-            quarantined={label: rows for label, rows in read.items() if rows is not None},
-            labels=frozenset(read),
+            quarantined={path.name: self._salvage.rows(path) for path in quarantined(spec.paths, name)},
             logged=folded(self.logs[name].records),
         )
 
@@ -183,14 +177,8 @@ class World:
 
     # -- Kafka Streams ------------------------------------------------------------------------------------------------
 
-    def take_over(self, keys: Sequence[bytes], how: Literal["write", "crash", "die"]) -> bool:
-        """Let Kafka Streams put something under keys, in both stores; it ends well, or its JVM halts.
-
-        Returns
-        -------
-        bool
-            Whether it could. Stores that are damaged or open may keep it from starting.
-        """
+    def take_over(self, keys: Sequence[bytes], how: Literal["write", "crash", "die"]) -> None:
+        """Let Kafka Streams put something under keys, in both stores; it ends well, or its JVM halts."""
         assert self._driver is not None
         if self._streams is None:
             self._streams = KafkaStreams(self._driver, self.servers)
@@ -210,11 +198,9 @@ class World:
                 self._streams.die(**run, config=_SOON_ABORTED)
             else:
                 self._streams.write(**run, crash=how == "crash")
-        except ServiceError:
-            return False
-        finally:
-            settle(self.servers, *(log.topic for log in self.logs.values()))
-        return True
+        except ServiceError:  # stores that are damaged or open may keep it from starting
+            pass
+        settle(self.servers, *(log.topic for log in self.logs.values()))
 
     # -- changes of the definition ------------------------------------------------------------------------------------
 
@@ -335,7 +321,7 @@ class World:
         """Lose all that we know beyond the stores themselves, and all that is in quarantine."""
         shutil.rmtree(self.application.state_dir / ".statestore")
 
-    def _damage(self, name: str, what: str, sealed: Depth, unsealed: Depth | None, still: Callable[[], bool]) -> Damage:
+    def _damage(self, name: str, what: str, sealed: Depth, unsealed: Depth, still: Callable[[], bool]) -> Damage:
         live = self.application.store_spec(store=name).live
         inode = live.stat().st_ino if live.exists() else None
 
@@ -367,13 +353,7 @@ class World:
         """Delete so many of a log's records from its start."""
         log = self.logs[name]
         kept = log.records[records:]
-        before = (
-            kept[0].offset
-            if kept
-            else self.application._topics.log_ranges([TopicPartition(log.topic, 0)])[
-                TopicPartition(log.topic, 0)
-            ].last_stable
-        )
+        before = kept[0].offset if kept else log.end
         broker.delete_records(self.servers, log.topic, before)
         log.cut(before)
 

@@ -175,7 +175,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         def work() -> ProcessRow | None:
             row = self._killed_or(ProcessRow, world.application.task_spec(), f"{point}:{times}", on_disk=on_disk)
             if row is None and point in _AFTER_COMMIT:
-                settle(world.servers, *(log.topic for log in world.logs.values()))
+                self._settle()
             return row
 
         self._ran(work)
@@ -184,7 +184,14 @@ class FeaturesMeet(RuleBasedStateMachine):
     def _ran(self, work: Callable[[], ProcessRow | None]) -> None:
         inputs = self.world.inputs[self._processed :]
         well = len(self._well) == len(self.truth)
-        row, before, new = self._watch(work)
+
+        def settled() -> ProcessRow | None:
+            row = work()
+            if row is not None and row.failure is None:
+                self._settle()
+            return row
+
+        row, before, new = self._watch(settled)
         done = row is not None and row.failure is None
         if row is not None and row.failure is not None:
             assert not well, f"a run of stores that nothing had happened to failed: {row.failure}"
@@ -203,6 +210,10 @@ class FeaturesMeet(RuleBasedStateMachine):
             self._well.clear()
             self._killed = True
             self._may_count_again |= not self.world.exactly_once
+
+    def _settle(self) -> None:
+        """Wait for the markers of what was committed: they come after the answer to the commit."""
+        settle(self.world.servers, *(log.topic for log in self.world.logs.values()))
 
     def _account_for_run(self, name: str, before: Held, new: list[Logged], inputs: list[Logged], *, done: bool) -> None:
         """Counted once: what the store has now is what its rows of before and the input give."""

@@ -39,6 +39,7 @@ _STREAMS_STORES = [
 ]
 #: So that a broker aborts what a halted JVM has left open within seconds.
 _SOON_ABORTED = {"commit.interval.ms": "5000", "producer.transaction.timeout.ms": "10000"}
+_DAY_MS = 24 * 3_600_000
 _FAMILIES = DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED]
 
 
@@ -110,7 +111,7 @@ class World:
         self.ahead_s = 0.0
         self._driver = driver
         self._streams: KafkaStreams | None = None
-        self._now = broker.T0
+        self._now = broker.T0 - 2 * _DAY_MS  # brokers refuse records from the future, and steps move time on
         self._salvage = Salvage()
         self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, "log_level": 2})
 
@@ -169,11 +170,20 @@ class World:
     def send(self, rows: Sequence[tuple[bytes, bytes | None]], later_ms: int) -> None:
         """Produce input, so much later than the last."""
         self._now += later_ms
+        errors: list[Any] = []
         for key, value in rows:
             self._now += 1
-            self._producer.produce(self.application.input, value=value, key=key, partition=0, timestamp=self._now)
+            self._producer.produce(
+                self.application.input,
+                value=value,
+                key=key,
+                partition=0,
+                timestamp=self._now,
+                on_delivery=lambda error, _: errors.append(error),
+            )
             self.inputs.append(Logged(len(self.inputs), key, value, self._now))
         assert self._producer.flush(WAIT_S) == 0
+        assert not any(errors), f"the input was refused: {errors}"
 
     # -- Kafka Streams ------------------------------------------------------------------------------------------------
 

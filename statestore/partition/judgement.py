@@ -124,6 +124,8 @@ def _rebuild_loss(had: Had, supply: Supply, retention_ms: int | None, now_ms: in
         return Lost(Loss.UNPROVEN, "how far it was in its changelog is not known")
     if record is None:
         return Lost(Loss.UNPROVEN, "which topic its offsets belong to was never recorded")
+    if record.adopted:
+        return Lost(Loss.UNPROVEN, "it was there before its first record, and rows of an earlier log may be in it")
     return _NOTHING
 
 

@@ -193,10 +193,10 @@ def _record(spec: RestoreSpec, built: Built, logs: Logs, whole_ms: int) -> Store
     )
 
 
-def _begun(store: StorePartitionSpec) -> dict[str, int | None]:
-    """Say from where on the log is needed by a store that was caught up: from where the one before needed it."""
+def _begun(store: StorePartitionSpec) -> dict[str, object]:
+    """Say what a store that was caught up has from the one before: what it needs of the log, and where it is from."""
     record = read_record(store.paths, store.store.name)
-    return {"needed_from": record.needed_from if record else None}
+    return record.model_dump(include={"needed_from", "adopted"}) if record else {"needed_from": None, "adopted": True}
 
 
 def _seal(store: StorePartitionSpec) -> None:

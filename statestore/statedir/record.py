@@ -34,6 +34,8 @@ class StoreRecord(BaseModel):
         First offset that a rebuild needs to lose nothing that the store has; None: not recorded.
     stream_time
         Largest timestamp (ms) of the rows of a window or session store; None: not recorded, or it has none.
+    adopted
+        The store was there before its first record. Some of its rows may never have been in this log.
     restored_by
         Label of the restore that put the store there, until its task commits.
     """
@@ -48,6 +50,7 @@ class StoreRecord(BaseModel):
     epoch: int | None = None
     needed_from: int | None = None
     stream_time: int | None = None
+    adopted: bool = False
     restored_by: str | None = None
 
     def seen_end(self, committed: int | None) -> int | None:

@@ -103,6 +103,7 @@ class TaskStores:
         self._ends: dict[str, _End] = {}
         self._cut: dict[TopicPartition, int] = {}
         self._needed_from: dict[str, int | None] = {}
+        self._adopted: dict[str, bool] = {}
         self._migrated = legacy_offsets(self._paths)
         try:
             for name in self.by_name:
@@ -210,6 +211,7 @@ class TaskStores:
             if lost.loss is Loss.LIKELY:
                 self._refuse(name, lost, "is not there" if begins else f"is {found.status}")
         self._needed_from[name] = log.start if begins else _needed_from(record, log)
+        self._adopted[name] = not begins and (record is None or record.adopted)
         if found.action is Action.NONE:
             return None
         start = log.start
@@ -255,6 +257,7 @@ class TaskStores:
         swap(self._paths, spec.store, _QUARANTINED_AS, spec.partitions, verdict=verdict, record=record)
         kill_switch.reached("store rebuilt, the old one in quarantine")
         self._needed_from[name] = log.start
+        self._adopted[name] = False
         self.rebuilt[name] = str(reason)
         self.by_name[name] = _build(self._definitions[name])
         self._init(name)
@@ -390,6 +393,7 @@ class TaskStores:
             epoch=end.epoch,
             needed_from=self._needed_from.get(name),
             stream_time=_stream_time(store),
+            adopted=self._adopted.get(name, False),
         )
 
     def _with_ends(self, records: Mapping[str, StoreRecord]) -> dict[str, StoreRecord]:

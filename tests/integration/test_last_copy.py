@@ -414,3 +414,19 @@ def test_a_copy_of_another_logs_time_waits_for_a_person(whole: Application) -> N
     whole.process([(b"a", b"1")], T0 + 100)
     assert clean_quarantine(whole.store_spec().paths, whole.store_spec().store, 0.0) == []
     assert whole.store_spec().paths.quarantine(STORE, "first").exists()
+
+
+@pytest.mark.parametrize("then", ["", "its tail restored"])
+def test_a_store_that_was_there_before_its_first_record_waits_for_a_person(whole: Application, then: str) -> None:
+    forget_our_own(whole)
+    recreate(whole, len(INPUT))
+    whole.process([(b"e", b"1")], T0 + 100)
+    if then:
+        whole.restore("tail", force=True, label="tail")
+    kept = Kept(whole)
+    damage(whole)
+    whole.restore("full", label="full")
+    clean_quarantine(whole.store_spec().paths, whole.store_spec().store, 0.0)
+    kept.check()
+    whole.restore("full", force=True, label="again")
+    assert clean_quarantine(whole.store_spec().paths, whole.store_spec().store, 0.0), "what we built is the log's"

@@ -50,7 +50,7 @@ def test_a_record_says_up_to_where_the_log_was_seen_of_a_store_that_is_not_behin
 
 
 def test_a_record_has_all_that_was_written(paths):
-    record = StoreRecord(topic_id="id", caught_up_ms=5, committed=7, end=9, needed_from=2, stream_time=4)
+    record = StoreRecord(topic_id="id", caught_up_ms=5, committed=7, end=9, needed_from=2, stream_time=4, adopted=True)
     write_record(paths, "s", record)
     assert read_record(paths, "s") == record
 

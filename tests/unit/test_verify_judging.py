@@ -313,6 +313,7 @@ NONE, UNPROVEN = (Loss.NONE, Status.OK), (Loss.UNPROVEN, Status.OK)
         (Had(True, 9, WHOLE), LogRange(3, 20, 20), {}, (Loss.LIKELY, Status.TRUNCATED)),
         (Had(True, 9), LogRange(0, 11, 11), {}, UNPROVEN),
         (Had(True, 9), LogRange(1, 11, 11), {}, (Loss.LIKELY, Status.TRUNCATED)),
+        (Had(True, 9, WHOLE.model_copy(update={"adopted": True})), LogRange(0, 11, 11), {}, UNPROVEN),
         (Had(True), LogRange(0, 11, 11), {}, UNPROVEN),
         (Had(True), LogRange(0, 0, 0), {}, (Loss.LIKELY, Status.AHEAD)),
         (Had(False, foreign=True), LogRange(0, 11, 11), {}, UNPROVEN),

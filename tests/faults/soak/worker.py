@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict
 from statestore.durable import write_durably
 from tests.faults.soak.kinds import Kind, Progress, kinds
 
-_ERROR_CHARACTERS = 4_000
+#: A whole sequence of steps, with what it was printed with.
+_ERROR_CHARACTERS = 40_000
 
 
 class Outcome(BaseModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -349,13 +349,10 @@ class World:
 
     def _status(self, directory: Path) -> int | None:
         try:
-            database = RocksDB(directory, _FAMILIES, read_only=True)
+            with closing(RocksDB(directory, _FAMILIES, read_only=True)) as database:
+                return database.status()
         except StoreCorruptedError:  # it was left open, and has been damaged since
             return STATUS_OPEN if directory.exists() else None
-        try:
-            return database.status()
-        finally:
-            database.close()
 
     # -- faults of the log --------------------------------------------------------------------------------------------
 

@@ -78,27 +78,35 @@ def damaged_file(error: Exception, directory: Path) -> str | None:
 
 def _unusable(spec: StorePartitionSpec, record: StoreRecord | None, status: Status, detail: str) -> Seen:
     action = Action.BY_HAND if status is Status.UNKNOWN_FORMAT else Action.FULL
+    committed, readable = _offset_left(spec)
     return Seen(
         present=True,
         empty=False,
         record=record,
         trouble=Standing(status, action, detail),
-        had=had(record, _offset_left(spec), anything=any(spec.live.rglob("*.sst"))),
+        had=had(record, committed, anything=any(spec.live.rglob("*.sst")), readable=readable),
     )
 
 
-def had(record: StoreRecord | None, committed: int | None, *, anything: bool) -> Had:
-    """Put together what a store and our record tell; whichever was further."""
+def had(record: StoreRecord | None, committed: int | None, *, anything: bool, readable: bool = True) -> Had:
+    """Put together what a store and our record tell; whichever was further.
+
+    Parameters
+    ----------
+    readable
+        No committed offset means that there is none, not that it could not be read.
+    """
     recorded = had_by_record(record)
     known = [offset for offset in (committed, recorded.committed) if offset is not None]
-    return Had(anything or bool(known), max(known, default=None), record)
+    return Had(anything or bool(known), max(known, default=None), record, uncommitted=readable and not known)
 
 
-def _offset_left(spec: StorePartitionSpec) -> int | None:
-    """Committed offset in a store that cannot be used, if that much of it can be read; else None."""
-    offsets = [_offset_in(directory, spec) for directory in _databases(spec)]
+def _offset_left(spec: StorePartitionSpec) -> tuple[int | None, bool]:
+    """Committed offset in a store that cannot be used, None for none; and whether all of it could be asked."""
+    found = [_offset_in(directory, spec) for directory in _databases(spec)]
+    offsets = [offset for offset, _ in found]
     offsets += legacy_offsets_of(spec.paths, spec.store.name, spec.partitions).values()
-    return max((offset for offset in offsets if offset is not None), default=None)
+    return max((offset for offset in offsets if offset is not None), default=None), all(read for _, read in found)
 
 
 def _databases(spec: StorePartitionSpec) -> Iterator[Path]:
@@ -107,17 +115,17 @@ def _databases(spec: StorePartitionSpec) -> Iterator[Path]:
     return iter(sorted(path for path in spec.live.glob("*") if path.is_dir()))
 
 
-def _offset_in(directory: Path, spec: StorePartitionSpec) -> int | None:
+def _offset_in(directory: Path, spec: StorePartitionSpec) -> tuple[int | None, bool]:
     if not exists(directory):
-        return None
+        return None, False
     try:
         database = RocksDB(directory, column_families(directory), read_only=True)
     except (StateStoreError, OSError):
-        return None
+        return None, False
     try:
-        return database.committed_offset(spec.partition)
+        return database.committed_offset(spec.partition), True
     except StateStoreError:
-        return None
+        return None, False
     finally:
         database.close()
 

@@ -35,12 +35,15 @@ class Had(NamedTuple):
         What our own directory says of it; None where there is none.
     foreign
         What lies in its place is the store of another partition, of whose log nothing is known here.
+    uncommitted
+        It could be read, and no commit has ever reached it.
     """
 
     anything: bool
     committed: int | None = None
     record: StoreRecord | None = None
     foreign: bool = False
+    uncommitted: bool = False
 
 
 class Supply(NamedTuple):
@@ -119,6 +122,8 @@ def _rebuild_loss(had: Had, supply: Supply, retention_ms: int | None, now_ms: in
         known = "" if needed is None else f", and needed from {needed} on"
         return Lost(Loss.LIKELY, f"its changelog begins at offset {log.start}{known}", Status.TRUNCATED)
     if log.start >= log.high_watermark and not log.start:
+        if had.uncommitted and record is not None and record.end == 0 and not record.adopted:
+            return Lost(Loss.UNPROVEN, "its changelog was empty when it was begun, and nothing in it was committed")
         return Lost(Loss.LIKELY, "its changelog is empty", Status.AHEAD)
     if had.committed is None:
         return Lost(Loss.UNPROVEN, "how far it was in its changelog is not known")

@@ -53,6 +53,17 @@ def test_w1_killed_while_processing(bootstrap_servers: str, tmp_path: Path, engi
     _assert_processed_anew(subject, _killed(subject, Kill(point, 11)), engine)
 
 
+@pytest.mark.behaviour("W1")
+def test_w1_killed_before_anything_was_ever_logged(bootstrap_servers: str, tmp_path: Path) -> None:
+    subject = processor_subject(bootstrap_servers, tmp_path, "rocksDB")
+    subject.produce(_FIRST)
+    kill = Kill("before produce", 2)
+    Child(subject.specs(), subject.directory / "run", kill=kill, hooks=[to_disk]).killed()
+    (row,) = subject.run()
+    assert _rebuilt(row)
+    oracle.check(subject)
+
+
 @LONG
 @pytest.mark.behaviour("W2")
 @ENGINES

@@ -286,6 +286,8 @@ def test_a_store_in_which_rows_differ_says_how_many_and_of_which_kind():
 # -- what a rebuild would lose ----------------------------------------------------------------------------------------
 
 WHOLE = StoreRecord(topic_id="id", caught_up_ms=1, committed=9, end=11, needed_from=2)
+BEGUN = StoreRecord(topic_id="id", caught_up_ms=1, end=0, needed_from=0)
+ADOPTED = BEGUN.model_copy(update={"adopted": True})
 HOUR_MS = 3_600_000
 CHANGELOG = ChangelogSpec(topic="app-s-changelog", topic_id="id", delete_retention_ms=1_000)
 
@@ -316,6 +318,11 @@ NONE, UNPROVEN = (Loss.NONE, Status.OK), (Loss.UNPROVEN, Status.OK)
         (Had(True, 9, WHOLE.model_copy(update={"adopted": True})), LogRange(0, 11, 11), {}, UNPROVEN),
         (Had(True), LogRange(0, 11, 11), {}, UNPROVEN),
         (Had(True), LogRange(0, 0, 0), {}, (Loss.LIKELY, Status.AHEAD)),
+        (Had(True, None, BEGUN, uncommitted=True), LogRange(0, 0, 0), {}, UNPROVEN),
+        (Had(True, None, BEGUN), LogRange(0, 0, 0), {}, (Loss.LIKELY, Status.AHEAD)),  # how far it was cannot be read
+        (Had(True, None, ADOPTED, uncommitted=True), LogRange(0, 0, 0), {}, (Loss.LIKELY, Status.AHEAD)),
+        (Had(True, uncommitted=True), LogRange(0, 0, 0), {}, (Loss.LIKELY, Status.AHEAD)),
+        (Had(True, None, WHOLE, uncommitted=True), LogRange(0, 0, 0), {}, (Loss.LIKELY, Status.AHEAD)),
         (Had(False, foreign=True), LogRange(0, 11, 11), {}, UNPROVEN),
         (Had(True, 9, WHOLE, foreign=True), LogRange(0, 11, 11), {}, UNPROVEN),
         (Had(True, 9, WHOLE, foreign=True), LogRange(0, 5, 5), {}, (Loss.LIKELY, Status.AHEAD)),

@@ -34,7 +34,7 @@ down: environment-demo ## stop what `make up` started
 	@$(PYTHON_IN_VENV) -m demo.down
 
 test: environment-dev ## run one case of each behaviour, files beside each other (make faults has the others); ARGS are given to pytest
-	$(PYTHON_IN_VENV) -m pytest -n 5 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PYTHON_IN_VENV) -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 faults: environment-dev ## kill tasks and jobs 200 times, damage 200 places, and all cases that make test leaves out; SEED=... repeats a run, ARGS are given to pytest
 	@echo "SEED=$(SEED)"
@@ -62,7 +62,7 @@ screenshots: environment-dev ## as `make ui`, of the whole path alone, and keep 
 	STATESTORE_SCREENSHOTS=docs/screenshots $(PYTHON_IN_VENV) -m pytest -m browser tests/ui/test_whole_path_in_browser.py $(ARGS)
 
 conformance: environment-dev ## run the tests that prove a behaviour, and list the behaviours that none proves
-	$(PYTHON_IN_VENV) -m pytest -n 5 --dist loadfile --no-loadscope-reorder --conformance
+	$(PYTHON_IN_VENV) -m pytest -n 4 --dist loadfile --no-loadscope-reorder --conformance
 
 bench: bench-store bench-process bench-restore bench-verify bench-validate bench-metastore ## measure everything beside its peers (build/bench, docs/benchmarks); SCALE=small for a look
 

@@ -123,11 +123,13 @@ class RocksDB:
         access = AccessType.read_only(False) if read_only else AccessType.read_write()
         config = directory / _ROCKSDICT_CONFIG
         found_config = config.exists()
+        # One set of options: all column families share the block cache, as in Kafka Streams.
+        set_up = options(store, config_setter, memory, sst_files=sum(1 for _ in directory.glob("*.sst")))
         try:
             self._db = Rdict(
                 str(directory),
-                options=options(store, config_setter, memory),
-                column_families={name: options(store, config_setter, memory) for name in names},
+                options=set_up,
+                column_families=dict.fromkeys(names, set_up),
                 access_type=access,
             )
             for name in names:

@@ -20,6 +20,9 @@ _BLOOM_BITS_PER_KEY = 10
 #: Each opening writes it anew.
 _MANIFEST_FILE_BYTES = (1 << 64) - 1
 
+#: From here on, opening the files beside each other is worth the threads.
+_MANY_SST_FILES = 64
+
 
 class Memory(NamedTuple):
     """Memory of one database: each of its memtables, how many there may be, and its block cache (bytes)."""
@@ -33,10 +36,17 @@ class Memory(NamedTuple):
 ConfigSetter = Callable[[str, Any], None]
 
 
-def options(store: str = "", config_setter: ConfigSetter | None = None, memory: Memory | None = None) -> Options:
-    """Options of a database and of each of its column families; made anew for each opening.
+def options(
+    store: str = "", config_setter: ConfigSetter | None = None, memory: Memory | None = None, *, sst_files: int = 0
+) -> Options:
+    """Options of a database and of all its column families; made anew for each opening.
 
-    Shared options would share the block cache, and a cached block hides damage on disk.
+    Options shared by two openings would share the block cache, and a cached block hides damage on disk.
+
+    Parameters
+    ----------
+    sst_files
+        How many files an opening will find.
     """
     memory = memory or Memory()
     result = Options(raw_mode=True)
@@ -47,6 +57,8 @@ def options(store: str = "", config_setter: ConfigSetter | None = None, memory: 
     result.set_optimize_filters_for_hits(True)
     result.set_max_log_file_size(_LOG_FILE_BYTES)
     result.set_keep_log_file_num(2)
+    if sst_files < _MANY_SST_FILES:  # RocksDB begins 16 threads for each column family, however little there is to open
+        result.set_max_file_opening_threads(1)
     table = BlockBasedOptions()
     table.set_block_cache(Cache(memory.cache_bytes))
     table.set_block_size(_BLOCK_BYTES)

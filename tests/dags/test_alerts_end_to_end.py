@@ -49,6 +49,7 @@ class AlertingAirflow(Airflow):
             "STATESTORE_ALERT_NOTIFIER": "notifying.FileNotifier",
             "STATESTORE_ALERT_ARGUMENTS": json.dumps(arguments),
             "STATESTORE_DEADLINE_MINUTES": "0.05",
+            "STATESTORE_KAFKA_TIMEOUT_S": "3600",  # runs go on for as long as the tests do
         }
 
     def told_of(self, beginning: str) -> list[str]:

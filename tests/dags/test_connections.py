@@ -304,7 +304,8 @@ def files_with(secret: str, *directories: Path) -> list[Path]:
 
 
 # The jobs reach Kafka alike; what each does there with a password is tested without Airflow, too.
-@pytest.mark.parametrize("job", ["process", pytest.param("restore", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("job", ["process", "restore"])
 def test_a_password_in_the_connection_is_nowhere_else(
     job: str,
     secured: SecuredBroker,

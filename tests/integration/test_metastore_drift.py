@@ -182,6 +182,7 @@ def test_partitions_that_do_not_fit_are_for_people(installation: Installation, s
     assert installation.drift("--repair", "--yes")[0] == 1
 
 
+@pytest.mark.short_for(every=2)
 @pytest.mark.parametrize(
     ("policy", "retention_ms", "remedy"),
     [

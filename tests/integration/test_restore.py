@@ -69,6 +69,7 @@ DAMAGES: dict[str, tuple[Status, Callable[[Application], object]]] = {
 }
 
 
+@pytest.mark.short_for(every=2)
 @pytest.mark.behaviour("F8", "R7")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_r9_full_restore_gives_the_contents_again(whole: Application, damage: str) -> None:

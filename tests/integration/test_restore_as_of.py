@@ -54,6 +54,7 @@ def contents(application: Application, target: Path) -> dict[bytes, ValueAndTime
     return there.contents()
 
 
+@pytest.mark.short_for(every=2)
 @pytest.mark.behaviour("R16")
 @pytest.mark.parametrize("offset", [0, 2, 3, 6, 8, 12, 16])
 def test_r16_as_of_an_offset_is_the_fold_of_the_log_up_to_it(

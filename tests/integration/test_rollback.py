@@ -256,6 +256,7 @@ def test_a_task_in_use_is_not_rolled_back_and_ends_with_3(replaced: Application,
     assert found(replaced).status is Status.OK
 
 
+@pytest.mark.short_for(every=3)
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

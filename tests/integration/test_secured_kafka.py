@@ -76,6 +76,7 @@ def live_through(application: Application, path: Path, configuration: dict[str, 
     application.assert_oracle()
 
 
+@pytest.mark.short_for(every=2)
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 def test_a_store_is_filled_lost_and_restored_through_every_way_in(
     way: tuple[str, str], secured: SecuredBroker, application: Application, tmp_path: Path

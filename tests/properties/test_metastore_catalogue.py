@@ -196,7 +196,7 @@ def require_equal(found: Catalogue, expected: Catalogue) -> None:
     assert list(found.applications) == list(expected.applications)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(STEPS, WRITERS)
 def test_a_log_is_rebuilt_the_same_at_every_offset_and_from_every_snapshot(steps: list[Step], writer: str) -> None:
     log, catalogues = written(steps, writer)
@@ -208,7 +208,7 @@ def test_a_log_is_rebuilt_the_same_at_every_offset_and_from_every_snapshot(steps
                 require_equal(rebuilt(log[start:end]), catalogues[end])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(STEPS, STEPS, WRITERS, st.data())
 def test_a_log_that_is_cut_at_any_point_goes_on_as_the_whole_one(
     before: list[Step], behind: list[Step], writer: str, data: st.DataObject
@@ -233,7 +233,7 @@ def test_a_log_that_is_cut_at_any_point_goes_on_as_the_whole_one(
             require_equal(short, full)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(STEPS, WRITERS)
 def test_no_two_applications_ever_log_to_one_changelog(steps: list[Step], writer: str) -> None:
     for catalogue in written(steps, writer)[1]:
@@ -245,7 +245,7 @@ def test_no_two_applications_ever_log_to_one_changelog(steps: list[Step], writer
         assert len(topics) == len(set(topics))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(definitions(), definitions())
 def test_definitions_are_equal_when_they_do_not_differ_and_survive_yaml(
     old: ApplicationDefinition, new: ApplicationDefinition

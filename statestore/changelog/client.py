@@ -220,6 +220,11 @@ def translate(error: KafkaException | KafkaError, doing: str) -> StateStoreError
         return FencedError(f"{text}; a later attempt of this task has taken over")
     if code in _UNKNOWN_TOPIC:
         return TopicMismatchError(f"{text}; create the topic, or correct its name in the definition")
+    if code == KafkaError.UNKNOWN_MEMBER_ID:
+        return InputError(
+            f"{text}; somebody else consumes as this group, or was killed and its session has not timed out: stop it "
+            "(kafka-consumer-groups --describe --members tells who it is), or wait"
+        )
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
         return InputError(f"{text}; raise the topic's max.message.bytes, or make the record smaller")
     if code in _UNAVAILABLE:

@@ -140,7 +140,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         self._well = {COUNTS, HOURLY}
         self._forgotten: set[str] = set()
         self._may_count_again = False
-        self._killed = False
+        self._killed = self._taken_over = False
         self._number = 0
         self._left = Counter(_AT_MOST)
 
@@ -203,7 +203,7 @@ class FeaturesMeet(RuleBasedStateMachine):
             assert row is None or row.lag in (0, None)
             self._processed = len(self.world.inputs)
         if done:
-            self._killed = self._may_count_again = False
+            self._killed = self._may_count_again = self._taken_over = False
             self._find_well(*self.truth)
             self._forgotten.clear()
         else:
@@ -227,7 +227,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         if base is None or again:
             self.truth[name] = self.held[name].live
             return
-        if any(damage.name == "tampered with" for damage in self.damages[name]):
+        if any(damage.sealed == "deep" for damage in self.damages[name]):  # no run promises to see it
             self.truth[name] = folded(new, base)
             return
         expected = counted(name, base, inputs)
@@ -256,6 +256,7 @@ class FeaturesMeet(RuleBasedStateMachine):
             else:
                 self.truth[name] = folded(new[name], truth)
         self._well.clear()
+        self._taken_over = True
         self._took("Kafka Streams")
 
     def _inode(self, name: str) -> int | None:
@@ -398,6 +399,8 @@ class FeaturesMeet(RuleBasedStateMachine):
             return
         if how == "leave_open" and not world.exactly_once:
             found = None  # at least once, a store may be left so
+        if found and how == "lose_segment" and self._taken_over:
+            found = found._replace(sealed="deep")  # Kafka Streams writes down nowhere which segments there were
         if how == "lose_store" and (not had or self._forgotten):
             found = None  # nobody can know of it
         self._leave_out_mended(name)

@@ -68,9 +68,15 @@ def _rows_in(directory: str) -> Rows:
             return {}
         anyway = ReadOptions()
         anyway.set_verify_checksums(False)
-        family = database.get_column_family(_TIMESTAMPED)
-        rows = {bytes(key): bytes(value) for key, value in family.items(read_opt=anyway)}
-        return {key: (value[8:], int.from_bytes(value[:8], "big", signed=True)) for key, value in rows.items()}
+        found: Rows = {}
+        at = database.get_column_family(_TIMESTAMPED).iter(anyway)
+        at.seek_to_first()
+        while at.valid():
+            key, value = bytes(at.key()), bytes(at.value())
+            found[key] = value[8:], int.from_bytes(value[:8], "big", signed=True)
+            at.next()
+        at.status()  # raises what ended it before its end
+        return found
     finally:
         database.close()
 

@@ -27,7 +27,7 @@ from tests.faults.meeting.counting import COUNTS, HOURLY, RETENTION_MS, STORES, 
 from tests.faults.meeting.mortal import shift_clock
 from tests.faults.meeting.places import Log, Salvage
 from tests.integration import broker
-from tests.integration.broker import WAIT_S, Logged, produce, settle
+from tests.integration.broker import WAIT_S, Logged, produce, settle, wait_for
 from tests.integration.support import Application
 from tests.interop.kafka_streams import Command, Driver, KafkaStreams, Store
 
@@ -39,6 +39,8 @@ _STREAMS_STORES = [
 ]
 #: So that a broker aborts what a halted JVM has left open within seconds.
 _SOON_ABORTED = {"commit.interval.ms": "5000", "producer.transaction.timeout.ms": "10000"}
+#: So that its consumer is soon taken for gone.
+_SOON_GONE = {"session.timeout.ms": "6000"}
 _DAY_MS = 24 * 3_600_000
 _FAMILIES = DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED]
 
@@ -205,12 +207,24 @@ class World:
         run: dict[str, Any] = {"state_dir": self.application.state_dir, "stores": _STREAMS_STORES, "commands": commands}
         try:
             if how == "die":
-                self._streams.die(**run, config=_SOON_ABORTED)
+                self._streams.die(**run, config={**_SOON_ABORTED, **_SOON_GONE})
             else:
-                self._streams.write(**run, crash=how == "crash")
+                self._streams.write(**run, crash=how == "crash", config=_SOON_GONE)
         except ServiceError:  # stores that are damaged or open may keep it from starting
             pass
         settle(self.servers, *(log.topic for log in self.logs.values()))
+        self._alone()
+
+    def _alone(self) -> None:
+        """Wait until nobody is left in the group: at least once, Kafka then takes no input offsets from others."""
+        if not self.exactly_once and self._streams is not None:
+            admin = AdminClient({"bootstrap.servers": self.servers})
+            group = self.application.name
+            wait_for(
+                lambda: not admin.describe_consumer_groups([group])[group].result(WAIT_S).members,
+                f"the end of the last member of {group}",
+                WAIT_S,
+            )
 
     # -- changes of the definition ------------------------------------------------------------------------------------
 
@@ -236,6 +250,7 @@ class World:
         """Process at least once from here on, or exactly once."""
         guarantee: Guarantee = "at_least_once" if self.exactly_once else "exactly_once_v2"
         self.application.defined(processing_guarantee=guarantee)
+        self._alone()
 
     # -- faults of the disk -------------------------------------------------------------------------------------------
 
@@ -291,13 +306,13 @@ class World:
         return self._damage(name, f"{lost.name} lost", "offsets", "offsets", lambda: not lost.exists())
 
     def flip(self, name: str) -> Damage | None:
-        """Flip a bit in a file of rows; None where there is none."""
+        """Falsify a byte in a file of rows, another time to another value; None where there is none."""
         tables = [path for database in self.databases(name) for path in database.glob("*.sst")]
         if not tables:
             return None
         flipped = max(tables, key=lambda path: path.stat().st_size)
         content = bytearray(flipped.read_bytes())
-        content[0] ^= 1  # of the first data block
+        content[0] = (content[0] + 1) % 256  # of the first data block
         flipped.write_bytes(content)
         return self._damage(
             name,

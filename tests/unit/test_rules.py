@@ -85,7 +85,8 @@ def test_options_and_batches_are_raw_so_that_nothing_stored_is_unpickled():
             given = [ast.unparse(argument) for argument in call.args] + [
                 ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg == "options"
             ]
-            assert any(text in ours or text.startswith("options(") for text in given), f"{name}:{call.lineno}: {ast.unparse(call)}"
+            fine = any(text in ours or text.startswith("options(") for text in given)
+            assert fine, f"{name}:{call.lineno}: {ast.unparse(call)}"
             found += 1
     assert found >= 4
 

@@ -225,7 +225,7 @@ class FeaturesMeet(RuleBasedStateMachine):
                 self._demote(name)
             return
         if base is None or again:
-            self.truth[name] = self.held[name].live
+            self._learn(name)
             return
         if any(damage.sealed == "deep" for damage in self.damages[name]):  # no run promises to see it
             self.truth[name] = folded(new, base)
@@ -312,7 +312,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         self.truth[name] = base
         if done:
             if base is None:
-                self.truth[name] = self.held[name].live
+                self._learn(name)
             else:
                 self._assert_holds(name, base)
             self._find_well(name)
@@ -341,8 +341,8 @@ class FeaturesMeet(RuleBasedStateMachine):
         """Release what was replaced last, as a validation does that has passed: its Spark job takes seconds."""
         spec = self._spec(name)
         last = last_replaced(spec.paths, name)
-        if last is None:
-            return
+        if last is None or not self.held[name].present or any(damage.still() for damage in self.damages[name]):
+            return  # it would not pass
 
         def work() -> None:
             if waits_for_a_person(spec.paths, name, last.name) is None:
@@ -531,6 +531,11 @@ class FeaturesMeet(RuleBasedStateMachine):
         """Forget what a store should have; all that it had is still owed."""
         self.others[name] |= set((self.truth[name] or {}).items())
         self.truth[name] = None
+
+    def _learn(self, name: str) -> None:
+        """Take what a store has for what it should have, if nothing is wrong with it that is still there."""
+        damaged = any(damage.still() for damage in self.damages[name])
+        self.truth[name] = None if damaged else self.held[name].live
 
     def _owe_only(self, name: str, held: Held) -> None:
         self.others[name] = {(key, row) for key, row in self.others[name] if held.has(key, row)}

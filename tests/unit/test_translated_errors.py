@@ -22,6 +22,7 @@ from statestore.errors import (
         (KafkaError.PRODUCER_FENCED, FencedError),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, TopicMismatchError),
         (KafkaError.MSG_SIZE_TOO_LARGE, InputError),
+        (KafkaError.UNKNOWN_MEMBER_ID, InputError),
         (KafkaError._TIMED_OUT, KafkaUnavailableError),
         # A broker that was killed had not read, or had not written down, all that it was sent.
         (KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, RetryError),

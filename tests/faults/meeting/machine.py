@@ -341,7 +341,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         """Release what was replaced last, as a validation does that has passed: its Spark job takes seconds."""
         spec = self._spec(name)
         last = last_replaced(spec.paths, name)
-        if last is None or not self.held[name].present or any(damage.still() for damage in self.damages[name]):
+        if last is None or not self.held[name].present or self._is_damaged(name):
             return  # it would not pass
 
         def work() -> None:
@@ -390,7 +390,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         if not world.databases(name):
             return
         if how in ("leave_open", "tamper"):
-            if any(damage.still() for damage in self.damages[name]):
+            if self._is_damaged(name):
                 return  # it could not be opened
             break_seal(self._spec(name).paths, name)
         had = bool(self.truth[name]) or self.truth[name] is None
@@ -534,8 +534,7 @@ class FeaturesMeet(RuleBasedStateMachine):
 
     def _learn(self, name: str) -> None:
         """Take what a store has for what it should have, if nothing is wrong with it that is still there."""
-        damaged = any(damage.still() for damage in self.damages[name])
-        self.truth[name] = None if damaged else self.held[name].live
+        self.truth[name] = None if self._is_damaged(name) else self.held[name].live
 
     def _owe_only(self, name: str, held: Held) -> None:
         self.others[name] = {(key, row) for key, row in self.others[name] if held.has(key, row)}
@@ -584,6 +583,9 @@ class FeaturesMeet(RuleBasedStateMachine):
 
     def _unexpired(self, name: str, rows: Rows) -> Rows:
         return unexpired(name, rows, self.world.stream_time)
+
+    def _is_damaged(self, name: str) -> bool:
+        return any(damage.still() for damage in self.damages[name])
 
     def _leave_out_mended(self, name: str) -> None:
         self.damages[name] = [damage for damage in self.damages[name] if damage.still()]

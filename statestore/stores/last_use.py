@@ -13,6 +13,9 @@ left open, and is trusted, has the number of its last write on disk recorded bef
 opening is recorded, it is trusted as well while no write was added. A database that was closed needs no trust, and
 costs no more than the one record.
 
+The record also tells of a segment that is lost: it names every one that there is from before its first write until it
+has been moved away because it expired. As long as nobody else has opened one of the others, none may be missing.
+
 RocksDB makes a new MANIFEST also after it could not write to the one that it had. A store that is left open after that
 is not trusted, and rebuilt.
 """
@@ -21,7 +24,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -84,10 +86,12 @@ class LastUse:
         self._path = path
         self._recording = recording
         self._opened: dict[str, _Opening] = {}
+        self._recorded = _read(path)
 
-    def knows(self, database: str) -> bool:
-        """True if a database is in the record, whoever has used it since."""
-        return database in self._recorded
+    @property
+    def databases(self) -> frozenset[str]:
+        """Databases in the record, whoever has used them since."""
+        return frozenset(self._recorded)
 
     def was_ours(self, database: str, directory: Path, sequence: int) -> bool:
         """True if nobody but us has written to a closed database since we recorded our opening.
@@ -97,9 +101,13 @@ class LastUse:
         sequence
             Number of the last write on disk.
         """
+        return self._recording and self.is_as_recorded(database, directory, sequence)
+
+    def is_as_recorded(self, database: str, directory: Path, sequence: int) -> bool:
+        """True if nobody has opened a closed database since we recorded our opening, or nobody has written to it."""
         recorded = self._recorded.get(database)
         found = _opening_of(directory)
-        if not self._recording or recorded is None or found is None or found.identity != recorded.identity:
+        if recorded is None or found is None or found.identity != recorded.identity:
             return False
         return found == recorded if recorded.sequence is None else sequence == recorded.sequence
 
@@ -120,24 +128,28 @@ class LastUse:
         """Record databases that were just opened for writing; call it before anything is written to one of them."""
         if not self._recording:
             self._path.unlink(missing_ok=True)  # it speaks of MANIFESTs that are gone
+            self._recorded = {}
             return
         found = {name: opening for name, directory in directories.items() if (opening := _opening_of(directory))}
         self._opened |= found
         self._write(self._opened)
 
     def dropped(self, database: str) -> None:
-        """Forget a database that is gone; the next record leaves it out."""
+        """Forget a database that was moved away; call it before what tells of that is deleted."""
         self._opened.pop(database, None)
-
-    @cached_property
-    def _recorded(self) -> Mapping[str, _Opening]:
-        try:
-            return _Record.model_validate_json(self._path.read_bytes()).databases
-        except (FileNotFoundError, ValidationError):
-            return {}
+        if self._recording and database in self._recorded:
+            self._write({name: opening for name, opening in self._recorded.items() if name != database})
 
     def _write(self, databases: Mapping[str, _Opening]) -> None:
         write_durably(self._path, _Record(databases=dict(databases)).model_dump_json())
+        self._recorded = dict(databases)
+
+
+def _read(path: Path) -> Mapping[str, _Opening]:
+    try:
+        return _Record.model_validate_json(path.read_bytes()).databases
+    except (FileNotFoundError, ValidationError):
+        return {}
 
 
 def _opening_of(directory: Path) -> _Opening | None:

@@ -86,14 +86,13 @@ class DiskHome:
         self._interval_ms = interval_ms
         self._opening = opening
         self._read_only = read_only
-        if not read_only:
-            shutil.rmtree(self._expired(), ignore_errors=True)  # left by a crash
 
     def open_all(self) -> dict[int, Database]:
         """Open the segments that are there; return them by their starts (ms)."""
         starts = self._existing()
         # All before the first is opened, which would already change it.
         looked_at = {start: check_on_disk(self._spec, self._name(start), self._directory_of(start)) for start in starts}
+        self._check_none_lost(looked_at)
         unborn = self._unborn(looked_at)
         starts = [start for start in starts if start not in unborn]
         known = self._check_interval(starts)
@@ -103,7 +102,11 @@ class DiskHome:
                 self.drop(start)
             if known != str(self._interval_ms):
                 write_durably(self._own / "interval", str(self._interval_ms))
-        return self._open({start: looked_at[start] for start in starts})
+        opened = self._open({start: looked_at[start] for start in starts})
+        if not self._read_only:
+            for path in self._expired().glob("*"):  # left by a crash
+                self._delete_expired(int(path.name))
+        return opened
 
     def _existing(self) -> list[int]:
         prefix = f"{self._spec.store}."
@@ -117,6 +120,29 @@ class DiskHome:
                 )
             starts.append(int(text))
         return sorted(starts)
+
+    def _check_none_lost(self, looked_at: Mapping[int, LookedAt]) -> None:
+        """Refuse a store that lacks a segment that we left in it, unless somebody else has had it since.
+
+        Where all is gone, it is the store that is lost.
+        """
+        last_use = self._spec.last_use
+        moved = {self._name(int(path.name)) for path in self._expired().glob("*")}
+        lost = last_use.databases - {self._name(start) for start in looked_at} - moved
+        if (
+            lost
+            and self._directory.exists()
+            and all(
+                last_use.is_as_recorded(self._name(start), self._directory_of(start), found.sequence or 0)
+                or self._is_unborn(start, found)
+                for start, found in looked_at.items()
+            )
+        ):
+            raise StoreCorruptedError(
+                f"store {self._spec.store} has lost {', '.join(str(self._directory / name) for name in sorted(lost))}: "
+                "it was there when we last had the store open, and had not expired; restore the store from its "
+                "changelog"
+            )
 
     def _unborn(self, looked_at: Mapping[int, LookedAt]) -> set[int]:
         """Segments that we were killed over while we made them: they have no offset, which would cost a rebuild.
@@ -133,7 +159,7 @@ class DiskHome:
         if found.sequence or any(self._directory_of(start).glob("*.sst")):
             return False
         # RocksDB's own files were there before the segment was recorded: if they are gone, somebody removed them.
-        return found.sequence == 0 or not self._spec.last_use.knows(self._name(start))
+        return found.sequence == 0 or self._name(start) not in self._spec.last_use.databases
 
     def _check_interval(self, starts: list[int]) -> str | None:
         path = self._own / "interval"
@@ -176,11 +202,16 @@ class DiskHome:
     def drop(self, start: int) -> None:
         """Remove a closed segment: first from its place, at once; a crash while its files go leaves no half of it."""
         gone = self._expired() / str(start)
+        if gone.exists():  # left by a crash, and its time has come again
+            shutil.rmtree(gone)
         rename_durably(self._directory_of(start), gone)
         kill_switch.reached("expired segment moved")
-        shutil.rmtree(gone)
-        shutil.rmtree(segment_spill_directory(self._own, start), ignore_errors=True)
+        self._delete_expired(start)
+
+    def _delete_expired(self, start: int) -> None:
         self._spec.last_use.dropped(self._name(start))
+        shutil.rmtree(self._expired() / str(start))
+        shutil.rmtree(segment_spill_directory(self._own, start), ignore_errors=True)
 
     def load(self) -> Kept:
         """What was kept for the time when there is no segment; nothing, if somebody has removed the store."""

@@ -376,11 +376,11 @@ class TaskStores:
                     resources.callback(store.close, clean=clean)
         kill_switch.reached("stores closed, nothing recorded")
         for name, record in self._with_ends(vouched).items():
-            forget_mode(self._paths, name)
-            kill_switch.reached("mode forgotten")
             write_record(self._paths, name, record)
             kill_switch.reached("store recorded, not sealed")
             seal(self._paths, name, segmented=self._definitions[name].kind != "key-value")
+            kill_switch.reached("store sealed, mode not forgotten")
+            forget_mode(self._paths, name)  # it tells of a lost segment until the seal does
 
     def _known(self, name: str) -> StoreRecord:
         """What is known of an open store that has all of its log."""

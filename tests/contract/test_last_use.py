@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 from itertools import count
@@ -12,6 +13,7 @@ from killed import (
     NEW_SEGMENT_SLOT,
     close_dying,
     expire_all,
+    expire_dying,
     leave_open,
     make_segment_dying,
     open_dying,
@@ -21,7 +23,7 @@ from killed import (
 )
 from store_under_test import Elsewhere, StoreUnderTest, contents, time_of
 
-from statestore.errors import StoreUncleanError
+from statestore.errors import StoreCorruptedError, StoreUncleanError
 from statestore.model import StoreFormat
 from statestore.stores import last_use
 from statestore.stores.rocksdb import RocksDB
@@ -162,6 +164,48 @@ def test_a_killed_opening_to_read_changes_nothing(composition, home):
     assert run(open_read_only, composition, home) == -signal.SIGKILL
     assert contents(home.root) == before
     assert as_it_was(composition, home)
+
+
+@several
+@pytest.mark.behaviour("K17")
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_segment_that_is_lost_behind_our_killed_run_is_missed(composition, home, read_only, which):
+    killed_in_use(composition, home)
+    lost = home.databases(composition.kind)[which]
+    shutil.rmtree(lost)
+    before = contents(home.root)
+    with pytest.raises(StoreCorruptedError, match=re.escape(str(lost))):
+        StoreUnderTest(composition, home, read_only=read_only)
+    assert contents(home.root) == before, "and the store is left as it is"
+
+
+@several
+@pytest.mark.behaviour("T4")
+def test_no_kill_while_an_expired_segment_is_removed_costs_a_rebuild(composition, home, tmp_path):
+    killed_in_use(composition, home)
+    for step in count(1):
+        here = type(home)(tmp_path / str(step))
+        shutil.copytree(home.root, here.root)
+        code = run(expire_dying, composition, here, step)
+        store = StoreUnderTest(composition, here)
+        assert 7 in store.rows(), step
+        assert store.store.committed_offset(CHANGELOG) in (1, 9), "what is not on disk yet is replayed"
+        store.close()
+        if code == -signal.SIGTERM:
+            break
+    assert step > 5
+
+
+@several
+def test_nobody_is_asked_for_a_segment_that_another_may_have_let_expire(composition, home):
+    killed_in_use(composition, home)
+    direct = Composition(composition.kind, composition.format, persistent=True, transactional=False)
+    StoreUnderTest(direct, Elsewhere(home.root), exactly_once=False).close()
+    shutil.rmtree(home.databases(composition.kind)[0])
+    store = StoreUnderTest(composition, home)
+    assert store.rows() == {7: "text"}
+    store.close()
 
 
 @several

@@ -36,8 +36,8 @@ _POINTS = (
     "before close",
     "store closed",
     "stores closed, nothing recorded",
-    "mode forgotten",
     "store recorded, not sealed",
+    "store sealed, mode not forgotten",
 )
 _RUN_BYTES = 1 << 16
 

@@ -38,7 +38,7 @@ from statestore.verification.check import verify
 from statestore.verification.options import DEPTHS, Depth, VerifyOptions
 from tests.faults.meeting.counting import COUNTS, HOURLY, RETENTION_MS, STEPS, Rows, counted, folded, unexpired
 from tests.faults.meeting.mortal import Row, killed_or
-from tests.faults.meeting.world import Damage, Held, World
+from tests.faults.meeting.world import SEGMENT_LOST, Damage, Held, World
 from tests.integration.broker import Logged, settle
 from tests.interop.kafka_streams import Driver
 
@@ -98,8 +98,8 @@ _AFTER_COMMIT = [
     "expired segment moved",
     "expired segment gone",
     "stores closed, nothing recorded",
-    "mode forgotten",
     "store recorded, not sealed",
+    "store sealed, mode not forgotten",
 ]
 _RESTORE = [
     "restore, range read",
@@ -184,6 +184,7 @@ class FeaturesMeet(RuleBasedStateMachine):
     def _ran(self, work: Callable[[], ProcessRow | None]) -> None:
         inputs = self.world.inputs[self._processed :]
         well = len(self._well) == len(self.truth)
+        unseen = {name for name in self.truth if any(self._promised(name, at) == "deep" for at in self.damages[name])}
 
         def settled() -> ProcessRow | None:
             row = work()
@@ -196,7 +197,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         if row is not None and row.failure is not None:
             assert not well, f"a run of stores that nothing had happened to failed: {row.failure}"
         for name in self.truth:
-            self._account_for_run(name, before[name], new[name], inputs, done=done)
+            self._account_for_run(name, before[name], new[name], inputs, done=done, seen=name not in unseen)
             dirty = not done and self.world.engine(name) == "rocksDB"
             self._assert_kept(name, before[name], new[name], inputs, overwritten=dirty)
         if done or (new[COUNTS] and self.world.exactly_once):
@@ -215,8 +216,16 @@ class FeaturesMeet(RuleBasedStateMachine):
         """Wait for the markers of what was committed: they come after the answer to the commit."""
         settle(self.world.servers, *(log.topic for log in self.world.logs.values()))
 
-    def _account_for_run(self, name: str, before: Held, new: list[Logged], inputs: list[Logged], *, done: bool) -> None:
-        """Counted once: what the store has now is what its rows of before and the input give."""
+    def _account_for_run(
+        self, name: str, before: Held, new: list[Logged], inputs: list[Logged], *, done: bool, seen: bool
+    ) -> None:
+        """Counted once: what the store has now is what its rows of before and the input give.
+
+        Parameters
+        ----------
+        seen
+            Whether a run promises to see what was damaged.
+        """
         again = self._may_count_again or (not self.world.exactly_once and not done)
         base = self._base(name, before)
         if not done:
@@ -227,7 +236,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         if base is None or again:
             self._learn(name)
             return
-        if any(damage.sealed == "deep" for damage in self.damages[name]):  # no run promises to see it
+        if not seen:
             self.truth[name] = folded(new, base)
             return
         expected = counted(name, base, inputs)
@@ -269,14 +278,13 @@ class FeaturesMeet(RuleBasedStateMachine):
     def verify(self, name: str, depth: Depth) -> None:
         """Verify a store."""
         spec = self._spec(name)
-        sealed = spec.paths.seal(name).exists()
+        promised = [self._promised(name, damage) for damage in self.damages[name]]
         row, before, new = self._watch(lambda: verify(spec, VerifyOptions(depth=depth)))
         self._assert_kept(name, before[name], new[name], [])
         assert row.status is not Status.LOCKED, row.detail
         at = DEPTHS.index(depth)
-        for damage in self.damages[name]:
-            promised = damage.sealed if sealed else damage.unsealed
-            if DEPTHS.index(promised) <= at and damage.still():
+        for damage, least in zip(self.damages[name], promised, strict=True):
+            if DEPTHS.index(least) <= at and damage.still():
                 assert not row.status.healthy, f"seen: {name} is {row.status} at depth {depth}, and was {damage.name}"
         if name in self._well:
             assert row.status.healthy, f"seen: {name} is {row.status} ({row.detail}), and nothing has happened to it"
@@ -418,6 +426,10 @@ class FeaturesMeet(RuleBasedStateMachine):
         self.world.forget()
         for name in self.truth:
             self._lost_record(name)
+            self.damages[name] = [
+                damage._replace(unsealed="deep") if damage.name == SEGMENT_LOST else damage
+                for damage in self.damages[name]
+            ]
         self._look_after_fault()
         self._took("lose .statestore")
 
@@ -586,6 +598,10 @@ class FeaturesMeet(RuleBasedStateMachine):
 
     def _is_damaged(self, name: str) -> bool:
         return any(damage.still() for damage in self.damages[name])
+
+    def _promised(self, name: str, damage: Damage) -> Depth:
+        """The least depth that promises to see a damage now."""
+        return damage.sealed if self._spec(name).paths.seal(name).exists() else damage.unsealed
 
     def _leave_out_mended(self, name: str) -> None:
         self.damages[name] = [damage for damage in self.damages[name] if damage.still()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -67,6 +68,10 @@ class Held(NamedTuple):
         """Whether a row is anywhere."""
         places = [self.live, self.logged, *self.quarantined.values()]
         return any(place is not None and place.get(key) == row for place in places)
+
+
+#: What a damage is called that only our own directory tells of, or a replay.
+SEGMENT_LOST = "segment lost"
 
 
 class Damage(NamedTuple):
@@ -328,8 +333,19 @@ class World:
             rows = unexpired(name, self._salvage.rows(lost) or {}, self.stream_time)
             if rows and rows.items() <= self._held(name).logged.items():
                 shutil.rmtree(lost)
-                return self._damage(name, f"{lost.name} lost", "offsets", "deep", partial(self._lacks, name, rows))
+                unsealed: Depth = "offsets" if self._is_recorded(name, lost.name) else "deep"
+                return self._damage(name, SEGMENT_LOST, "offsets", unsealed, partial(self._lacks, name, rows))
         return None
+
+    def _is_recorded(self, name: str, lost: str) -> bool:
+        """Whether our record of the run that left a store open names a segment, and the others are still as it says."""
+        record = self.application.store_spec(store=name).paths.mode(name)
+        recorded = json.loads(record.read_bytes())["databases"] if record.exists() else {}
+        return lost in recorded and all(
+            path.name in recorded
+            and (path / "CURRENT").read_text() == f"MANIFEST-{recorded[path.name]['manifest']:06}\n"
+            for path in self.databases(name)
+        )
 
     def _lacks(self, name: str, rows: Rows) -> bool:
         held = self._held(name)

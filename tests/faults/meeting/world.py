@@ -66,8 +66,12 @@ class Held(NamedTuple):
 
     def has(self, key: bytes, row: tuple[bytes, int]) -> bool:
         """Whether a row is anywhere."""
-        places = [self.live, self.logged, *self.quarantined.values()]
-        return any(place is not None and place.get(key) == row for place in places)
+        return bool(self.where(key, row))
+
+    def where(self, key: bytes, row: tuple[bytes, int]) -> list[str]:
+        """Places that a row is in."""
+        places = {"live": self.live, "log": self.logged, **self.quarantined}
+        return [name for name, place in places.items() if place is not None and place.get(key) == row]
 
 
 #: What a damage is called that only our own directory tells of, or a replay.

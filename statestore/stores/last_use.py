@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -86,7 +87,6 @@ class LastUse:
         self._path = path
         self._recording = recording
         self._opened: dict[str, _Opening] = {}
-        self._recorded = _read(path)
 
     @property
     def databases(self) -> frozenset[str]:
@@ -140,16 +140,16 @@ class LastUse:
         if self._recording and database in self._recorded:
             self._write({name: opening for name, opening in self._recorded.items() if name != database})
 
+    @cached_property
+    def _recorded(self) -> Mapping[str, _Opening]:
+        try:
+            return _Record.model_validate_json(self._path.read_bytes()).databases
+        except (FileNotFoundError, ValidationError):
+            return {}
+
     def _write(self, databases: Mapping[str, _Opening]) -> None:
         write_durably(self._path, _Record(databases=dict(databases)).model_dump_json())
         self._recorded = dict(databases)
-
-
-def _read(path: Path) -> Mapping[str, _Opening]:
-    try:
-        return _Record.model_validate_json(path.read_bytes()).databases
-    except (FileNotFoundError, ValidationError):
-        return {}
 
 
 def _opening_of(directory: Path) -> _Opening | None:

@@ -98,15 +98,14 @@ class DiskHome:
         known = self._check_interval(starts)
         if not self._read_only:
             self._opening()
+            for name in self._moved():
+                self._spec.last_use.dropped(name)
+            shutil.rmtree(self._expired(), ignore_errors=True)  # left by a crash
             for start in unborn:
                 self.drop(start)
             if known != str(self._interval_ms):
                 write_durably(self._own / "interval", str(self._interval_ms))
-        opened = self._open({start: looked_at[start] for start in starts})
-        if not self._read_only:
-            for path in self._expired().glob("*"):  # left by a crash
-                self._delete_expired(int(path.name))
-        return opened
+        return self._open({start: looked_at[start] for start in starts})
 
     def _existing(self) -> list[int]:
         prefix = f"{self._spec.store}."
@@ -127,17 +126,8 @@ class DiskHome:
         Where all is gone, it is the store that is lost.
         """
         last_use = self._spec.last_use
-        moved = {self._name(int(path.name)) for path in self._expired().glob("*")}
-        lost = last_use.databases - {self._name(start) for start in looked_at} - moved
-        if (
-            lost
-            and self._directory.exists()
-            and all(
-                last_use.is_as_recorded(self._name(start), self._directory_of(start), found.sequence or 0)
-                or self._is_unborn(start, found)
-                for start, found in looked_at.items()
-            )
-        ):
+        lost = last_use.databases - {self._name(start) for start in looked_at} - self._moved()
+        if lost and self._directory.exists() and self._are(last_use.is_as_recorded, looked_at):
             raise StoreCorruptedError(
                 f"store {self._spec.store} has lost {', '.join(str(self._directory / name) for name in sorted(lost))}: "
                 "it was there when we last had the store open, and had not expired; restore the store from its "
@@ -150,10 +140,14 @@ class DiskHome:
         Whoever else made one may have had rows in it, in memory, that the offsets of the other segments speak of.
         """
         unborn = {start for start, found in looked_at.items() if self._is_unborn(start, found)}
-        others = [(start, found.sequence or 0) for start, found in looked_at.items() if start not in unborn]
-        was_ours = self._spec.last_use.was_ours
-        ours = all(was_ours(self._name(start), self._directory_of(start), sequence) for start, sequence in others)
-        return unborn if ours else set()
+        return unborn if self._are(self._spec.last_use.was_ours, looked_at) else set()
+
+    def _are(self, ours: Callable[[str, Path, int], bool], looked_at: Mapping[int, LookedAt]) -> bool:
+        """Whether all segments are ours, by one of the judgements of `LastUse`, but for those that were only begun."""
+        return all(
+            self._is_unborn(start, found) or ours(self._name(start), self._directory_of(start), found.sequence or 0)
+            for start, found in looked_at.items()
+        )
 
     def _is_unborn(self, start: int, found: LookedAt) -> bool:
         if found.sequence or any(self._directory_of(start).glob("*.sst")):
@@ -202,15 +196,10 @@ class DiskHome:
     def drop(self, start: int) -> None:
         """Remove a closed segment: first from its place, at once; a crash while its files go leaves no half of it."""
         gone = self._expired() / str(start)
-        if gone.exists():  # left by a crash, and its time has come again
-            shutil.rmtree(gone)
         rename_durably(self._directory_of(start), gone)
         kill_switch.reached("expired segment moved")
-        self._delete_expired(start)
-
-    def _delete_expired(self, start: int) -> None:
         self._spec.last_use.dropped(self._name(start))
-        shutil.rmtree(self._expired() / str(start))
+        shutil.rmtree(gone)
         shutil.rmtree(segment_spill_directory(self._own, start), ignore_errors=True)
 
     def load(self) -> Kept:
@@ -243,6 +232,10 @@ class DiskHome:
         """
         if not self._read_only and self._spec.changelogs:
             self.make(0, kept).close(clean=True)
+
+    def _moved(self) -> set[str]:
+        """Segments that we were killed over while we removed them."""
+        return {self._name(int(path.name)) for path in self._expired().glob("*")}
 
     def _expired(self) -> Path:
         return self._own / "expired"

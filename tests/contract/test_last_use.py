@@ -56,6 +56,17 @@ def killed_in_use_by_another(composition, home):
     assert run(leave_open, direct, Elsewhere(home.root), False, "never committed") == -signal.SIGKILL
 
 
+def killed_at_each_step(dying, composition, home, tmp_path, every=1):
+    """Kill something at each step of it; yield steps and copies of the home, up to the first that came to its end."""
+    for step in count(1, every):
+        here = type(home)(tmp_path / str(step))
+        shutil.copytree(home.root, here.root)
+        code = run(dying, composition, here, step)
+        yield step, here
+        if code == -signal.SIGTERM:
+            return
+
+
 @transactional
 @pytest.mark.behaviour("K17")
 def test_k17_what_we_left_open_with_transactions_is_used_as_it_is(composition, home):
@@ -145,14 +156,9 @@ def test_no_kill_while_it_is_opened_again_and_again_costs_a_rebuild(composition,
 @pytest.mark.behaviour("K17")
 def test_k17_another_that_came_between_a_killed_opening_and_the_next_is_noticed(composition, home, tmp_path):
     killed_in_use(composition, home)
-    for step in count(1, 4):
-        here = type(home)(tmp_path / str(step))
-        shutil.copytree(home.root, here.root)
-        code = run(open_dying, composition, here, step)
+    for step, here in killed_at_each_step(open_dying, composition, home, tmp_path, every=4):
         killed_in_use_by_another(composition, here)
         assert not as_it_was(composition, here), step
-        if code == -signal.SIGTERM:
-            break
     assert step > 10
 
 
@@ -184,16 +190,11 @@ def test_a_segment_that_is_lost_behind_our_killed_run_is_missed(composition, hom
 @pytest.mark.behaviour("T4")
 def test_no_kill_while_an_expired_segment_is_removed_costs_a_rebuild(composition, home, tmp_path):
     killed_in_use(composition, home)
-    for step in count(1):
-        here = type(home)(tmp_path / str(step))
-        shutil.copytree(home.root, here.root)
-        code = run(expire_dying, composition, here, step)
+    for step, here in killed_at_each_step(expire_dying, composition, home, tmp_path):
         store = StoreUnderTest(composition, here)
         assert 7 in store.rows(), step
         assert store.store.committed_offset(CHANGELOG) in (1, 9), "what is not on disk yet is replayed"
         store.close()
-        if code == -signal.SIGTERM:
-            break
     assert step > 5
 
 
@@ -212,10 +213,7 @@ def test_nobody_is_asked_for_a_segment_that_another_may_have_let_expire(composit
 @pytest.mark.behaviour("T4")
 def test_no_kill_while_a_segment_is_made_costs_a_rebuild(composition, home, tmp_path):
     killed_in_use(composition, home)
-    for step in count(1):
-        here = type(home)(tmp_path / str(step))
-        shutil.copytree(home.root, here.root)
-        code = run(make_segment_dying, composition, here, step)
+    for step, here in killed_at_each_step(make_segment_dying, composition, home, tmp_path):
         reader = StoreUnderTest(composition, here, read_only=True)
         assert reader.store.committed_offset(CHANGELOG) == 1, step
         reader.close()
@@ -226,8 +224,6 @@ def test_no_kill_while_a_segment_is_made_costs_a_rebuild(composition, home, tmp_
         store.reopen()
         assert (store.rows(), store.store.committed_offset(CHANGELOG)) == ({**ROWS, NEW_SEGMENT_SLOT: "text"}, 2)
         store.close()
-        if code == -signal.SIGTERM:
-            break
     assert step > 5
 
 
@@ -238,16 +234,11 @@ def test_no_kill_while_the_only_segment_is_made_costs_a_rebuild(composition, hom
     """A store whose rows have all expired has one again with the next row, or when it is closed."""
     assert run(expire_all, composition, home) == -signal.SIGKILL
     assert home.databases(composition.kind) == []
-    for step in count(1):
-        here = type(home)(tmp_path / str(step))
-        shutil.copytree(home.root, here.root)
-        code = run(dying, composition, here, step)
+    for step, here in killed_at_each_step(dying, composition, home, tmp_path):
         for read_only in (True, False):
             store = StoreUnderTest(composition, here, read_only=read_only)
             assert (store.rows(), store.store.committed_offset(CHANGELOG)) == ({}, 5), step
             store.close()
-        if code == -signal.SIGTERM:
-            break
     assert step > 5
 
 

@@ -184,7 +184,7 @@ class FeaturesMeet(RuleBasedStateMachine):
     def _ran(self, work: Callable[[], ProcessRow | None]) -> None:
         inputs = self.world.inputs[self._processed :]
         well = len(self._well) == len(self.truth)
-        unseen = {name for name in self.truth if any(self._promised(name, at) == "deep" for at in self.damages[name])}
+        seen = {name for name in self.truth if all(self._promised(name, at) != "deep" for at in self.damages[name])}
 
         def settled() -> ProcessRow | None:
             row = work()
@@ -197,7 +197,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         if row is not None and row.failure is not None:
             assert not well, f"a run of stores that nothing had happened to failed: {row.failure}"
         for name in self.truth:
-            self._account_for_run(name, before[name], new[name], inputs, done=done, seen=name not in unseen)
+            self._account_for_run(name, before[name], new[name], inputs, done=done, seen=name in seen)
             dirty = not done and self.world.engine(name) == "rocksDB"
             self._assert_kept(name, before[name], new[name], inputs, overwritten=dirty)
         if done or (new[COUNTS] and self.world.exactly_once):
@@ -280,13 +280,13 @@ class FeaturesMeet(RuleBasedStateMachine):
     def verify(self, name: str, depth: Depth) -> None:
         """Verify a store."""
         spec = self._spec(name)
-        promised = [self._promised(name, damage) for damage in self.damages[name]]
+        at = DEPTHS.index(depth)
+        due = [damage for damage in self.damages[name] if DEPTHS.index(self._promised(name, damage)) <= at]
         row, before, new = self._watch(lambda: verify(spec, VerifyOptions(depth=depth)))
         self._assert_kept(name, before[name], new[name], [])
         assert row.status is not Status.LOCKED, row.detail
-        at = DEPTHS.index(depth)
-        for damage, least in zip(self.damages[name], promised, strict=True):
-            if DEPTHS.index(least) <= at and damage.still():
+        for damage in due:
+            if damage.still():
                 assert not row.status.healthy, f"seen: {name} is {row.status} at depth {depth}, and was {damage.name}"
         if name in self._well:
             assert row.status.healthy, f"seen: {name} is {row.status} ({row.detail}), and nothing has happened to it"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore import kill_switch
-from statestore.errors import InvalidStateError, StoreUncleanError, WrongStoreError
+from statestore.errors import InvalidStateError, StoreCorruptedError, StoreUncleanError, WrongStoreError
 from statestore.formats import offsets as offsets_format
 from statestore.model import StoreFormat, TopicPartition
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES, Direct, Rows, accessor
@@ -287,6 +287,12 @@ def check_on_disk(spec: DatabaseSpec, name: str, directory: Path) -> LookedAt:
         found = LookedAt(table.last_write, table.status() == offsets_format.STATUS_OPEN)
     finally:
         table.close()
+    if not found.sequence and any(directory.glob("*.sst")) and not spec.last_use.was_ours(name, directory, 0):
+        raise StoreCorruptedError(
+            f"{directory} has a database that nothing was ever written to, beside files of rows of another one, which "
+            "RocksDB would delete: the database was begun anew in a directory whose CURRENT was lost; it was left "
+            f"alone; restore store {spec.store} from its changelog"
+        )
     if found.left_open and spec.exactly_once and not spec.last_use.was_ours(name, directory, found.sequence or 0):
         raise StoreUncleanError(
             f"store {spec.store} in {directory} was left open by use without transactions, or by another program than "

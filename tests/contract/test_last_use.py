@@ -21,6 +21,7 @@ from killed import (
     roll_manifests,
     run,
 )
+from rocksdict import Options, Rdict
 from store_under_test import Elsewhere, StoreUnderTest, contents, time_of
 
 from statestore.errors import StoreCorruptedError, StoreUncleanError
@@ -207,6 +208,25 @@ def test_nobody_is_asked_for_a_segment_that_another_may_have_let_expire(composit
     store = StoreUnderTest(composition, home)
     assert store.rows() == {7: "text"}
     store.close()
+
+
+@compositions(persistent=True, format=StoreFormat.TIMESTAMPED)
+@pytest.mark.behaviour("K17")
+def test_rows_beside_a_database_that_was_begun_anew_are_not_deleted(composition, home, tmp_path):
+    """RocksDB begins one where CURRENT is lost, for who asks for that, as Kafka Streams does."""
+    store = StoreUnderTest(composition, home)
+    store.fill(ROWS, "text")
+    store.store.commit({CHANGELOG: 1})
+    store.close()
+    Rdict(str(tmp_path / "anew"), Options(raw_mode=True)).close()
+    (directory, *_) = store.directories
+    for file in ("CURRENT", *(path.name for path in (tmp_path / "anew").glob("MANIFEST-*"))):
+        shutil.copy2(tmp_path / "anew" / file, directory / file)
+    before = contents(home.root)
+    for read_only in (True, False):
+        with pytest.raises(StoreCorruptedError, match="begun anew"):
+            StoreUnderTest(composition, home, read_only=read_only)
+    assert contents(home.root) == before
 
 
 @several

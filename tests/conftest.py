@@ -15,13 +15,14 @@ from demo.installation import SHORT_JVM
 from tests.session.broker import SharedBroker, running_broker, shared_broker
 from tests.session.choosing import is_chosen
 from tests.session.durations import Durations
+from tests.session.garbage import Garbage
 from tests.session.memory import use_memory
 from tests.session.scheduling import Order, Scheduling
 
 # No deadline: the machine is shared, and a slow example is not a wrong one. The same examples in each run: what fails
-# was changed. `--hypothesis-profile=random` draws others.
+# was changed. `--hypothesis-profile=random` draws others, and twice as many.
 _COMMON = {"deadline": None, "database": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
-settings.register_profile("same", derandomize="STATESTORE_PROPERTY_STEPS" not in os.environ, **_COMMON)
+settings.register_profile("same", max_examples=50, derandomize="STATESTORE_PROPERTY_STEPS" not in os.environ, **_COMMON)
 settings.register_profile("random", **_COMMON)
 settings.load_profile("same")
 
@@ -34,6 +35,7 @@ _LONG = Path(__file__).parent / "faults" / "long"
 
 def pytest_configure(config: pytest.Config) -> None:
     """Add what orders the tests, and in the process that prints the results what it needs besides."""
+    config.pluginmanager.register(Garbage())
     config.pluginmanager.register(Order())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Durations())

@@ -72,6 +72,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(longest_s, method="thread"), append=False)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _process_group_of_its_own() -> None:
+    """Lead a process group, as an Airflow worker does.
+
+    A job's driver ends when the leader of its group has ended. The leader of this process's group is a shell that may
+    be gone, if the run was started in the background.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:  # else Ctrl-C would not reach this process
+        os.setpgid(0, 0)
+
+
 @pytest.fixture(scope="session")
 def airflow_home() -> Path:
     """AIRFLOW_HOME with a migrated database."""

@@ -79,6 +79,7 @@ def test_all_that_the_dags_do_is_done_by_commands(command: Command, application:
     assert {f"{application.name}/0_0", f"{application.name}/0_1"} < set(places)
 
 
+@pytest.mark.short_for("KafkaUnavailableError")
 @pytest.mark.parametrize(
     ("arguments", "settings", "kind", "code"),
     [

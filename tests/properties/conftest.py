@@ -6,6 +6,12 @@ import pytest
 from store_machine import EXECUTED, HAPPENED
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what counts the steps when they were driven, also in a run that shuffles its tests."""
+    items.sort(key=lambda item: item.get_closest_marker("counts_steps") is not None)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what was driven, so that nobody has to believe a setting."""
     if EXECUTED:

@@ -49,6 +49,7 @@ def test_a_store_behaves_as_its_model(composition: Composition, steps: int) -> N
     )
 
 
+@pytest.mark.counts_steps
 def test_so_many_steps_were_driven_and_everything_happened_in_them() -> None:
     if len(EXECUTED) < len(ALL):
         pytest.skip("only some compositions were driven")

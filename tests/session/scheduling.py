@@ -2,7 +2,8 @@
 
 A worker runs the tests of a file one after the other. The files that need a Spark session, an Airflow or the compiled
 Kafka Streams driver are one unit each: these are started once, not in every worker. Such units begin first, so that at
-the end of a run no worker waits for another one for long.
+the end of a run no worker waits for another one for long. Then files whose tests mostly wait for Kafka and for other
+processes take turns with those that compute, so that no core is idle.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from xdist.scheduler import LoadScopeScheduling
 
 #: Directories that are one unit, those that take longest first.
 UNITS = ("tests/spark/", "tests/dags/", "tests/interop/")
+#: Directories of tests that mostly wait.
+WAITING = ("tests/integration/", "tests/faults/", "tests/ui/")
 
 
 class Scheduling(LoadScopeScheduling):
@@ -32,11 +35,23 @@ class Order:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Put units of several files first."""
+        """Put units of several files first, and have the other files take turns."""
         items[:] = in_order(items)
 
 
 def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Put the units of several files first; what is within a unit keeps its order."""
-    rank = {unit: number for number, unit in enumerate(UNITS)}
-    return sorted(items, key=lambda item: rank.get(unit_of(item.nodeid), len(UNITS)))
+    """Order the tests by unit; what is within a unit keeps its order."""
+    order = {unit: place for place, unit in enumerate(_units_in_order([unit_of(item.nodeid) for item in items]))}
+    return sorted(items, key=lambda item: order[unit_of(item.nodeid)])
+
+
+def _units_in_order(units: list[str]) -> list[str]:
+    found = dict.fromkeys(units)
+    files = [unit for unit in found if unit not in UNITS]
+    groups = (
+        [file for file in files if file.startswith(WAITING)],
+        [file for file in files if not file.startswith(WAITING)],
+    )
+    # Both groups are spread over the whole run, however many files each has.
+    places = {file: place / len(group) for group in groups for place, file in enumerate(group)}
+    return [*(unit for unit in UNITS if unit in found), *sorted(files, key=places.__getitem__)]

@@ -130,55 +130,79 @@ def test_process_verify_and_restore_end_to_end(
     assert read_history(reports).column("status").to_pylist() == ["MISSING", "OK"]
 
 
-def test_bad_input_and_an_unreachable_broker_end_with_one_clear_line(
-    installation: Installation, bootstrap_servers: str
-) -> None:
+@pytest.fixture
+def known(installation: Installation) -> ApplicationDefinition:
+    """The application that the catalogue has; nothing of it is in Kafka."""
     stores = (StoreDefinition(name="counts"),)
-    known = ApplicationDefinition(name="known", input_topic="in", processor="a:b", stores=stores)
-    put(installation.metastore, known, {"in": 1})
+    defined = ApplicationDefinition(name="known", input_topic="in", processor="a:b", stores=stores)
+    put(installation.metastore, defined, {"in": 1})
+    return defined
+
+
+def _assert_one_line(started: subprocess.Popen[str], code: int, line: str) -> None:
+    log, _ = started.communicate(timeout=JOB_S)
+    ours = [found for found in log.splitlines() if found.startswith(("process:", "verify:", "restore:"))]
+    ours = [found for found in ours if ": definitions of catalogue " not in found]
+    assert (started.returncode, len(ours)) == (code, 1), log[-3_000:]
+    assert ours[0].startswith(line)
+    assert "Traceback" not in log
+
+
+@pytest.mark.short_for("unreachable broker")
+@pytest.mark.parametrize(
+    ("arguments", "environment", "code", "line"),
+    [
+        pytest.param(
+            ["verify", "--application", "unknown"],
+            {},
+            2,
+            "verify: UnknownApplicationError: no application 'unknown' is defined; defined are: known",
+            id="unknown application",
+        ),
+        pytest.param(
+            ["restore", "--application", "known", "--catalogue", "7"],
+            {},
+            2,
+            "restore: InputError: '7' is not the pin of a catalogue",
+            id="malformed pin",
+        ),
+        pytest.param(
+            ["restore", "--application", "known"],
+            {"STATESTORE_BOOTSTRAP_SERVERS": NO_BROKER, "STATESTORE_KAFKA_TIMEOUT_S": "1"},
+            3,
+            "restore: KafkaUnavailableError: ",
+            id="unreachable broker",
+        ),
+        pytest.param(
+            ["verify"],
+            {"STATESTORE_STATE_DIR": "", "STATESTORE_KAFKA_TIMEOUT_S": "soon"},
+            2,
+            "verify: InputError: the environment does not configure this installation: STATESTORE_STATE_DIR: ",
+            id="no settings",
+        ),
+    ],
+)
+def test_bad_input_and_an_unreachable_broker_end_with_one_clear_line(
+    installation: Installation,
+    known: ApplicationDefinition,
+    arguments: list[str],
+    environment: dict[str, str],
+    code: int,
+    line: str,
+) -> None:
+    _assert_one_line(installation.start(*arguments, **environment), code, line)
+    assert not list((installation.directory / "reports").rglob("*.json"))
+
+
+@pytest.mark.long
+def test_a_job_does_not_begin_on_a_catalogue_that_nobody_can_be_certain_of(
+    installation: Installation, known: ApplicationDefinition, bootstrap_servers: str
+) -> None:
     degraded = unique("service")
     put(Metastore(bootstrap_servers, degraded, timeout_s=60), known, {"in": 1})
     broker.produce(bootstrap_servers, topic_name(degraded), [(b"application/known", b"no command")])
-    cases = {
-        "unknown application": (
-            installation.start("verify", "--application", "unknown"),
-            2,
-            "verify: UnknownApplicationError: no application 'unknown' is defined; defined are: known",
-        ),
-        "catalogue that nobody can be certain of": (
-            installation.start("process", STATESTORE_SERVICE_ID=degraded),
-            2,
-            "process: MetastoreDegradedError: ",
-        ),
-        "malformed pin": (
-            installation.start("restore", "--application", "known", "--catalogue", "7"),
-            2,
-            "restore: InputError: '7' is not the pin of a catalogue",
-        ),
-        "unreachable broker": (
-            installation.start(
-                "restore",
-                "--application",
-                "known",
-                STATESTORE_BOOTSTRAP_SERVERS=NO_BROKER,
-                STATESTORE_KAFKA_TIMEOUT_S="1",
-            ),
-            3,
-            "restore: KafkaUnavailableError: ",
-        ),
-        "no settings": (
-            installation.start("verify", STATESTORE_STATE_DIR="", STATESTORE_KAFKA_TIMEOUT_S="soon"),
-            2,
-            "verify: InputError: the environment does not configure this installation: STATESTORE_STATE_DIR: ",
-        ),
-    }
-    for name, (process, code, line) in cases.items():
-        log, _ = process.communicate(timeout=JOB_S)
-        ours = [found for found in log.splitlines() if found.startswith(("process:", "verify:", "restore:"))]
-        ours = [found for found in ours if ": definitions of catalogue " not in found]
-        assert (process.returncode, len(ours)) == (code, 1), f"{name}: {log[-3_000:]}"
-        assert ours[0].startswith(line), name
-        assert "Traceback" not in log, name
+    started = installation.start("process", STATESTORE_SERVICE_ID=degraded)
+    _assert_one_line(started, 2, "process: MetastoreDegradedError: ")
     assert not list((installation.directory / "reports").rglob("*.json"))
 
 

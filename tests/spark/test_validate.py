@@ -150,6 +150,7 @@ def _flip_a_bit(directory: Path) -> None:
     largest.write_bytes(content)
 
 
+@pytest.mark.short_for("_flip_a_bit")
 @pytest.mark.parametrize("damage", [_lose_the_manifest, _flip_a_bit])
 def test_a_store_that_cannot_be_read_is_an_error(
     spark: SparkSession, logged_store: LoggedStores, damage: Callable[[Path], None]
@@ -197,6 +198,7 @@ def test_r16_keys_of_which_the_log_has_only_later_records_are_not_compared(
     assert row.detail.startswith("2 keys were not compared")
 
 
+@pytest.mark.long
 def test_a_key_that_changed_behind_the_store_is_not_judged_by_an_older_record_that_compaction_has_left(
     spark: SparkSession, logged_store: LoggedStores
 ) -> None:
@@ -233,6 +235,7 @@ def _after_each_answer(monkeypatch: pytest.MonkeyPatch, times: int, act: Callabl
     monkeypatch.setattr(frames, "_beside_log", beside_log)
 
 
+@pytest.mark.long
 def test_records_that_are_compacted_away_while_the_log_is_read_are_no_difference(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +250,7 @@ def test_records_that_are_compacted_away_while_the_log_is_read_are_no_difference
     assert row.detail.startswith("1 keys were not compared")
 
 
+@pytest.mark.long
 def test_records_that_retention_removes_before_the_log_is_read_are_no_difference(
     spark: SparkSession, logged_store: LoggedStores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -503,7 +507,7 @@ def test_what_a_verification_has_looked_at_is_validated(
         _run(store, application=None, verify_report=tmp_path / "v.json")
 
 
-@pytest.mark.short_for("window")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["key-value", "window"])
 def test_a_store_as_of_a_point_is_validated_where_it_was_built(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path, kind: str

@@ -34,6 +34,19 @@ def test_units_of_several_files_begin_first_and_keep_their_order() -> None:
     assert [item.nodeid for item in items] == [names[2], names[4], names[1], names[0], names[3]]
 
 
+def test_files_that_wait_take_turns_with_those_that_compute() -> None:
+    files = ["contract/a", "faults/b", "integration/c", "properties/d", "unit/e", "unit/f"]
+    items = in_order([SimpleNamespace(nodeid=f"tests/{file}.py::1") for file in files])  # type: ignore[misc]  # as above
+    assert [item.nodeid.split("/")[1] for item in items] == [
+        "contract",
+        "faults",
+        "properties",
+        "integration",
+        "unit",
+        "unit",
+    ]
+
+
 def test_directories_are_summed_over_their_files() -> None:
     seconds = Counter({"tests/a/one.py::x[b/c]": 1.0, "tests/a/two.py::y": 2.0, "tests/a/b/three.py::z": 4.0})
     assert directory_sums(seconds) == {"tests/a/": 3.0, "tests/a/b/": 4.0}

@@ -199,7 +199,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         for name in self.truth:
             self._account_for_run(name, before[name], new[name], inputs, done=done, seen=name in seen)
             dirty = not done and self.world.engine(name) == "rocksDB"
-            self._assert_kept(name, before[name], new[name], inputs, overwritten=dirty)
+            self._assert_kept(name, before[name], new[name], inputs, overwritten=dirty, falsified=name not in seen)
         if done or (new[COUNTS] and self.world.exactly_once):
             assert row is None or row.lag in (0, None)
             self._processed = len(self.world.inputs)
@@ -554,7 +554,14 @@ class FeaturesMeet(RuleBasedStateMachine):
         self.others[name] = {(key, row) for key, row in self.others[name] if held.has(key, row)}
 
     def _assert_kept(
-        self, name: str, before: Held, new: list[Logged], inputs: list[Logged], *, overwritten: bool = False
+        self,
+        name: str,
+        before: Held,
+        new: list[Logged],
+        inputs: list[Logged],
+        *,
+        overwritten: bool = False,
+        falsified: bool = False,
     ) -> None:
         """Kept: what was anywhere is somewhere, but for what the input has superseded or retention has ended.
 
@@ -563,16 +570,25 @@ class FeaturesMeet(RuleBasedStateMachine):
         overwritten
             Rows of these inputs may be gone from a store without transactions whose run did not end: it had them
             overwritten. They are in the log, unless that was cut.
+        falsified
+            The store has damage that a run does not promise to see: the input was counted on rows that it has, and what
+            came of that supersedes the rows that it should have.
         """
         held = self.held[name]
-        self.others[name] -= {item for item in self.others[name] if self._is_superseded(name, *item, new, inputs)}
+
+        def is_superseded(key: bytes, row: tuple[bytes, int]) -> bool:
+            if falsified and any(record.key == key for record in new):
+                return True
+            return self._is_superseded(name, key, row, new, inputs)
+
+        self.others[name] -= {item for item in self.others[name] if is_superseded(*item)}
         owed = {*self.others[name], *(self.truth[name] or {}).items()}
         owed |= {item for item in (before.live or {}).items() if before.logged.get(item[0]) == item[1]}
         touched = {record.key for record in inputs}
         for key, row in owed:
             if not before.has(key, row) or held.has(key, row) or not self._unexpired(name, {key: row}):
                 continue
-            if self._is_superseded(name, key, row, new, inputs):
+            if is_superseded(key, row):
                 continue
             if overwritten and any(_is_of(name, key, one) for one in touched):
                 continue

@@ -16,7 +16,7 @@ STEPS = 20000
 TALLY = build/soak/tally.json
 KIND = kills
 LENGTH = 12
-SOAK = $(PYTHON_IN_VENV) -m tests.faults.soak --tally $(TALLY) --length $(LENGTH)
+SOAK = $(PYTHON_IN_VENV) -m tests.faults.soak --tally $(TALLY) --length $(LENGTH) $(if $(WORKERS),--workers $(WORKERS))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo up down test ui screenshots faults faults-share soak soak-campaign soak-totals mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore lint lock clean environment-demo environment-dev

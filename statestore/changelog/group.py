@@ -13,7 +13,10 @@ from statestore.model import TopicPartition
 
 
 class GroupOffset(NamedTuple):
-    """A group's committed offset, next to read, with the metadata that was committed with it."""
+    """A group's committed offset, next to read, with the metadata that was committed with it.
+
+    If another client committed it, there may be anything behind the metadata: see formats/commit_metadata.py.
+    """
 
     next_offset: int
     metadata: str = ""
@@ -54,7 +57,7 @@ class ConsumerGroup:
             (answer,) = self._consumer.committed([KafkaTopicPartition(*partition)], timeout=timeout_s)
             if answer.error is not None:
                 raise KafkaException(answer.error)
-            return GroupOffset(answer.offset, answer.metadata or "")
+            return GroupOffset(answer.offset, _metadata(answer))
 
         doing = f"reading the committed offset of group {self.group} for {partition}"
         found = until_answered(ask, doing, self._timeout_s)
@@ -73,6 +76,14 @@ class ConsumerGroup:
     def metadata(self) -> Any:
         """Group metadata for `TransactionalWriter.send_offsets`."""
         return self._consumer.consumer_group_metadata()
+
+
+def _metadata(answer: KafkaTopicPartition) -> str:
+    """Return the metadata of an answer, and what librdkafka lets follow it in memory (its issue 4649)."""
+    try:
+        return answer.metadata or ""
+    except UnicodeDecodeError as error:  # what follows is no text, and the error has all of it
+        return error.object.decode(errors="replace")
 
 
 def kafka_offsets(offsets: Mapping[TopicPartition, GroupOffset]) -> list[KafkaTopicPartition]:

@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from statestore.changelog.client import client_config, make_client, until_answered
+from statestore.changelog.deadline import close_consumer
 from statestore.model import TopicPartition
 
 
@@ -48,7 +49,7 @@ class ConsumerGroup:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._consumer.close()
+        close_consumer(self._consumer)
 
     def committed(self, partition: TopicPartition) -> GroupOffset | None:
         """Return what the group committed for a partition; None if nothing."""

@@ -17,6 +17,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from statestore.changelog.client import client_config, make_client, translate
 from statestore.changelog.columns import SCHEMA, decode, to_batch
+from statestore.changelog.deadline import close_consumer
 from statestore.changelog.first_offsets import FirstOffsets
 from statestore.changelog.foreign_headers import ForeignHeaders
 from statestore.changelog.header_positions import HeaderPositions
@@ -256,7 +257,7 @@ class LogReader:
     def close(self) -> None:
         """Leave Kafka."""
         if self._made is not None:
-            self._made.close()
+            close_consumer(self._made)
 
 
 def first_offset(

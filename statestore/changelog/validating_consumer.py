@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from statestore.changelog.client import client_config, make_client, translate
+from statestore.changelog.deadline import close_consumer
 from statestore.changelog.leaders import may_pass
 from statestore.errors import KafkaUnavailableError
 from statestore.model import TopicPartition
@@ -84,5 +85,5 @@ def refused_positions(
     except KafkaException as error:
         raise translate(error, f"validating positions in {len(waiting)} partitions") from error
     finally:
-        consumer.close()
+        close_consumer(consumer)
     return refused

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from threading import Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statestore.changelog.client import client_config
+from statestore.changelog.deadline import call_within
 from statestore.changelog.secured import can_fetch, kafka_python_settings
 from statestore.errors import InputError
 from statestore.model import TopicPartition
@@ -77,14 +77,10 @@ def find_open_transaction(
     """
     found: list[OpenTransaction] = []
 
-    def ask() -> None:
-        with suppress(Exception):  # a thread would print it
-            _ask(bootstrap_servers, partition, start, timeout_s, found)
-
-    # kafka-python's deadlines hold for each request alone.
-    asking = Thread(target=ask, name="find-open-transaction", daemon=True)
-    asking.start()
-    asking.join(timeout_s)
+    with suppress(Exception):
+        call_within(
+            timeout_s, lambda: _ask(bootstrap_servers, partition, start, timeout_s, found), "find open transaction"
+        )
     return found[-1] if found else None
 
 

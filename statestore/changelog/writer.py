@@ -7,7 +7,6 @@ the next `init_transactions` settles it. The other one is for processing at leas
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from statestore import kill_switch
 from statestore.changelog.client import client_config, make_client, translate, until_answered
+from statestore.changelog.deadline import call_within
 from statestore.changelog.group import ConsumerGroup, GroupOffset, kafka_offsets
 from statestore.errors import (
     CommitOutcomeUnknownError,
@@ -271,29 +271,17 @@ class TransactionalWriter(RecordWriter):
         """
         doing = f"committing input offsets of {group.group}"
         metadata = group.metadata()
-        failed: list[StateStoreError] = []
 
-        def send() -> None:
-            try:
-                until_answered(
-                    lambda timeout_s: self._producer.send_offsets_to_transaction(
-                        kafka_offsets(offsets), metadata, timeout_s
-                    ),
-                    doing,
-                    self._timeout_s,
-                )
-            except StateStoreError as error:
-                failed.append(error)
+        def send(timeout_s: float) -> None:
+            self._producer.send_offsets_to_transaction(kafka_offsets(offsets), metadata, timeout_s)
 
-        # librdkafka does not keep to its deadline while no broker is there, so the call gets a thread to hang in.
-        sending = threading.Thread(target=send, name="send offsets", daemon=True)
-        sending.start()
-        sending.join(self._timeout_s + 1)
-        if sending.is_alive():
+        try:
+            call_within(self._timeout_s + 1, lambda: until_answered(send, doing, self._timeout_s), "send offsets")
+        except TimeoutError as error:
             self._open = False
-            raise KafkaUnavailableError(f"{doing}: no answer in {self._timeout_s:g} s; check that the brokers are up")
-        if failed:
-            raise failed[0]
+            raise KafkaUnavailableError(
+                f"{doing}: no answer in {self._timeout_s:g} s; check that the brokers are up"
+            ) from error
 
     def commit(self) -> None:
         """Commit the transaction.

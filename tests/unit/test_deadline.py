@@ -9,13 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from statestore.changelog import group, reader, validating_consumer
 from statestore.changelog.deadline import call_within, close_consumer
+from statestore.changelog.writer import TransactionalWriter
 from statestore.errors import KafkaUnavailableError
 from statestore.model import TopicPartition
 
@@ -124,3 +125,15 @@ def test_no_user_of_a_consumer_hangs_in_its_close(
     leave()
     assert time.monotonic() - started < LONG_S / 2
     assert "did not close" in caplog.text
+
+
+def test_offsets_are_not_taken_for_sent_whatever_was_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise SystemError("returned NULL without setting an exception")
+
+    with group.ConsumerGroup(NOWHERE, "group") as consumer:
+        monkeypatch.setattr(consumer, "metadata", lambda: None)
+        writer = TransactionalWriter(NOWHERE, "writer", LONG_S)
+        monkeypatch.setattr(writer, "_producer", SimpleNamespace(send_offsets_to_transaction=fail))
+        with pytest.raises(SystemError):
+            writer.send_offsets(consumer, {PARTITION: group.GroupOffset(1)})

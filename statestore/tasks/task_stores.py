@@ -8,7 +8,7 @@ takes its place when it is whole; the store goes to quarantine. None is replaced
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from typing import NamedTuple, NoReturn
 
@@ -38,6 +38,7 @@ from statestore.partition.judgement import (
     standing_of,
 )
 from statestore.partition.log_time import stream_time_at_least
+from statestore.partition.needed import advanced_need, recorded_need
 from statestore.partition.quarantine import keep_set_aside
 from statestore.partition.replacing import clear_built, require_tombstones, staged_context
 from statestore.reports import Action, Loss, Status, StoreFigures
@@ -73,6 +74,24 @@ class _End(NamedTuple):
     epoch: int | None = None
 
 
+class _Before(NamedTuple):
+    """What a store has from before this run, as its record says.
+
+    Attributes
+    ----------
+    needed_from
+        First offset that a rebuild needs.
+    adopted
+        It was there before its first record.
+    stream_time
+        Largest timestamp (ms) of its rows.
+    """
+
+    needed_from: int | None
+    adopted: bool = False
+    stream_time: int | None = None
+
+
 class TaskStores:
     """The stores of one task, under its lock.
 
@@ -102,8 +121,7 @@ class TaskStores:
         self.rebuilt: dict[str, str] = {}
         self._ends: dict[str, _End] = {}
         self._cut: dict[TopicPartition, int] = {}
-        self._needed_from: dict[str, int | None] = {}
-        self._adopted: dict[str, bool] = {}
+        self._before: dict[str, _Before] = {}
         self._migrated = legacy_offsets(self._paths)
         try:
             for name in self.by_name:
@@ -210,8 +228,7 @@ class TaskStores:
             lost = self._lost(name, had(record, committed, anything=not begins), log)
             if lost.loss is Loss.LIKELY:
                 self._refuse(name, lost, "is not there" if begins else f"is {found.status}")
-        self._needed_from[name] = log.start if begins else _needed_from(record, log)
-        self._adopted[name] = not begins and (record is None or record.adopted)
+        self._before[name] = _Before(log.start) if begins else _before(record, log)
         if found.action is Action.NONE:
             return None
         start = log.start
@@ -256,8 +273,7 @@ class TaskStores:
         verdict = Verdict(seen.trouble.status if seen.trouble else Status.LAGGING, lost.loss, lost.why)
         swap(self._paths, spec.store, _QUARANTINED_AS, spec.partitions, verdict=verdict, record=record)
         kill_switch.reached("store rebuilt, the old one in quarantine")
-        self._needed_from[name] = log.start
-        self._adopted[name] = False
+        self._before[name] = _Before(log.start)
         self.rebuilt[name] = str(reason)
         self.by_name[name] = _build(self._definitions[name])
         self._init(name)
@@ -384,16 +400,16 @@ class TaskStores:
 
     def _known(self, name: str) -> StoreRecord:
         """What is known of an open store that has all of its log."""
-        store, end = self.by_name[name], self._ends[name]
+        store, end, before = self.by_name[name], self._ends[name], self._before[name]
         return StoreRecord(
             topic_id=self._spec.changelogs[name].topic_id,
             caught_up_ms=_now_ms(),
             committed=store.committed_offset(self._spec.changelog(name)),
             end=end.offset,
             epoch=end.epoch,
-            needed_from=self._needed_from.get(name),
+            needed_from=before.needed_from,
             stream_time=_stream_time(store),
-            adopted=self._adopted.get(name, False),
+            adopted=before.adopted,
         )
 
     def _with_ends(self, records: Mapping[str, StoreRecord]) -> dict[str, StoreRecord]:
@@ -403,39 +419,42 @@ class TaskStores:
         """
         found = dict(records)
         asked = {self._spec.changelog(name): name for name in records if name in self.committed}
+        oldest = {
+            changelog: max(stream_time - (self._definitions[name].retention_ms or 0), 0)
+            for changelog, name in asked.items()
+            if (stream_time := records[name].stream_time) is not None
+        }
         try:
-            ends, needed = self._ask_ends({changelog: records[name] for changelog, name in asked.items()}, asked)
+            unexpired = self._topics().first_from(oldest) if oldest else {}
+            logs, ends = self._ask_ends(asked)
         except StateStoreError:
-            ends, needed = {}, {}
+            unexpired, logs, ends = {}, {}, {}
         for changelog, name in asked.items():
             # Behind our last record there is the marker of its transaction; whatever comes then is not known.
             last = self.committed[name] + (2 if self._spec.exactly_once else 1)
             end = ends.get(changelog)
             told = end if end is not None and end.offset is not None and end.offset <= last else _End()
             update = {"end": told.offset, "epoch": told.epoch}
-            if (first := needed.get(changelog)) is not None:
-                update["needed_from"] = max(first, records[name].needed_from or 0)
+            if changelog in unexpired:
+                before, log = self._before[name], logs[changelog]
+                update["needed_from"] = advanced_need(
+                    before.needed_from, log, unexpired[changelog], oldest[changelog], before.stream_time
+                )
             found[name] = records[name].model_copy(update=update)
         return found
 
     def _ask_ends(
-        self, records: Mapping[TopicPartition, StoreRecord], names: Mapping[TopicPartition, str]
-    ) -> tuple[dict[TopicPartition, _End], dict[TopicPartition, int | None]]:
-        """Ask where logs end, and from where on those of window and session stores have what has not expired."""
-        if not records:
+        self, changelogs: Collection[TopicPartition]
+    ) -> tuple[dict[TopicPartition, LogRange], dict[TopicPartition, _End]]:
+        """Ask for the offsets of logs, and where they end, behind the markers of what was committed last."""
+        if not changelogs:
             return {}, {}
         topics, deadline = self._topics(), time.monotonic() + _MARKERS_S
-        logs = topics.log_ranges(records)
+        logs = topics.log_ranges(changelogs)
         while any(log.last_stable < log.high_watermark for log in logs.values()) and time.monotonic() < deadline:
             time.sleep(_PAUSE_S)  # a commit is answered before its markers are in the log
-            logs = topics.log_ranges(records)
-        oldest = {
-            changelog: max(record.stream_time - (self._definitions[names[changelog]].retention_ms or 0), 0)
-            for changelog, record in records.items()
-            if record.stream_time is not None
-        }
-        ends = _ends(logs, log_ends(self._spec.bootstrap_servers, logs, self._spec.kafka_timeout_s))
-        return ends, topics.first_from(oldest)
+            logs = topics.log_ranges(changelogs)
+        return logs, _ends(logs, log_ends(self._spec.bootstrap_servers, logs, self._spec.kafka_timeout_s))
 
 
 def _ends(
@@ -445,11 +464,9 @@ def _ends(
     return {at: _End(log.last_stable, known[at].epoch if at in known else None) for at, log in logs.items()}
 
 
-def _needed_from(record: StoreRecord | None, log: LogRange) -> int | None:
-    """First offset that a rebuild of a store needs; a log that begins with 0 has lost nothing at its start."""
-    if log.start == 0:
-        return 0
-    return record.needed_from if record else None
+def _before(record: StoreRecord | None, log: LogRange) -> _Before:
+    needed = recorded_need(record, log)
+    return _Before(needed, adopted=True) if record is None else _Before(needed, record.adopted, record.stream_time)
 
 
 def _stream_time(store: AnyStore) -> int | None:

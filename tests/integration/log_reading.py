@@ -42,7 +42,7 @@ def rows_of(opened: LogReader, start: int, end: int) -> list[Row]:
 
 
 def read(
-    servers: str, topic: str, start: int, end: int, *, read_committed: bool = True, stall_s: float = 10
+    servers: str, topic: str, start: int, end: int, *, read_committed: bool = True, stall_s: float = 60
 ) -> list[Row]:
     """Read a range with a reader of its own."""
     with LogReader(servers, TopicPartition(topic, 0), read_committed=read_committed, stall_timeout_s=stall_s) as opened:

@@ -268,6 +268,21 @@ def test_an_idle_store_is_well_when_retention_has_emptied_its_log(bootstrap_serv
     assert application.verify().status is Status.OK
 
 
+def test_what_a_cut_log_has_lost_is_still_needed_after_the_next_run(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = windowed(bootstrap_servers, tmp_path)
+    application.process([(b"k", b"1")] * 7)
+    empty(application)
+    assert application.process([(b"j", b"1")], T0 + 100).failure is None  # the log has this record alone now
+    kept = Kept(application)
+    (segment,) = application.live.iterdir()
+    (segment / "CURRENT").unlink()
+    assert application.verify().action is Action.BY_HAND
+    failure = application.run().failure
+    assert failure is not None
+    assert "needed from 0 on" in failure.message
+    kept.check_in_place()
+
+
 # -- a rebuild that ends early ----------------------------------------------------------------------------------------
 
 

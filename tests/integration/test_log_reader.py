@@ -37,8 +37,8 @@ def topic(bootstrap_servers: str) -> str:
 def test_r2_trailing_marker_is_passed_without_waiting(bootstrap_servers: str, topic: str) -> None:
     transaction(bootstrap_servers, topic, _rows(0, 1))  # the marker takes offset 2
     started = time.monotonic()
-    assert _offsets(read(bootstrap_servers, topic, 0, 3)) == [0, 1]
-    assert time.monotonic() - started < 5
+    assert _offsets(read(bootstrap_servers, topic, 0, 3, stall_s=600)) == [0, 1]
+    assert time.monotonic() - started < 60
 
 
 def test_r2_range_of_markers_only_is_done(bootstrap_servers: str, topic: str) -> None:
@@ -152,7 +152,7 @@ def test_no_broker_is_an_error_within_the_stall_timeout() -> None:
     started = time.monotonic()
     with pytest.raises(KafkaUnavailableError):
         read(NO_BROKER, "any", 0, 10, stall_s=1)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60
 
 
 def test_a_topic_that_is_not_there_is_an_error_in_time(bootstrap_servers: str) -> None:

@@ -432,7 +432,7 @@ def test_a_writer_that_was_killed_in_a_transaction_holds_nobody_up(service: Serv
     began = time.monotonic()
     assert names(service.metastore().view().catalogue) == ["flights"]
     assert service.metastore().submit(put("weather")).attempts == 1
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60  # the transaction would be open for longer
     assert names(service.metastore().view().catalogue) == ["flights", "weather"]
 
 

@@ -229,4 +229,4 @@ def test_no_broker_is_an_error_within_the_timeout() -> None:
     started = time.monotonic()
     with pytest.raises(KafkaUnavailableError):
         writer.init()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60

@@ -258,6 +258,8 @@ class FeaturesMeet(RuleBasedStateMachine):
         self.world.take_over(keys, how)
         self.held, new = self.world.look()
         for name, truth in self.truth.items():
+            written = {record.key for record in new[name]}
+            self.others[name] = {item for item in self.others[name] if item[0] not in written}
             if truth is None or self._inode(name) != inodes[name] or self.damages[name]:
                 self._demote(name)
                 # What it rebuilds a store without, nobody tells us: copies that we judged before are not kept for that.

@@ -410,8 +410,8 @@ def test_refused_access_is_told_at_once(play: Play[Asked]) -> None:
     play([told(error=29)])
     started = time.monotonic()
     with pytest.raises(KafkaUnavailableError, match="log-3"):
-        _ask({LOG: 4})
-    assert time.monotonic() - started < 30
+        _ask({LOG: 4}, 600)
+    assert time.monotonic() - started < 60
 
 
 def test_the_last_epochs_of_many_logs_are_found_side_by_side(play: Play[Asked]) -> None:

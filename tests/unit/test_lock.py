@@ -48,7 +48,7 @@ def test_r11_a_lock_held_by_another_process_is_waited_for_and_then_a_clear_error
         clear = r"0_0/lock is locked by another process.*wait until it has ended"
         with pytest.raises(LockedError, match=clear), locked(paths, wait_s=0.3):
             pass
-        assert 0.3 <= time.monotonic() - started < 5
+        assert 0.3 <= time.monotonic() - started < 60
 
 
 @pytest.mark.behaviour("R11")
@@ -57,7 +57,7 @@ def test_r11_a_lock_given_back_meanwhile_is_had(paths):
         assert received(connection) == "held"
         timer = threading.Timer(0.2, connection.send, ["release"])
         timer.start()
-        with locked(paths, wait_s=20):
+        with locked(paths, wait_s=60):
             assert received(connection) == "released"
         timer.join()
 
@@ -68,7 +68,7 @@ def test_r11_the_lock_of_a_killed_process_is_free(paths):
         assert received(connection) == "held"
         process.kill()
         process.join(120)
-        with locked(paths, wait_s=5):
+        with locked(paths, wait_s=60):
             pass
 
 
@@ -120,7 +120,7 @@ def test_r11_kafka_streams_keeps_us_out(paths):
         clear = r"app/\.lock is locked by another process.*Kafka Streams"
         with pytest.raises(LockedError, match=clear), locked(paths, wait_s=0.2):
             pass
-    with locked(paths, wait_s=5):
+    with locked(paths, wait_s=60):
         pass
 
 

@@ -74,7 +74,7 @@ def test_stop_ends_a_descendant_that_left_the_session_and_ignores_sigterm(
         began = time.monotonic()
         processes.stop()
         assert _gone(daemon)
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60
     assert unrelated.poll() is None
 
 

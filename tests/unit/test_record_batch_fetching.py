@@ -185,10 +185,10 @@ def test_what_does_not_pass_is_told_at_once(play: Play[Asked], code: int, error:
     play([told(error=code)] * 2)
     started = time.monotonic()
     with pytest.raises(error, match="log-3"):
-        _fetched(30)
+        _fetched(600)
     with pytest.raises(error, match="log-3"):
-        first_offsets("127.0.0.1:1", {PARTITION: (0, 20)}, 30)
-    assert time.monotonic() - started < 10
+        first_offsets("127.0.0.1:1", {PARTITION: (0, 20)}, 600)
+    assert time.monotonic() - started < 60
 
 
 def test_search_goes_on_with_the_broker_that_leads(play: Play[Asked]) -> None:

@@ -67,6 +67,15 @@ def test_no_campaign_is_counted_twice() -> None:
         FULL.with_campaign(_campaign(1, {"task begun": 1}))
 
 
+def test_a_campaign_that_failed_is_run_again_when_the_code_has_changed_and_then_counts() -> None:
+    assert next_campaign(FULL, {"kills": 7}, {}, 7, 3, "abc") is None
+    again = next_campaign(FULL, {"kills": 7}, {}, 7, 3, "def")
+    assert again == Asked("kills", 7, 1, 3)
+    assert next_campaign(FULL, {"kills": 7}, {again: 3}, 7, 3, "def") is None
+    mended = FULL.with_campaign(_campaign(1, {"task begun": 3}).model_copy(update={"commit": "def"}))
+    assert (mended.totals["kills"].count, mended.totals["kills"].failures) == (9, 0)
+
+
 def test_what_a_kill_left_of_a_write_is_not_the_tally(tmp_path: Path) -> None:
     path = tmp_path / "tally.json"
     save_tally(path, FULL)
@@ -141,24 +150,24 @@ def test_each_point_is_met_first_once() -> None:
 
 def test_what_is_not_in_the_tally_and_not_under_way_is_run_next() -> None:
     tally = _tally(_campaign(0, {"task begun": 3}), _campaign(2, {"task begun": 3}))
-    asked = next_campaign(tally, {"kills": 20}, {}, 7, 3)
+    asked = next_campaign(tally, {"kills": 20}, {}, 7, 3, "abc")
     assert asked == Asked("kills", 7, 1, 3)
-    assert next_campaign(tally, {"kills": 20}, {asked: 3}, 7, 3) == Asked("kills", 7, 3, 3)
-    assert next_campaign(tally, {"kills": 20}, {}, 8, 3) == Asked("kills", 8, 0, 3)
+    assert next_campaign(tally, {"kills": 20}, {asked: 3}, 7, 3, "abc") == Asked("kills", 7, 3, 3)
+    assert next_campaign(tally, {"kills": 20}, {}, 8, 3, "abc") == Asked("kills", 8, 0, 3)
 
 
 def test_nothing_is_begun_when_what_is_under_way_is_enough() -> None:
     tally = _tally(_campaign(0, {"task begun": 3}))
-    assert next_campaign(tally, {"kills": 3}, {}, 7, 3) is None
-    assert next_campaign(tally, {"kills": 6}, {Asked("kills", 7, 1, 3): 3}, 7, 3) is None
-    assert next_campaign(tally, {"kills": 7}, {Asked("kills", 7, 1, 3): 3}, 7, 3) == Asked("kills", 7, 2, 3)
+    assert next_campaign(tally, {"kills": 3}, {}, 7, 3, "abc") is None
+    assert next_campaign(tally, {"kills": 6}, {Asked("kills", 7, 1, 3): 3}, 7, 3, "abc") is None
+    assert next_campaign(tally, {"kills": 7}, {Asked("kills", 7, 1, 3): 3}, 7, 3, "abc") == Asked("kills", 7, 2, 3)
 
 
 def test_the_kind_that_is_farthest_from_its_target_is_next() -> None:
     tally = _tally(_campaign(0, {"task begun": 3}))
-    assert next_campaign(tally, {"kills": 6, "steps": 1_000}, {}, 7, 3) == Asked("steps", 7, 0, 3)
+    assert next_campaign(tally, {"kills": 6, "steps": 1_000}, {}, 7, 3, "abc") == Asked("steps", 7, 0, 3)
     planned = {Asked("steps", 7, 0, 3): 600}
-    assert next_campaign(tally, {"kills": 6, "steps": 1_000}, planned, 7, 3) == Asked("kills", 7, 1, 3)
+    assert next_campaign(tally, {"kills": 6, "steps": 1_000}, planned, 7, 3, "abc") == Asked("kills", 7, 1, 3)
 
 
 def test_the_commit_of_the_code_is_told() -> None:

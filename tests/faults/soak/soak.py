@@ -17,7 +17,7 @@ from tempfile import mkdtemp
 from demo.kafka import Kafka
 from demo.processes import Processes, stop_run
 from tests.faults.soak.kinds import kinds
-from tests.faults.soak.running import Asked, Workers
+from tests.faults.soak.running import Asked, Workers, commit
 from tests.faults.soak.tally import Campaign, Tally, load_tally, save_tally
 
 #: So many campaigns fail before a soak ends early: one failure does not end a run of days, and more are of one cause.
@@ -32,14 +32,15 @@ def soak(
     if seed is None:
         seed = tally.campaigns[-1].seed if tally.campaigns else int(time.time())
     tell(f"SEED={seed}, tally {path}: {_standing(tally, targets)}")
-    if next_campaign(tally, targets, {}, seed, length) is None:
+    code = commit()
+    if next_campaign(tally, targets, {}, seed, length, code) is None:
         return 0
     with _broker(path.parent) as (processes, servers):
         running = Workers(processes, servers, path.parent / "campaigns", workers)
         while True:
             while running.free and failed < failures:
                 planned = {asked: known[asked.kind].planned(asked.seed, asked.number) for asked in running.asked}
-                asked = next_campaign(tally, targets, planned, seed, length)
+                asked = next_campaign(tally, targets, planned, seed, length, code)
                 if asked is None:
                     break
                 running.start(asked)
@@ -63,9 +64,10 @@ def repeat(asked: Asked, directory: Path) -> int:
 
 
 def next_campaign(
-    tally: Tally, targets: Mapping[str, int], planned: Mapping[Asked, int], seed: int, length: int
+    tally: Tally, targets: Mapping[str, int], planned: Mapping[Asked, int], seed: int, length: int, code: str
 ) -> Asked | None:
-    """Return the next campaign of the kind that is farthest from its target; None if all are there.
+    """Return a campaign that failed before the code was changed, or the next one of the kind that is farthest from its
+    target; None if all are there.
 
     Parameters
     ----------
@@ -73,7 +75,13 @@ def next_campaign(
         How much of each kind the tally is to have.
     planned
         What runs now, and how much that will count.
+    code
+        Its commit.
     """
+    for campaign in tally.campaigns:
+        again = Asked(campaign.kind, campaign.seed, campaign.number, campaign.length)
+        if campaign.failed_before(code) and campaign.kind in targets and again not in planned:
+            return again
     shares = {}
     for kind, target in targets.items():
         so_far = tally.count(kind) + sum(number for asked, number in planned.items() if asked.kind == kind)

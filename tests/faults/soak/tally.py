@@ -76,6 +76,10 @@ class Campaign(_Model):
         """What no other campaign has."""
         return self.kind, self.seed, self.number
 
+    def failed_before(self, commit: str) -> bool:
+        """Say whether it failed with other code than that of a commit."""
+        return self.failure is not None and self.commit != commit
+
 
 class Point(_Model):
     """Sums of a point."""
@@ -101,16 +105,19 @@ class Tally(_Model):
     campaigns: tuple[Campaign, ...] = ()
 
     def with_campaign(self, campaign: Campaign) -> Self:
-        """Return the tally with one more campaign.
+        """Return the tally with one more campaign, in place of the same one that failed with other code.
 
         Raises
         ------
         TallyError
             If it has it already.
         """
-        if campaign.id in self.ids:
+        kept = tuple(
+            other for other in self.campaigns if other.id != campaign.id or not other.failed_before(campaign.commit)
+        )
+        if campaign.id in {other.id for other in kept}:
             raise TallyError(f"campaign {campaign.number} of {campaign.kind}, seed {campaign.seed}, is in the tally")
-        campaigns = (*self.campaigns, campaign)
+        campaigns = (*kept, campaign)
         return self.model_copy(update={"campaigns": campaigns, "totals": _totals(campaigns)})
 
     @property

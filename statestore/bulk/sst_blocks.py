@@ -19,6 +19,7 @@ from statestore.bulk.raw import (
     xxh64,
 )
 from statestore.changelog.compiled import compiled
+from statestore.formats.sst_layout import TRAILER_BYTES
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
 
 _BLOCK_BYTES = 4096
@@ -28,7 +29,6 @@ MOST_RESTARTS = 64
 _KIND_BYTES = 8
 _PUT = 1
 VARINT_BYTES = 10
-TRAILER_BYTES = 5
 
 #: Why a loop ended.
 DONE, BUFFER_FULL, INDEX_FULL, FILE_FULL = range(4)

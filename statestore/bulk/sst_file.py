@@ -41,20 +41,16 @@ from statestore.bulk.sst_blocks import (
     ROOM,
     ROWS,
     STATES,
-    TRAILER_BYTES,
     USED,
     VALUE_BYTES,
     cut,
     fill,
 )
 from statestore.errors import of_os_error
+from statestore.formats.sst_layout import FOOTER, MAGIC, PROPERTIES, TRAILER_BYTES, VERSION, XXH64
 
 FILE_BYTES = 64 << 20
 _BUFFER_BYTES = 1 << 20
-_FOOTER = Struct("<B40sIQ")
-_XXH64 = 3
-_VERSION = 5
-_MAGIC = 0x88E241B785F4CFF7
 _U32 = Struct("<I")
 
 
@@ -198,11 +194,11 @@ class SstFiles:
             + _U32.pack(blocks)
         )
         properties = _block(_properties(state, data_bytes, len(index) + TRAILER_BYTES))
-        meta = _block({b"rocksdb.properties": _varint(data_bytes) + _varint(len(properties))})
+        meta = _block({PROPERTIES: _varint(data_bytes) + _varint(len(properties))})
         meta_at = data_bytes + len(properties) + TRAILER_BYTES
         index_at = meta_at + len(meta) + TRAILER_BYTES
         handles = _varint(meta_at) + _varint(len(meta)) + _varint(index_at) + _varint(len(index))
-        footer = _FOOTER.pack(_XXH64, handles, _VERSION, _MAGIC)
+        footer = FOOTER.pack(XXH64, handles, VERSION, MAGIC)
         _write(self._file, b"".join([*map(_sealed, (properties, meta, index)), footer]))
         self.bytes += self._file.tell()
         self._file.close()
@@ -223,7 +219,7 @@ def _properties(state: Int64s, data_bytes: int, index_bytes: int) -> Mapping[byt
         b"deleted.keys": 0,
         b"filter.size": 0,
         b"fixed.key.length": 0,
-        b"format.version": _VERSION,
+        b"format.version": VERSION,
         b"index.key.is.user.key": 1,
         b"index.size": index_bytes,
         b"index.value.is.delta.encoded": 1,

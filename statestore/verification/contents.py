@@ -27,6 +27,7 @@ from statestore.changelog.topics import LogRange, Topics
 from statestore.durable import remove_tree
 from statestore.errors import InvalidStateError, StoreCorruptedError, TopicMismatchError, unreadable_is_damaged
 from statestore.formats import session_key, window_key
+from statestore.formats.sst_layout import OtherLayoutError
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
 from statestore.model import StoreFormat
 from statestore.partition.spec import StorePartitionSpec
@@ -38,7 +39,7 @@ from statestore.verification.kernels import UInt64s, hashes_of, numbers_in
 from statestore.verification.lookup import Lookup
 from statestore.verification.options import VerifyOptions
 from statestore.verification.sampling import Sample, choose, some_keys
-from statestore.verification.table_file import OtherLayoutError, files_of_rows, rows_of
+from statestore.verification.table_file import files_of_rows, rows_of
 
 #: How often the log's end is asked for anew. Each time there is less to read, down to what is younger than any segment
 #: that a broker compacts.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from struct import Struct
 from typing import BinaryIO
 
 import numpy as np
@@ -17,14 +16,20 @@ import pyarrow as pa
 
 from statestore.bulk.raw import Int, copy, load_i64, load_u8, load_u32, store_i32, xxh64
 from statestore.changelog.compiled import compiled
+from statestore.formats.sst_layout import (
+    FOOTER,
+    MAGIC,
+    PROPERTIES,
+    TRAILER_BYTES,
+    VERSION,
+    XXH64,
+    OtherLayoutError,
+    entries,
+    varints,
+)
 from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
 from statestore.verification.kernels import Int64s
 
-_FOOTER = Struct("<B40sIQ")
-_XXH64 = 3
-_VERSION = 5
-_MAGIC = 0x88E241B785F4CFF7
-_TRAILER_BYTES = 5
 _PUT = 1
 #: What a file must say of itself; no other meta block than its properties may be there.
 _PROPERTIES = {
@@ -39,10 +44,6 @@ _PROPERTIES = {
 }
 _BLOCKS_A_BATCH = 64
 _BATCH_BYTES = 4 << 20
-
-
-class OtherLayoutError(Exception):
-    """An SST file is not laid out as the bulk path does it, or is damaged: RocksDB can tell."""
 
 
 def files_of_rows(database: ScannedDatabase) -> list[Path] | None:
@@ -73,7 +74,7 @@ def rows_of(path: Path) -> Iterator[pa.RecordBatch]:
                 within = int(np.searchsorted(offsets, offsets[first] + _BATCH_BYTES))
                 part = slice(first, max(first + 1, min(first + _BLOCKS_A_BATCH, within)))
                 first = part.stop
-                begin, end = int(offsets[part][0]), int(offsets[part][-1] + sizes[part][-1] + _TRAILER_BYTES)
+                begin, end = int(offsets[part][0]), int(offsets[part][-1] + sizes[part][-1] + TRAILER_BYTES)
                 yield _batch(_read(file, begin, end - begin), offsets[part] - begin, sizes[part])
     except OSError as error:
         raise OtherLayoutError(f"{path}: {error}") from error
@@ -82,16 +83,17 @@ def rows_of(path: Path) -> Iterator[pa.RecordBatch]:
 def _blocks(file: BinaryIO) -> tuple[Int64s, Int64s]:
     """Where the data blocks are: their offsets and sizes."""
     length = file.seek(0, 2)
-    if length < _FOOTER.size:
+    if length < FOOTER.size:
         raise OtherLayoutError(f"{length} bytes")
-    checksum, handles, version, magic = _FOOTER.unpack(_read(file, length - _FOOTER.size, _FOOTER.size))
-    if (checksum, version, magic) != (_XXH64, _VERSION, _MAGIC):
+    checksum, handles, version, magic = FOOTER.unpack(_read(file, length - FOOTER.size, FOOTER.size))
+    if (checksum, version, magic) != (XXH64, VERSION, MAGIC):
         raise OtherLayoutError(f"checksum {checksum}, version {version}, magic {magic:x}")
-    meta_at, meta_size, index_at, index_size = _varints(handles, 4)
-    meta = _entries(_checked(file, meta_at, meta_size))
-    if list(meta) != [b"rocksdb.properties"]:
+    (meta_at, meta_size, index_at, index_size), _ = varints(handles, 0, 4)
+    meta = entries(_checked(file, meta_at, meta_size))
+    if list(meta) != [PROPERTIES]:
         raise OtherLayoutError(f"meta blocks {sorted(meta)}")
-    properties = _entries(_checked(file, *_varints(meta[b"rocksdb.properties"], 2)))
+    (at, size), _ = varints(meta[PROPERTIES], 0, 2)
+    properties = entries(_checked(file, at, size))
     if other := {name for name, value in _PROPERTIES.items() if properties.get(name) != value}:
         raise OtherLayoutError(f"properties {sorted(other)}")
     index = np.frombuffer(_checked(file, index_at, index_size), np.uint8)
@@ -99,7 +101,7 @@ def _blocks(file: BinaryIO) -> tuple[Int64s, Int64s]:
     offsets, sizes = np.empty(count, np.int64), np.empty(count, np.int64)
     if not _read_index(index.ctypes.data, len(index) - 4 - 4 * count, offsets, sizes):
         raise OtherLayoutError("index")
-    if count and int((offsets + sizes).max()) + _TRAILER_BYTES > length:
+    if count and int((offsets + sizes).max()) + TRAILER_BYTES > length:
         raise OtherLayoutError("a block beyond the file")
     return offsets, sizes
 
@@ -107,11 +109,11 @@ def _blocks(file: BinaryIO) -> tuple[Int64s, Int64s]:
 def _is_ours(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            at = file.seek(0, 2) - _FOOTER.size
-            checksum, _, version, magic = _FOOTER.unpack(_read(file, at, _FOOTER.size))
+            at = file.seek(0, 2) - FOOTER.size
+            checksum, _, version, magic = FOOTER.unpack(_read(file, at, FOOTER.size))
     except (OSError, OtherLayoutError):
         return False
-    return (checksum, version, magic) == (_XXH64, _VERSION, _MAGIC)
+    return (checksum, version, magic) == (XXH64, VERSION, MAGIC)
 
 
 def _read(file: BinaryIO, at: int, size: int) -> bytes:
@@ -125,42 +127,10 @@ def _read(file: BinaryIO, at: int, size: int) -> bytes:
 
 
 def _checked(file: BinaryIO, at: int, size: int) -> bytes:
-    raw = np.frombuffer(_read(file, at, size + _TRAILER_BYTES), np.uint8)
+    raw = np.frombuffer(_read(file, at, size + TRAILER_BYTES), np.uint8)
     if not _is_whole(raw.ctypes.data, size):
         raise OtherLayoutError(f"block at {at}")
     return raw[:size].tobytes()
-
-
-def _entries(block: bytes) -> dict[bytes, bytes]:
-    """Entries of a small block with a restart at each."""
-    found: dict[bytes, bytes] = {}
-    at, end = 0, len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")
-    while at < end:
-        numbers, at = _varints_at(block, at, 3)
-        if numbers[0]:
-            raise OtherLayoutError("a meta block with shared keys")
-        found[block[at : at + numbers[1]]] = block[at + numbers[1] : at + numbers[1] + numbers[2]]
-        at += numbers[1] + numbers[2]
-    return found
-
-
-def _varints(data: bytes, count: int) -> list[int]:
-    return _varints_at(data, 0, count)[0]
-
-
-def _varints_at(data: bytes, at: int, count: int) -> tuple[list[int], int]:
-    numbers = []
-    for _ in range(count):
-        number = shift = 0
-        while True:
-            if at >= len(data):
-                raise OtherLayoutError("a number that does not end")
-            number |= (data[at] & 0x7F) << shift
-            at, shift = at + 1, shift + 7
-            if data[at - 1] < 0x80:
-                break
-        numbers.append(number)
-    return numbers, at
 
 
 def _batch(data: bytes, offsets: Int64s, sizes: Int64s) -> pa.RecordBatch:

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from statestore.bulk.sst_file import SstFiles
 from statestore.changelog.reader import SCHEMA
+from statestore.formats.sst_layout import OtherLayoutError
 from statestore.formats.timestamped_value import ValueAndTimestamp, encode
 from statestore.model import StoreFormat
 from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.scan import ScannedDatabase
 from statestore.stores.sst import write_sst
-from statestore.verification.table_file import OtherLayoutError, files_of_rows, rows_of
+from statestore.verification.table_file import files_of_rows, rows_of
 from tests.unit.samples import CHANGELOG, TIMESTAMPED
 
 FAMILY = "keyValueWithTimestamp"

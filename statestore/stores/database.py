@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore import kill_switch
-from statestore.errors import InvalidStateError, StoreCorruptedError, StoreUncleanError, WrongStoreError
+from statestore.errors import InvalidStateError, StoreUncleanError, WrongStoreError
 from statestore.formats import offsets as offsets_format
 from statestore.model import StoreFormat, TopicPartition
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES, Direct, Rows, accessor
@@ -269,7 +269,7 @@ def check_on_disk(spec: DatabaseSpec, name: str, directory: Path) -> LookedAt:
     StoreUncleanError
         If it was left open and may hold uncommitted rows.
     StoreCorruptedError
-        If RocksDB cannot open it.
+        If RocksDB cannot open it, or would delete rows of another database.
     """
     if not exists(directory):
         return LookedAt()
@@ -284,15 +284,10 @@ def check_on_disk(spec: DatabaseSpec, name: str, directory: Path) -> LookedAt:
                     f"{', '.join(sorted(expected)) or 'none'} for store {spec.store}: it is another store's or "
                     "partition's directory, and was left alone; restore the store from its changelog"
                 )
+        table.require_no_foreign_files()
         found = LookedAt(table.last_write, table.status() == offsets_format.STATUS_OPEN)
     finally:
         table.close()
-    if not found.sequence and any(directory.glob("*.sst")) and not spec.last_use.was_ours(name, directory, 0):
-        raise StoreCorruptedError(
-            f"{directory} has a database that nothing was ever written to, beside files of rows of another one, which "
-            "RocksDB would delete: the database was begun anew in a directory whose CURRENT was lost; it was left "
-            f"alone; restore store {spec.store} from its changelog"
-        )
     if found.left_open and spec.exactly_once and not spec.last_use.was_ours(name, directory, found.sequence or 0):
         raise StoreUncleanError(
             f"store {spec.store} in {directory} was left open by use without transactions, or by another program than "

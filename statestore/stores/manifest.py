@@ -1,7 +1,8 @@
-"""A look at a MANIFEST before RocksDB reads it: a flipped bit can have RocksDB read for ever.
+"""What is read of a MANIFEST without RocksDB: whether it may be read at all, and the identity of its database.
 
 Layout, little-endian: blocks of 32 KiB with records of u32 checksum, u16 length, u8 type, payload; zeros at a block's
-end where no header fits.
+end where no header fits. The first payload begins with the database's identity: tag (varint 8193), length (varint),
+text. Older versions of RocksDB leave it out.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 from struct import Struct
 
-from statestore.errors import StoreCorruptedError
+from statestore.errors import StoreCorruptedError, about
 
 _BLOCK = 1 << 15
 _HEADER = Struct("<IHB")
 _LAST_TYPE = 4
+_IDENTITY = b"\x81\x40"
 
 
 def check_manifest(directory: Path) -> None:
@@ -44,3 +46,22 @@ def check_manifest(directory: Path) -> None:
                 "restore the store from its changelog"
             )
         at += _HEADER.size + length
+
+
+def database_identity(directory: Path) -> bytes | None:
+    """Return the identity that a closed database writes into its files; None if it has none.
+
+    The MANIFEST decides, as it does for RocksDB, which corrects the file IDENTITY by it.
+    """
+    try:
+        manifest = directory / (directory / "CURRENT").read_text(encoding="utf-8").strip()
+        with manifest.open("rb") as file:
+            head = file.read(_BLOCK)
+        payload = head[_HEADER.size :]
+        if payload.startswith(_IDENTITY):
+            at = len(_IDENTITY) + 1
+            return payload[at : at + payload[at - 1]]
+        with about(directory / "IDENTITY"):
+            return (directory / "IDENTITY").read_bytes().strip() or None
+    except FileNotFoundError:
+        return None

@@ -23,6 +23,7 @@ from statestore.errors import (
 from statestore.formats import offsets as offsets_format
 from statestore.formats import position as position_format
 from statestore.model import TopicPartition
+from statestore.stores.foreign_files import find_foreign_file
 from statestore.stores.manifest import check_manifest
 from statestore.stores.rocksdb_errors import translate
 from statestore.stores.rocksdb_options import ConfigSetter, Memory, options
@@ -266,6 +267,23 @@ class RocksDB:
     def last_write(self) -> int:
         """RocksDB's number of the last write, 0 before the first; of a database that is only read, the last on disk."""
         return int(self._open().latest_sequence_number())
+
+    def require_no_foreign_files(self) -> None:
+        """Refuse an empty database beside SST files of another one, which an opening for writing would delete.
+
+        Raises
+        ------
+        StoreCorruptedError
+            Naming the first of these files.
+        """
+        if self.last_write or self._open().live_files():
+            return
+        if (foreign := find_foreign_file(self.directory)) is not None:
+            raise StoreCorruptedError(
+                f"{foreign} belongs to another database. The database in its directory is empty: it was created after "
+                "CURRENT was lost. RocksDB would delete the file when it opens the store for writing, so the store was "
+                "left alone. Restore the store from its changelog"
+            )
 
     def position(self) -> dict[TopicPartition, int]:
         """Input offsets up to which the store was written; empty if unknown."""

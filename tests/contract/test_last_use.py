@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import signal
@@ -21,13 +22,13 @@ from killed import (
     roll_manifests,
     run,
 )
-from rocksdict import Options, Rdict
 from store_under_test import Elsewhere, StoreUnderTest, contents, time_of
 
 from statestore.errors import StoreCorruptedError, StoreUncleanError
 from statestore.model import StoreFormat
 from statestore.stores import last_use
 from statestore.stores.rocksdb import RocksDB
+from tests.lost_current import begin_anew
 
 ROWS = {1: "text", 7: "text"}
 transactional = compositions(persistent=True, transactional=True, format=StoreFormat.TIMESTAMPED)
@@ -211,22 +212,32 @@ def test_nobody_is_asked_for_a_segment_that_another_may_have_let_expire(composit
 
 
 @compositions(persistent=True, format=StoreFormat.TIMESTAMPED)
-@pytest.mark.behaviour("K17")
-def test_rows_beside_a_database_that_was_begun_anew_are_not_deleted(composition, home, tmp_path):
+@pytest.mark.parametrize("which", [0, -1])
+def test_rows_beside_an_empty_database_that_another_began_are_not_deleted(composition, home, which):
     """RocksDB begins one where CURRENT is lost, for who asks for that, as Kafka Streams does."""
     store = StoreUnderTest(composition, home)
     store.fill(ROWS, "text")
     store.store.commit({CHANGELOG: 1})
     store.close()
-    Rdict(str(tmp_path / "anew"), Options(raw_mode=True)).close()
-    (directory, *_) = store.directories
-    for file in ("CURRENT", *(path.name for path in (tmp_path / "anew").glob("MANIFEST-*"))):
-        shutil.copy2(tmp_path / "anew" / file, directory / file)
+    begin_anew(store.directories[which])
     before = contents(home.root)
     for read_only in (True, False):
-        with pytest.raises(StoreCorruptedError, match="begun anew"):
+        with pytest.raises(StoreCorruptedError, match="belongs to another database"):
             StoreUnderTest(composition, home, read_only=read_only)
     assert contents(home.root) == before
+
+
+@one_of_each
+def test_our_record_does_not_let_the_rows_of_a_lost_database_be_deleted(composition, home):
+    killed_in_use(composition, home)
+    (directory,) = home.databases(composition.kind)
+    begin_anew(directory)
+    record = home.own_directory / f"mode-{STORE}"
+    recorded = json.loads(record.read_bytes())
+    recorded["databases"][""] |= {"identity": (directory / "IDENTITY").read_bytes().hex(), "sequence": 0}
+    record.write_text(json.dumps(recorded))  # it speaks of the new one, before its first write
+    with pytest.raises(StoreCorruptedError, match="belongs to another database"):
+        StoreUnderTest(composition, home)
 
 
 @several

@@ -24,6 +24,7 @@ import samples
 
 from statestore.durable import write_durably
 from statestore.errors import LockedError, StoreCorruptedError
+from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreDefinition
 from statestore.reports import VerifyReport, write_report
@@ -31,7 +32,9 @@ from statestore.statedir.lock import locked, locked_file
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.record import StoreRecord
 from statestore.statedir.swap import finish_swaps, swap
+from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.open import open_key_value_store
+from statestore.stores.rocksdb import RocksDB
 from tests.preloaded import PRELOADED
 
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -255,4 +258,15 @@ def open_until_killed(connection: Connection, directory: Path) -> None:
     """Make a store, and be killed meanwhile."""
     connection.send("begun")
     open_key_value_store(samples.TIMESTAMPED, directory)
+    time.sleep(_WAIT_S)
+
+
+def take_over_until_killed(connection: Connection, directory: Path, files: list[Path]) -> None:
+    """Make a database of files of rows as a restore does, and be killed meanwhile."""
+    family, *_ = families = DATA_COLUMN_FAMILIES[samples.TIMESTAMPED.format]
+    database = RocksDB(directory, families)
+    connection.send("begun")
+    database.ingest(family, files)
+    database.write({}, {samples.CHANGELOG: 39}, status=STATUS_CLOSED)
+    database.sync()
     time.sleep(_WAIT_S)

@@ -123,6 +123,7 @@ def _offset_in(directory: Path, spec: StorePartitionSpec) -> tuple[int | None, b
     except (StateStoreError, OSError):
         return None, False
     try:
+        database.require_no_foreign_files()  # that one has no offset says nothing of the database that was lost
         return database.committed_offset(spec.partition), True
     except StateStoreError:
         return None, False

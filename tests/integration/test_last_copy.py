@@ -26,6 +26,7 @@ from statestore.tasks import task_stores
 from tests.integration import broker, dying
 from tests.integration.broker import T0, Row
 from tests.integration.support import STORE, Application
+from tests.lost_current import begin_anew
 
 INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b", None), (b"d", b"1")]
 DAY_MS = 86_400_000
@@ -65,6 +66,7 @@ def damage(application: Application) -> None:
 TROUBLES: dict[str, tuple[Status, Callable[[Application], None]]] = {
     "left open": (Status.UNCLEAN, leave_open),
     "damaged": (Status.CORRUPT, damage),
+    "begun anew": (Status.CORRUPT, lambda application: begin_anew(application.live)),
 }
 
 

@@ -26,6 +26,7 @@ from statestore.verification.options import Depth, VerifyOptions
 from tests.integration import broker, dying, support
 from tests.integration.broker import NO_BROKER, Row, transaction
 from tests.integration.support import STORE, Application
+from tests.lost_current import begin_anew
 
 INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b", None)]
 
@@ -243,6 +244,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "CURRENT gone": lambda store: (store / "CURRENT").unlink(),
     "CURRENT empty": lambda store: (store / "CURRENT").write_bytes(b""),
     "MANIFEST gone": lambda store: next(store.glob("MANIFEST*")).unlink(),
+    "CURRENT gone, begun anew": begin_anew,
 }
 
 
@@ -252,6 +254,24 @@ def test_corrupt(whole: Application, damage: str) -> None:
     row = whole.verify()
     assert (row.status, row.action) == (Status.CORRUPT, Action.FULL)
     assert str(whole.live) in row.detail
+
+
+@pytest.mark.parametrize("depth", ["offsets", "deep"])
+@pytest.mark.parametrize("sealed", [True, False])
+def test_rows_beside_an_empty_database_are_corrupt_and_left_alone(
+    whole: Application, depth: Depth, sealed: bool
+) -> None:
+    if not sealed:
+        break_seal(whole.store_spec().paths, STORE)
+    begin_anew(whole.live)
+    before = _snapshot(whole.live)
+    row = verify(whole.store_spec(), VerifyOptions(depth=depth))
+    assert (row.status, row.action) == (Status.CORRUPT, Action.FULL)
+    assert row.file in map(str, whole.live.glob("*.sst"))
+    assert restore(whole.restore_spec("tail")).outcome == "failed"
+    assert _snapshot(whole.live) == before
+    assert whole.restore().mode == "full"
+    assert whole.verify().status is Status.OK
 
 
 def test_m2_newer_format_is_downgraded_and_left_alone(whole: Application) -> None:

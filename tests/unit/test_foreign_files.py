@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 from children import child, received, take_over_until_killed
@@ -17,6 +18,11 @@ from statestore.bulk.sst_file import SstFiles
 from statestore.errors import StoreCorruptedError
 from statestore.formats.sst_layout import CREATOR, read_properties
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.model import TaskId
+from statestore.partition.inspection import inspect
+from statestore.partition.judgement import Had
+from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
+from statestore.reports import Status
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.manifest import database_identity
 from statestore.stores.open import open_key_value_store
@@ -135,6 +141,25 @@ def test_rows_are_kept_where_nothing_tells_whose_they_are(directory):
     begin_anew(directory)
     (directory / "IDENTITY").unlink()
     assert_refused(directory)
+
+
+def test_a_look_at_the_store_says_that_it_is_corrupt_and_not_that_nothing_was_committed_to_it(directory, tmp_path):
+    spec = StorePartitionSpec(
+        application="app",
+        task=TaskId(0, 0),
+        store=TIMESTAMPED,
+        changelog=ChangelogSpec(topic=CHANGELOG.topic, topic_id="id", delete_retention_ms=1_000),
+        bootstrap_servers="nowhere:9092",
+        state_dir=tmp_path / "state",
+        kafka_timeout_s=1,
+    )
+    begin_anew(directory)
+    spec.live.parent.mkdir(parents=True)
+    directory.rename(spec.live)
+    seen = inspect(spec)
+    assert seen.trouble.status is Status.CORRUPT
+    assert Path(seen.file) in spec.live.glob("*.sst")
+    assert seen.had == Had(anything=True, committed=None, uncommitted=False)
 
 
 def test_a_file_that_the_disk_does_not_give_back_is_kept(directory):

@@ -24,7 +24,7 @@ from statestore.errors import InputError, LockedError, UnknownStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definitions import select
 from statestore.model import ApplicationDefinition, StorePartition
-from statestore.partition.quarantine import release, waits_for_a_person
+from statestore.partition.quarantine import release_validated, waits_for_a_person
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import RestoreReport, RestoreRow, ValidateReport, ValidateRow, VerifyReport, read_report
 from statestore.statedir.lock import locked
@@ -208,10 +208,12 @@ def _release(spec: StorePartitionSpec, quarantine: Path) -> str:
     """Delete a replaced store; say why if it cannot be done now: a later restore does it, when the store is old."""
     try:
         with locked(spec.paths, spec.lock_wait_s):
-            release(spec.paths, spec.store.name, quarantine.name)
+            if release_validated(spec.paths, spec.store, quarantine.name):
+                return ""
+        why = f"{spec.live} has been opened since it was restored, and was not closed"
     except LockedError as error:
-        return f"the store that was replaced is still in {quarantine}: {error}"
-    return ""
+        why = str(error)
+    return f"the store that was replaced is still in {quarantine}: {why}"
 
 
 if __name__ == "__main__":

@@ -44,6 +44,21 @@ def release(paths: TaskPaths, store: str, label: str) -> None:
     remove_durably(paths.quarantined_own(store, label))
 
 
+def release_validated(paths: TaskPaths, store: StoreDefinition, label: str) -> bool:
+    """Remove a predecessor whose successor has passed validation; the caller holds the task's lock.
+
+    Returns
+    -------
+    bool
+        False, and nothing is removed: the predecessor waits for a person, or the live store is not sealed. It may then
+        be another store than the one that passed, such as an empty one that a run began and could not use.
+    """
+    if waits_for_a_person(paths, store.name, label) is not None or not is_whole(paths, store, contents=False):
+        return False
+    release(paths, store.name, label)
+    return True
+
+
 def waits_for_a_person(paths: TaskPaths, store: str, label: str) -> str | None:
     """Say why a predecessor may be the only copy of something, however good its successor is.
 
@@ -126,11 +141,11 @@ def clean_quarantine(
     return old
 
 
-def is_whole(paths: TaskPaths, store: StoreDefinition) -> bool:
-    """Say whether the live store is sealed, and its files are byte for byte as they were sealed."""
+def is_whole(paths: TaskPaths, store: StoreDefinition, *, contents: bool = True) -> bool:
+    """Say whether the live store is sealed, and its files are as they were sealed; with `contents`, byte for byte."""
     if not paths.live(store).exists():
         return False
     try:
-        return bool(check_seal(paths, store.name, segmented=store.kind != "key-value", contents=True))
+        return bool(check_seal(paths, store.name, segmented=store.kind != "key-value", contents=contents))
     except StoreCorruptedError:
         return False

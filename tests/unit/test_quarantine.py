@@ -23,13 +23,14 @@ from statestore.partition.quarantine import (
     old_quarantined,
     quarantined,
     release,
+    release_validated,
     waits_for_a_person,
 )
 from statestore.reports import Loss, Status
 from statestore.statedir.beside import Beside, Verdict, beside_quarantined, keep_others
 from statestore.statedir.context import store_context
 from statestore.statedir.record import StoreRecord, write_record
-from statestore.statedir.seal import seal
+from statestore.statedir.seal import break_seal, seal
 from statestore.stores.open import build_store
 
 NOW_S = 1_000_000.0
@@ -99,6 +100,22 @@ def there(paths, label):
 @pytest.fixture
 def now(monkeypatch):
     monkeypatch.setattr(quarantine_module, "time", SimpleNamespace(time=lambda: NOW_S))
+
+
+def test_a_validation_removes_a_predecessor_of_a_sealed_store_alone(paths, live):
+    replace(paths, "run")
+    break_seal(paths, "s")  # by a run that could not go on, say
+    assert not release_validated(paths, live, "run")
+    assert there(paths, "run") == [True, True, True]
+    seal(paths, "s", segmented=live.kind == "window")
+    assert release_validated(paths, live, "run")
+    assert there(paths, "run") == [False, False, False]
+
+
+def test_a_validation_does_not_remove_what_waits_for_a_person(paths, live):
+    replace(paths, "run", loss=Loss.LIKELY)
+    assert not release_validated(paths, live, "run")
+    assert there(paths, "run") == [True, True, True]
 
 
 def test_the_predecessor_that_was_replaced_last_is_found_whatever_its_name(paths):

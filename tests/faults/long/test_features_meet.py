@@ -15,7 +15,6 @@ from demo.kafka_jars import find_java
 from demo.processes import Processes
 from statestore.partition.judgement import Lost
 from statestore.reports import Contents, Loss
-from tests.faults.meeting import machine as machine_module
 from tests.faults.meeting.counting import COUNTS, HOURLY
 from tests.faults.meeting.machine import FeaturesMeet, machine_on, run_sequences
 from tests.interop.kafka_streams import build_driver
@@ -87,8 +86,7 @@ def see_differences_everywhere(machine: FeaturesMeet) -> None:
 
 
 def _nobody_waits(patch: pytest.MonkeyPatch) -> None:
-    for module in (statestore.partition.quarantine, machine_module):
-        patch.setattr(module, "waits_for_a_person", lambda *_: None)
+    patch.setattr(statestore.partition.quarantine, "waits_for_a_person", lambda *_: None)
 
 
 def _nothing_is_lost(patch: pytest.MonkeyPatch) -> None:
@@ -105,7 +103,7 @@ def _all_is_clean(patch: pytest.MonkeyPatch) -> None:
 
 
 def _nothing_to_replay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(statestore.tasks.task_stores.TaskStores, "_catch_up", lambda *_: None)
+    patch.setattr(statestore.tasks.task_stores.TaskStores, "_replay", lambda *_: 0)
 
 
 def _contents_are(differing: int) -> Callable[[pytest.MonkeyPatch], None]:

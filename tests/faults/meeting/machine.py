@@ -27,7 +27,7 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from statestore.partition.quarantine import clean_quarantine, last_replaced, release, waits_for_a_person
+from statestore.partition.quarantine import clean_quarantine, last_replaced, release_validated
 from statestore.recovery.restore import restore
 from statestore.recovery.rollback import RollbackRow, RollbackSpec, roll_back
 from statestore.reports import Loss, ProcessRow, RestoreRow, Status
@@ -357,9 +357,8 @@ class FeaturesMeet(RuleBasedStateMachine):
             return  # it would not pass
 
         def work() -> None:
-            if waits_for_a_person(spec.paths, name, last.name) is None:
-                with locked(spec.paths, spec.lock_wait_s):
-                    release(spec.paths, name, last.name)
+            with locked(spec.paths, spec.lock_wait_s):
+                release_validated(spec.paths, spec.store, last.name)
 
         _, before, new = self._watch(work)
         self._assert_kept(name, before[name], new[name], [])

@@ -39,6 +39,7 @@ from statestore.reports import (
 )
 from statestore.statedir.beside import Beside
 from statestore.statedir.lock import locked
+from statestore.statedir.seal import seal
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
 from statestore.verification.history import write_history
@@ -282,6 +283,7 @@ def test_after_a_restore_only_what_passed_leaves_quarantine(spark: SparkSession,
         store.log(partition, [(b"a", b"1", 1000)])
         store.catch_up(partition)
     store.change(1, [(b"a", b"9", 1000)])
+    seal(store.paths(0), "counts", segmented=False)
     old = {partition: store.paths(partition).quarantine("counts", "r") for partition in range(2)}
     for partition, directory in old.items():
         directory.mkdir(parents=True)

@@ -17,12 +17,14 @@ from statestore.partition.judgement import (
     Seen,
     Supply,
     cut_at,
+    in_trouble,
     judge,
     log_end,
     needs_stream_time,
     rebuild_loss,
     repartitioned,
     unread,
+    waits_for_loss,
     with_contents,
 )
 from statestore.partition.replacing import staged_context
@@ -332,6 +334,61 @@ def test_what_a_rebuild_would_lose_follows_from_the_best_evidence(had, log, supp
     assert loss(had, log, **supply) == expected
 
 
+@pytest.mark.parametrize(
+    ("had", "log", "supply", "why"),
+    [
+        (Had(True, 9, WHOLE), LogRange(0, 11, 11), {}, ""),
+        (Had(True, 9, WHOLE), LogRange(0, 0, 0), {"changelog": None}, "its changelog topic does not exist"),
+        (
+            Had(True, 9, WHOLE.model_copy(update={"topic_id": "x"})),
+            LogRange(0, 11, 11),
+            {},
+            "its changelog was topic x and is topic id now",
+        ),
+        (Had(True, 9, WHOLE), LogRange(0, 10, 10), {}, "it had offsets up to 10, its changelog ends at 10"),
+        (Had(True, 9), LogRange(0, 9, 9), {}, "it had offsets up to 9, its changelog ends at 9"),
+        (
+            Had(True, 9, WHOLE),
+            LogRange(0, 30, 30),
+            {"cut_at": 7},
+            "its changelog was cut at offset 7 and has other records from there on",
+        ),
+        (Had(True, 9, WHOLE), LogRange(3, 20, 20), {}, "its changelog begins at offset 3, and needed from 2 on"),
+        (Had(True, 9), LogRange(3, 20, 20), {}, "its changelog begins at offset 3"),
+        (
+            Had(True, None, BEGUN, uncommitted=True),
+            LogRange(0, 0, 0),
+            {},
+            "its changelog was empty when it was begun, and nothing in it was committed",
+        ),
+        (Had(True), LogRange(0, 0, 0), {}, "its changelog is empty"),
+        (Had(True, None, WHOLE), LogRange(0, 11, 11), {}, "how far it was in its changelog is not known"),
+        (Had(True, 9), LogRange(0, 11, 11), {}, "which topic its offsets belong to was never recorded"),
+        (
+            Had(True, 9, WHOLE.model_copy(update={"adopted": True})),
+            LogRange(0, 11, 11),
+            {},
+            "it was there before its first record, and rows of an earlier log may be in it",
+        ),
+        (
+            Had(False, foreign=True),
+            LogRange(0, 11, 11),
+            {},
+            "what lies in its place is another store partition's, and may be its only copy",
+        ),
+    ],
+)
+def test_the_reason_names_what_shows_the_loss(had, log, supply, why):
+    known = Supply(**{"changelog": CHANGELOG, "log": log, **supply})
+    assert rebuild_loss(had, known, retention_ms=None, now_ms=NOW_MS).why == why
+
+
+def test_a_log_whose_records_were_all_deleted_is_not_one_that_was_always_empty():
+    had = Had(True, 9, WHOLE.model_copy(update={"needed_from": 11}))
+    assert loss(had, LogRange(11, 11, 11)) == NONE
+    assert loss(had._replace(committed=None), LogRange(11, 11, 11)) == UNPROVEN
+
+
 def test_rows_past_their_retention_at_the_logs_stream_time_are_no_loss():
     log, hour = LogRange(5, 20, 20), {"retention_ms": HOUR_MS}
     had = Had(True, 9, WHOLE.model_copy(update={"stream_time": 10 * HOUR_MS}))
@@ -352,6 +409,21 @@ def test_of_a_store_that_was_never_recorded_the_topics_retention_tells_what_has_
     assert loss(Had(True, 9), log, stream_time=99 * HOUR_MS, **given) == (Loss.LIKELY, Status.TRUNCATED)
 
 
+def test_given_clocks_that_differ_by_ten_minutes_then_no_row_is_taken_for_expired_too_early():
+    log, hour = LogRange(5, 20, 20), {"retention_ms": HOUR_MS}
+    by_age = CHANGELOG.model_copy(update={"deleted_after_ms": 25 * HOUR_MS})
+    given = {"changelog": by_age, "now_ms": 100 * HOUR_MS, **hour}
+    border = 76 * HOUR_MS + 600_000  # rows of 75 h expire then, and our clock may be 10 minutes late
+    assert loss(Had(True, 9), log, stream_time=border + 1, **given) == UNPROVEN
+    assert loss(Had(True, 9), log, stream_time=border, **given) == (Loss.LIKELY, Status.TRUNCATED)
+
+
+def test_given_a_record_without_stream_time_then_the_topics_retention_proves_no_expiry():
+    by_age = CHANGELOG.model_copy(update={"deleted_after_ms": 25 * HOUR_MS})
+    given = {"changelog": by_age, "now_ms": 100 * HOUR_MS, "retention_ms": HOUR_MS, "stream_time": 99 * HOUR_MS}
+    assert loss(Had(True, 9, WHOLE), LogRange(5, 20, 20), **given) == (Loss.LIKELY, Status.TRUNCATED)
+
+
 def test_a_store_in_trouble_keeps_its_status_and_is_for_a_person_where_a_rebuild_would_lose_something():
     trouble = Standing(Status.CORRUPT, Action.FULL, "no CURRENT")
     row = judgement(seen(4, trouble=trouble))
@@ -365,6 +437,104 @@ def test_a_store_that_is_gone_is_missing_where_its_log_cannot_give_it_again():
     gone = Seen(present=False, record=RECORD, had=Had(True, 4, RECORD))
     assert judged(gone, log=LogRange(0, 3, 3))[:2] == (Status.MISSING, Action.BY_HAND)
     assert judged(gone, first=0)[:2] == (Status.MISSING, Action.FULL)
+
+
+def test_given_a_log_that_was_cut_then_a_store_is_ahead_of_it_at_any_offset():
+    store = spec()
+    row = judge(store, seen(9), Supply(store.changelog, LOG, cut_at=0), None, NOW_MS)
+    assert (row.status, row.action, row.loss) == (Status.AHEAD, Action.BY_HAND, Loss.LIKELY)
+    assert row.detail == (
+        "the changelog was cut at offset 0; a rebuild would lose something: its changelog was cut at offset 0 and has "
+        "other records from there on"
+    )
+    gone = Seen(present=False, record=RECORD, had=Had(True, 9, RECORD))
+    assert judge(store, gone, Supply(store.changelog, LOG, cut_at=0), None, NOW_MS).status is Status.MISSING
+    nothing = Seen(present=True, record=RECORD)  # nothing was in it, so nothing can be lost
+    row = judge(store, nothing, Supply(store.changelog, LOG, cut_at=3), 0, NOW_MS)
+    assert (row.status, row.action, row.detail) == (Status.AHEAD, Action.FULL, "the changelog was cut at offset 3")
+
+
+def test_rows_expire_by_the_retention_of_their_store_and_the_given_time():
+    window = StoreDefinition(name="s", kind="window", retention_ms=HOUR_MS, window_size_ms=60_000)
+    by_age = spec().changelog.model_copy(update={"deleted_after_ms": 25 * HOUR_MS})
+    forgets = spec().model_copy(update={"store": window, "changelog": by_age})
+    old = Seen(present=True, committed=9, empty=False, had=Had(True, 9))
+    for stream_time, found in ((77 * HOUR_MS, Loss.UNPROVEN), (76 * HOUR_MS, Loss.LIKELY)):
+        supply = Supply(by_age, LogRange(5, 20, 20), stream_time=stream_time)
+        assert judge(forgets, old, supply, None, 100 * HOUR_MS).loss is found
+
+
+def test_given_a_damaged_store_then_the_row_names_its_file_and_no_log_is_read():
+    trouble = Standing(Status.CORRUPT, Action.FULL, "no CURRENT")
+    damaged = seen(4, trouble=trouble, file="/state/000012.sst")
+    assert judgement(damaged).file == "/state/000012.sst"
+    assert unread(spec(), damaged, LOG, NOW_MS) is None
+    assert unread(spec(), Seen(present=False, trouble=trouble), LOG, NOW_MS) is None
+    assert unread(spec().model_copy(update={"changelog": None}), Seen(present=False), LOG, NOW_MS) is None
+
+
+def test_given_neither_store_nor_changelog_then_the_row_names_both():
+    gone = spec().model_copy(update={"changelog": None})
+    row = judgement(Seen(present=False, record=RECORD, had=Had(True, 4, RECORD)), spec_=gone)
+    assert row.detail == "/state/app/0_0/rocksdb/s does not exist, and neither does changelog topic app-s-changelog"
+    assert (row.topic_id, row.lag, row.loss_detail) == (None, None, "its changelog topic does not exist")
+
+
+def test_given_damage_found_by_reading_rows_then_the_store_is_rebuilt_unless_that_loses_something():
+    whole = judgement(seen(9))
+    row = in_trouble(whole, Status.CORRUPT, "block 7", "/state/000012.sst")
+    assert (row.status, row.action, row.detail, row.file) == (
+        Status.CORRUPT,
+        Action.FULL,
+        "block 7",
+        "/state/000012.sst",
+    )
+    assert (row.loss, row.loss_detail) == (Loss.NONE, "")
+    assert in_trouble(whole, Status.CORRUPT, "block 7").file is None
+    unjudged = whole.model_copy(update={"loss": None})
+    assert in_trouble(unjudged, Status.CORRUPT, "block 7").loss is Loss.UNPROVEN
+    likely = whole.model_copy(update={"loss": Loss.LIKELY, "loss_detail": "its changelog is empty"})
+    row = in_trouble(likely, Status.CORRUPT, "block 7")
+    assert (row.action, row.loss, row.loss_detail) == (Action.BY_HAND, Loss.LIKELY, "its changelog is empty")
+    assert row.detail == "block 7; a rebuild would lose something: its changelog is empty"
+    assert in_trouble(likely, Status.CORRUPT, "").detail == "a rebuild would lose something: its changelog is empty"
+
+
+FOR_A_PERSON = VerifyRow(
+    application="app",
+    store="s",
+    task="0_0",
+    status=Status.CORRUPT,
+    action=Action.BY_HAND,
+    loss=Loss.LIKELY,
+    topic_id="id",
+)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"action": Action.FULL},
+        {"loss": Loss.UNPROVEN},
+        {"loss": None},
+        {"status": Status.UNKNOWN_FORMAT},
+        {"status": Status.REPARTITIONED},
+        {"topic_id": None},
+    ],
+)
+def test_given_a_store_that_a_rebuild_cannot_repair_then_accepting_the_loss_does_not_help(changes):
+    assert waits_for_loss(FOR_A_PERSON)
+    assert not waits_for_loss(FOR_A_PERSON.model_copy(update=changes))
+
+
+def test_given_a_recorded_log_end_then_the_offsets_before_it_are_not_read_again():
+    # They are the markers of the store's last transaction.
+    known = RECORD.model_copy(update={"end": 8})
+    assert unread(spec(), seen(4, record=known), LOG, NOW_MS) == (8, 10)
+    assert unread(spec(), seen(4, record=known), LogRange(0, 8, 8), NOW_MS) is None
+    assert unread(spec(), seen(3, record=known), LOG, NOW_MS) == (4, 10)
+    assert unread(spec(), seen(4, record=None), LOG, NOW_MS) == (5, 10)
+    assert judgement(seen(4, record=known), 9).detail == "offsets 8 to 9 are to be read; first record at 9"
 
 
 # -- what the log is asked --------------------------------------------------------------------------------------------

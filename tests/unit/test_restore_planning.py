@@ -100,6 +100,45 @@ def test_a_whole_store_has_no_tail_to_read_even_if_one_is_asked_for_by_force(row
     assert choose_mode("tail", True, row) is None
 
 
+ACCEPT = "to rebuild it all the same, and keep the present store in quarantine, say --accept-loss"
+WOULD_LOSE = {"loss": Loss.LIKELY, "loss_detail": "the log is shorter", "topic_id": "t"}
+
+
+@pytest.mark.parametrize("mode", ["auto", "full"])
+def test_given_a_rebuild_that_would_lose_something_then_it_needs_the_loss_accepted(mode):
+    waits = found(Status.CORRUPT, Action.BY_HAND).model_copy(update=WOULD_LOSE)
+    with pytest.raises(InputError, match=rf"^app/s/0_0 is CORRUPT and is only touched by hand: why; {ACCEPT}$"):
+        choose_mode(mode, False, waits)
+    assert choose_mode(mode, False, waits, accept_loss=True) == "full"
+
+
+@pytest.mark.parametrize("changes", [{}, {**WOULD_LOSE, "status": Status.UNKNOWN_FORMAT}])
+def test_given_a_store_that_a_rebuild_cannot_repair_then_an_accepted_loss_changes_nothing(changes):
+    row = found(Status.CORRUPT, Action.BY_HAND).model_copy(update=changes)
+    for accept_loss in (False, True):
+        with pytest.raises(InputError, match=rf"^app/s/0_0 is {row.status} and is only touched by hand: why$"):
+            choose_mode("full", True, row, accept_loss=accept_loss)
+
+
+@pytest.mark.parametrize(("mode", "force"), [("full", False), ("full", True), ("auto", True)])
+def test_given_a_healthy_copy_that_may_be_the_only_one_then_a_rebuild_of_choice_needs_the_loss_accepted(mode, force):
+    row = (BEHIND if mode == "full" else WHOLE[0]).model_copy(update=WOULD_LOSE)
+    said = f"is {row.status}, and is not rebuilt: a rebuild would lose something: the log is shorter; {ACCEPT}"
+    with pytest.raises(InputError, match=rf"^app/s/0_0 {said}$"):
+        choose_mode(mode, force, row)
+    assert choose_mode(mode, force, row, accept_loss=True) == "full"
+
+
+def test_a_tail_is_caught_up_also_where_a_rebuild_would_lose_something():
+    assert choose_mode("auto", False, BEHIND.model_copy(update=WOULD_LOSE)) == "tail"
+
+
+def test_given_a_store_that_needs_a_rebuild_then_the_refused_tail_names_the_mode_to_use():
+    said = r"^app/s/0_0 is CORRUPT, which a replay of the tail cannot mend: use mode full$"
+    with pytest.raises(InputError, match=said):
+        choose_mode("tail", False, BROKEN[0])
+
+
 REPARTITIONED = (
     "so no store can be restored from it; give the topics the numbers of partitions that they had, or process the "
     "input again under a new application name$"

@@ -31,7 +31,7 @@ from statestore.recovery.planning import (
 )
 from statestore.recovery.spec import AsOf, RestoreSpec, parse_as_of, require_consistent
 from statestore.recovery.staging import BuildPlan, Range, Staging
-from statestore.reports import Action, RestorePlanRow, Status, VerifyRow
+from statestore.reports import Action, Loss, RestorePlanRow, Status, VerifyRow
 
 OTHER = CHANGELOG._replace(partition=1)
 MIB = 1024 * 1024
@@ -126,6 +126,14 @@ def test_a_plan_says_what_cannot_be_done_and_what_was_found(store, world):
     failure = plan(store).failure
     assert (failure.kind, failure.retriable) == ("InputError", False)
     assert "app/s/0_0 is REPLACED and is only touched by hand: behind" in failure.message
+
+
+def test_a_plan_is_told_whether_a_loss_is_accepted(store, world):
+    lost = {"status": Status.AHEAD, "action": Action.BY_HAND, "loss": Loss.LIKELY, "topic_id": "t"}
+    world["row"] = world["row"].model_copy(update=lost)
+    assert "say --accept-loss" in plan(store).failure.message
+    row = plan(store, accept_loss=True)
+    assert (row.mode, row.failure) == ("full", None)
 
 
 def test_what_the_operating_system_refuses_becomes_part_of_the_plan(store, world, monkeypatch):

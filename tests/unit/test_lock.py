@@ -17,7 +17,8 @@ from samples import TIMESTAMPED
 
 from statestore.errors import LockedError
 from statestore.model import TaskId
-from statestore.statedir.lock import locked, locked_file
+from statestore.statedir import lock as lock_module
+from statestore.statedir.lock import locked, locked_file, require_locks
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.open import open_key_value_store
 
@@ -159,3 +160,111 @@ def test_a_file_is_held_by_one_alone_or_by_many_that_share_it(tmp_path):
                 pass
     with locked_file(path, 0):
         pass
+
+
+class Clock:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    found = Clock()
+    monkeypatch.setattr(lock_module, "time", found)
+    return found
+
+
+@pytest.mark.parametrize(("wait_s", "waited_s"), [(None, 10), (0.5, 0.5), (0, 0)])
+def test_given_a_task_that_is_locked_then_it_is_waited_for_until_its_deadline_has_passed(
+    paths, clock, wait_s, waited_s
+):
+    with locked(paths):
+        before_s = clock.now_s
+        with pytest.raises(LockedError):
+            (locked(paths) if wait_s is None else locked(paths, wait_s)).__enter__()
+        assert waited_s < clock.now_s - before_s < waited_s + 0.3
+
+
+def test_given_a_file_that_is_locked_then_it_is_waited_for_until_its_deadline_has_passed(tmp_path, clock):
+    with locked_file(tmp_path / "lock", 0):
+        before_s = clock.now_s
+        with pytest.raises(LockedError) as raised:
+            locked_file(tmp_path / "lock", 2).__enter__()
+        assert 2 < clock.now_s - before_s < 2.3
+    assert str(raised.value) == (
+        f"{tmp_path / 'lock'} is locked by another process: a running task, another job, or Kafka Streams; wait until "
+        "it has ended, or stop it"
+    )
+
+
+def test_given_a_deadline_that_is_now_then_a_lock_is_tried_once_more(tmp_path, clock):
+    with locked_file(tmp_path / "lock", 0), pytest.raises(LockedError):
+        locked_file(tmp_path / "lock", 0).__enter__()
+    assert clock.now_s == pytest.approx(1_000.1)
+
+
+def test_a_lock_file_is_read_by_anybody_and_written_by_its_owner(tmp_path):
+    mask = os.umask(0)
+    try:
+        with locked_file(tmp_path / "lock", 0):
+            assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o644
+    finally:
+        os.umask(mask)
+
+
+def descriptors():
+    """How many files this process has open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_given_a_file_system_without_locks_then_its_error_is_raised_and_the_file_is_closed(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError("no locks available")
+
+    before = descriptors()
+    monkeypatch.setattr(lock_module, "_try_lock", refuse)
+    with pytest.raises(OSError, match="no locks available"):
+        locked_file(tmp_path / "lock", 0).__enter__()
+    assert descriptors() == before
+
+
+def test_given_a_lock_that_was_held_or_refused_then_no_file_stays_open(tmp_path):
+    before = descriptors()
+    with locked_file(tmp_path / "lock", 0), pytest.raises(LockedError):
+        locked_file(tmp_path / "lock", 0).__enter__()
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("name", ["lock", ".lock"])
+def test_given_a_lock_file_that_was_deleted_then_its_holder_is_told_not_to_delete_any(paths, name):
+    path = (paths.own_dir if name == "lock" else paths.application_dir) / name
+    with locked(paths):
+        require_locks(paths)
+        path.unlink()
+        with pytest.raises(LockedError) as raised:
+            require_locks(paths)
+    assert str(raised.value) == (
+        f"{path} is no longer the file that this process has locked: somebody has deleted it, and another process may "
+        "take the task for free. Nothing was replaced; leave lock files where they are, and run again"
+    )
+
+
+def test_given_a_lock_file_of_another_task_that_was_deleted_then_this_task_is_still_its_holders(paths, tmp_path):
+    with locked_file(tmp_path / "another", 0), locked(paths):
+        (tmp_path / "another").unlink()
+        require_locks(paths)
+
+
+def test_given_a_lock_that_was_given_back_then_its_file_may_be_deleted(paths):
+    with locked(paths):
+        pass
+    (paths.own_dir / "lock").unlink()
+    require_locks(paths)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import struct
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -13,8 +16,9 @@ from samples import TIMESTAMPED, contents
 
 from statestore.errors import LockedError
 from statestore.partition.quarantine import release
-from statestore.statedir import lock
-from statestore.statedir.lock import locked, locked_file
+from statestore.statedir import lock, open_databases
+from statestore.statedir.lock import locked, locked_file, require_locks
+from statestore.statedir.open_databases import open_elsewhere
 from statestore.statedir.swap import swap
 from statestore.stores.open import open_key_value_store
 
@@ -193,3 +197,126 @@ def test_looking_for_others_lets_nobody_in_to_what_this_process_has_open(paths):
             process.join(_WAIT_S)
             assert process.exitcode == 1, "another process has opened it"
         store.close()
+
+
+def lay_databases(paths, *names):
+    """Directories of databases that nobody has open, each with RocksDB's lock file."""
+    for name in names:
+        paths.store(name).mkdir(parents=True)
+        (paths.store(name) / "LOCK").touch()
+    return [paths.store(name) for name in names]
+
+
+@contextmanager
+def locked_part(path, start, length):
+    """A lock on a part of a file; it belongs to the descriptor, so the system names no process as its holder."""
+    with path.open("r+b") as file:
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, start, length, 0))
+        yield
+
+
+@pytest.fixture
+def none_is_ours(monkeypatch):
+    """Takes what this process has open for another's."""
+    monkeypatch.setattr(open_databases, "_open_here", set)
+
+
+@pytest.mark.parametrize(("start", "length"), [(0, 0), (0, 1), (1, 1), (1 << 40, 1)])
+def test_given_a_lock_on_any_part_of_a_databases_lock_file_then_it_is_open(paths, none_is_ours, start, length):
+    (database,) = lay_databases(paths, "s")
+    with locked_part(database / "LOCK", start, length):
+        assert open_elsewhere(paths.task_dir) == (
+            f"{database}/LOCK is locked by a process that the system does not show: the database is open there; wait "
+            "until that has ended, or stop it"
+        )
+    assert open_elsewhere(paths.task_dir) is None
+
+
+@pytest.mark.parametrize(
+    ("process", "named"),
+    [
+        (-1, "a process that the system does not show"),
+        (0, "a process that the system does not show"),
+        (1, "process 1"),
+        (7, "process 7"),
+    ],
+)
+def test_the_holder_of_a_database_is_named_if_the_system_shows_it(paths, monkeypatch, process, named):
+    lay_databases(paths, "s")
+    monkeypatch.setattr(open_databases, "_holder_of", lambda _: process)
+    assert f"is locked by {named}: the database is open there" in open_elsewhere(paths.task_dir)
+
+
+def test_given_other_files_and_databases_before_it_then_an_open_database_is_found(paths, none_is_ours):
+    free, held = lay_databases(paths, "free", "held")
+    without_lock, file = paths.store("made"), paths.store("notes.txt")
+    without_lock.mkdir()
+    file.touch()
+    gone = paths.store("gone")
+    in_this_order = SimpleNamespace(glob=lambda _: [file, without_lock, gone, free, held])
+    with locked_part(held / "LOCK", 0, 0):
+        assert open_elsewhere(in_this_order).startswith(f"{held}/LOCK is locked")
+    assert open_elsewhere(in_this_order) is None
+
+
+def test_given_a_lock_file_that_is_deleted_while_it_is_looked_at_then_nobody_holds_it(tmp_path):
+    assert open_databases._holder_of(tmp_path / "LOCK") is None
+
+
+def test_looking_for_a_holder_leaves_no_file_open(paths, none_is_ours):
+    (database,) = lay_databases(paths, "s")
+    before = len(os.listdir("/proc/self/fd"))
+    assert open_elsewhere(paths.task_dir) is None
+    with locked_part(database / "LOCK", 0, 0):
+        assert open_elsewhere(paths.task_dir) is not None
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_given_a_file_that_is_closed_while_the_open_ones_are_listed_then_the_others_are_found(monkeypatch):
+    def closed_meanwhile():
+        raise FileNotFoundError
+
+    @contextmanager
+    def scandir(_):
+        other = SimpleNamespace(stat=lambda: SimpleNamespace(st_dev=1, st_ino=2))
+        yield [SimpleNamespace(stat=closed_meanwhile), other]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(open_databases, "os", SimpleNamespace(scandir=scandir))
+        assert open_databases._open_here() == {(1, 2)}
+
+
+def test_a_database_whose_lock_file_was_deleted_is_free_if_only_this_process_has_it_open(paths):
+    store = open_key_value_store(TIMESTAMPED, paths.store("s"))
+    (paths.store("s") / "LOCK").unlink()
+    assert open_elsewhere(paths.task_dir) is None
+    store.close()
+    assert open_elsewhere(paths.task_dir) is None
+
+
+def test_given_a_database_whose_lock_file_was_deleted_then_the_process_to_stop_is_named(paths):
+    with child(hold_store, paths.store("s2")) as (process, connection):
+        assert received(connection) == "open"
+        lay_databases(paths, "s")
+        for name in ("s", "s2"):
+            (paths.store(name) / "LOCK").unlink()
+        (paths.store("s") / "CURRENT").touch()  # its name begins as that of the other, which is the one that is open
+        link = paths._replace(state_dir=paths.state_dir.with_name("link"))
+        link.state_dir.symlink_to(paths.state_dir)
+        said = f"is open in process {process.pid}, and its file LOCK was deleted; stop that process"
+        for found in (paths, link):
+            assert open_elsewhere(found.task_dir) == f"{found.store('s2')} {said}"
+
+
+def test_given_a_process_that_has_ended_then_it_has_no_files_open(tmp_path):
+    assert list(open_databases._files_of(tmp_path / "ended")) == []
+
+
+def test_given_a_database_that_is_open_elsewhere_then_the_error_says_where(paths, none_is_ours):
+    (database,) = lay_databases(paths, "s")
+    with locked_part(database / "LOCK", 0, 0):
+        found = open_elsewhere(paths.task_dir)
+        for take in (lambda: locked(paths, wait_s=0).__enter__(), lambda: require_locks(paths)):
+            with pytest.raises(LockedError) as raised:
+                take()
+            assert str(raised.value) == found

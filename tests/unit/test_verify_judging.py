@@ -585,4 +585,4 @@ def test_what_is_built_beside_a_store_is_opened_in_its_own_place(read_only):
     assert found.task_directory == paths.staging("s").parent
     assert found.own_directory == paths.staged_own
     assert found.changelogs == {"s": spec().partitions}
-    assert not found.exactly_once, "what was left open here is built anew"
+    assert found.exactly_once is False, "what was left open here is built anew"

@@ -140,6 +140,7 @@ def test_one_that_does_not_record_announces_nothing_and_leaves_no_record_of_form
     last_use = LastUse(used.path, recording=False)
     before = used.path.read_text()
     last_use.about_to_open({"": 7})
+    last_use.dropped("")
     assert used.path.read_text() == before
     last_use.opened({"": used.directory})
     last_use.opened({"": used.directory})
@@ -157,6 +158,12 @@ def test_a_record_has_all_databases_that_are_open_and_none_that_is_gone(used):
     last_use.opened({"s.180000": used.directory})
     now = LastUse(used.path, recording=True)
     assert now.databases == {"s.60000", "s.180000"}
+
+
+def test_given_a_database_that_is_not_in_the_record_then_dropping_it_writes_nothing(used):
+    before = used.path.stat().st_ino
+    LastUse(used.path, recording=True).dropped("s.120000")
+    assert used.path.stat().st_ino == before
 
 
 def test_a_replaced_store_that_comes_back_is_trusted_as_it_was_before(paths):

@@ -203,15 +203,17 @@ def test_a_store_of_whose_log_nothing_can_be_read_waits_for_a_person(paths, reco
 
 
 def test_copies_are_judged_anew_when_their_log_has_lost_something(paths):
-    for label, loss in (("first", Loss.NONE), ("second", Loss.UNPROVEN), ("third", None)):
+    for label, loss in (("first", Loss.NONE), ("second", Loss.UNPROVEN), ("third", None), ("zeroth", Loss.NONE)):
         kept = Beside(status=Status.CORRUPT, loss=loss, why="before")
         write_durably(paths.quarantined_own("s", label), kept.model_dump_json())
     damaged = paths.quarantined_own("s", "fourth")
     write_durably(damaged, "{")
     keep_others(paths, "s", Verdict(Status.REPLACED, Loss.LIKELY, "the topic is another one"))
-    first, second, third = (beside_quarantined(paths, "s", label) for label in ("first", "second", "third"))
-    assert (first.status, first.loss) == (Status.CORRUPT, Loss.LIKELY)
-    assert first.why == "its changelog has lost something since: the topic is another one"
+    labels = ("first", "second", "third", "zeroth")
+    first, second, third, behind_a_damaged_one = (beside_quarantined(paths, "s", label) for label in labels)
+    for found in (first, behind_a_damaged_one):
+        assert (found.status, found.loss) == (Status.CORRUPT, Loss.LIKELY)
+        assert found.why == "its changelog has lost something since: the topic is another one"
     assert (second.loss, second.why) == (Loss.UNPROVEN, "before")
     assert third.loss is None
     assert damaged.read_text() == "{"

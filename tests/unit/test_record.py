@@ -47,6 +47,7 @@ def test_a_record_says_up_to_where_the_log_was_seen_of_a_store_that_is_not_behin
     assert record.seen_end(9) is None
     assert record.seen_end(None) is None
     assert StoreRecord(topic_id="id", caught_up_ms=5, committed=10).seen_end(10) is None
+    assert StoreRecord(topic_id="id", caught_up_ms=5, end=2).seen_end(0) == 2
 
 
 def test_a_record_has_all_that_was_written(paths):

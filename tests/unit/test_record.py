@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import time
+from pathlib import Path
 
 import pytest
 
@@ -72,3 +74,13 @@ def test_r6_the_time_of_a_record_says_nothing_of_a_store_that_is_behind_it():
     assert record.whole_ms(9, 9) is None
     assert record.whole_ms(None, 9) is None
     assert StoreRecord(topic_id="id", caught_up_ms=5).whole_ms(None, 9) == 5
+
+
+def test_given_a_record_that_the_disk_cannot_read_then_the_error_names_it(paths, monkeypatch):
+    def refuse(_):
+        raise OSError(errno.EIO, "Input/output error")  # as reading raises it: without a name
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(OSError, match="Input/output error") as raised:
+        read_record(paths, "s")
+    assert raised.value.filename == str(paths.record("s"))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shutil
 from hashlib import sha256
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -407,3 +410,23 @@ def test_what_is_known_of_one_store_goes_without_that_of_another(paths, sealed):
     forget_digests(paths, "s")
     assert not paths.digests("s").exists()
     assert (paths.seal("t").read_text(), paths.digests("t").read_text()) == ("of another", "of another")
+
+
+@pytest.mark.parametrize("name", ["seal", "IDENTITY", "CURRENT", "MANIFEST"])
+def test_given_a_file_that_the_disk_cannot_read_then_the_error_names_it(paths, sealed, monkeypatch, name):
+    victim = {"seal": paths.seal("s"), "MANIFEST": manifest(sealed)}.get(name, sealed / name)
+    read_bytes = Path.read_bytes
+
+    def read(path):
+        if path == victim:
+            raise OSError(errno.EIO, "Input/output error")  # as reading raises it: without a name
+        return read_bytes(path)
+
+    def digest(file, _):
+        return sha256(read(Path(file.name)))
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+    monkeypatch.setattr(seal_module, "hashlib", SimpleNamespace(file_digest=digest))
+    with pytest.raises(OSError, match="Input/output error") as raised:
+        check_seal(paths, "s")
+    assert raised.value.filename == str(victim)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statestore.changelog.standing import standing
+from statestore.changelog.standing import next_offset, standing
 from statestore.changelog.topics import LogRange
 from statestore.reports import Action, Status
 
@@ -134,6 +134,10 @@ def test_a_log_that_is_not_compacted_has_every_delete_so_its_tail_is_always_righ
         (None, LogRange(0, 7, 7), {}, "the store has rows, but how far it is was never committed"),
         (4, LogRange(0, 10, 12), {}, "offsets 5 to 9 are to be read"),
         (12, LogRange(0, 10, 12), {}, "committed offset 12 is at or beyond the log's end 12"),
+        (10, LogRange(0, 10, 12), {"seen_end": 13}, "the last offset seen, 12, is at or beyond the log's end 12"),
+        (12, LogRange(0, 10, 12), {"seen_end": 13}, "committed offset 12 is at or beyond the log's end 12"),
+        (4, LogRange(0, 10, 12), {"seen_end": 8}, "offsets 8 to 9 are to be read"),
+        (4, LogRange(9, 10, 12), {"seen_end": 8}, "offsets 8 to 8 are gone from the log: what they held may be lost"),
         (4, LogRange(9, 10, 12), {}, "offsets 5 to 8 are gone from the log: what they held may be lost"),
         (
             4,
@@ -163,3 +167,17 @@ def test_the_reason_names_the_offsets_and_times_that_decided(committed, log, mor
 
 def test_a_log_is_compacted_unless_told_otherwise():
     assert judged(4, LogRange(0, 10, 10), caught_up_ms=None).action is Action.FULL
+
+
+def test_r2_given_a_log_end_that_was_recorded_then_the_markers_before_it_are_no_lag():
+    assert judged(4, LogRange(0, 8, 8)).status is Status.LAGGING
+    assert judged(4, LogRange(0, 8, 8), seen_end=8).status is Status.OK
+    assert judged(4, LogRange(0, 8, 8), seen_end=9).status is Status.AHEAD
+    assert judged(4, LogRange(6, 10, 10), seen_end=6).status is Status.LAGGING
+
+
+@pytest.mark.parametrize(
+    ("committed", "seen_end", "expected"), [(4, None, 5), (4, 3, 5), (4, 5, 5), (4, 9, 9), (-1, None, 0)]
+)
+def test_the_next_offset_is_behind_the_last_record_and_behind_all_that_was_seen(committed, seen_end, expected):
+    assert next_offset(committed, seen_end) == expected

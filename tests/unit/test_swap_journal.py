@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from samples import contents
@@ -28,6 +29,7 @@ from statestore import kill_switch
 from statestore.durable import read_checked, remove_tree, with_checksum, write_durably
 from statestore.errors import InvalidStateError
 from statestore.reports import Loss, Status
+from statestore.statedir import swap as swap_module
 from statestore.statedir.beside import Beside, Verdict, beside_quarantined
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.record import StoreRecord, read_record
@@ -75,6 +77,12 @@ def test_the_segments_of_a_window_store_change_places_between_the_renames_of_its
         ("new store live", (NEW, {}, OLD, True), after),
         ("before the journal goes", (NEW, {}, OLD, True), after),
     ]
+
+
+def test_the_age_in_quarantine_counts_by_the_clock_that_will_ask_for_it(paths, monkeypatch):
+    lay_out(paths)
+    monkeypatch.setattr(swap_module, "time", SimpleNamespace(time=lambda: 1_000.0))
+    assert swap(paths, KEY_VALUE, "run").stat().st_mtime == 1_000
 
 
 @pytest.fixture

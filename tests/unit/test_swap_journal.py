@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -203,6 +204,49 @@ def test_a_new_store_of_which_nothing_is_recorded_has_nothing_that_vouched_for_t
     assert not [name for name in ("seal", "digests", "mode") if getattr(paths, name)("s").exists()]
     assert all(getattr(paths, name)("t").exists() for name in ("seal", "digests", "mode"))
     assert not paths.journal("s").exists()
+
+
+def test_given_a_swap_that_loses_something_then_earlier_copies_may_be_the_only_ones(paths):
+    lay_out(paths)
+    swap(paths, KEY_VALUE, "first", verdict=Verdict(Status.CORRUPT, Loss.NONE))
+    lay_out(paths)
+    swap(paths, KEY_VALUE, "second", verdict=Verdict(Status.CORRUPT, Loss.NONE))
+    assert beside_quarantined(paths, "s", "first").loss is Loss.NONE
+    lay_out(paths)
+    swap(paths, KEY_VALUE, "third", verdict=AHEAD)
+    for label in ("first", "second"):
+        found = beside_quarantined(paths, "s", label)
+        assert (found.status, found.loss) == (Status.CORRUPT, Loss.LIKELY)
+        assert found.why == "its changelog has lost something since: the log is shorter"
+
+
+def test_given_a_file_beside_a_store_that_the_disk_cannot_read_then_it_is_not_kept(paths, monkeypatch):
+    lay_out(paths)
+    lay_beside(paths)
+    read_text = Path.read_text
+
+    def read(path, **how):
+        if path == paths.mode("s"):
+            raise OSError(errno.EIO, "Input/output error")
+        return read_text(path, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", read)
+        swap(paths, KEY_VALUE, "run")
+    kept = beside_quarantined(paths, "s", "run")
+    assert (kept.mode, kept.seal) == (None, "old seal")
+
+
+def test_given_files_beside_a_store_that_may_not_be_read_then_it_is_not_replaced(paths, monkeypatch):
+    def refuse(path, **_):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    lay_out(paths)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", refuse)
+        with pytest.raises(PermissionError):
+            swap(paths, KEY_VALUE, "run")
+    assert state(paths) == (OLD, NEW, {}, False)
 
 
 def test_offsets_of_an_input_that_is_the_changelog_go_with_the_old_store_and_come_back_with_it(paths):

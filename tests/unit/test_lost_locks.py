@@ -259,6 +259,16 @@ def test_given_other_files_and_databases_before_it_then_an_open_database_is_foun
     assert open_elsewhere(in_this_order) is None
 
 
+def test_given_many_databases_then_the_files_of_this_process_are_listed_once(paths, monkeypatch):
+    listed = []
+    monkeypatch.setattr(open_databases, "_open_here", lambda: listed.append("listed") or set())
+    assert open_elsewhere(paths.task_dir) is None
+    assert listed == []
+    lay_databases(paths, "r", "s", "t")
+    assert open_elsewhere(paths.task_dir) is None
+    assert listed == ["listed"]
+
+
 def test_given_a_lock_file_that_is_deleted_while_it_is_looked_at_then_nobody_holds_it(tmp_path):
     assert open_databases._holder_of(tmp_path / "LOCK") is None
 

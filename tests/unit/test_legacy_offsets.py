@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+
 import pytest
 
 from statestore.durable import write_durably
@@ -72,3 +75,13 @@ def test_where_nothing_was_taken_out_no_file_is_made_and_a_torn_one_is_left(path
     write_durably(paths.checkpoint, "torn")
     put_back_legacy_offsets(paths, {})
     assert paths.checkpoint.read_text() == "torn"
+
+
+def test_given_a_file_that_the_disk_cannot_read_then_the_error_names_it(checkpoint, monkeypatch):
+    def refuse(_):
+        raise OSError(errno.EIO, "Input/output error")  # as reading raises it: without a name
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(OSError, match="Input/output error") as raised:
+        checkpoint_file.read(checkpoint)
+    assert raised.value.filename == str(checkpoint)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -51,3 +53,12 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {
         str(file.relative_to(directory)): file.read_bytes() for file in sorted(directory.rglob("*")) if file.is_file()
     }
+
+
+def open_below(directory: Path) -> list[str]:
+    """Files below the directory that this process has open."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            found.append(os.readlink(descriptor))
+    return [file for file in found if file.startswith(f"{directory}{os.sep}")]

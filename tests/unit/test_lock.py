@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from children import child, hold_locks, hold_store, received, release_locks_with_a_fork_alive
-from samples import TIMESTAMPED
+from samples import TIMESTAMPED, open_below
 
 from statestore.errors import LockedError
 from statestore.model import TaskId
@@ -220,27 +220,20 @@ def test_a_lock_file_is_read_by_anybody_and_written_by_its_owner(tmp_path):
         os.umask(mask)
 
 
-def descriptors():
-    """How many files this process has open."""
-    return len(os.listdir("/proc/self/fd"))
-
-
 def test_given_a_file_system_without_locks_then_its_error_is_raised_and_the_file_is_closed(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError("no locks available")
 
-    before = descriptors()
     monkeypatch.setattr(lock_module, "_try_lock", refuse)
     with pytest.raises(OSError, match="no locks available"):
         locked_file(tmp_path / "lock", 0).__enter__()
-    assert descriptors() == before
+    assert open_below(tmp_path) == []
 
 
 def test_given_a_lock_that_was_held_or_refused_then_no_file_stays_open(tmp_path):
-    before = descriptors()
     with locked_file(tmp_path / "lock", 0), pytest.raises(LockedError):
         locked_file(tmp_path / "lock", 0).__enter__()
-    assert descriptors() == before
+    assert open_below(tmp_path) == []
 
 
 @pytest.mark.parametrize("name", ["lock", ".lock"])

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from children import child, hold_lock_file, hold_store, received
-from samples import TIMESTAMPED, contents
+from samples import TIMESTAMPED, contents, open_below
 
 from statestore.errors import LockedError
 from statestore.partition.quarantine import release
@@ -275,11 +275,10 @@ def test_given_a_lock_file_that_is_deleted_while_it_is_looked_at_then_nobody_hol
 
 def test_looking_for_a_holder_leaves_no_file_open(paths, none_is_ours):
     (database,) = lay_databases(paths, "s")
-    before = len(os.listdir("/proc/self/fd"))
     assert open_elsewhere(paths.task_dir) is None
     with locked_part(database / "LOCK", 0, 0):
         assert open_elsewhere(paths.task_dir) is not None
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_below(database) == []
 
 
 def test_given_a_file_that_is_closed_while_the_open_ones_are_listed_then_the_others_are_found(monkeypatch):

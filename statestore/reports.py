@@ -5,13 +5,14 @@ A report is written once, atomically, at `<reports_dir>/<job>/<run id>.json`. It
 
 from __future__ import annotations
 
+import math
 import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from uuid import uuid4
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from statestore.errors import InputError, RetryError, StateStoreError
 
@@ -63,30 +64,64 @@ class Action(StrEnum):
     BY_HAND = "by hand"
 
 
+def readable(text: str) -> str:
+    """Return a text as UTF-8 has it: bytes of a file name that are no UTF-8 are shown by their numbers."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _text(value: Any) -> Any:
+    return readable(value) if isinstance(value, str) else value
+
+
+def _plain(value: Any) -> Any:
+    """Return a user's value as any reader of JSON has it: numbers that are none, or that few can hold, are texts."""
+    match value:
+        case str():
+            return readable(value)
+        case float() if not math.isfinite(value):
+            return str(value)
+        case int() if not _LEAST <= value <= _MOST:
+            return str(value) if value.bit_length() < _SHOWN_BITS else f"a number of {value.bit_length():,} bits"
+        case dict():
+            return {_text(name): _plain(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_plain(one) for one in value]
+    return value
+
+
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_SHOWN_BITS = 2_000
+#: A text that may hold the name of a file.
+Text = Annotated[str, BeforeValidator(_text)]
+#: A browser and a Parquet file have no larger ones, and no float divides them.
+Int64 = Annotated[int, Field(ge=_LEAST, le=_MOST)]
+#: Values of a user's rows, by column.
+Sample = Annotated[dict[str, Any], BeforeValidator(_plain)]
+
+
 class _Row(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Failure(_Row):
     """Why a row's work was not done."""
 
-    kind: str
-    message: str
+    kind: Text
+    message: Text
     retriable: bool = False
 
     @classmethod
     def of(cls, error: StateStoreError) -> Failure:
         """Describe an error of the library."""
-        message = str(error).encode(errors="backslashreplace").decode()  # file names need not be Unicode
-        return cls(kind=error.kind, message=message, retriable=isinstance(error, RetryError))
+        return cls(kind=error.kind, message=str(error), retriable=isinstance(error, RetryError))
 
 
 class StorePartitionRow(_Row):
     """Names the store partition that a row speaks of."""
 
-    application: str
-    store: str
-    task: str
+    application: Text
+    store: Text
+    task: Text
 
     @property
     def label(self) -> str:
@@ -97,33 +132,33 @@ class StorePartitionRow(_Row):
 class StoreFigures(_Row):
     """What a task's store did: KIP-1035's commit figures, and what restored it."""
 
-    store: str
-    commits: int
+    store: Text
+    commits: Int64
     commit_latency_avg_ms: float
     commit_latency_max_ms: float
-    committed: int | None = Field(
+    committed: Int64 | None = Field(
         default=None, description="offset of the last changelog record that this run has committed"
     )
-    restored: int = Field(default=0, description="changelog records replayed")
+    restored: Int64 = Field(default=0, description="changelog records replayed")
     restore_seconds: float = 0.0
-    rebuilt: str | None = Field(default=None, description="why the store was rebuilt; None: it was not")
-    expired: int = Field(default=0, description="changes dropped because their window or session had expired")
+    rebuilt: Text | None = Field(default=None, description="why the store was rebuilt; None: it was not")
+    expired: Int64 = Field(default=0, description="changes dropped because their window or session had expired")
 
 
 class ProcessRow(_Row):
     """What one task of a `process` run did."""
 
-    application: str
-    task: str
-    records_in: int = 0
-    records_out: int = 0
-    changelog_records: int = 0
-    late_records: int = Field(default=0, description="came after their window or session had closed")
-    dropped_records: int = Field(default=0, description="had no key or value to group by")
-    poison_records: int = Field(default=0, description="sent to the dead-letter topic")
-    commits: int = 0
-    restored: int = 0
-    lag: int | None = Field(default=None, description="input records left below the end offset; None if unknown")
+    application: Text
+    task: Text
+    records_in: Int64 = 0
+    records_out: Int64 = 0
+    changelog_records: Int64 = 0
+    late_records: Int64 = Field(default=0, description="came after their window or session had closed")
+    dropped_records: Int64 = Field(default=0, description="had no key or value to group by")
+    poison_records: Int64 = Field(default=0, description="sent to the dead-letter topic")
+    commits: Int64 = 0
+    restored: Int64 = 0
+    lag: Int64 | None = Field(default=None, description="input records left below the end offset; None if unknown")
     recover_seconds: float = 0.0
     process_seconds: float = 0.0
     seconds: float = 0.0
@@ -150,24 +185,24 @@ class DifferingKey(_Row):
     """A row that is not the same in a store and in the fold of its changelog."""
 
     found: Literal["only in store", "only in log", "other value"]
-    key: str | None = Field(default=None, description="the row's key, hex; None if keys are to be left out")
-    key_sha256: str
-    store_sha256: str | None = Field(default=None, description="of the value as it is stored")
-    log_sha256: str | None = Field(default=None, description="of the value as a store would have it")
+    key: Text | None = Field(default=None, description="the row's key, hex; None if keys are to be left out")
+    key_sha256: Text
+    store_sha256: Text | None = Field(default=None, description="of the value as it is stored")
+    log_sha256: Text | None = Field(default=None, description="of the value as a store would have it")
 
 
 class Contents(_Row):
     """A store's rows beside the fold of its changelog, which deep verification compares."""
 
-    store_rows: int = Field(default=0, description="rows of the store that were compared")
-    log_rows: int = Field(default=0, description="rows of the fold that were compared")
-    equal: int = Field(default=0, description="rows that are the same in both")
-    other_value: int = 0
-    only_in_store: int = 0
-    only_in_log: int = 0
-    not_judged: int = Field(default=0, description="rows that differ, and may: the log no longer tells")
-    store_digest: str = Field(default="", description="of the store's rows that were compared")
-    log_digest: str = Field(default="", description="of the log's rows that were compared")
+    store_rows: Int64 = Field(default=0, description="rows of the store that were compared")
+    log_rows: Int64 = Field(default=0, description="rows of the fold that were compared")
+    equal: Int64 = Field(default=0, description="rows that are the same in both")
+    other_value: Int64 = 0
+    only_in_store: Int64 = 0
+    only_in_log: Int64 = 0
+    not_judged: Int64 = Field(default=0, description="rows that differ, and may: the log no longer tells")
+    store_digest: Text = Field(default="", description="of the store's rows that were compared")
+    log_digest: Text = Field(default="", description="of the log's rows that were compared")
     sample: float | None = Field(default=None, description="fraction of the key ranges compared; None: all of them")
     first: tuple[DifferingKey, ...] = Field(default=(), description="the first keys that differ, in the store's order")
     brokers_timestamps: bool = Field(
@@ -185,24 +220,24 @@ class VerifyRow(StorePartitionRow):
 
     status: Status
     action: Action
-    detail: str = ""
+    detail: Text = ""
     loss: Loss | None = Field(
         default=None, description="what a full rebuild from the changelog would lose; None: not found out"
     )
-    loss_detail: str = Field(default="", description="what shows that something would or may be lost")
+    loss_detail: Text = Field(default="", description="what shows that something would or may be lost")
     depth: Literal["offsets", "scan", "deep"] = "scan"
-    committed: int | None = Field(default=None, description="offset of the last changelog record in the store")
-    start: int | None = Field(default=None, description="log start offset of the changelog")
-    end: int | None = Field(default=None, description="last stable offset of the changelog, exclusive")
-    lag: int | None = Field(
+    committed: Int64 | None = Field(default=None, description="offset of the last changelog record in the store")
+    start: Int64 | None = Field(default=None, description="log start offset of the changelog")
+    end: Int64 | None = Field(default=None, description="last stable offset of the changelog, exclusive")
+    lag: Int64 | None = Field(
         default=None, description="offsets from the first record left to read to the end: at most so many records"
     )
-    topic_id: str | None = None
+    topic_id: Text | None = None
     sealed: bool | None = Field(
         default=None, description="the store is as it was sealed; None where that was not found out"
     )
-    file: str | None = Field(default=None, description="the file that is damaged")
-    keys: int | None = Field(default=None, description="rows read; None where the store was not read in full")
+    file: Text | None = Field(default=None, description="the file that is damaged")
+    keys: Int64 | None = Field(default=None, description="rows read; None where the store was not read in full")
     contents: Contents | None = Field(default=None, description="what deep verification compared")
     seconds: float = 0.0
 
@@ -220,24 +255,24 @@ class RestoreRow(StorePartitionRow):
         default=None, description="None where nothing had to be done, or an earlier attempt had done it"
     )
     outcome: Literal["restored", "skipped", "failed"]
-    records: int = Field(default=0, description="changelog records applied")
-    resumed: int = Field(
+    records: Int64 = Field(default=0, description="changelog records applied")
+    resumed: Int64 = Field(
         default=0, description="of them, taken from runs that were there: of an interrupted attempt, or of ranges"
     )
-    skipped: int = Field(default=0, description="changelog records without a key")
-    keys: int = 0
-    committed: int | None = None
-    start: int | None = Field(default=None, description="first changelog offset read")
-    end: int | None = Field(default=None, description="offset before which reading ended, fixed when it began")
+    skipped: Int64 = Field(default=0, description="changelog records without a key")
+    keys: Int64 = 0
+    committed: Int64 | None = None
+    start: Int64 | None = Field(default=None, description="first changelog offset read")
+    end: Int64 | None = Field(default=None, description="offset before which reading ended, fixed when it began")
     checked: Literal["files", "rows", "deep"] | None = Field(
         default=None, description="how the new store was checked; see recovery/checking.py"
     )
-    digest: str | None = Field(default=None, description="of all rows written; equal rows have equal digests")
+    digest: Text | None = Field(default=None, description="of all rows written; equal rows have equal digests")
     exact: bool | None = Field(
         default=None, description="as-of: False if compaction or deletion has removed records up to the point"
     )
-    directory: str | None = Field(default=None, description="as-of: where the store was built")
-    quarantine: str | None = Field(default=None, description="directory of the replaced store, until validation")
+    directory: Text | None = Field(default=None, description="as-of: where the store was built")
+    quarantine: Text | None = Field(default=None, description="directory of the replaced store, until validation")
     seconds: float = 0.0
     failure: Failure | None = None
 
@@ -252,14 +287,14 @@ class RestorePlanRow(StorePartitionRow):
 
     status: Status | None = None
     mode: Literal["tail", "full", "as-of"] | None = Field(default=None, description="None where nothing is to be done")
-    reason: str = ""
-    start: int | None = Field(default=None, description="first changelog offset to be read")
-    end: int | None = Field(default=None, description="offset before which reading would end")
-    resumable: int = Field(default=0, description="offsets that an interrupted attempt has read")
-    ranges: int = Field(default=1, description="into how many ranges the log is cut")
-    log_bytes: int = Field(default=0, description="keys and values to be read, estimated from a sample")
-    disk_needed: int = Field(default=0, description="bytes, estimated; at most, if few keys are written again")
-    disk_free: int = 0
+    reason: Text = ""
+    start: Int64 | None = Field(default=None, description="first changelog offset to be read")
+    end: Int64 | None = Field(default=None, description="offset before which reading would end")
+    resumable: Int64 = Field(default=0, description="offsets that an interrupted attempt has read")
+    ranges: Int64 = Field(default=1, description="into how many ranges the log is cut")
+    log_bytes: Int64 = Field(default=0, description="keys and values to be read, estimated from a sample")
+    disk_needed: Int64 = Field(default=0, description="bytes, estimated; at most, if few keys are written again")
+    disk_free: Int64 = 0
     seconds: float = Field(default=0.0, description="estimated from the report's records_per_s")
     failure: Failure | None = Field(default=None, description="why it would be refused")
 
@@ -278,13 +313,13 @@ class ValidateRow(StorePartitionRow):
     """What validation says of one store partition; suites judge a store, so its partitions share their verdict."""
 
     verdict: Literal["passed", "failed", "error"]
-    expectations: int = 0
-    failed_expectations: tuple[str, ...] = ()
-    keys: int = 0
-    detail: str = ""
-    data_docs: str | None = None
-    quarantine: str | None = Field(default=None, description="the replaced store, where it is kept for a rollback")
-    rollback: str | None = Field(default=None, description="the command that puts the replaced store back")
+    expectations: Int64 = 0
+    failed_expectations: tuple[Text, ...] = ()
+    keys: Int64 = 0
+    detail: Text = ""
+    data_docs: Text | None = None
+    quarantine: Text | None = Field(default=None, description="the replaced store, where it is kept for a rollback")
+    rollback: Text | None = Field(default=None, description="the command that puts the replaced store back")
 
     @property
     def healthy(self) -> bool:
@@ -295,37 +330,39 @@ class ValidateRow(StorePartitionRow):
 class FailedRows(_Row):
     """Where an expectation did not hold."""
 
-    expectation: str
-    count: int | None = Field(default=None, description="None if it is about all rows together, such as their number")
-    rows: tuple[dict[str, Any], ...] = Field(default=(), description="the first of them; bytes are hexadecimal")
+    expectation: Text
+    count: Int64 | None = Field(default=None, description="None if it is about all rows together, such as their number")
+    rows: tuple[Sample, ...] = Field(default=(), description="the first of them; bytes are hexadecimal")
 
 
 class ValidatedStore(_Row):
     """What validation found out about one store, all of its partitions together."""
 
-    application: str
-    store: str
+    application: Text
+    store: Text
     verdict: Literal["passed", "failed", "error"]
-    expectations: int = 0
-    failed_expectations: tuple[str, ...] = ()
+    expectations: Int64 = 0
+    failed_expectations: tuple[Text, ...] = ()
     failed_rows: tuple[FailedRows, ...] = ()
-    detail: str = ""
-    keys: int = 0
-    not_compared: int = Field(default=0, description="rows of which the changelog no longer tells what they should be")
+    detail: Text = ""
+    keys: Int64 = 0
+    not_compared: Int64 = Field(
+        default=0, description="rows of which the changelog no longer tells what they should be"
+    )
     seconds: float = 0.0
-    data_docs: str | None = Field(default=None, description="page of this validation")
-    verdict_file: str | None = Field(default=None, description="this, as JSON beside the Data Docs")
-    plots: tuple[str, ...] = ()
+    data_docs: Text | None = Field(default=None, description="page of this validation")
+    verdict_file: Text | None = Field(default=None, description="this, as JSON beside the Data Docs")
+    plots: tuple[Text, ...] = ()
 
 
 class MaintenanceRow(_Row):
     """What maintenance removed in one place, or would remove."""
 
-    place: str = Field(description="a task, as `flight-delays/0_3`, or a kind of files, as `reports/verify`")
-    removed: tuple[str, ...] = Field(default=(), description="the first of the paths")
-    removed_count: int = 0
-    removed_bytes: int = 0
-    kept: tuple[str, ...] = Field(default=(), description="what is old and stays, and why")
+    place: Text = Field(description="a task, as `flight-delays/0_3`, or a kind of files, as `reports/verify`")
+    removed: tuple[Text, ...] = Field(default=(), description="the first of the paths")
+    removed_count: Int64 = 0
+    removed_bytes: Int64 = 0
+    kept: tuple[Text, ...] = Field(default=(), description="what is old and stays, and why")
     failure: Failure | None = None
 
     @property
@@ -342,18 +379,20 @@ class MaintenanceRow(_Row):
 class JobReport(BaseModel):
     """What the reports of all jobs have in common; `rows` is one row per task or store partition."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     schema_version: Literal[1] = 1
-    run_id: str
-    applications: tuple[str, ...]
-    started_ms: int
-    finished_ms: int
-    catalogue: str | None = Field(
+    run_id: Text
+    applications: tuple[Text, ...]
+    started_ms: Int64
+    finished_ms: Int64
+    catalogue: Text | None = Field(
         default=None, description="pin of the catalogue that the definitions come from: `<offset>:<digest>`"
     )
-    dag_id: str | None = Field(default=None, description="DAG whose run this is the report of; None if started by hand")
-    dag_run_id: str | None = Field(default=None, description="run id of that DAG run")
+    dag_id: Text | None = Field(
+        default=None, description="DAG whose run this is the report of; None if started by hand"
+    )
+    dag_run_id: Text | None = Field(default=None, description="run id of that DAG run")
 
     @property
     def seconds(self) -> float:
@@ -386,7 +425,7 @@ class RestorePlanReport(JobReport):
     """What a `restore` run would do, one row per store partition asked for."""
 
     job: Literal["restore-plan"] = "restore-plan"
-    records_per_s: int = Field(description="rate of one Spark task that the seconds are estimated with")
+    records_per_s: Int64 = Field(description="rate of one Spark task that the seconds are estimated with")
     rows: tuple[RestorePlanRow, ...]
 
 
@@ -394,7 +433,7 @@ class ValidateReport(JobReport):
     """Report of a `validate` run, one row per store partition asked for."""
 
     job: Literal["validate"] = "validate"
-    data_docs: str | None = Field(default=None, description="index page of the Data Docs")
+    data_docs: Text | None = Field(default=None, description="index page of the Data Docs")
     stores: tuple[ValidatedStore, ...] = ()
     rows: tuple[ValidateRow, ...]
 

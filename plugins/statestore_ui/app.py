@@ -155,7 +155,7 @@ def reports() -> JSONResponse:
     listed, problems = list_reports(load_directories().reports_dir)
     found: dict[str, list[str]] = {}
     for file in listed:
-        found.setdefault(file.job, []).append(file.path.name)
+        found.setdefault(file.job, []).append(file.name)
     if problems and not found:
         return JSONResponse({"detail": f"{problems[0].path}: {problems[0].message}"}, 503, headers=_HEADERS)
     return JSONResponse(found, headers=_HEADERS)

@@ -7,6 +7,7 @@ the same where the Internet is out of reach.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from html import escape
@@ -14,6 +15,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict
+
+from statestore.reports import readable
 
 #: What a browser lets a page of theirs do.
 POLICY = (
@@ -65,7 +68,7 @@ def _rows(root: Path) -> Iterator[str]:
         plots = "" if store in drawn else _plots(root, store)
         drawn.add(store)
         ended = datetime.fromtimestamp(modified_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        cells = (*_told(root, file), escape(file.stem), ended, plots)
+        cells = (*_told(root, file), escape(readable(file.stem)), ended, plots)
         yield f"<tr>{''.join(f'<td>{cell}' for cell in cells)}</tr>"
 
 
@@ -81,7 +84,7 @@ def _told(root: Path, file: Path) -> tuple[str, str, str]:
     try:
         found = _Verdict.model_validate_json(file.read_bytes())
     except (OSError, ValueError):
-        return "<span class='text-warning'>cannot be read</span>", escape(file.parent.name), ""
+        return "<span class='text-warning'>cannot be read</span>", escape(readable(file.parent.name)), ""
     name = escape(f"{found.application}/{found.store}")
     if found.data_docs is not None and found.data_docs.is_relative_to(root.absolute()):
         name = _link(found.data_docs.relative_to(root.absolute()), name)
@@ -93,9 +96,10 @@ def _told(root: Path, file: Path) -> tuple[str, str, str]:
 def _plots(root: Path, store: str) -> str:
     """Links to what was drawn of a store by its last validation."""
     return " ".join(
-        _link(path.relative_to(root), escape(path.stem)) for path in sorted((root / "plots" / store).glob("*.svg"))
+        _link(path.relative_to(root), escape(readable(path.stem)))
+        for path in sorted((root / "plots" / store).glob("*.svg"))
     )
 
 
 def _link(path: Path, words: str) -> str:
-    return f"<a href='{escape(quote(path.as_posix()), quote=True)}'>{words}</a>"
+    return f"<a href='{escape(quote(os.fsencode(path.as_posix())), quote=True)}'>{words}</a>"

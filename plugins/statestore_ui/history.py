@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from statestore.reports import Status
+from statestore.reports import Status, readable
 from statestore.verification.history import history_dir
 
 #: Runs that are looked at, the newest.
@@ -50,7 +50,7 @@ class Histories:
         problems, points = [], []
         for file, run in runs.items():
             if isinstance(run, str):
-                problems.append({"path": f"history/verify/{file[0].name}", "message": run})
+                problems.append({"path": f"history/verify/{readable(file[0].name)}", "message": run})
                 continue
             sums = [found for (app, name), found in run.stores.items() if app == application and store in (None, name)]
             if sums:

@@ -8,6 +8,7 @@ is no longer in the catalogue, and store partitions that a complete verification
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
@@ -182,7 +183,7 @@ class _Reading:
                 "finished_ms": head.finished_ms,
                 "dag_id": head.dag_id,
                 "dag_run_id": head.dag_run_id,
-                "report": f"statestore/reports/{file.job}/{quote(file.path.name)}",
+                "report": f"statestore/reports/{file.job}/{quote(os.fsencode(file.path.name))}",
             }
         )
         return len(self._runs) - 1
@@ -212,7 +213,8 @@ def _task(row: ProcessRow) -> tuple[str, str]:
 def _in_order(key: Key) -> tuple[str, str, tuple[int, ...], str]:
     """By application, store, and the numbers of the task: 0_2 before 0_10."""
     parts = key[2].split("_")
-    numbers = tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else ()
+    # A task id that nobody has made may be too long for a number.
+    numbers = tuple(int(part) for part in parts) if all(part.isdecimal() and len(part) < 10 for part in parts) else ()
     return key[0], key[1], numbers, key[2]
 
 

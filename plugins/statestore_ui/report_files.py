@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 
-from statestore.reports import JobReport, ProcessReport, RestoreReport, ValidateReport, VerifyReport
+from statestore.reports import Int64, JobReport, ProcessReport, RestoreReport, ValidateReport, VerifyReport, readable
 
 KINDS: dict[str, type[JobReport]] = {
     "process": ProcessReport,
@@ -46,6 +46,11 @@ class ReportFile(NamedTuple):
     ctime_ns: int  # a file that may be read since has no other mtime
     size: int
 
+    @property
+    def name(self) -> str:
+        """Name of the file as a page can show it."""
+        return readable(self.path.name)
+
 
 class Head(BaseModel):
     """What stands at the beginning of each report, before its rows."""
@@ -55,8 +60,8 @@ class Head(BaseModel):
     job: str
     run_id: str
     applications: tuple[str, ...]
-    started_ms: int
-    finished_ms: int
+    started_ms: Int64
+    finished_ms: Int64
     dag_id: str | None = None
     dag_run_id: str | None = None
 
@@ -134,7 +139,7 @@ def _unusable(reports_dir: Path) -> Problem | None:
         next(reports_dir.iterdir(), None)
     except FileNotFoundError:
         return Problem(
-            str(reports_dir),
+            readable(str(reports_dir)),
             "There is no such directory. The first job makes it where the workers run: if one has run, this machine "
             "does not see the workers' directory. Mount it here, or correct STATESTORE_REPORTS_DIR.",
             missing=True,
@@ -146,7 +151,7 @@ def _unusable(reports_dir: Path) -> Problem | None:
 
 def _refused(directory: Path, error: OSError) -> Problem:
     return Problem(
-        str(directory),
+        readable(str(directory)),
         f"It cannot be read: {error.strerror or error}. Let the API server's user (id {os.geteuid()}) list it "
         "and read its files.",
     )
@@ -154,7 +159,7 @@ def _refused(directory: Path, error: OSError) -> Problem:
 
 def _broken(file: ReportFile, why: str) -> Problem:
     return Problem(
-        f"{file.job}/{file.path.name}",
+        f"{file.job}/{file.name}",
         f"This is no report that this version reads: {why}. It is left out. If something still writes it, wait; "
         "otherwise delete it, or start the DAG again that was to write it.",
     )

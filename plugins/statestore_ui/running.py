@@ -12,11 +12,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from statestore.reports import readable
+
 _PREFIX = ".progress-"
 #: A restore that said nothing for so long is left out: it was killed, and nobody has removed its files.
 _FORGOTTEN_S = 86_400.0
 _PHASES = ("verifying", "reading", "building", "checking", "ended")
 _MOST_SHOWN = 200
+_MOST = 2**63
 _Stamped = tuple[int, int, dict[str, Any] | None]
 
 
@@ -65,7 +68,7 @@ class Running:
         working = [each for each in partitions if each["phase"] != "ended"]
         left = [each["seconds_left"] for each in working if each["seconds_left"] is not None]
         return {
-            "run": directory.name.removeprefix(_PREFIX),
+            "run": readable(directory.name.removeprefix(_PREFIX)),
             "updated_ms": newest_ns // 1_000_000,
             "silent_s": round(max(silent_s, 0.0), 1),
             "ended": len(partitions) - len(working),
@@ -134,12 +137,18 @@ def _told(content: bytes) -> dict[str, Any] | None:
     numbers = {"start": 0, "next": 0, "end": 0, "records": 0, "records_per_s": 0.0}
     try:
         found = {**numbers, "part": "", "seconds_left": None, **json.loads(content)}
-        named = all(isinstance(found[name], str) for name in ("application", "store", "task", "part"))
-        counted = all(isinstance(found[name], int | float) for name in numbers)
-        timed = found["seconds_left"] is None or isinstance(found["seconds_left"], int | float)
+        texts = [found[name] for name in ("application", "store", "task", "part")]
+        named = all(isinstance(text, str) and text.isprintable() for text in texts)
+        counted = all(_is_number(found[name]) for name in numbers)
+        timed = found["seconds_left"] is None or _is_number(found["seconds_left"])
         return found if named and counted and timed and found["phase"] in _PHASES else None
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
+
+
+def _is_number(value: object) -> bool:
+    """True for what the page can add up: neither NaN nor a number that no float holds."""
+    return isinstance(value, int | float) and -_MOST < value < _MOST
 
 
 def _younger(report: Path, than_ns: int) -> bool:

@@ -284,3 +284,36 @@ def test_ten_thousand_store_partitions_are_read_from_the_newest_report_and_only_
     assert second.tag != first.tag
     assert overviews.files.parsed == 2
     assert json.loads(second.full)["applications"][0]["statuses"] == {"OK": 9_999, "CORRUPT": 1}
+
+
+# -- what no JSON has ------------------------------------------------------------------------------------------------
+
+
+def test_file_names_that_are_no_utf8_are_shown_and_hide_nothing(reports, show):
+    whole = reports.verify([verify_row()])
+    odd = os.fsencode(whole.parent) + b"/caf\xe9"
+    os.link(whole, odd + b"-2.json")
+    with open(odd + b".json", "wb") as broken:
+        broken.write(b"{")
+    whole.unlink()
+    overview = show()
+    assert only_row(overview)["status"] == "OK"
+    assert overview["runs"][0]["report"] == "statestore/reports/verify/caf%E9-2.json"
+    assert [problem["path"] for problem in overview["problems"]] == [r"verify/caf\udce9.json"]
+
+
+@pytest.mark.parametrize("number", ["NaN", "1e400", "1" * 400, "1" * 5000])
+@pytest.mark.parametrize("field", ["seconds", "lag", "finished_ms"])
+def test_a_report_with_a_number_that_is_none_is_left_out_and_named(reports, show, field, number):
+    reports.verify([verify_row()], minute=1)
+    broken = reports.verify([verify_row(status=Status.CORRUPT, lag=4711)], minute=2)
+    head, name, rest = broken.read_text("utf-8").partition(f'"{field}": ')
+    broken.write_text(f"{head}{name}{number}{rest[rest.index(next(end for end in rest if end in ',}')) :]}", "utf-8")
+    overview = show()
+    assert only_row(overview)["status"] == "OK"
+    assert f"verify/{broken.name}" in [problem["path"] for problem in overview["problems"]]
+
+
+def test_a_task_id_that_nobody_has_made_is_shown(reports, show):
+    reports.verify([verify_row(), verify_row(store="totals").model_copy(update={"task": "0_" + "1" * 5000})])
+    assert len(show()["rows"]) == 2

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 
 import pytest
+from fastapi.responses import JSONResponse
 from statestore_ui.running import Running
 
 from statestore.model import StoreDefinition, TaskId
@@ -95,3 +97,26 @@ def test_a_file_that_something_else_wrote_is_passed_over(reports, show, content)
 def test_a_missing_directory_has_no_restores(reports, show):
     reports.directory.rmdir()
     assert show() == []
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1" * 400, "1" * 5000])
+@pytest.mark.parametrize("field", ["end", "records_per_s", "seconds_left"])
+def test_a_number_that_is_none_leaves_out_what_says_it_and_nothing_else(reports, show, field, number):
+    reports.progress("good", end=2_000, records_per_s=1.0, seconds_left=4711)
+    bad = reports.progress("bad", end=4711, records_per_s=4711.0, seconds_left=4711.0)
+    text = re.sub(rf'"{field}":4711(\.0)?', f'"{field}":{number}', bad.read_text("utf-8"))
+    assert number in text
+    bad.write_text(text, "utf-8")
+    restores = show()
+    assert [restore["run"] for restore in restores] == ["good"]
+    JSONResponse(restores)
+
+
+@pytest.mark.parametrize("run", [os.fsdecode(b"caf\xe9"), "good"])
+def test_names_that_are_no_utf8_are_shown_or_left_out(reports, show, run):
+    path = reports.progress(run, end=2_000)
+    if run == "good":
+        path.write_text(path.read_text("utf-8").replace('"shop"', r'"\udce9"'), "utf-8")
+    restores = show()
+    assert [restore["run"] for restore in restores] == ([] if run == "good" else [r"caf\udce9"])
+    JSONResponse(restores)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+import os
 import signal
 from itertools import count
 
@@ -13,12 +16,16 @@ from hypothesis import strategies as st
 from statestore.errors import InputError, KafkaUnavailableError, ProcessingError
 from statestore.reports import (
     Action,
+    FailedRows,
     Failure,
+    MaintenanceReport,
+    MaintenanceRow,
     ProcessReport,
     ProcessRow,
     RestoreReport,
     RestoreRow,
     Status,
+    ValidatedStore,
     ValidateReport,
     ValidateRow,
     VerifyReport,
@@ -148,3 +155,58 @@ def test_only_whole_stores_are_healthy():
 def test_the_labels_are_those_of_the_airflow_ui():
     assert ROWS[VerifyReport].label == "app/s/0_3"
     assert ROWS[ProcessReport].label == "app/0_3"
+
+
+# -- what no JSON has ------------------------------------------------------------------------------------------------
+
+ODD_NAME = os.fsdecode(b"caf\xe9.sst")
+SHOWN = r"caf\udce9.sst"
+
+
+def test_file_names_that_are_no_utf8_are_shown_with_their_bytes(tmp_path):
+    row = VerifyRow(**STORE, status=Status.CORRUPT, action=Action.FULL, file=ODD_NAME, detail=f"{ODD_NAME} is damaged")
+    removed = MaintenanceRow(place=ODD_NAME, removed=(ODD_NAME,), failure=Failure.of(InputError(ODD_NAME)))
+    write_report(tmp_path / "v.json", VerifyReport(**HEAD, rows=(row,)))
+    write_report(tmp_path / "m.json", MaintenanceReport(**{**HEAD, "applications": (ODD_NAME,)}, rows=(removed,)))
+    (found,) = read_report(tmp_path / "v.json", VerifyReport).rows
+    assert (found.file, found.detail) == (SHOWN, f"{SHOWN} is damaged")
+    report = read_report(tmp_path / "m.json", MaintenanceReport)
+    (cleaned,) = report.rows
+    assert (cleaned.place, cleaned.removed, cleaned.failure.message) == (SHOWN, (SHOWN,), SHOWN)
+    assert report.applications == (SHOWN,)
+
+
+def test_values_of_a_users_rows_are_what_every_reader_of_json_has(tmp_path):
+    row = {"nan": math.nan, "far": [-math.inf, 1.5], "many": 10**400, "more": 10**5000, ODD_NAME: ODD_NAME, "n": 2**62}
+    failed = FailedRows(expectation="e", rows=(row,))
+    store = ValidatedStore(application="app", store="s", verdict="failed", failed_rows=(failed,))
+    path = tmp_path / "validate.json"
+    write_report(path, ValidateReport(**HEAD, stores=(store,), rows=()))
+
+    def refuse(name):
+        raise AssertionError(f"{name} is no JSON")
+
+    (sample,) = json.loads(path.read_text("utf-8"), parse_constant=refuse)["stores"][0]["failed_rows"][0]["rows"]
+    assert sample == {
+        "nan": "nan",
+        "far": ["-inf", 1.5],
+        "many": str(10**400),
+        "more": "a number of 16,610 bits",
+        SHOWN: SHOWN,
+        "n": 2**62,
+    }
+    (read,) = read_report(path, ValidateReport).stores
+    assert read.failed_rows[0].rows == (sample,)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e400", "1" * 400, "1" * 5000])
+@pytest.mark.parametrize("field", ["seconds", "lag", "finished_ms"])
+def test_a_report_with_a_number_that_is_none_is_no_report(tmp_path, field, number):
+    path = tmp_path / "r.json"
+    row = VerifyRow(**STORE, status=Status.OK, action=Action.NONE, lag=4711, seconds=4711)
+    write_report(path, VerifyReport(**{**HEAD, "finished_ms": 4712}, rows=(row,)))
+    text, before = path.read_text("utf-8"), {"seconds": "4711.0", "lag": "4711", "finished_ms": "4712"}[field]
+    path.write_text(text.replace(f'"{field}": {before}', f'"{field}": {number}'), "utf-8")
+    assert number in path.read_text("utf-8")
+    with pytest.raises(InputError, match="is not a VerifyReport"):
+        read_report(path, VerifyReport)

@@ -18,6 +18,7 @@ from statestore.metastore.command_topic import Logged
 from statestore.metastore.health import SNAPSHOT_KEY, require_running
 from statestore.metastore.protocol import CommandWriter, Make
 from statestore.metastore.replay import UNUSABLE, command_of, fold
+from statestore.metastore.turns import Turns
 from statestore.metastore.view import (
     Compacted,
     Health,
@@ -53,8 +54,8 @@ class Metastore:
     service_id
         Names the command topic, and the `transactional.id` of those who write to it.
     backup
-        File that keeps a copy of each command, beside which the topic is checked. None: a topic that was deleted is
-        taken for one that never was.
+        File that keeps a copy of each command, beside which the topic is checked, and writers wait for their turns.
+        None: a topic that was deleted is taken for one that never was.
     timeout_s
         Deadline of one request to Kafka, and of beginning another attempt after having been fenced.
 
@@ -72,7 +73,8 @@ class Metastore:
 
         self._open_writer = open_writer
         self._log = CommandLog(bootstrap_servers, service_id, backup, timeout_s)
-        self._writer = CommandWriter(self._log, open_writer, timeout_s)
+        turns = None if backup is None else Turns(backup.with_name(f"{backup.name}.turns"))
+        self._writer = CommandWriter(self._log, open_writer, timeout_s, turns=turns)
 
     @classmethod
     def of(cls, settings: Settings) -> Metastore:

@@ -1,6 +1,7 @@
 """ksqlDB's protocol for writing a command, with what it leaves to its users: retries, and an answer when none came.
 
     look, make and validate the command     fences nobody: what is refused here never disturbs a writer
+    wait for one's turn                     among the writers of this installation (`turns.py`)
     init_transactions                       fences every other writer of the service, ends its transaction
     begin, catch up                         to the end of the log as it is after init: nobody writes any more
     make and validate it again              on the rebuilt catalogue
@@ -20,7 +21,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from itertools import count
 from typing import NamedTuple
 
@@ -42,6 +43,7 @@ from statestore.metastore.command_log import CommandLog, Look
 from statestore.metastore.command_topic import Logged
 from statestore.metastore.commands import Command, check_round_trip, key_of, stamped, this_writer
 from statestore.metastore.health import require_running
+from statestore.metastore.turns import Turns
 from statestore.metastore.view import Submitted
 
 #: Asked for the command on a catalogue; None: there is nothing to log.
@@ -79,6 +81,8 @@ class CommandWriter:
         How long to wait after the n-th attempt that was fenced.
     now_ms
         The time, ms since 1970.
+    turns
+        In which writers come one after the other; None: they only fence each other.
     """
 
     def __init__(
@@ -88,12 +92,14 @@ class CommandWriter:
         timeout_s: float,
         pause_s: Callable[[int], float] = jittered_pause_s,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        turns: Turns | None = None,
     ) -> None:
         self._log = log
         self._open_writer = open_writer
         self._timeout_s = timeout_s
         self._pause_s = pause_s
         self._now_ms = now_ms
+        self._turns = turns
 
     def submit(self, make: Make) -> Submitted:
         """Log a command.
@@ -114,24 +120,27 @@ class CommandWriter:
         """
         began = time.monotonic()
         warnings: tuple[str, ...] = ()
-        for attempt in count(1):
-            look = self._log.look(strict=True)
-            require_running(look.view)
-            if self._resolve(make, look.catalogue) is None:
-                return Submitted(None, None, attempt, look.view, warnings)
-            kill_switch.reached("command made, nobody fenced")
-            try:
-                topic, repaired = self._log.topic.ensure(look.topic)
-                warnings += repaired
-                done = self._attempt(make, look, topic)
-                return done._replace(attempts=attempt, warnings=warnings + done.warnings)
-            except StateStoreError as error:
-                if not _may_pass(error):
-                    raise
-                took_s = time.monotonic() - began
-                if attempt == _MOST_ATTEMPTS or took_s > self._timeout_s:
-                    raise _given_up(error, self._log.topic.name, attempt, took_s) from error
-            time.sleep(self._pause_s(attempt))
+        with ExitStack() as turn:
+            for attempt in count(1):
+                look = self._log.look(strict=True)
+                require_running(look.view)
+                if self._resolve(make, look.catalogue) is None:
+                    return Submitted(None, None, attempt, look.view, warnings)
+                kill_switch.reached("command made, nobody fenced")
+                if attempt == 1 and self._turns is not None:
+                    turn.enter_context(self._turns.taken())
+                try:
+                    topic, repaired = self._log.topic.ensure(look.topic)
+                    warnings += repaired
+                    done = self._attempt(make, look, topic)
+                    return done._replace(attempts=attempt, warnings=warnings + done.warnings)
+                except StateStoreError as error:
+                    if not _may_pass(error):
+                        raise
+                    took_s = time.monotonic() - began
+                    if attempt == _MOST_ATTEMPTS or took_s > self._timeout_s:
+                        raise _given_up(error, self._log.topic.name, attempt, took_s) from error
+                time.sleep(self._pause_s(attempt))
         raise AssertionError("unreachable")
 
     def _attempt(self, make: Make, look: Look, topic: Topic) -> Submitted:

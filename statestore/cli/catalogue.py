@@ -15,6 +15,7 @@ from statestore.errors import DefinitionError, InputError
 
 if TYPE_CHECKING:
     from statestore.cli.service import Service
+    from statestore.metastore.metastore import Make
     from statestore.metastore.plan import Plan
     from statestore.metastore.view import Submitted
     from statestore.model import ApplicationDefinition
@@ -132,21 +133,34 @@ def drop(
     state_dir: options.StateDir,
     yes: options.Yes = False,
 ) -> None:
-    """Remove an application or a store from the catalogue. Its topics and directories stay."""
-    from statestore.metastore.commands import Command, DropApplication, DropStore
+    """Remove an application or a store from the catalogue. Its topics and directories stay.
+
+    Without a terminal, an application that feeds another is only dropped with --yes.
+    """
+    from statestore.metastore.commands import DropStore
+    from statestore.metastore.dropping import drop_application, feeds, readers_of
     from statestore.metastore.evolution import internal_topic_names, require_droppable
     from statestore.metastore.in_use import kept_free
     from statestore.model import changelog_topic
 
     application, _, store = name.partition("/")
-    entry = service.metastore.require_running().catalogue.entry(application)
+    catalogue = service.metastore.require_running().catalogue
+    entry = catalogue.entry(application)
+    fed: dict[str, str] = {}
     if "/" in name:
         require_droppable(entry, store)
-    command: Command = DropStore(application=application, store=store) if store else DropApplication(name=application)
+        command: Make = lambda _: DropStore(application=application, store=store)  # noqa: E731
+    else:
+        fed = readers_of(catalogue, application)
+        command = drop_application(application, fed)
     with kept_free(service.topics, state_dir.absolute(), application):
+        if fed:
+            print(f"statestore: {feeds(application, fed)}: nothing will write there then", file=sys.stderr)
+            if not yes and not output.on_terminal():
+                raise InputError("nothing was dropped: others read what it writes. Say --yes to drop it all the same")
         if not yes and output.on_terminal() and not output.confirmed(f"Drop {name} from the catalogue?"):
             raise InputError("nothing was dropped: the answer was no")
-        _say(output.console(), service.metastore.submit(lambda _: command), name)
+        _say(output.console(), service.metastore.submit(command), name)
     names = [changelog_topic(application, store)] if store else internal_topic_names(entry.definition)
     print(f"its topics ({', '.join(names)}) and directories are still there; `statestore drift` lists them")
 

@@ -454,6 +454,33 @@ def test_somebody_at_a_terminal_is_asked_before_a_drop(
     assert (definition.name not in metastore_of(command).view().catalogue.applications) is dropped
 
 
+def test_an_application_that_feeds_another_is_not_dropped_silently(
+    command: Command, bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = defined(bootstrap_servers)
+    second = changed(defined(bootstrap_servers), input_topic=first.output_topics[0])
+    third = changed(defined(bootstrap_servers), input_topic=first.output_topics[0])
+    assert command("apply", write(tmp_path, first, second)).code == 0
+    fed = f"application {first.name} feeds {second.name} (through topic {second.input_topic})"
+    ran = command("drop", first.name)
+    assert (ran.code, fed in ran.err, "Say --yes" in ran.err) == (2, True, True)
+    ran = command.answered("n", "drop", first.name)
+    assert (ran.code, fed in ran.err) == (2, True)
+
+    def come_between() -> None:
+        put(metastore_of(command), third, {third.input_topic: 2})
+
+    with reaching(monkeypatch, "command made, nobody fenced", come_between):
+        ran = command.answered("y", "drop", first.name)
+    assert (ran.code, f"feeds {third.name} (through topic {third.input_topic}) since" in ran.err) == (2, True)
+    assert first.name in metastore_of(command).view().catalogue.applications
+
+    assert command("drop", second.name).code == 0, "who is only fed is dropped as ever"
+    ran = command("drop", first.name, "--yes")
+    assert (ran.code, f"feeds {third.name}" in ran.err) == (0, True)
+    assert list(metastore_of(command).view().catalogue.applications) == [third.name]
+
+
 # -- the command topic --------------------------------------------------------------------------------------------
 
 

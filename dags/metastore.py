@@ -15,8 +15,9 @@ application has its own square. `process`, `verify` and the other DAGs use the n
 a run that has begun, and its retries, go on with the definitions that it began with.
 
 ### What red means
-* **plan**: the form is wrong, a topic is missing, a change would need stores to be rebuilt, or the metastore is
-  DEGRADED; the log says what was expected. Nothing was changed. If Kafka did not answer, it is retried, three times.
+* **plan**: the form is wrong, a topic is missing, code or a suite cannot be loaded, a change would need stores to be
+  rebuilt, or the metastore is DEGRADED; the log says what was expected. Nothing was changed. If Kafka did not answer,
+  it is retried, three times.
 * **apply**: an application that loses stores is running: then nothing was changed. Or the catalogue was changed by
   somebody else since *plan*, or Kafka did not answer. What was applied stays; the log names the application that was
   not, or whose topics could not be made.

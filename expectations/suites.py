@@ -19,11 +19,26 @@ from great_expectations.expectations.expectation_configuration import Expectatio
 from expectations.custom import Bindable, ExpectStoreValuesToParse
 from expectations.parameters import PARAMETERS, named
 from statestore.errors import InputError
+from statestore.model import StoreDefinition
 
 SUITES = Path(__file__).resolve().parent / "suites"
 
 #: What marks a suite as a file of the user's own.
 _FILE = ".json"
+#: The suite of all stores of a kind.
+_OF_KIND = {"key-value": "key_value", "window": "window", "session": "session"}
+
+
+def suite_of(application: str, store: StoreDefinition) -> ExpectationSuite:
+    """Return the suite that a store is validated against: that of its kind, and its own if it has one.
+
+    Raises
+    ------
+    InputError
+        As `load_suite`.
+    """
+    own = [store.expectations] if store.expectations else []
+    return load_suite(f"{application}.{store.name}", [_OF_KIND[store.kind], *own])
 
 
 def load_suite(name: str, files: Iterable[str], directory: Path = SUITES) -> ExpectationSuite:

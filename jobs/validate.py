@@ -12,9 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from great_expectations.core.expectation_suite import ExpectationSuite
-
-from expectations.suites import load_suite
+from expectations.suites import suite_of
 from jobs.entry import Definitions, main, now_ms, spark_session
 from jobs.judging import Judge, Judged
 from jobs.sources.register import register
@@ -32,8 +30,6 @@ from statestore.verification.targets import store_partition_specs
 
 #: Store partition -> directory of the store that a restore has replaced.
 Quarantine = dict[StorePartition, Path]
-#: The suite that every store of a kind is judged by.
-_SUITES = {"key-value": "key_value", "window": "window", "session": "session"}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -57,7 +53,7 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Valid
     definitions = catalogue.definitions()
     specs, quarantine = _chosen(arguments, settings, definitions, topics)
     stores = [list(of_store) for _, of_store in groupby(specs, lambda spec: spec.store_partition[:2])]
-    suites = [_suite(of_store[0]) for of_store in stores]
+    suites = [suite_of(of_store[0].application, of_store[0].store) for of_store in stores]
     judged: list[Judged] = []
     rows: list[ValidateRow] = []
     if stores:
@@ -162,11 +158,6 @@ def _quarantined(spec: StorePartitionSpec, directory: Path) -> Path:
     if directory.resolve().parent != quarantine.resolve():
         raise InputError(f"{spec.store_partition}: expected a replaced store in {quarantine}, found {directory}")
     return directory
-
-
-def _suite(spec: StorePartitionSpec) -> ExpectationSuite:
-    own = [spec.store.expectations] if spec.store.expectations else []
-    return load_suite(f"{spec.application}.{spec.store.name}", [_SUITES[spec.store.kind], *own])
 
 
 # -- what follows -----------------------------------------------------------------------------------------------------

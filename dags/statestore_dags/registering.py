@@ -41,9 +41,12 @@ class _Work(NamedTuple):
 @task(task_id="plan", multiple_outputs=True, **RETRIED)
 def plan_definitions(params: Any = None) -> dict[str, Any]:
     """Show what the form's definitions would change; return the catalogue's pin, and a row for each application."""
+    from statestore.metastore.applying import require_runnable
+
     with bad_input_fails(), kafka_connection():
         text, _ = definitions_form(params)
         work = _work(text)
+        require_runnable(work.plan)
     for step in work.plan.steps:
         log.info("%s: %s\n%s", step.application, step.kind, "\n".join(f"    {change}" for change in step.changes))
     rows = [_row(step, "unchanged" if step.command is None else f"would {step.kind}") for step in work.plan.steps]

@@ -41,13 +41,20 @@ def apply(
 ) -> None:
     """Define applications: show what changes in the catalogue, ask on a terminal, and submit it."""
     from statestore.cli import catalogue_tables as shown
-    from statestore.metastore.applying import Applied, carry_out, plan_definitions, require_own_topic
+    from statestore.metastore.applying import (
+        Applied,
+        carry_out,
+        plan_definitions,
+        require_own_topic,
+        require_runnable,
+    )
 
     options.require_writable(json=json)
     definitions = _definitions(paths)
     view = service.view() if dry_run else service.metastore.require_running()
     require_own_topic(service.topics, service.service_id)
     plan = plan_definitions(service.topics, view.catalogue, definitions.values())
+    require_runnable(plan)
     console = output.console(json)
     output.say(console, shown.plan_text(plan))
     if not dry_run:

@@ -14,9 +14,10 @@ from statestore.changelog.topics import Topics
 from statestore.errors import InvalidCommandError, StateStoreError, TopicMismatchError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_topic import topic_name
-from statestore.metastore.commands import Command
+from statestore.metastore.commands import Command, Entry
 from statestore.metastore.effects import make_topics, resolve_partitions, unrecorded_topics
 from statestore.metastore.in_use import kept_free
+from statestore.metastore.loading import require_loadable
 from statestore.metastore.metastore import Make, Metastore
 from statestore.metastore.ownership import ALIKE, OwnedTopics, twins
 from statestore.metastore.plan import Plan, Step, make_plan, put
@@ -44,14 +45,24 @@ def plan_definitions(topics: Topics, catalogue: Catalogue, definitions: Iterable
     resolved, problems = [], []
     for definition in definitions:
         entry = catalogue.applications.get(definition.name)
-        recorded = (entry.topics if entry is not None else None) or ()
         try:
-            resolved.append((definition, resolve_partitions(topics, definition, recorded)))
+            resolved.append((definition, _partitions(topics, definition, entry)))
         except TopicMismatchError as error:
             problems.append(str(error))
     if problems:
         raise TopicMismatchError("\n".join(problems))
     return make_plan(catalogue, resolved)
+
+
+def require_runnable(plan: Plan) -> None:
+    """Refuse a plan that would log an application whose code or suites cannot be loaded.
+
+    Raises
+    ------
+    DefinitionError
+        With all that cannot be loaded.
+    """
+    require_loadable([step.command.definition for step in plan.steps if step.command is not None])
 
 
 def require_own_topic(topics: Topics, service_id: str) -> None:
@@ -88,8 +99,8 @@ def carry_out(
     ------
     InputError, LockedError
         If an application that loses stores is running; nothing is done.
-    InvalidCommandError
-        If another writer has changed an application since; those before it are done.
+    InvalidCommandError, TopicMismatchError
+        If another writer has changed an application since, or somebody its topics; those before it are done.
     StateStoreError
         If Kafka refuses to make topics; the application's command stays.
     """
@@ -98,7 +109,7 @@ def carry_out(
             if step.removed:
                 still.enter_context(kept_free(topics, state_dir, step.application))
         for step in plan.steps:
-            submitted = None if step.command is None else metastore.submit(_put(step, catalogue))
+            submitted = None if step.command is None else metastore.submit(_put(topics, step, catalogue))
             yield Applied(step, submitted)
             now = catalogue if submitted is None else submitted.view.catalogue
             entry = now.applications.get(step.application)
@@ -116,8 +127,11 @@ def _make_topics(topics: Topics, metastore: Metastore, application: str) -> None
         ) from error
 
 
-def _put(step: Step, seen: Catalogue) -> Make:
-    """Return what makes the command of a step, unless somebody has changed what its plan was made from."""
+def _put(topics: Topics, step: Step, seen: Catalogue) -> Make:
+    """Return what makes the command of a step, unless somebody has changed what its plan was made from.
+
+    The topics are looked at again each time, the last time when nobody else can write.
+    """
 
     def make(catalogue: Catalogue) -> Command | None:
         name, planned = step.application, step.command
@@ -133,6 +147,17 @@ def _put(step: Step, seen: Catalogue) -> Make:
                 "look at the new plan"
             )
         OwnedTopics(catalogue.definitions().values()).require_free(planned.definition)
+        partitions = _partitions(topics, planned.definition, now)
+        if partitions != planned.partitions:
+            raise TopicMismatchError(
+                f"application {name}: its topics have other partitions than when this plan was made: expected "
+                f"{planned.partitions}, found {partitions}. Nothing was done for it. Run again, and look at the plan"
+            )
         return command
 
     return make
+
+
+def _partitions(topics: Topics, definition: ApplicationDefinition, entry: Entry | None) -> dict[str, int]:
+    recorded = (entry.topics if entry is not None else None) or ()
+    return resolve_partitions(topics, definition, recorded)

@@ -86,15 +86,26 @@ def aggregation(
     DefinitionError
         If the aggregate cannot do what the definition asks for.
     """
+    require_capable(definition, aggregate)
     results = Results(store, forward)
     if definition.sessions is not None:
-        if aggregate.merger is None:
-            raise DefinitionError(
-                f"aggregation into {definition.store} has sessions, which may become one, but its aggregate "
-                f"{definition.aggregate} has no merger; give it one: aggregate(..., merger=...)"
-            )
         return SessionAggregation(definition.sessions, aggregate, results, poison)
     if aggregate.counts:
         return CountedRows(definition.windows, aggregate, results, poison)
     kind = FoldedRows if aggregate.amount is None else SummedRows
     return kind(definition.windows, aggregate, results, poison)
+
+
+def require_capable(definition: AggregationDefinition, aggregate: Aggregate) -> None:
+    """Refuse an aggregate that cannot do what the definition asks for.
+
+    Raises
+    ------
+    DefinitionError
+        If the aggregation has sessions and its aggregate no merger.
+    """
+    if definition.sessions is not None and aggregate.merger is None:
+        raise DefinitionError(
+            f"aggregation into {definition.store} has sessions, which may become one, but its aggregate "
+            f"{definition.aggregate} has no merger; give it one: aggregate(..., merger=...)"
+        )

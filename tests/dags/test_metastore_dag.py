@@ -26,7 +26,8 @@ class Service:
 
     def yaml(self, **changes: str) -> str:
         """A definition, whose input topic is there."""
-        fields = {"name": self.name, "input_topic": f"{self.name}-in", "processor": "a:b", **changes}
+        processor = "demo.flight_delays:process"
+        fields = {"name": self.name, "input_topic": f"{self.name}-in", "processor": processor, **changes}
         return "\n".join([*(f"{name}: {value}" for name, value in fields.items()), "stores: [{name: counts}]"])
 
     def run(self, text: str, **form: object) -> dict:
@@ -104,6 +105,12 @@ def test_what_is_no_definition_is_a_failure_that_is_not_retried(text):
 
     with pytest.raises(AirflowFailException, match="the form"):
         plan_definitions.function({"definitions": text})
+
+
+def test_code_that_cannot_be_loaded_fails_the_plan(service):
+    states = service.run(service.yaml(processor="no.such_module:process"))
+    assert (states["plan"], states["apply"]) == ("failed", "upstream_failed")
+    assert service.metastore.view().topic_id is None
 
 
 def test_nothing_is_applied_if_one_of_several_is_refused(service):

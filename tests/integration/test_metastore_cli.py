@@ -35,6 +35,12 @@ def command(
     return Command(monkeypatch, capfd, settings_of(bootstrap_servers, tmp_path))
 
 
+@pytest.fixture(autouse=True)
+def loaded_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load no code: that takes a process for each `apply`. tests/integration/test_metastore_loading.py does."""
+    monkeypatch.setattr("statestore.metastore.applying.require_loadable", lambda _: None)
+
+
 def metastore_of(command: Command) -> Metastore:
     return Metastore(command.settings["BOOTSTRAP_SERVERS"], command.settings["SERVICE_ID"], timeout_s=60)
 

@@ -18,8 +18,9 @@ from statestore.metastore.command_topic import topic_name
 from statestore.metastore.effects import internal_topics, make_topics, resolve_partitions
 from statestore.metastore.metastore import Metastore
 from statestore.model import ApplicationDefinition
-from tests.integration.broker import create_topic, delete_topic, set_topic_config, unique, wait_for
+from tests.integration.broker import add_partitions, create_topic, delete_topic, set_topic_config, unique, wait_for
 from tests.integration.catalogued import BY_VALUE, changed, commands_in, defined, log_end
+from tests.integration.commands import at
 
 WINDOW = {"name": "windows", "kind": "window", "retention_ms": 7_200_000, "window_size_ms": 3_600_000}
 
@@ -173,8 +174,8 @@ def test_a_command_is_told_of_before_its_topics_are_made_and_says_so_if_they_can
     carried = carry_out(
         catalogued.topics, catalogued.metastore, seen, plan_definitions(catalogued.topics, seen, [definition])
     )
-    changelog = create_topic(catalogued.servers, f"{definition.name}-counts-changelog", 5)
     step, submitted = next(carried)
+    changelog = create_topic(catalogued.servers, f"{definition.name}-counts-changelog", 5)
     assert (step.application, submitted and submitted.offset) == (definition.name, 0)
     with pytest.raises(TopicMismatchError, match=rf"application {definition.name} is in the catalogue; .*{changelog}"):
         next(carried)
@@ -261,3 +262,24 @@ def test_stores_are_not_taken_out_while_the_application_s_group_has_members(cata
     finally:
         member.close()
     catalogued.apply(fresh, changed(two, stores=[{"name": "counts"}]))
+
+
+@pytest.mark.parametrize("what", ["is gone", "has grown"])
+def test_topics_are_looked_at_again_when_nobody_else_can_write(
+    catalogued: Catalogued, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    definition = defined(catalogued.servers)
+    seen = catalogued.metastore.view().catalogue
+    plan = plan_definitions(catalogued.topics, seen, [definition])
+
+    def change_the_input() -> None:
+        if what == "is gone":
+            delete_topic(catalogued.servers, definition.input_topic)
+        else:
+            add_partitions(catalogued.servers, definition.input_topic, 3)
+
+    with at(monkeypatch, "command writer caught up", change_the_input), pytest.raises(TopicMismatchError) as refused:
+        list(carry_out(catalogued.topics, catalogued.metastore, seen, plan))
+    expected = {"is gone": f"input topic {definition.input_topic} does not exist", "has grown": "found {'"}[what]
+    assert expected in str(refused.value)
+    assert catalogued.metastore.view().catalogue.applications == {}

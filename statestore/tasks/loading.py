@@ -1,0 +1,45 @@
+"""What an application's definition names of the user's own code, and how a task loads each of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from statestore.model import AggregationDefinition, ApplicationDefinition
+from statestore.stores.serdes import load_serde
+from statestore.tasks.aggregates import load_aggregate
+from statestore.tasks.aggregation import require_capable
+from statestore.tasks.processor import load_key, load_processor
+
+
+class Named(NamedTuple):
+    """One thing that a definition names.
+
+    Attributes
+    ----------
+    what
+        Where the definition names it, and what, such as `processor shop.orders:process`.
+    load
+        Loads it as a task does; raises DefinitionError.
+    """
+
+    what: str
+    load: Callable[[], object]
+
+
+def named_code(definition: ApplicationDefinition) -> Iterator[Named]:
+    """Return each processor, grouping, aggregate and serde that the tasks of an application load."""
+    if definition.processor is not None:
+        yield Named(f"processor {definition.processor}", partial(load_processor, definition.processor))
+    for item in definition.aggregations:
+        if item.group_by is not None:
+            yield Named(f"group_by {item.group_by}", partial(load_key, item.group_by))
+        yield Named(f"aggregate {item.aggregate}", partial(_load_capable, item))
+    serdes = (name for store in definition.stores for name in (store.key_serde, store.value_serde))
+    for name in dict.fromkeys(serdes):
+        yield Named(f"serde {name}", partial(load_serde, name))
+
+
+def _load_capable(definition: AggregationDefinition) -> None:
+    require_capable(definition, load_aggregate(definition.aggregate))

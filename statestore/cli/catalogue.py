@@ -15,7 +15,6 @@ from statestore.errors import DefinitionError, InputError
 
 if TYPE_CHECKING:
     from statestore.cli.service import Service
-    from statestore.metastore.metastore import Make
     from statestore.metastore.plan import Plan
     from statestore.metastore.view import Submitted
     from statestore.model import ApplicationDefinition
@@ -144,8 +143,7 @@ def drop(
 
     Without a terminal, an application that feeds another is only dropped with --yes.
     """
-    from statestore.metastore.commands import DropStore
-    from statestore.metastore.dropping import drop_application, feeds, readers_of
+    from statestore.metastore.dropping import drop_application, drop_store, feeds, readers_of
     from statestore.metastore.evolution import internal_topic_names, require_droppable
     from statestore.metastore.in_use import kept_free
     from statestore.model import changelog_topic
@@ -156,7 +154,7 @@ def drop(
     fed: dict[str, str] = {}
     if "/" in name:
         require_droppable(entry, store)
-        command: Make = lambda _: DropStore(application=application, store=store)  # noqa: E731
+        command = drop_store(application, store)
     else:
         fed = readers_of(catalogue, application)
         command = drop_application(application, fed)

@@ -1,4 +1,4 @@
-"""Dropping an application, and which other applications read what it writes."""
+"""Dropping an application or a store, and which other applications read what it writes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from statestore.errors import InvalidCommandError
 from statestore.metastore.catalogue import Catalogue
-from statestore.metastore.commands import DropApplication
+from statestore.metastore.commands import DropApplication, DropStore
 from statestore.metastore.evolution import written_topics
 from statestore.metastore.metastore import Make
 
@@ -46,6 +46,11 @@ def drop_application(application: str, agreed: Readers) -> Make:
         return DropApplication(name=application)
 
     return make
+
+
+def drop_store(application: str, store: str) -> Make:
+    """Return what makes the command that drops a store."""
+    return lambda _: DropStore(application=application, store=store)
 
 
 def feeds(application: str, readers: Readers) -> str:

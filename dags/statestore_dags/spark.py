@@ -1,14 +1,17 @@
 """One Spark job for each application of a run, each tried again where that may help.
 
-Nothing comes back from a job but its report, so an earlier one goes before the job begins: what lies there afterwards
-is what this attempt has written.
+Nothing comes back from a job but its report. An earlier one goes before anything else is done, and each attempt has its
+job write to a path of its own: what lies there afterwards is what this attempt has written. The job of an attempt that
+was killed or cleared may go on for a while, but nobody takes its report.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Connection
@@ -16,6 +19,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from statestore.config import load_directories
 from statestore_dags.connections import kafka_connection
+from statestore_dags.parts import attempt_path
 from statestore_dags.retrying import RETRIED, bad_input_fails
 
 if TYPE_CHECKING:
@@ -32,7 +36,7 @@ class SparkJobOperator(SparkSubmitOperator):
     part
         What the job works on; it stands on the square.
     report
-        File that the job writes.
+        Where the job's report lies when it has ended; `--report` in the job's arguments names it, too.
     """
 
     def __init__(self, *, part: str = "", report: str = "", **arguments: Any) -> None:
@@ -42,9 +46,20 @@ class SparkJobOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> None:
         """Submit the job, and wait until it has ended."""
-        with bad_input_fails(), kafka_connection(self.seen_by_executors()):
-            Path(self.report).unlink(missing_ok=True)
-            super().execute(context)
+        report = Path(self.report)
+        written = attempt_path(report, uuid4().hex)
+        with bad_input_fails():
+            report.unlink(missing_ok=True)
+            self.application_args = [
+                str(written) if argument == self.report else argument for argument in self.application_args or []
+            ]
+            try:
+                with kafka_connection(self.seen_by_executors()):
+                    super().execute(context)
+            finally:
+                if written.exists():
+                    written.replace(report)
+                shutil.rmtree(written.parent, ignore_errors=True)
 
     def seen_by_executors(self) -> Path | None:
         """Return a directory that the executors see as we do; None where they run on this machine.

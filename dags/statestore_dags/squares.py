@@ -1,6 +1,7 @@
 """What stands below *check*: one square per row of a report, or per group of rows where there are very many.
 
-Squares travel through XCom, rows do not: a square says which rows of which report it stands for, and reads them.
+Squares travel through XCom, rows do not: a square says which rows of which report it stands for, and reads them. If a
+later attempt has written the report anew, these may be other rows: then the square is red and says so.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from airflow.sdk import task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from statestore.reports import read_any_report
+from statestore.reports import AnyReport, read_any_report
 from statestore_dags.rows import AnyRow, row_to_dict
 
 log = logging.getLogger(__name__)
@@ -22,13 +23,25 @@ log = logging.getLogger(__name__)
 MOST_SQUARES = 256
 
 
-def squares(report: Path, rows: Sequence[AnyRow]) -> list[dict[str, Any]]:
+def squares(path: Path, report: AnyReport) -> list[dict[str, Any]]:
     """Return a square for each row; above `MOST_SQUARES`, one for each so many rows that stand together."""
+    rows, written = report.rows, _written(report)
     size = max(-(-len(rows) // MOST_SQUARES), 1)
     return [
-        {"label": _label(rows[start : start + size]), "report": str(report), "start": start, "count": size}
+        {
+            "label": _label(rows[start : start + size]),
+            "report": str(path),
+            "written": written,
+            "start": start,
+            "count": size,
+        }
         for start in range(0, len(rows), size)
     ]
+
+
+def _written(report: AnyReport) -> list[int]:
+    """What tells the reports of two attempts apart."""
+    return [report.started_ms, report.finished_ms]
 
 
 def _label(rows: Sequence[AnyRow]) -> str:
@@ -42,7 +55,13 @@ def check(square: dict[str, Any]) -> None:
     if "report" not in square:
         show([square])
         return
-    rows = read_any_report(Path(square["report"])).rows[square["start"] : square["start"] + square["count"]]
+    report = read_any_report(Path(square["report"]))
+    if _written(report) != square["written"]:
+        raise AirflowFailException(
+            f"{square['report']} was written anew since this square was made: its rows are of another attempt. Clear "
+            "the task rows of this run, with downstream"
+        )
+    rows = report.rows[square["start"] : square["start"] + square["count"]]
     show([row_to_dict(row) for row in rows])
 
 

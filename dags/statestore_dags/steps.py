@@ -76,7 +76,7 @@ def rows(planned: list[dict[str, Any]], report: str, outlet_events: Any = None) 
     if found is None:
         return shown
     emit(outlet_events, found, report)
-    return [*shown, *squares(Path(report), found.rows)]
+    return [*shown, *squares(Path(report), found)]
 
 
 def _failed(label: str, why: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
     <reports_dir>/<job>/*.json, .parts/*.json        reports; the last of each job stays
     <reports_dir>/<job>/.progress-<run>/             of jobs that were killed
+    <reports_dir>/<job>/.attempts/<attempt>/         likewise; also below .parts
     <reports_dir>/history/verify/run-*.parquet       the last stays
     <data_docs_dir>/verdicts/<store>/*.json          the last of each store stays
     <as_of_dir>/<run>/                               state directories of mode as-of
@@ -69,8 +70,8 @@ class OldFiles(NamedTuple):
         directory = self.reports_dir / job
         self._old(all_but_last(directory.glob("[!.]*.json")), removed)
         self._old(directory.glob(".parts/*.json"), removed)
-        # A job at work writes these every second, or within moments.
-        for pattern in (".progress-*", ".*.json.*", ".parts/.*.json.*"):
+        # A job at work writes these every second, or within moments; nobody takes the report of a killed attempt.
+        for pattern in (".progress-*", ".*.json.*", ".parts/.*.json.*", ".attempts/*", ".parts/.attempts/*"):
             self._old(directory.glob(pattern), removed, _DAY_S)
 
     def _history(self, removed: Removed) -> None:

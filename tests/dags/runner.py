@@ -41,9 +41,10 @@ class Runner:
 
     @property
     def calls(self) -> list[list[str]]:
-        """Arguments of each start of the job."""
+        """Arguments of each start of the job, with the report's path as it is when the job has ended."""
         path = self.directory / "calls.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        calls = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [[flag, _after_the_attempt(report), *rest] for flag, report, *rest in calls]
 
     def xcom(self, task_id, key="return_value"):
         """What a step of the last run has left."""
@@ -65,3 +66,10 @@ class Runner:
         with create_session() as session:
             found = session.query(AssetEvent).filter(AssetEvent.source_run_id == self.dag_run.run_id)
             return {event.asset.uri: event.extra for event in found if event.asset.uri.startswith("x-statestore:")}
+
+
+def _after_the_attempt(report: str) -> str:
+    """Where a report lies that a job has written at `.attempts/<attempt>/<name>`."""
+    path = Path(report)
+    assert path.parents[1].name == ".attempts"
+    return str(path.parents[2] / path.name)

@@ -32,6 +32,7 @@ from statestore.reports import (
     ValidateRow,
     VerifyReport,
     VerifyRow,
+    write_report,
 )
 from tests.integration.broker import produce, unique
 from tests.integration.support import put
@@ -231,6 +232,56 @@ def test_a_report_of_an_earlier_attempt_is_not_taken_for_that_of_a_job_that_fail
     assert runner.triggered("restore") == []
 
 
+def test_a_job_of_an_earlier_attempt_that_goes_on_does_not_leave_the_report_of_a_later_one(runner):
+    row = store_row(VerifyRow, "0_0", status=Status.CORRUPT, action=Action.FULL)
+    job = Path(os.environ["STATESTORE_JOBS_DIR"]) / "verify.py"
+    # The first attempt fails and leaves a process behind, which writes its report when the second has begun and failed.
+    job.write_text(
+        "import os, shutil, sys, json\nfrom pathlib import Path\nhere = Path(os.environ['STAND_IN_DIR'])\n"
+        "written = Path(sys.argv[sys.argv.index('--report') + 1])\nfirst = here / 'first'\n"
+        "if first.exists():\n"
+        "    target = Path(first.read_text())\n"
+        "    target.parent.mkdir(parents=True, exist_ok=True)\n"
+        "    shutil.copy(here / 'report.json', target)\n"
+        "else:\n    first.write_text(str(written))\n"
+        "sys.exit(1)\n"
+    )
+    states = runner.run("verify", report=VerifyReport(**HEAD, rows=(row,)))
+    assert (runner.directory / "first").exists()
+    assert states["check"] == [("flight-delays", "failed")]
+    assert runner.triggered("restore") == []
+
+
+def test_a_report_of_an_earlier_attempt_goes_before_anything_else_can_fail(airflow_home, tmp_path, monkeypatch):
+    from statestore_dags.spark import SparkJobOperator
+
+    report = tmp_path / "report.json"
+    report.touch()
+    monkeypatch.setattr(SparkJobOperator, "seen_by_executors", lambda _: 1 / 0)
+    job = SparkJobOperator(task_id="spark", conn_id="spark_default", application="verify.py", report=str(report))
+    with pytest.raises(ZeroDivisionError):
+        job.execute({})
+    assert not report.exists()
+
+
+def test_a_square_whose_report_was_written_anew_shows_no_row_of_it(tmp_path):
+    from airflow.sdk.exceptions import AirflowFailException
+    from statestore_dags.squares import check, squares
+
+    first = VerifyReport(**HEAD, rows=(store_row(VerifyRow, "0_0", status=Status.CORRUPT, action=Action.FULL),))
+    later = first.model_copy(
+        update={
+            "finished_ms": first.finished_ms + 1,
+            "rows": (store_row(VerifyRow, "0_1", status=Status.OK, action=Action.NONE),),
+        }
+    )
+    path = tmp_path / "report.json"
+    (square,) = squares(path, first)
+    write_report(path, later)
+    with pytest.raises(AirflowFailException, match="was written anew since this square was made"):
+        check.function(square)
+
+
 def test_very_many_store_partitions_are_shown_in_groups_and_a_red_one_names_what_is_red(runner, monkeypatch):
     # As above 256, of which each would be an Airflow task here.
     monkeypatch.setattr("statestore_dags.squares.MOST_SQUARES", 2)
@@ -251,7 +302,8 @@ def test_very_many_store_partitions_are_shown_in_groups_and_a_red_one_names_what
 def test_there_are_never_more_than_256_squares_and_each_row_has_one(rows, count, sizes):
     from statestore_dags.squares import squares
 
-    found = squares(Path("r.json"), [SimpleNamespace(label=str(row)) for row in range(rows)])
+    shown = [SimpleNamespace(label=str(row)) for row in range(rows)]
+    found = squares(Path("r.json"), SimpleNamespace(rows=shown, started_ms=1, finished_ms=2))
     assert len(found) == count
     shown = [range(square["start"], min(square["start"] + square["count"], rows)) for square in found]
     assert [row for part in shown for row in part] == list(range(rows))

@@ -128,15 +128,18 @@ def test_old_files_of_runs_go_and_the_last_of_a_kind_and_what_is_not_ours_stay(f
         put(reports / "verify" / "old.json", 31),
         put(reports / "verify" / ".parts" / "old-shop.json", 31),
         put(reports / "verify" / ".old.json.0123", 2),
+        put(reports / "verify" / ".attempts" / "killed" / "r.json", 2).parent,
         put(reports / "restore" / ".progress-killed" / "a.json", 2).parent,
         put(reports / "history" / "verify" / "run-old.parquet", 31),
         put(docs / "verdicts" / "shop.totals" / "old.json", 31),
     ]
-    age(gone[3], 2)
+    for directory in (gone[3], gone[4]):
+        age(directory, 2)
     stays = [
         put(reports / "verify" / "new.json", 29),
         put(reports / "restore" / "last-though-old.json", 90),
         put(reports / "restore" / ".progress-running" / "a.json", 0),
+        put(reports / "verify" / ".attempts" / "running" / "r.json", 0),
         put(reports / "metastore" / "default.backup", 90),
         put(reports / "mine.json", 90),
         put(reports / "history" / "verify" / "run-new.parquet", 29),

@@ -21,7 +21,9 @@ from statestore.statedir.lock import locked_file
 #: A command takes 0.1 s, and one that waits for Kafka as long as its deadline.
 LONGEST_TURN_S = 10.0
 _GATE_S = 10.0
+#: Of the one who is next; those behind need not look as often.
 _POLL_S = 0.01
+_LONGEST_POLL_S = 0.1
 
 
 class Turns:
@@ -69,7 +71,7 @@ class Turns:
                 continue
             if time.monotonic() - since > self._longest_s:
                 passed_over.add(before[0])
-            time.sleep(_POLL_S)
+            time.sleep(min(_POLL_S * len(before), _LONGEST_POLL_S))
 
     def _has_ended(self, number: int) -> bool:
         """Tell whether a writer is gone. Its number is drawn by nobody else while a higher one is there."""

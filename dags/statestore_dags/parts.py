@@ -2,7 +2,7 @@
 
     <reports_dir>/<job>/<run>.json                       the report of the run
     <reports_dir>/<job>/.parts/<run>-<application>.json   of one application, where there are several
-    .attempts/<attempt>/<run>.json                       beside either of them, while an attempt is in progress
+    .attempt-<attempt>/<run>.json                        beside either of them, while an attempt is in progress
 
 A job that fails leaves no part, and takes nothing from the others.
 """
@@ -19,7 +19,7 @@ from statestore.errors import InputError
 from statestore.reports import AnyReport, read_any_report, write_report
 
 PARTS = ".parts"
-ATTEMPTS = ".attempts"
+ATTEMPT = ".attempt-"
 
 
 def job_of(dag_id: str) -> str:
@@ -44,7 +44,7 @@ def part_path(report: Path, application: str) -> Path:
 
 def attempt_path(report: Path, attempt: str) -> Path:
     """Where the job of one attempt writes its report. The name stays: the job takes its run id from it."""
-    return report.parent / ATTEMPTS / attempt / report.name
+    return report.parent / f"{ATTEMPT}{attempt}" / report.name
 
 
 def _file_name(name: str) -> str:

@@ -2,7 +2,7 @@
 
     <reports_dir>/<job>/*.json, .parts/*.json        reports; the last of each job stays
     <reports_dir>/<job>/.progress-<run>/             of jobs that were killed
-    <reports_dir>/<job>/.attempts/<attempt>/         likewise; also below .parts
+    <reports_dir>/<job>/.attempt-<attempt>/          likewise; also below .parts
     <reports_dir>/history/verify/run-*.parquet       the last stays
     <data_docs_dir>/verdicts/<store>/*.json          the last of each store stays
     <as_of_dir>/<run>/                               state directories of mode as-of
@@ -71,7 +71,7 @@ class OldFiles(NamedTuple):
         self._old(all_but_last(directory.glob("[!.]*.json")), removed)
         self._old(directory.glob(".parts/*.json"), removed)
         # A job at work writes these every second, or within moments; nobody takes the report of a killed attempt.
-        for pattern in (".progress-*", ".*.json.*", ".parts/.*.json.*", ".attempts/*", ".parts/.attempts/*"):
+        for pattern in (".progress-*", ".*.json.*", ".parts/.*.json.*", ".attempt-*", ".parts/.attempt-*"):
             self._old(directory.glob(pattern), removed, _DAY_S)
 
     def _history(self, removed: Removed) -> None:

@@ -69,7 +69,7 @@ class Runner:
 
 
 def _after_the_attempt(report: str) -> str:
-    """Where a report lies that a job has written at `.attempts/<attempt>/<name>`."""
+    """Where a report lies that a job has written at `.attempt-<attempt>/<name>`."""
     path = Path(report)
-    assert path.parents[1].name == ".attempts"
-    return str(path.parents[2] / path.name)
+    assert path.parent.name.startswith(".attempt-")
+    return str(path.parents[1] / path.name)

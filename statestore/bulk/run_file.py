@@ -24,6 +24,8 @@ from statestore.changelog.reader import SCHEMA
 from statestore.errors import StoreCorruptedError, of_os_error
 
 _FACTS = b"statestore.run"
+#: How the name of a run ends while it is written.
+PARTIAL = ".partial"
 #: What a process may run into without any fault of the file.
 _NOT_DAMAGE = frozenset({errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.EIO})
 
@@ -48,7 +50,7 @@ def write_run(directory: Path, batches: Iterable[pa.RecordBatch], facts: RunFact
         If it cannot be written.
     """
     metadata = {_FACTS: json.dumps({"facts": facts, "routing": routing})}
-    partial = directory / f"run-{facts.start:020d}-{facts.end:020d}.partial"
+    partial = directory / f"run-{facts.start:020d}-{facts.end:020d}{PARTIAL}"
     try:
         directory.mkdir(parents=True, exist_ok=True)
         options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)

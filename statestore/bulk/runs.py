@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from statestore import kill_switch
 from statestore.bulk.latest import Latest
 from statestore.bulk.merging import merge
 from statestore.bulk.ordering import SortedRun
 from statestore.bulk.routing import Routing
-from statestore.bulk.run_file import RunFacts, read_facts, read_run, whole_runs, write_run
+from statestore.bulk.run_file import PARTIAL, RunFacts, read_facts, read_run, whole_runs, write_run
 from statestore.errors import InvalidStateError, of_os_error
 
 _BATCH_BYTES = 1 << 20
@@ -26,6 +27,7 @@ _LEAST_BATCH_BYTES = 1 << 12
 _MERGED_BATCH_BYTES = 1 << 16
 #: So many runs are merged at once; each holds a file open, and a batch in memory.
 _FAN_IN = 64
+_MERGING = "merge-"
 #: A merge holds a batch of each run, so that a batch on disk is at most this part of a run.
 _BATCHES_OF_A_RUN = 2 * _FAN_IN
 _NO_TIME = -1
@@ -141,6 +143,19 @@ def finished_runs(directory: Path) -> Runs | None:
     return _on_disk(found, found[0][1].start, found[-1][1].end) if found else None
 
 
+def unfinished(directory: Path) -> list[Path]:
+    """Return the files and directories beside finished runs that a killed process left: a run cut short, or a merge."""
+    return [*directory.glob(f"*{PARTIAL}"), *directory.glob(f"{_MERGING}*")]
+
+
+def merge_passes(runs: int) -> int:
+    """Return how often so many runs are merged into fewer before the merge that gives the rows. Pure."""
+    passes = 0
+    while runs > _FAN_IN:
+        runs, passes = -(-runs // _FAN_IN), passes + 1
+    return passes
+
+
 def _on_disk(spilled: Sequence[tuple[Path, RunFacts]], start: int, position: int) -> Runs:
     facts = [found for _, found in spilled]
     return Runs(
@@ -191,11 +206,12 @@ def _merged(sources: list[Path | SortedRun], routing: Routing, oldest: int) -> I
     beside = next((source.parent for source in sources if isinstance(source, Path)), None)
     try:
         while len(sources) > _FAN_IN:
-            scratch.append(Path(mkdtemp(prefix="merge-", dir=beside)))
+            scratch.append(Path(mkdtemp(prefix=_MERGING, dir=beside)))
             sources = [
                 _narrowed(sources[at : at + _FAN_IN], routing, scratch[-1], at)
                 for at in range(0, len(sources), _FAN_IN)
             ]
+            kill_switch.reached("restore, runs merged")
             read_from = {source.parent for source in sources if isinstance(source, Path)}
             for done in [directory for directory in scratch if directory not in read_from]:
                 shutil.rmtree(done)

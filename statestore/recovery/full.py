@@ -182,8 +182,9 @@ def build_full(spec: RestoreSpec, staging: Staging, logs: Logs, progress: Progre
             if last_attempt:
                 raise
         except (DiskSpaceError, OSError):
-            staging.clear()  # what is left of the disk is for others
+            # What was built is of no more use; the runs are what the next attempt goes on from.
             clear_built(spec.store.paths)
+            staging.clear_unfinished()
             raise
         except (pa.ArrowException, StoreCorruptedError) as error:
             staging.clear()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+from statestore.bulk.runs import merge_passes
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import Topics
 from statestore.errors import (
@@ -36,6 +37,8 @@ _SAMPLES, _SAMPLE_OFFSETS = 3, 300
 #: A database without rows, and memtables on their way to disk.
 _DATABASE_BYTES = 16 * 1024 * 1024
 _ACCEPT = "to rebuild it all the same, and keep the present store in quarantine, say --accept-loss"
+#: What a run in memory holds of each record at most besides its key and value (bulk/records.py).
+_RUN_BYTES_OF_A_RECORD = 104
 #: With so many bytes free for each offset, nobody asks how large the records are.
 _PLENTY_PER_OFFSET = 4096
 
@@ -105,10 +108,26 @@ def range_count(offsets: int, store_partitions: int, parallelism: int) -> int:
     return max(1, min(parallelism // max(store_partitions, 1), offsets // _LEAST_RANGE_OFFSETS))
 
 
-def disk_needed(mode: str, log_bytes: int, run_bytes: int) -> int:
-    """Bytes of disk that a restore needs at most: the new store, and sorted runs that do not fit into memory. Pure."""
-    runs = log_bytes if mode != "tail" and log_bytes > run_bytes else 0
-    return log_bytes + runs + _DATABASE_BYTES
+def disk_needed(mode: str, log_bytes: int, run_bytes: int, offsets: int = 0, ranges: int = 1) -> int:
+    """Return the bytes of disk that a restore needs at most. Pure.
+
+    It needs the new store, the sorted runs that do not fit into memory, and a copy of them if there are too many to be
+    merged at once: while they are merged further, the runs, what was merged from them, and what becomes of that.
+
+    Parameters
+    ----------
+    log_bytes, offsets
+        Of the log.
+    run_bytes
+        Bound of a sorted run in memory.
+    ranges
+        Into how many ranges the log is cut.
+    """
+    in_memory = log_bytes + offsets * _RUN_BYTES_OF_A_RECORD
+    if mode == "tail" or (ranges == 1 and log_bytes <= run_bytes and in_memory <= run_bytes):
+        return log_bytes + _DATABASE_BYTES
+    copies = 2 if merge_passes(-(-in_memory // run_bytes) + ranges - 1) else 1
+    return log_bytes * (1 + copies) + _DATABASE_BYTES
 
 
 def require_disk(spec: RestoreSpec, mode: str, logs: Logs) -> None:
@@ -123,12 +142,14 @@ def require_disk(spec: RestoreSpec, mode: str, logs: Logs) -> None:
     offsets = sum(log.last_stable - log.start for log in logs.values())
     if free >= offsets * _PLENTY_PER_OFFSET + _DATABASE_BYTES:
         return
-    held = sum(file.stat().st_size for file in spec.store.paths.runs(spec.store.store.name).rglob("*.arrow"))
-    needed = disk_needed(mode, estimated_bytes(spec.store, logs), spec.run_bytes) - held
+    staging = Staging(spec.store.paths, spec.store.store.name)
+    held = staging.held_bytes
+    needed = disk_needed(mode, estimated_bytes(spec.store, logs), spec.run_bytes, offsets, spec.ranges) - held
     if free < needed:
+        kept = f"; {held} bytes of sorted runs stay in {staging.directory} for the next attempt" if held else ""
         raise DiskSpaceError(
             f"restoring {spec.store.store_partition} needs about {needed} bytes in {spec.store.state_dir}, "
-            f"{free} are free: free some, then run again"
+            f"{free} are free: free some, then run again{kept}"
         )
 
 
@@ -192,7 +213,7 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
     start = min(log.start for log in logs.values())
     offsets = sum(log.last_stable - log.start for log in logs.values())
     size, free = estimated_bytes(store, logs), _free(spec.target or store.state_dir)
-    needed = disk_needed(mode, size, spec.run_bytes)
+    needed = disk_needed(mode, size, spec.run_bytes, offsets, spec.ranges)
     short = f"needs about {needed} bytes, {free} are free"
     return row.model_copy(
         update={

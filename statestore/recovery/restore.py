@@ -12,7 +12,7 @@ import time
 from statestore import kill_switch
 from statestore.changelog.epochs import log_ends
 from statestore.durable import remove_tree
-from statestore.errors import DiskSpaceError, LockedError, StateStoreError, of_os_error
+from statestore.errors import LockedError, StateStoreError, of_os_error
 from statestore.partition.quarantine import clean_quarantine
 from statestore.partition.replacing import clear_built
 from statestore.partition.spec import StorePartitionSpec
@@ -70,8 +70,9 @@ def begin_ranges(spec: RestoreSpec) -> tuple[Range, ...]:
     """
     staging, asked_ms = Staging(spec.store.paths, spec.store.store.name), _now_ms()
     logs = store_logs(spec.store)
-    require_disk(spec, "full", logs)
     with staging.alone(spec.store.lock_wait_s):
+        staging.clear_unfinished()
+        require_disk(spec, "full", logs)
         return plan_build(spec, staging, logs, asked_ms).ranges
 
 
@@ -135,13 +136,11 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Pro
             _clear(store, staging)  # a killed restore may have left something, and somebody else has mended the store
             figures = {"keys": found.keys or 0, "committed": found.committed}
             return row.model_copy(update={**_done_before(spec), **figures})
+        clear_built(store.paths)  # what a killed attempt left needs the room
+        staging.clear_unfinished()
         asked_ms = _now_ms()
         logs = store_logs(store)
-        try:
-            require_disk(spec, mode, tail_logs(logs, found.committed) if mode == "tail" else logs)
-        except DiskSpaceError:
-            _clear(store, staging)  # what an earlier attempt left only makes it worse
-            raise
+        require_disk(spec, mode, tail_logs(logs, found.committed) if mode == "tail" else logs)
         if mode == "full":
             built = build_full(spec, staging, logs, progress, asked_ms)
         else:
@@ -245,6 +244,8 @@ def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> Re
             _clear(store, staging)
             there_already = {**_done_before(there), "mode": "as-of", "exact": exact, "directory": str(store.live)}
             return row.model_copy(update=there_already)
+        clear_built(store.paths)
+        staging.clear_unfinished()
         require_disk(there, "full", logs)
         built = build_full(there, staging, logs, progress, asked_ms)
         progress.phase("checking")

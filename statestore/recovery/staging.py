@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from statestore.bulk.routing import Routing
-from statestore.bulk.runs import Runs, finished_runs
+from statestore.bulk.runs import Runs, finished_runs, unfinished
 from statestore.changelog.topics import LogRange
 from statestore.durable import read_checked, remove_tree, write_checked, write_durably
 from statestore.errors import StateStoreError
@@ -153,6 +153,20 @@ class Staging:
             for partition, offset in checkpoint_file.read(path).items():
                 result[partition] = max(result.get(partition, 0), offset or 0)
         return result
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the runs that are complete; what killed attempts left besides is not counted."""
+        return sum(file.stat().st_size for file in self.directory.glob("*/run-*.arrow"))
+
+    def clear_unfinished(self) -> None:
+        """Remove what killed attempts left besides complete runs; the caller holds the runs alone."""
+        for directory in self.directory.glob("*/"):
+            for path in unfinished(directory):
+                if path.is_dir():
+                    remove_tree(path)
+                else:
+                    path.unlink()
 
     def clear(self) -> None:
         """Forget all runs; the caller holds them alone."""

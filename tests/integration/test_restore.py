@@ -15,13 +15,15 @@ from demo.damage import delete_directory, flip_bit, move_beyond
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreDefinition
 from statestore.partition.quarantine import waits_for_a_person
-from statestore.recovery import full, tail
+from statestore.recovery import full, planning, tail
 from statestore.recovery.restore import restore
+from statestore.recovery.staging import Staging
 from statestore.reports import Status
 from statestore.statedir.lock import locked
 from statestore.statedir.record import read_record
 from statestore.stores.open import open_key_value_store
 from statestore.verification.check import verify
+from tests.faults.damage.access import own_disk
 from tests.integration import broker, dying, support
 from tests.integration.broker import NO_BROKER, T0, Row, consume, fold, transaction
 from tests.integration.support import STORE, Application
@@ -460,6 +462,57 @@ def test_r8_a_rerun_tells_that_its_killed_attempt_restored_a_missing_store(whole
     assert (row.outcome, row.mode, row.quarantine) == ("restored", None, None)
     assert whole.contents() == contents
     assert restore(spec._replace(label="another")).outcome == "skipped"
+
+
+@pytest.mark.behaviour("R8")
+def test_r8_a_merge_that_was_killed_leaves_nothing_that_takes_or_counts_as_room(application: Application) -> None:
+    # Each record is a run of its own, and more of them than are merged at once.
+    application.process([(b"key-%02d" % number, b"1") for number in range(70)])
+    spec = application.restore_spec(force=True, run_bytes=1)
+    staging = Staging(spec.store.paths, STORE)
+    for _ in range(2):
+        dying.restore_and_die(spec, "restore, runs merged")
+        assert len(list(staging.directory.glob("*/merge-*"))) == 1, "the merge of the attempt before is still there"
+        assert staging.held_bytes == sum(file.stat().st_size for file in staging.directory.glob("*/*.arrow"))
+    row = restore(spec)
+    assert (row.outcome, row.resumed, row.keys) == ("restored", 70, 70)
+    _assert_nothing_is_left(application)
+
+
+def test_a_disk_that_is_full_while_the_store_is_built_costs_no_run(
+    whole: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with own_disk(tmp_path / "disk", 1 << 25) as disk:
+        shutil.copytree(whole.state_dir, disk / "state")
+        spec = whole.restore_spec(force=True, run_bytes=TINY_RUN)
+        spec = spec._replace(store=spec.store.model_copy(update={"state_dir": disk / "state"}))
+        staging = Staging(spec.store.paths, STORE)
+
+        def fill(point: str) -> None:
+            if point == "restore, before the databases":
+                free = shutil.disk_usage(disk).free
+                (disk / "filler").write_bytes(bytes(free))
+
+        monkeypatch.setattr(full.kill_switch, "reached", fill)
+        row = restore(spec)
+        assert row.failure is not None
+        assert row.failure.kind == "DiskSpaceError", row.failure
+        runs = sorted(staging.directory.glob("*/*"))
+        assert runs
+        assert not staging.directory.parent.with_name("staging").exists()
+        monkeypatch.undo()
+
+        # Too little is free for another attempt to begin: that costs no run either.
+        monkeypatch.setattr(planning, "estimated_bytes", lambda *_: 1 << 40)
+        row = restore(spec)
+        assert row.failure is not None
+        assert "bytes of sorted runs stay in" in row.failure.message
+        assert sorted(staging.directory.glob("*/*")) == runs
+        monkeypatch.undo()
+
+        (disk / "filler").unlink()
+        row = restore(spec)
+        assert (row.outcome, row.resumed) == ("restored", row.records)
 
 
 @pytest.mark.behaviour("R8")

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from log_samples import KEY_VALUE, ROUTINGS, SIZES, WINDOW, folded, logs, time_of, written
 from samples import batches
 
+from statestore.bulk import merging as merge_module
 from statestore.bulk.latest import Latest
 from statestore.bulk.run_file import read_facts
-from statestore.bulk.runs import RunWriter, finished_runs, merged
+from statestore.bulk.runs import RunWriter, finished_runs, merge_passes, merged
 from statestore.changelog.reader import SCHEMA
 from statestore.errors import DiskSpaceError, InvalidStateError, StoreAccessError, StoreCorruptedError
 
@@ -217,6 +218,26 @@ def test_any_number_of_steps_leaves_the_same_rows_and_nothing_on_disk(tmp_path, 
     before = sorted(tmp_path.rglob("*"))
     assert rows_of(found) == folded(log, KEY_VALUE)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(("count", "copies"), [(4, 0), (5, 1), (16, 1), (17, 2), (64, 2)])
+def test_merging_takes_the_disk_that_is_planned_for_it(tmp_path, monkeypatch, count, copies):
+    monkeypatch.setattr("statestore.bulk.runs._FAN_IN", 4)
+    rng = np.random.default_rng(1)
+    made = written([(b"%04d" % number, rng.bytes(20_000), 1) for number in range(count)], [], tmp_path, 1)
+    on_disk = []
+    merging = merge_module.merge
+
+    def watched(*arguments, **keywords):
+        for batch in merging(*arguments, **keywords):
+            yield batch
+            on_disk.append(sum(file.stat().st_size for file in tmp_path.rglob("run-*")))
+
+    monkeypatch.setattr("statestore.bulk.runs.merge", watched)
+    on_disk.append(sum(file.stat().st_size for file in made.files))
+    assert len(rows_of([made])) == count
+    assert merge_passes(count) == copies
+    assert round(max(on_disk) / on_disk[0]) == 1 + copies
 
 
 def test_many_keys_that_share_long_prefixes_are_in_order(tmp_path):

@@ -104,7 +104,7 @@ def test_the_plan_of_a_rebuild_reads_the_whole_log_in_the_ranges_asked_for(store
     assert (row.mode, row.status, row.ranges) == ("full", Status.CORRUPT, 4)
     assert (row.start, row.end, row.resumable) == (10, 10 + 2_030_090 + 500_000, 0)
     assert row.seconds == 5.1
-    assert row.disk_needed == disk_needed("full", 5_000, 4096) > disk_needed("tail", 5_000, 4096)
+    assert row.disk_needed == disk_needed("full", 5_000, 4096, 2_530_090, 4) > disk_needed("tail", 5_000, 4096)
     assert world["asked"][2] == ("bytes", store, world["logs"])
 
 
@@ -328,6 +328,19 @@ def test_a_restore_needs_its_rows_their_runs_if_they_do_not_fit_into_memory_and_
     assert disk_needed("as-of", 1_000, 999) == 2_000 + 16 * MIB
 
 
+def test_runs_that_are_too_many_to_be_merged_at_once_need_room_for_a_copy_of_them():
+    log = 100_000
+    assert disk_needed("full", log, log // 64) == 3 * log + 16 * MIB  # 65 runs: 100,000 / 1,562
+    assert disk_needed("full", log, log // 64 + 1) == 2 * log + 16 * MIB
+    assert disk_needed("full", log, log // 64 + 1, ranges=2) == 3 * log + 16 * MIB
+    assert disk_needed("full", log, log // 64 + 1, offsets=1_000) == 3 * log + 16 * MIB  # what a run has of each record
+    assert disk_needed("tail", log, 1) == log + 16 * MIB
+
+
+def test_ranges_of_a_log_that_fits_into_memory_are_on_disk_all_the_same():
+    assert disk_needed("full", 1_000, 10_000, ranges=2) == 2_000 + 16 * MIB
+
+
 def require(store, logs, mode="full"):
     require_disk(RestoreSpec(store, mode, False, "label", 4096), mode, logs)
 
@@ -344,7 +357,7 @@ def test_nobody_reads_from_a_log_that_fits_however_large_its_records_are(store, 
 
 def test_a_restore_that_just_fits_may_begin_and_one_byte_less_is_too_little(store, world):
     logs = {CHANGELOG: LogRange(0, 10**9, 10**9)}
-    world["free"] = disk_needed("full", 5_000, 4096)
+    world["free"] = disk_needed("full", 5_000, 4096, 10**9)
     require(store, logs)
     world["free"] -= 1
     with pytest.raises(DiskSpaceError, match=rf"{world['free'] + 1} bytes in .*state, {world['free']} are free"):
@@ -356,7 +369,7 @@ def test_runs_that_are_there_already_need_no_room_again(store, world):
     leave_runs(store, 10, 17)
     held = sum(file.stat().st_size for file in store.paths.runs("s").rglob("*.arrow"))
     assert held
-    world["free"] = disk_needed("full", 5_000, 4096) - held
+    world["free"] = disk_needed("full", 5_000, 4096, 10**9) - held
     require(store, {CHANGELOG: LogRange(0, 10**9, 10**9)})
     world["free"] -= 1
     with pytest.raises(DiskSpaceError):

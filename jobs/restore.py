@@ -1,7 +1,7 @@
 """Restore store partitions from their changelogs: those that a verification found damaged, or those asked for.
 
-A store partition is one Spark task. A log that is long enough is cut into ranges before: each becomes sorted runs in a
-Spark task of its own, and the store partition's Spark task then puts them together.
+The stores of a task are restored by one Spark task, one after the other. A log that is long enough is cut into ranges
+before: each becomes sorted runs in a Spark task of its own, which the first one then puts together.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from statestore.metastore.definitions import select
 from statestore.model import ApplicationDefinition
 from statestore.partition.judgement import waits_for_loss
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.many import cut_by_length, require_points, restore_many
-from statestore.recovery.planning import RECORDS_PER_S, plan_restore, require_disk_for_all, require_partitions
+from statestore.recovery.many import cut_by_length, plan_many, require_points, restore_many
+from statestore.recovery.planning import RECORDS_PER_S, require_disk_for_all, require_partitions
 from statestore.recovery.spec import RestoreSpec, parse_as_of, require_consistent
 from statestore.reports import (
     Action,
@@ -90,7 +90,7 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Resto
         "started_ms": started,
     }
     if arguments.dry_run:
-        plans = run_each(spark, restores, plan_restore, RestorePlanRow)
+        plans = plan_many(restores, partial(run_each, spark))
         _print_plan(plans)
         return RestorePlanReport(**head, finished_ms=now_ms(), rows=tuple(plans), records_per_s=RECORDS_PER_S)
     try:

@@ -15,9 +15,9 @@ from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definitions import select
+from statestore.partition.grouping import by_task, in_order
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import VerifyReport, VerifyRow
-from statestore.statedir.paths import TaskPaths
 from statestore.verification.check import verify_many
 from statestore.verification.history import write_history
 from statestore.verification.options import DEPTHS, Depth, VerifyOptions
@@ -87,17 +87,7 @@ def _verify(
         return _Rows(rows=tuple(verify_many([specs[at] for at in chain.from_iterable(part)], options, tasks)))
 
     found = run_each(spark, parts, verify_part, _Rows)
-    order = [at for part in parts for at in chain.from_iterable(part)]
-    rows = dict(zip(order, (row for part in found for row in part.rows), strict=True))
-    return [rows[at] for at in range(len(specs))]
-
-
-def by_task(specs: Sequence[StorePartitionSpec]) -> list[list[int]]:
-    """Indexes of the specs of each task: two Spark tasks that verify stores of one task would wait for its lock."""
-    tasks: dict[TaskPaths, list[int]] = {}
-    for at, spec in enumerate(specs):
-        tasks.setdefault(spec.paths, []).append(at)
-    return list(tasks.values())
+    return in_order([list(chain.from_iterable(part)) for part in parts], [part.rows for part in found])
 
 
 def split(items: Sequence[T], parts: int) -> list[Sequence[T]]:

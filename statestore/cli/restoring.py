@@ -19,8 +19,8 @@ from statestore.durable import remove_tree
 from statestore.errors import InputError, UnknownFormatError
 from statestore.partition.judgement import waits_for_loss
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.many import cut_by_length, require_points, restore_many
-from statestore.recovery.planning import plan_restore, require_partitions
+from statestore.recovery.many import Runner, cut_by_length, plan_many, require_points, restore_many
+from statestore.recovery.planning import require_partitions
 from statestore.recovery.releasing import ReleaseRow
 from statestore.recovery.rollback import RollbackRow
 from statestore.recovery.spec import AsOf, CheckDepth, Mode, RestoreSpec, require_consistent
@@ -218,17 +218,20 @@ def restore_specs(stores: Sequence[StorePartitionSpec], how: How, progress: Path
 
 def plan_all(stores: Sequence[StorePartitionSpec], how: How) -> list[RestorePlanRow]:
     """Say what would be done, and do nothing."""
-    return run_each(restore_specs(stores, how), plan_restore, how.processes)
+    return plan_many(restore_specs(stores, how), _runner(how))
 
 
 def restore_all(stores: Sequence[StorePartitionSpec], how: How) -> list[RestoreRow]:
     """Restore store partitions, showing how far each is."""
+    with _progress(how) as progress:
+        return restore_many(restore_specs(stores, how, progress), _runner(how), progress)
 
+
+def _runner(how: How) -> Runner:
     def run(pieces: Sequence[S], work: Callable[[S], M], _: type[M], /) -> list[M]:
         return run_each(pieces, work, how.processes)
 
-    with _progress(how) as progress:
-        return restore_many(restore_specs(stores, how, progress), run, progress)
+    return run
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from statestore.changelog.topics import Topics
 from statestore.cli.choice import Chosen
 from statestore.cli.local import run_each
 from statestore.model import TopicPartition
+from statestore.partition.grouping import by_task, in_order
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status, VerifyRow
 from statestore.verification.check import verify_many
@@ -43,10 +44,11 @@ def verify_all(
     tasks
         How many tasks there are, by application and subtopology, where that is known.
     """
-    size = _TOGETHER if options.depth == "offsets" else 1
-    pieces = [_Piece(specs[at : at + size], options, tasks) for at in range(0, len(specs), size)]
-    parts = run_each(pieces, _verify, processes, lambda rows: done(len(rows)))
-    return [row for rows in parts for row in rows]
+    groups = by_task(specs)
+    if options.depth == "offsets":
+        groups = [list(range(at, min(at + _TOGETHER, len(specs)))) for at in range(0, len(specs), _TOGETHER)]
+    pieces = [_Piece([specs[at] for at in group], options, tasks) for group in groups]
+    return in_order(groups, run_each(pieces, _verify, processes, lambda rows: done(len(rows))))
 
 
 def _verify(piece: _Piece) -> list[VerifyRow]:

@@ -1,7 +1,7 @@
 """Restoring many store partitions, several at a time, whoever runs the pieces: Spark tasks, or processes.
 
 A log that is long enough is cut into ranges first: each becomes sorted runs by itself, and the piece of work that
-restores the store partition then puts them together.
+restores the store partition then puts them together. Stores of one task are one piece of work, as they share its lock.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from statestore.errors import StateStoreError
+from statestore.partition.grouping import by_task, in_order
 from statestore.partition.judgement import row as judged_row
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import claim_target, point_and_target, point_range, require_free_target
-from statestore.recovery.planning import range_count, store_logs
+from statestore.recovery.planning import plan_restore, range_count, store_logs
 from statestore.recovery.progress import RESTORES, progress_label
 from statestore.recovery.restore import begin_ranges, restore, restore_range
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Range
-from statestore.reports import Action, RestoreRow, Status, VerifyRow
+from statestore.reports import Action, RestorePlanRow, RestoreRow, Status, VerifyRow
 from statestore.tasks.progress_shown import shown
 from statestore.verification.check import verify
 
@@ -43,6 +44,24 @@ class _RangeOf(NamedTuple):
     spec: RestoreSpec
     part: Range
     name: str
+
+
+class _OfTask(BaseModel):
+    """Rows of the stores of one task."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class _Restored(_OfTask):
+    rows: tuple[RestoreRow, ...]
+
+
+class _Verified(_OfTask):
+    rows: tuple[VerifyRow, ...]
+
+
+class _Planned(_OfTask):
+    rows: tuple[RestorePlanRow, ...]
 
 
 def require_points(restores: Sequence[RestoreSpec]) -> None:
@@ -68,7 +87,8 @@ def cut_by_length(restores: Sequence[RestoreSpec], parallelism: int) -> list[Res
     parallelism
         Pieces of work that are done at the same time.
     """
-    if len(restores) >= parallelism:
+    tasks = len(by_task(spec.store for spec in restores))
+    if tasks >= parallelism:
         return list(restores)
     cut = []
     for spec in restores:
@@ -77,8 +97,15 @@ def cut_by_length(restores: Sequence[RestoreSpec], parallelism: int) -> list[Res
         except (StateStoreError, OSError):
             logs = ()  # the restore, or its plan, says why
         offsets = sum(log.last_stable - log.start for log in logs)
-        cut.append(spec._replace(ranges=range_count(offsets, len(restores), parallelism)))
+        cut.append(spec._replace(ranges=range_count(offsets, tasks, parallelism)))
     return cut
+
+
+def plan_many(restores: Sequence[RestoreSpec], run: Runner) -> list[RestorePlanRow]:
+    """Say what `restore_many` would do, and do nothing."""
+    groups = by_task(spec.store for spec in restores)
+    found = run([[restores[at] for at in group] for group in groups], _plan_task, _Planned)
+    return in_order(groups, [task.rows for task in found])
 
 
 def restore_many(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -> list[RestoreRow]:
@@ -95,14 +122,26 @@ def restore_many(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -
             claim_target(target, spec.store.state_dir, as_of)
     _read_ranges(restores, run, progress)
     with shown(progress, [progress_label(spec.store.store_partition) for spec in restores], RESTORES):
-        return run(restores, restore, RestoreRow)
+        groups = by_task(spec.store for spec in restores)
+        found = run([[restores[at] for at in group] for group in groups], _restore_task, _Restored)
+    return in_order(groups, [task.rows for task in found])
+
+
+def _plan_task(specs: Sequence[RestoreSpec]) -> _Planned:
+    return _Planned(rows=tuple(map(plan_restore, specs)))
+
+
+def _restore_task(specs: Sequence[RestoreSpec]) -> _Restored:
+    return _Restored(rows=tuple(map(restore, specs)))
 
 
 def _read_ranges(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -> None:
     """Read logs that are cut into ranges; what fails here, the restore reads again, or says why it cannot."""
     candidates = [spec for spec in restores if spec.ranges > 1 and spec.mode in ("auto", "full")]
     unsure = [spec for spec in candidates if not spec.force]
-    found = run([spec.store for spec in unsure], _look_at, VerifyRow)
+    groups = by_task(spec.store for spec in unsure)
+    looked = run([[unsure[at].store for at in group] for group in groups], _look_at_task, _Verified)
+    found = in_order(groups, [task.rows for task in looked])
     whole = {spec.store for spec, row in zip(unsure, found, strict=True) if not _is_rebuilt(spec, row)}
     parts: list[_RangeOf] = []
     for spec in candidates:
@@ -121,6 +160,10 @@ def _read_ranges(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -
     for row in rows:
         if row.failure is not None:
             print(f"restore: a range of {row.label} is read again: {row.failure.message}", file=sys.stderr)
+
+
+def _look_at_task(stores: Sequence[StorePartitionSpec]) -> _Verified:
+    return _Verified(rows=tuple(map(_look_at, stores)))
 
 
 def _look_at(store: StorePartitionSpec) -> VerifyRow:

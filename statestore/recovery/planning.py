@@ -93,19 +93,19 @@ def require_partitions(store: StorePartitionSpec, tasks: int) -> None:
         )
 
 
-def range_count(offsets: int, store_partitions: int, parallelism: int) -> int:
+def range_count(offsets: int, tasks: int, parallelism: int) -> int:
     """Into how many ranges a log is cut so that all Spark tasks have work. Pure.
 
     Parameters
     ----------
     offsets
         Of the log.
-    store_partitions
-        How many are restored at the same time.
+    tasks
+        How many are restored at the same time: the stores of each come one after the other.
     parallelism
         Spark tasks that run at the same time.
     """
-    return max(1, min(parallelism // max(store_partitions, 1), offsets // _LEAST_RANGE_OFFSETS))
+    return max(1, min(parallelism // max(tasks, 1), offsets // _LEAST_RANGE_OFFSETS))
 
 
 def disk_needed(mode: str, log_bytes: int, run_bytes: int, offsets: int = 0, ranges: int = 1) -> int:

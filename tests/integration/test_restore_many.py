@@ -1,0 +1,66 @@
+"""Restoring many store partitions at the same time, where some share a task and its lock."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from demo.processes import wait_until
+from statestore.model import StoreDefinition
+from statestore.recovery import full
+from statestore.recovery.many import plan_many, restore_many
+from statestore.recovery.spec import RestoreSpec
+from statestore.reports import Status
+from tests.integration.broker import WAIT_S
+from tests.integration.support import STORE, Application, plain_store
+
+
+class SideBySide:
+    """Runs all pieces at the same time; locks keep threads apart as they do processes."""
+
+    def __init__(self) -> None:
+        self.pieces = 0
+        self.ended = 0
+
+    def __call__(self, pieces: Sequence[Any], work: Callable[[Any], Any], *_: Any) -> list[Any]:
+        self.pieces, self.ended = len(pieces), 0
+
+        def run(piece: Any) -> Any:
+            try:
+                return work(piece)
+            finally:
+                self.ended += 1
+
+        with ThreadPoolExecutor(max(len(pieces), 1)) as pool:
+            return list(pool.map(run, pieces))
+
+    def be_the_last(self, point: str) -> None:
+        """Hold the lock until all other pieces have ended, as a store that takes long to restore."""
+        if point == "restore, before the databases":
+            wait_until(lambda: self.ended >= self.pieces - 1, WAIT_S, "the others to end")
+
+
+def test_stores_of_one_task_do_not_wait_for_each_others_lock(
+    bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = [plain_store("latest"), StoreDefinition(name=STORE)]
+    application = Application(bootstrap_servers, tmp_path, processor="count_in_two_stores", stores=stores)
+    application.process([(b"a", b"1"), (b"b", b"1"), (b"a", b"2")])
+    shutil.rmtree(application.state_dir)
+    specs = [RestoreSpec(application.store_spec(0, store.name), "auto", False, "run", 1 << 24) for store in stores]
+    run = SideBySide()
+    monkeypatch.setattr(full.kill_switch, "reached", run.be_the_last)
+
+    planned = plan_many(specs, run)
+    assert [(row.label, row.status) for row in planned] == [
+        (str(spec.store.store_partition), Status.MISSING) for spec in specs
+    ]
+    rows = restore_many(specs, run, tmp_path / "progress")
+    assert [row.failure for row in rows] == [None] * 2
+    assert [row.label for row in rows] == [str(spec.store.store_partition) for spec in specs]
+    assert [row.keys for row in rows] == [2] * 2

@@ -3,7 +3,8 @@
 Definitions come from the catalogue, as it is now or as a pin says; which one is printed and stands in the report. A
 job needs certainty: it stops where the metastore is DEGRADED.
 
-Exit codes: 0 the report is written (its rows may tell of damage), 2 bad input, 3 try again later, 5 fenced, 1 a bug.
+Exit codes: 0 the report is written (its rows may tell of damage), 2 bad input, 3 try again later (a report may be
+written), 5 fenced, 1 a bug.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from jobs import python_daemon
 from statestore.config import KAFKA_CONFIG, Settings, load_settings
-from statestore.errors import StateStoreError
+from statestore.errors import RetryError, StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.view import Pin, View
@@ -30,10 +31,17 @@ from statestore.reports import JobReport, write_report
 
 Definitions = dict[str, ApplicationDefinition]
 Run = Callable[[argparse.Namespace, Settings, Catalogue], JobReport]
+#: Says why a run is to be repeated although its report could be written; None: it is not.
+TryAgain = Callable[[JobReport], str | None]
 
 
-def main(name: str, run: Run, add_arguments: Callable[[argparse.ArgumentParser], None]) -> None:
-    """Run the job as a program and exit with its code."""
+def main(
+    name: str,
+    run: Run,
+    add_arguments: Callable[[argparse.ArgumentParser], None],
+    try_again: TryAgain = lambda _: None,
+) -> None:
+    """Run the job as a program and exit with its code; the report is written before a retry is decided on."""
     parser = argparse.ArgumentParser(prog=name)
     parser.add_argument("--report", type=Path, required=True, help="where to write the JSON report")
     parser.add_argument(
@@ -51,6 +59,8 @@ def main(name: str, run: Run, add_arguments: Callable[[argparse.ArgumentParser],
         report = run(arguments, settings, view.catalogue)
         said = {"catalogue": str(view.pin), "dag_id": arguments.dag_id, "dag_run_id": arguments.dag_run_id}
         write_report(arguments.report, report.model_copy(update=said))
+        if (why := try_again(report)) is not None:
+            raise RetryError(f"{why}; the report is at {arguments.report}")
     except StateStoreError as error:
         print(f"{name}: {error.kind}: {error}", file=sys.stderr, flush=True)
         sys.exit(error.exit_code)
@@ -113,6 +123,9 @@ def spark_session(name: str) -> SparkSession:
     if (path := os.environ.get(KAFKA_CONFIG)) and not SparkConf().contains(on_executors):
         # Where the file is, never what is in it: Spark shows its configuration to everybody.
         builder = builder.config(on_executors, os.path.abspath(path))
+    # A task holds its lock as long as it works. A copy of it would only wait for that lock, report that the store is
+    # locked, and have Spark kill the one that works.
+    builder = builder.config("spark.speculation", "false")
     if not SparkConf().contains(python_daemon.SETTING):
         builder = builder.config(python_daemon.SETTING, python_daemon.__name__)
     spark = builder.getOrCreate()

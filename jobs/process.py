@@ -19,12 +19,12 @@ from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.durable import remove_tree
-from statestore.errors import RetryError, StateStoreError
+from statestore.errors import StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definitions import select
 from statestore.metastore.metastore import Metastore
 from statestore.model import ApplicationDefinition, TopicPartition
-from statestore.reports import ProcessReport, ProcessRow
+from statestore.reports import JobReport, ProcessReport, ProcessRow
 from statestore.tasks.progress_shown import shown
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import run_task
@@ -41,13 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> ProcessReport:
-    """Plan on the driver, process in Spark tasks.
-
-    Raises
-    ------
-    RetryError
-        If a task failed for a reason that passes, so that the whole run is to be repeated; what was committed stays.
-    """
+    """Plan on the driver, process in Spark tasks."""
     started = now_ms()
     applications = select(catalogue.definitions(), arguments.application, [])
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
@@ -64,11 +58,10 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Proce
                 rows += run_each(spark, stage, run_task, ProcessRow)
     finally:
         remove_tree(progress)
-    for row in rows:
-        if row.failure is not None and row.failure.retriable:
-            raise RetryError(f"{row.label}: {row.failure.kind}: {row.failure.message}")
+    unfinished = {row.application for row in rows if row.failure is not None and row.failure.retriable}
     for application in applications:
-        _forget_processed(settings, topics, application)
+        if application.name not in unfinished:
+            _forget_processed(settings, topics, application)
     return ProcessReport(
         run_id=arguments.report.stem,
         applications=tuple(application.name for application in applications),
@@ -76,6 +69,13 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Proce
         finished_ms=now_ms(),
         rows=tuple(rows),
     )
+
+
+def try_again(report: JobReport) -> str | None:
+    """Say which task failed for a reason that passes; None: none did. The run is repeated, what was committed stays."""
+    assert isinstance(report, ProcessReport)
+    failed = (row for row in report.rows if row.failure is not None and row.failure.retriable)
+    return next((f"{row.label}: {row.failure.kind}: {row.failure.message}" for row in failed if row.failure), None)
 
 
 def _stages(
@@ -113,4 +113,4 @@ def _forget_processed(settings: Settings, topics: Topics, application: Applicati
 
 
 if __name__ == "__main__":
-    main("process", run, add_arguments)
+    main("process", run, add_arguments, try_again)

@@ -20,7 +20,7 @@ from jobs.parallel import run_each
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.durable import remove_tree
-from statestore.errors import InputError, RetryError, StateStoreError
+from statestore.errors import InputError, StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definitions import select
 from statestore.model import ApplicationDefinition
@@ -31,6 +31,7 @@ from statestore.recovery.planning import RECORDS_PER_S, require_disk_for_all, re
 from statestore.recovery.spec import RestoreSpec, parse_as_of, require_consistent
 from statestore.reports import (
     Action,
+    JobReport,
     RestorePlanReport,
     RestorePlanRow,
     RestoreReport,
@@ -97,9 +98,17 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Resto
         rows = restore_many(restores, partial(run_each, spark), progress)
     finally:
         remove_tree(progress)
-    if rows and all(row.failure is not None and row.failure.retriable for row in rows):
-        raise RetryError(f"{rows[0].label}: {rows[0].failure.message}" if rows[0].failure else rows[0].label)
     return RestoreReport(**head, finished_ms=now_ms(), rows=tuple(rows))
+
+
+def try_again(report: JobReport) -> str | None:
+    """Say why all store partitions failed, if the reason passes for each; None: it does not."""
+    if not isinstance(report, RestoreReport) or not report.rows:
+        return None
+    if not all(row.failure is not None and row.failure.retriable for row in report.rows):
+        return None
+    first = report.rows[0]
+    return f"{first.label}: {first.failure.message}" if first.failure else first.label
 
 
 # -- what is asked for ------------------------------------------------------------------------------------------------
@@ -187,4 +196,4 @@ def _print_plan(rows: Sequence[RestorePlanRow]) -> None:
 
 
 if __name__ == "__main__":
-    main("restore", run, add_arguments)
+    main("restore", run, add_arguments, try_again)

@@ -13,12 +13,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.parallel import run_each
+from statestore.errors import RetryError
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.evolution import partitions_of
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.view import Pin
 from statestore.model import ApplicationDefinition, StoreDefinition
 from statestore.reports import ProcessReport, ProcessRow, RestoreReport, Status, VerifyReport, read_report
+from statestore.statedir.lock import locked
 from statestore.tasks.stream_task import run_task
 from statestore.verification.history import read_history
 from tests.integration import broker
@@ -257,6 +259,41 @@ def test_driver_and_workers_end_with_the_jvm_and_leave_no_report(
     # Nothing of the transaction was committed, and the next run takes over at once.
     assert application.defined(processor="tests.integration.support:count").process().records_in == 1
     application.assert_oracle()
+
+
+def test_a_locked_task_discards_no_report(installation: Installation, bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(bootstrap_servers, tmp_path, partitions=2)
+    for partition in range(2):
+        application.send([(b"a", b"1")], partition)
+    installation.define(application)
+    with locked(application.task_spec(0).paths, 60):
+        process = installation.start("process")
+        log, _ = process.communicate(timeout=JOB_S)
+    assert process.returncode == RetryError.exit_code, log[-3_000:]
+    report = read_report(installation.report("process"), ProcessReport)
+    assert [(row.task, row.failure and row.failure.kind, row.records_in) for row in report.rows] == [
+        ("0_0", "LockedError", 0),
+        ("0_1", None, 1),
+    ]
+    assert f"the report is at {installation.report('process')}" in log
+    application.assert_oracle(1)
+
+
+_SPECULATION = """
+from jobs.entry import spark_session
+spark = spark_session("test")
+print("speculation:", spark.sparkContext.getConf().get("spark.speculation"))
+spark.stop()
+"""
+
+
+def test_our_session_makes_no_copies_of_tasks_whatever_an_installation_sets(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(_SPECULATION)
+    command = [SUBMIT, "--master", "local[1]", *QUICKLY, "--conf", "spark.speculation=true", program]
+    environment = {**Installation.base_environment(), "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=JOB_S, check=True)
+    assert "speculation: false" in ran.stdout
 
 
 @pytest.mark.long

@@ -1,19 +1,21 @@
 """Process what has arrived, exactly once: one Spark task per task of each application, up to the input's end of now.
 
-Tasks of subtopology 0 run first, then those that read the repartition topics which these have filled.
+Tasks of subtopology 0 run first, then those that read the repartition topics which these have filled. The later tasks
+of an application run only if all of its earlier tasks have reached their ends (`jobs/stages.py`).
 """
 
 from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from jobs.entry import main, now_ms, spark_session
 from jobs.parallel import run_each
 from jobs.planning import prepare, task_specs
 from jobs.progress import TASKS
+from jobs.stages import not_begun, split_by_readiness
 from statestore import kill_switch
 from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import Topics
@@ -48,14 +50,17 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Proce
     prepare(topics, Metastore.of(settings), [catalogue.applications[application.name] for application in applications])
     spark = spark_session("process")
     progress = settings.reports_dir.absolute() / "process" / f".progress-{arguments.report.stem}"
-    rows: list[ProcessRow] = []
+
+    def run_all(planned: Sequence[TaskSpec]) -> list[ProcessRow]:
+        specs = [spec.model_copy(update={"resume_from_position": arguments.resume_from_position}) for spec in planned]
+        with shown(progress, [f"{spec.application.name}/{spec.task}" for spec in specs], TASKS):
+            return run_each(spark, specs, run_task, ProcessRow)
+
     try:
-        for planned in _stages(settings, topics, applications, progress):
-            stage = [
-                spec.model_copy(update={"resume_from_position": arguments.resume_from_position}) for spec in planned
-            ]
-            with shown(progress, [f"{spec.application.name}/{spec.task}" for spec in stage], TASKS):
-                rows += run_each(spark, stage, run_task, ProcessRow)
+        rows = run_all(_specs(settings, topics, applications, progress, later=False))
+        ready, waiting = split_by_readiness(applications, rows)
+        rows += run_all(_later_specs(settings, topics, ready, progress))
+        rows += not_begun(_specs(settings, topics, waiting, progress, later=True), rows)
     finally:
         remove_tree(progress)
     unfinished = {row.application for row in rows if row.failure is not None and row.failure.retriable}
@@ -78,20 +83,34 @@ def try_again(report: JobReport) -> str | None:
     return next((f"{row.label}: {row.failure.kind}: {row.failure.message}" for row in failed if row.failure), None)
 
 
-def _stages(
+def _later_specs(
     settings: Settings, topics: Topics, applications: Sequence[ApplicationDefinition], progress: Path
-) -> Iterator[list[TaskSpec]]:
-    """Specs of subtopology 0; when its tasks have ended, specs of the others, with all that it sent on."""
-    yield [spec for application in applications for spec in task_specs(settings, topics, application, 0, progress)]
-    others = [(application, part) for application in applications for part in application.subtopologies[1:]]
-    if others:
-        kill_switch.reached("between the stages")
-        topics.wait_until_stable([part.input_topic for _, part in others])
-        yield [
-            spec
-            for application, part in others
-            for spec in task_specs(settings, topics, application, part.index, progress)
-        ]
+) -> list[TaskSpec]:
+    """Specs of the tasks that read repartition topics, once everything sent to these topics is visible."""
+    inputs = [part.input_topic for application in applications for part in application.subtopologies[1:]]
+    if not inputs:
+        return []
+    kill_switch.reached("between the stages")
+    topics.wait_until_stable(inputs)
+    return _specs(settings, topics, applications, progress, later=True)
+
+
+def _specs(
+    settings: Settings,
+    topics: Topics,
+    applications: Sequence[ApplicationDefinition],
+    progress: Path,
+    *,
+    later: bool,
+) -> list[TaskSpec]:
+    """Specs of subtopology 0, or of the others, which read repartition topics."""
+    return [
+        spec
+        for application in applications
+        for part in application.subtopologies
+        if (part.index > 0) is later
+        for spec in task_specs(settings, topics, application, part.index, progress)
+    ]
 
 
 def _forget_processed(settings: Settings, topics: Topics, application: ApplicationDefinition) -> None:

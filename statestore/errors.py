@@ -52,6 +52,10 @@ class CommitOutcomeUnknownError(RetryError):
     """
 
 
+class EarlierTaskError(RetryError):
+    """An earlier task of the application did not reach its end, so a later one was not begun."""
+
+
 class MetastoreContendedError(RetryError):
     """Other writers of the command topic came first more often than the bound allows. Nothing was written."""
 

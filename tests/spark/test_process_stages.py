@@ -1,0 +1,112 @@
+"""Tasks behind a repartition topic wait for every earlier task of their application, and for no other application's."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs import process
+from statestore.config import Settings
+from statestore.errors import RetryError
+from statestore.model import ApplicationDefinition, TaskId
+from statestore.reports import ProcessReport
+from statestore.statedir.lock import locked
+from statestore.statedir.paths import TaskPaths
+from tests.integration.broker import T0, group_offset, produce, unique
+from tests.integration.catalogued import BY_VALUE, defined
+from tests.integration.support import register
+
+MINUTE = 60_000
+WINDOWED = {**BY_VALUE, "windows": {"size_ms": MINUTE, "grace_ms": 10 * MINUTE}}
+Process = Callable[..., ProcessReport]
+
+
+def repartition(application: ApplicationDefinition) -> str:
+    """Name of the topic that the application's later tasks read."""
+    return f"{application.name}-by-value-repartition"
+
+
+def lock_of(application: ApplicationDefinition, state_dir: Path) -> Any:
+    """Hold what task 0_1 needs, as a long verification does."""
+    return locked(TaskPaths(state_dir, application.name, TaskId(0, 1)), 60)
+
+
+@pytest.fixture
+def settings(bootstrap_servers: str, tmp_path: Path) -> Settings:
+    return Settings(
+        bootstrap_servers=bootstrap_servers,
+        state_dir=tmp_path / "state",
+        reports_dir=tmp_path / "reports",
+        data_docs_dir=tmp_path / "docs",
+        service_id=unique("service"),
+        kafka_timeout_s=60,
+    )
+
+
+@pytest.fixture
+def run(spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Process:
+    """Run the job for applications, on the session of the tests."""
+    planned = process.task_specs
+    # A lock that is held is given up at once, instead of after 10 s.
+    monkeypatch.setattr(
+        process, "task_specs", lambda *of: [spec.model_copy(update={"lock_wait_s": 0}) for spec in planned(*of)]
+    )
+
+    def run(*applications: ApplicationDefinition) -> ProcessReport:
+        metastore = register(settings.bootstrap_servers, *applications, service_id=settings.service_id)
+        arguments = Namespace(application=[], resume_from_position=False, report=Path("run-1.json"))
+        return process.run(arguments, settings, metastore.view().catalogue)
+
+    return run
+
+
+def windowed(servers: str, **fields: Any) -> ApplicationDefinition:
+    """Define an application that counts by value in windows, with one record in each of its two input partitions."""
+    made = defined(servers, aggregations=[WINDOWED], **{"processor": None, "stores": [], "output_topics": [], **fields})
+    for partition, key in enumerate((b"a", b"b")):
+        produce(servers, made.input_topic, [(key, b"x")], partition, T0)
+    return made
+
+
+def read_by_later_tasks(servers: str, application: ApplicationDefinition) -> bool:
+    """Whether a later task has committed input."""
+    topic = repartition(application)
+    return any(group_offset(servers, application.name, topic, number) >= 0 for number in range(2))
+
+
+@pytest.mark.behaviour("R13")
+def test_r13_later_tasks_wait_for_a_locked_task_and_those_of_other_applications_do_not(
+    run: Process, settings: Settings
+) -> None:
+    servers = settings.bootstrap_servers
+    held, free = windowed(servers), windowed(servers)
+    with lock_of(held, settings.state_dir), pytest.raises(RetryError, match=f"{held.name}/0_1: LockedError"):
+        run(held, free)
+    assert (read_by_later_tasks(servers, held), read_by_later_tasks(servers, free)) == (False, True)
+    rows = {row.label: row for row in run(held, free).rows}
+    assert [row.label for row in rows.values() if row.failure] == []
+    assert [sum(rows[f"{name}/1_{number}"].records_in for number in range(2)) for name in (held.name, free.name)] == [
+        2,
+        0,
+    ]
+
+
+def test_the_report_says_for_which_earlier_task_a_later_one_was_not_begun(run: Process, settings: Settings) -> None:
+    servers = settings.bootstrap_servers
+    failing = defined(servers, processor="tests.integration.support:count_or_fail", aggregations=[WINDOWED])
+    produce(servers, failing.input_topic, [(b"a", b"1")], 0)
+    produce(servers, failing.input_topic, [(b"b", b"poison")], 1)
+    report = run(failing)
+    found = [(row.task, row.failure and (row.failure.kind, row.failure.retriable)) for row in report.rows]
+    waiting = ("EarlierTaskError", False)
+    assert found == [("0_0", None), ("0_1", ("ProcessingError", False)), ("1_0", waiting), ("1_1", waiting)]
+    for row in report.rows[2:]:
+        assert row.failure is not None
+        assert f"task {row.task} of {failing.name} was not begun" in row.failure.message
+        assert "0_1 failed with ProcessingError" in row.failure.message
+    assert not read_by_later_tasks(servers, failing)

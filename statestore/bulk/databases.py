@@ -113,7 +113,7 @@ def _make_database(
     database = RocksDB(directory, families, store=store.name)
     try:
         database.ingest(family, files)  # by moving them; RocksDB then forces them to the disk
-        database.write({}, offsets, position, STATUS_CLOSED)
+        database.write({}, offsets, position or None, STATUS_CLOSED)
         database.sync()
     finally:
         database.close()

@@ -61,8 +61,6 @@ def build_tail(spec: RestoreSpec, logs: Logs, found: VerifyRow, progress: Progre
             with LogReader(servers, partition, stall_timeout_s=timeout_s, watch_headers=watched) as reader:
                 replayed = replay(opened, reader, start, log.last_stable)
                 require_no_headers(store, reader)
-                if replayed.last_offset is not None and reader.position:
-                    opened.commit({partition: replayed.last_offset}, reader.position)
             records += replayed.records
             skipped += replayed.skipped
             progress.read(log.last_stable - start, replayed.records)

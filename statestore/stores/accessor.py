@@ -56,7 +56,7 @@ class Rows(Protocol):
     def delete_range(self, family: str, start: bytes, stop: bytes) -> None:
         """Delete the rows with `start <= key < stop`."""
 
-    def commit(self, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int]) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int] | None) -> None:
         """Make what was written part of the table, with its offsets."""
 
     def rollback(self) -> None:
@@ -87,9 +87,9 @@ class Direct:
         """Delete the rows with `start <= key < stop`."""
         self.table.write({}, ranges={family: [KeyRange(start, stop)]})
 
-    def commit(self, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int]) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int] | None) -> None:
         """Write the offsets; the rows are there."""
-        if offsets or position:
+        if offsets or position is not None:
             self.table.write({}, offsets, position)
 
     def rollback(self) -> None:

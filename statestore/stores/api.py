@@ -124,7 +124,8 @@ class StateStore(Protocol):
             Changelog partition -> offset of the last record applied. Partitions not named keep theirs, so an empty
             commit changes no offset.
         position
-            Input partition -> offset of the last record processed; merged into the store's position.
+            Input partition -> offset of the last record processed; merged into the store's position. None: it is not
+            known. If offsets move without it, the store's position becomes unknown: its rows are ahead of it.
         """
         if self.transactional:
             raise NotImplementedError(f"transactional store {self.name} must implement commit")

@@ -9,7 +9,7 @@ we open for writing is marked open on disk before anybody can write to it, and b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -96,10 +96,15 @@ class Database:
         """Memory held by uncommitted rows."""
         return self._rows.staged_bytes
 
-    def commit(self, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int]) -> None:
-        """Make what was written part of the table, with its offsets, in one atomic write (KIP-1035)."""
+    def commit(
+        self, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int] | None = None
+    ) -> None:
+        """Make what was written part of the table, with its offsets, in one atomic write (KIP-1035).
+
+        The position follows `StateStore.commit`.
+        """
         self.require_open()
-        self._rows.commit(offsets, merged(self._table.position(), position) if position else {})
+        self._rows.commit(offsets, _position_after(self._table.position, offsets, position))
 
     def rollback(self) -> None:
         """Forget what was not committed."""
@@ -236,7 +241,7 @@ def open_on_disk(
         kill_switch.reached("databases recorded, not marked open")
         for table in tables.values():
             if table.status() != offsets_format.STATUS_OPEN:
-                table.write({}, offsets, position, status=offsets_format.STATUS_OPEN)
+                table.write({}, offsets, position or None, status=offsets_format.STATUS_OPEN)
                 table.sync()  # the mark is for the next opening, after a crash of this one
                 kill_switch.reached("database marked open")
         return {name: Database(spec, table, _rows(spec, table, places[name].spill)) for name, table in tables.items()}
@@ -294,6 +299,17 @@ def check_on_disk(spec: DatabaseSpec, name: str, directory: Path) -> LookedAt:
             "this one: under exactly once it may hold rows that were never committed; restore it from its changelog"
         )
     return found
+
+
+def _position_after(
+    before: Callable[[], Mapping[TopicPartition, int]],
+    offsets: Mapping[TopicPartition, int],
+    position: Mapping[TopicPartition, int] | None,
+) -> Mapping[TopicPartition, int] | None:
+    """Return the position to write with a commit; empty if it becomes unknown, None if it stays."""
+    if position:
+        return merged(before(), position)
+    return {} if position is None and offsets and before() else None
 
 
 def merged(position: Mapping[TopicPartition, int], other: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

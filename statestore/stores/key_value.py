@@ -142,7 +142,7 @@ class KeyValueBytes(KeyValueBytesStore):
 
     def commit(self, offsets: Offsets, position: Offsets | None = None) -> None:
         """Commit everything written, with its changelog offsets, in one atomic write."""
-        self.database.commit(offsets, position or {})
+        self.database.commit(offsets, position)
 
     def recover(self, changelog_offset: int | None) -> bool:
         """Discard what was not committed; the changelog's tail does the rest. Without transactions nothing can be."""

@@ -333,6 +333,8 @@ class RocksDB:
     ) -> None:
         """Apply range deletes, then changes (None deletes), offsets, position and status, in one atomic write.
 
+        An empty position replaces the one that is there: it is unknown from then on. None leaves it.
+
         The write is in the memtables when the call returns; after a crash the database is at this or an earlier
         write, whole, because the column families are flushed atomically.
         """
@@ -350,7 +352,7 @@ class RocksDB:
                     batch.delete(key, handle)
                 else:
                     put(key, value, handle)
-        self._add_offsets(batch, offsets or {}, position or {}, status)
+        self._add_offsets(batch, offsets or {}, position, status)
         try:
             database.write(batch, self._write_options)
         except Exception as error:  # see translate
@@ -360,13 +362,13 @@ class RocksDB:
         self,
         batch: WriteBatch,
         offsets: Mapping[TopicPartition, int],
-        position: Mapping[TopicPartition, int],
+        position: Mapping[TopicPartition, int] | None,
         status: int | None,
     ) -> None:
         handle = self._handles[offsets_format.COLUMN_FAMILY]
         for topic_partition, offset in offsets.items():
             batch.put(offsets_format.offset_key(topic_partition), offsets_format.encode_int64(offset), handle)
-        if position:
+        if position is not None:
             batch.put(offsets_format.POSITION_KEY, position_format.encode(position), handle)
         if status is not None:
             batch.put(offsets_format.STATUS_KEY, offsets_format.encode_int64(status), handle)

@@ -184,7 +184,7 @@ class SegmentedBytes(StateStore):
 
     def commit(self, offsets: Offsets, position: Offsets | None = None) -> None:
         """Commit every segment with the same offsets; expired segments go."""
-        self.segments.commit(offsets, position or {})
+        self.segments.commit(offsets, position)
 
     def recover(self, changelog_offset: int | None) -> bool:
         """Discard what was not committed; the changelog's tail does the rest. Without transactions nothing can be."""

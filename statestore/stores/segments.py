@@ -101,7 +101,9 @@ class Segments:
 
     # -- offsets --------------------------------------------------------------------------------------------------
 
-    def commit(self, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int]) -> None:
+    def commit(
+        self, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int] | None = None
+    ) -> None:
         """Commit every segment with the same offsets, then drop those that have expired."""
         for segment in self._segments.values():
             segment.commit(offsets, position)
@@ -111,7 +113,8 @@ class Segments:
             self.sync()
         self._drop_expired()
         if not self._segments and (offsets or position):
-            self._keep({**self._homeless.offsets, **offsets}, merged(self._homeless.position, position))
+            moved = {} if position is None else merged(self._homeless.position, position)
+            self._keep({**self._homeless.offsets, **offsets}, moved)
 
     def _drop_expired(self) -> None:
         oldest = self._oldest_live()
@@ -146,14 +149,18 @@ class Segments:
         self._keep({}, {})
 
     def position(self) -> dict[TopicPartition, int]:
-        """Input offsets committed: the smallest of the segments', which after a crash may differ."""
+        """Input offsets committed: the smallest of the segments', which after a crash may differ.
+
+        A segment whose position is unknown makes that of the store unknown.
+        """
         if not self._segments:
             return dict(self._homeless.position)
-        result: dict[TopicPartition, int] = {}
-        for segment in self._segments.values():
-            for partition, offset in segment.position().items():
-                result[partition] = min(offset, result.get(partition, offset))
-        return result
+        first, *others = (segment.position() for segment in self._segments.values())
+        return {
+            partition: min(offset, *(other[partition] for other in others)) if others else offset
+            for partition, offset in first.items()
+            if all(partition in other for other in others)
+        }
 
     def _common_offsets(self) -> dict[TopicPartition, int]:
         if not self._segments:

@@ -163,7 +163,7 @@ class Transaction:
 
     # -- the end --------------------------------------------------------------------------------------------------
 
-    def commit(self, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int]) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int] | None) -> None:
         """Apply what is staged, with its offsets and position."""
         ranges = {family: hidden.ranges() for family, hidden in self._hidden.items()}
         if self._spill is not None:

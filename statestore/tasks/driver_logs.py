@@ -100,6 +100,11 @@ class ListReader(NamedTuple):
     partition: TopicPartition
     logs: Logs
 
+    @property
+    def position(self) -> dict[TopicPartition, int]:
+        """Empty: tasks log no positions."""
+        return {}
+
     def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the records with `start <= offset < end`."""
         messages = self.logs.messages(self.partition, start)[: end - start]

@@ -233,15 +233,17 @@ class StreamTask:
                 "(kafka-consumer-groups --reset-offsets), have it go on from the stores' position (process "
                 "--resume-from-position), or reset the application"
             )
-        positions = [self._stores.by_name[name].position().get(self._input) for name in holding]
-        known = [position for position in positions if position is not None]
-        if len(known) < len(positions):
+        positions = {name: self._stores.by_name[name].position().get(self._input) for name in holding}
+        known = {name: position for name, position in positions.items() if position is not None}
+        if unknown := [name for name in holding if name not in known]:
             raise InputOffsetError(
-                f"{missing}, whose position is not known: it was rebuilt from its changelog; set the group's offset to "
-                "where processing is to go on (kafka-consumer-groups --reset-offsets)"
+                f"{missing}. The position of {', '.join(unknown)} is unknown, because changelog records were replayed "
+                "into it: going on from an older position would process records twice. Set the group's offset to "
+                "where processing is to go on (kafka-consumer-groups --reset-offsets), or reset the application"
             )
         self._pending += 1  # the offset found is committed, also if nothing follows it
-        return min(known) + 1
+        # A store that a commit did not change keeps its position; every store is at the end of its changelog.
+        return max(known.values()) + 1
 
     # -- processing -----------------------------------------------------------------------------------------------
 

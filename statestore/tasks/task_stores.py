@@ -161,7 +161,7 @@ class TaskStores:
             )
         )
         if migrated is not None and not store.is_empty:
-            store.commit({self._spec.changelog(name): migrated})
+            store.commit({self._spec.changelog(name): migrated}, {})
             kill_switch.reached("legacy offset taken over, not on disk")
             store.sync()
 

@@ -74,6 +74,21 @@ def test_clearing_is_explicit_and_an_empty_commit_changes_nothing(store, slots):
 
 
 @on_disk
+@pytest.mark.behaviour("R17")
+@pytest.mark.parametrize("slots", [[], [1, 7]], ids=["no rows", "rows"])
+def test_r17_offsets_that_move_without_a_position_make_it_unknown(store, slots):
+    store.fill(slots, "text")
+    store.store.commit({CHANGELOG: 5}, {INPUT: 50})
+    store.fill(slots, "later")
+    store.store.commit({CHANGELOG: 6})
+    assert (store.store.committed_offset(CHANGELOG), store.store.position()) == (6, {})
+    store.reopen()
+    assert (store.store.committed_offset(CHANGELOG), store.store.position()) == (6, {})
+    store.store.commit({CHANGELOG: 7}, {INPUT: 60})
+    assert store.store.position() == {INPUT: 60}
+
+
+@on_disk
 @pytest.mark.behaviour("K4", "K18")
 def test_a_commit_of_some_partitions_leaves_the_others(composition, home):
     store = StoreUnderTest(composition, home, **GLOBAL)

@@ -64,6 +64,14 @@ def count_in_two_stores(record: Record, context: ProcessorContext) -> None:
     context.state_store("latest").put(record.key, record.value)
 
 
+def count_and_keep_first(record: Record, context: ProcessorContext) -> None:
+    """Count, and keep the first value of each key in another store."""
+    count(record, context)
+    first = context.state_store("first")
+    if first.get(record.key) is None:
+        first.put(record.key, ValueAndTimestamp(record.value or b"", record.timestamp))
+
+
 def keep_timestamp_unknown(record: Record, context: ProcessorContext) -> None:
     """Keep the value without a timestamp, as one read from a store of the plain format and put back."""
     context.state_store(STORE).put(record.key, ValueAndTimestamp(record.value or b"", -1))

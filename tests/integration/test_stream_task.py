@@ -304,7 +304,40 @@ def test_r17_a_store_without_a_position_cannot_be_gone_on_from(application: Appl
     row = application.run(resume_from_position=True)
     assert row.failure is not None
     assert row.failure.kind == "InputOffsetError"
-    assert "position is not known" in row.failure.message
+    assert f"position of {STORE} is unknown" in row.failure.message
+
+
+@pytest.mark.behaviour("R17")
+@pytest.mark.parametrize("way", ["crash replay", "tail restore"])
+def test_r17_rows_that_were_replayed_make_the_position_unknown(application: Application, way: str) -> None:
+    application.process(INPUT[:3])
+    application.send(INPUT[3:])
+    dying.run_and_die(application.task_spec(), "Kafka committed, stores not")
+    if way == "tail restore":
+        assert application.restore().mode == "tail"
+    else:
+        assert application.run().restored == 4
+    _forget_group(application)
+    contents, log = application.contents(), consume(application.servers, application.changelog)
+    row = application.run(resume_from_position=True)
+    assert row.failure is not None
+    assert row.failure.kind == "InputOffsetError"
+    assert f"position of {STORE} is unknown" in row.failure.message
+    assert (application.contents(), consume(application.servers, application.changelog)) == (contents, log)
+
+
+def test_r17_a_store_that_the_last_commits_did_not_change_holds_no_input_back(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    """Every store is at the end of its changelog, so the largest position is how far the task is."""
+    stores = (StoreDefinition(name=STORE), StoreDefinition(name="first"))
+    application = Application(bootstrap_servers, tmp_path, processor="count_and_keep_first", stores=stores)
+    application.process([(b"a", b"1")])
+    application.process([(b"a", b"2"), (b"a", b"3")], T0 + 100)
+    _forget_group(application)
+    row = application.run(resume_from_position=True)
+    assert (row.failure, row.records_in) == (None, 0)
+    assert application.contents()[b"a"].value == b"3"
 
 
 def test_r17_input_that_no_longer_has_the_group_offset_stops(application: Application) -> None:

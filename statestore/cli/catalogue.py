@@ -52,7 +52,7 @@ def apply(
     definitions = _definitions(paths)
     view = service.view() if dry_run else service.metastore.require_running()
     require_own_topic(service.topics, service.service_id)
-    plan = plan_definitions(service.topics, view.catalogue, definitions.values())
+    plan = plan_definitions(service.topics, view.catalogue, definitions.values(), service.metastore.history())
     require_runnable(plan)
     console = output.console(json)
     output.say(console, shown.plan_text(plan))

@@ -21,7 +21,8 @@ from statestore.metastore.loading import require_loadable
 from statestore.metastore.metastore import Make, Metastore
 from statestore.metastore.ownership import ALIKE, OwnedTopics, twins
 from statestore.metastore.plan import Plan, Step, make_plan, put
-from statestore.metastore.view import Submitted
+from statestore.metastore.takeover import require_own_logs, writers
+from statestore.metastore.view import LoggedCommand, Submitted
 from statestore.model import ApplicationDefinition
 
 
@@ -32,8 +33,18 @@ class Applied(NamedTuple):
     submitted: Submitted | None
 
 
-def plan_definitions(topics: Topics, catalogue: Catalogue, definitions: Iterable[ApplicationDefinition]) -> Plan:
+def plan_definitions(
+    topics: Topics,
+    catalogue: Catalogue,
+    definitions: Iterable[ApplicationDefinition],
+    history: Iterable[LoggedCommand] = (),
+) -> Plan:
     """Plan what applying definitions does. Nothing is written.
+
+    Parameters
+    ----------
+    history
+        Commands that tell which definitions wrote the changelogs that are there, of dropped stores too.
 
     Raises
     ------
@@ -51,7 +62,11 @@ def plan_definitions(topics: Topics, catalogue: Catalogue, definitions: Iterable
             problems.append(str(error))
     if problems:
         raise TopicMismatchError("\n".join(problems))
-    return make_plan(catalogue, resolved)
+    plan, known = make_plan(catalogue, resolved), writers(history)
+    for step in plan.steps:
+        if step.command is not None:
+            require_own_logs(topics, catalogue.applications.get(step.application), step.command, known)
+    return plan
 
 
 def require_runnable(plan: Plan) -> None:

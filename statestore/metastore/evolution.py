@@ -24,6 +24,9 @@ from statestore.model import (
 #: Fields of a store that decide on keys and segments of its rows.
 _SETTLED = ("kind", "window_size_ms", "retention_ms", "retain_duplicates")
 _settled = attrgetter(*_SETTLED)
+#: Fields of a store that decide on what a processor reads in its rows.
+_SERDES = ("key_serde", "value_serde")
+_serdes = attrgetter(*_SERDES)
 #: Fields of an aggregation that decide on the rows that it writes.
 _WRITING = ("aggregate", "group_by", "windows.size_ms", "windows.advance_ms", "sessions.gap_ms")
 
@@ -100,6 +103,69 @@ def require_compatible(old: Entry | None, new: PutApplication) -> None:
             f"{'; '.join(changes)}. Leave them as they were, or give a changed store another name: it is then built "
             "from nothing"
         )
+
+
+def require_takeover(made_for: Mapping[str, Entry | PutApplication], new: PutApplication) -> None:
+    """Refuse new stores that would take over changelogs which other definitions have written.
+
+    Asked of definitions that are to be applied, and of no command that is read again.
+
+    Parameters
+    ----------
+    made_for
+        Store -> the application as it was when it last wrote the store's changelog.
+
+    Raises
+    ------
+    InvalidCommandError
+        With the path of each field, and what to do.
+    """
+    changes = [f"stores.{name}.{change}" for name, old in made_for.items() for change in _store_changes(name, old, new)]
+    if changes:
+        raise InvalidCommandError(
+            f"application {new.definition.name}: the changelogs of stores that are added again were written by other "
+            f"definitions of them: {'; '.join(changes)}. Give the stores other names, or go back to the former "
+            "definitions. If you no longer need the old rows, delete the changelog topics and the stores' directories "
+            "(`statestore drift` lists them), then apply again"
+        )
+
+
+def require_readable(old: Entry | None, new: ApplicationDefinition) -> None:
+    """Refuse other serdes for stores that are there: their rows would be read wrongly.
+
+    Asked of definitions that are to be applied, and of no command that is read again.
+
+    Raises
+    ------
+    InvalidCommandError
+        With the path of each field, and what to do.
+    """
+    before = {} if old is None else {store.name: store for store in old.definition.stores}
+    aggregated = {item.store for item in new.aggregations}
+    changes = [
+        f"stores.{store.name}.{change}"
+        for store in new.stores
+        if store.name in before and store.name not in aggregated
+        for change in _serde_changes(before[store.name], store)
+    ]
+    if changes:
+        raise InvalidCommandError(
+            f"application {new.name}: rows that are there cannot be read with other serdes: {'; '.join(changes)}. "
+            "Leave the serdes as they were, or give the store another name: it is then built from nothing"
+        )
+
+
+def _store_changes(name: str, old: Entry | PutApplication, new: PutApplication) -> Iterator[str]:
+    was, now = _homes(old.definition)[name], _homes(new.definition)[name]
+    before, after = old.definition.store(name), new.definition.store(name)
+    yield from _changes(before, after, was, now, old.partitions[was.topic], new.partitions[now.topic])
+    if was.writing == now.writing == (None,) * len(_WRITING):
+        yield from _serde_changes(before, after)
+
+
+def _serde_changes(old: StoreDefinition, new: StoreDefinition) -> Iterator[str]:
+    """Name other serdes; in an aggregation's store they are only a view."""
+    yield from _different(_SERDES, _serdes(old), _serdes(new))
 
 
 def require_partitions(definition: ApplicationDefinition, found: Mapping[str, int]) -> None:

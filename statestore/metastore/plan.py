@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from statestore.metastore.catalogue import Catalogue, Rebuild
 from statestore.metastore.commands import PutApplication, stamped
+from statestore.metastore.evolution import require_readable
 from statestore.metastore.ownership import OwnedTopics
 from statestore.model import ApplicationDefinition
 
@@ -91,10 +92,16 @@ def put(
     ----------
     partitions
         Of each topic that its tasks read.
+
+    Raises
+    ------
+    InvalidCommandError
+        If it gives other serdes to stores that are there.
     """
     entry = catalogue.applications.get(definition.name)
     if entry is not None and entry.definition == definition and entry.partitions == dict(partitions):
         return None
+    require_readable(entry, definition)
     return PutApplication(definition=definition, partitions=dict(partitions))
 
 

@@ -15,6 +15,7 @@ from statestore.errors import (
 )
 from statestore.metastore.applying import carry_out, plan_definitions, require_own_topic
 from statestore.metastore.command_topic import topic_name
+from statestore.metastore.commands import DropApplication
 from statestore.metastore.effects import internal_topics, make_topics, resolve_partitions
 from statestore.metastore.metastore import Metastore
 from statestore.model import ApplicationDefinition
@@ -36,7 +37,7 @@ class Catalogued:
 
     def apply(self, *definitions: ApplicationDefinition) -> None:
         catalogue = self.metastore.view().catalogue
-        plan = plan_definitions(self.topics, catalogue, definitions)
+        plan = plan_definitions(self.topics, catalogue, definitions, self.metastore.history())
         for _ in carry_out(self.topics, self.metastore, catalogue, plan):
             pass
 
@@ -240,8 +241,42 @@ def test_a_store_of_another_kind_does_not_take_over_the_log_of_one_that_was_take
     catalogued.apply(definition)
     set_topic_config(catalogued.servers, changelog, cleanup_policy=policy)
     wait_for(lambda: catalogued.topics.topic_configs([changelog])[changelog]["cleanup.policy"] == policy, "the policy")
+    with pytest.raises(InvalidCommandError, match=rf"stores\.more\.kind: {before.get('kind', 'key-value')} -> "):
+        catalogued.apply(turned)  # the history knows better than the setting
+    delete_topic(catalogued.servers, changelog)
     catalogued.apply(turned)
     assert catalogued.metastore.view().catalogue.entry(definition.name).definition == turned
+
+
+@pytest.mark.parametrize("dropped", ["store", "application"])
+def test_a_changelog_is_not_taken_over_by_a_store_that_is_defined_otherwise(
+    catalogued: Catalogued, dropped: str
+) -> None:
+    total = {"store": "more", "aggregate": "tests.integration.support:number_of"}
+    without = defined(catalogued.servers)
+    counted = changed(without, stores=[{"name": "counts"}], aggregations=[{"store": "more"}])
+    catalogued.apply(counted)
+    if dropped == "store":
+        catalogued.apply(without)
+    else:
+        catalogued.metastore.submit(lambda _: DropApplication(name=without.name))
+    kinds = commands_in(catalogued.metastore)
+    with pytest.raises(InvalidCommandError, match=r"stores\.more\.aggregate: count -> tests\..*:number_of\. Give"):
+        catalogued.apply(changed(without, stores=[{"name": "counts"}], aggregations=[total]))
+    if dropped == "application":
+        with pytest.raises(InvalidCommandError, match=r"stores\.counts\.value_serde: bytes -> int64"):
+            catalogued.apply(changed(without, stores=[{"name": "counts", "value_serde": "int64"}]))
+    assert commands_in(catalogued.metastore) == kinds
+    catalogued.apply(counted)
+    assert catalogued.metastore.view().catalogue.entry(without.name).definition == counted
+
+
+def test_a_store_that_is_there_gets_no_other_serdes(catalogued: Catalogued) -> None:
+    definition = defined(catalogued.servers)
+    catalogued.apply(definition)
+    with pytest.raises(InvalidCommandError, match=r"stores\.counts\.key_serde: bytes -> utf8\. Leave"):
+        catalogued.apply(changed(definition, stores=[{"name": "counts", "key_serde": "utf8"}]))
+    assert catalogued.metastore.view().catalogue.entry(definition.name).definition == definition
 
 
 # -- stores that are taken out ------------------------------------------------------------------------------------

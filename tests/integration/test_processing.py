@@ -254,6 +254,25 @@ def test_a_changed_definition_is_refused_before_anything_is_touched(bootstrap_se
         assert contents(application, "tumbling") == before
 
 
+def test_a_store_that_is_added_again_with_another_aggregate_takes_over_no_rows(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    application = Application(bootstrap_servers, tmp_path)
+    counted = {"store": "numbers"}
+    application.extend(aggregations=[counted]).process([(b"a", b"1"), (b"a", b"2")])
+    taken_out = [store for store in application.definition.stores if store.name != "numbers"]
+    application.extend(aggregations=[], stores=taken_out).process([(b"a", b"3")])
+    application.extend(aggregations=[{**counted, "aggregate": "tests.integration.support:number_of"}])
+    application.send([(b"a", b"4")])
+    row = application.run()
+    assert row.failure is not None
+    assert row.failure.kind == "DefinitionError"
+    assert "numbers.aggregate count -> tests.integration.support:number_of" in row.failure.message
+    assert row.records_in == 0
+    application.extend(aggregations=[counted]).process()
+    assert len(application.contents(store="numbers")) == 1
+
+
 def test_a_record_larger_than_a_topic_takes_fails_before_its_transaction_commits(
     bootstrap_servers: str, tmp_path: Path
 ) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from statestore.errors import DefinitionError
 from statestore.model import ApplicationDefinition, TaskId
+from statestore.partition.spec import ChangelogSpec
 from statestore.tasks.shape import check_shape, remember_shape
 from statestore.tasks.spec import TaskSpec
 
@@ -114,6 +117,49 @@ def test_another_aggregation_before_it_makes_it_another_task(spec):
     first = {"store": "x", "group_by": "module:city"}
     with pytest.raises(DefinitionError, match="input_topic app-w-repartition -> app-x-repartition"):
         check_shape(spec(1, aggregations=[first, WINDOWED]))
+
+
+def test_a_store_that_left_the_definition_is_not_taken_over_by_another_one_of_its_name(spec):
+    remember_shape(spec())
+    without = {"aggregations": DEFINITION["aggregations"][1:]}
+    check_shape(spec(**without))
+    remember_shape(spec(**without))
+    check_shape(spec())
+    with pytest.raises(DefinitionError, match=r"c\.aggregate count -> module:total"):
+        check_shape(spec(**aggregations(0, aggregate="module:total")))
+
+
+@pytest.mark.parametrize("gone", ["both", "changelog", "directory"])
+def test_a_store_may_become_another_once_its_directory_and_its_changelog_are_deleted(spec, gone):
+    def logged(topic_id, **changes):
+        log = ChangelogSpec(topic="app-c-changelog", topic_id=topic_id, delete_retention_ms=1)
+        return spec(**changes).model_copy(update={"changelogs": {"c": log}})
+
+    remember_shape(logged("one"))
+    if gone == "changelog":
+        spec().paths.store("c").mkdir(parents=True)
+    later = logged("one" if gone == "directory" else "two", **aggregations(0, aggregate="module:total"))
+    if gone == "both":
+        check_shape(later)
+    else:
+        with pytest.raises(DefinitionError, match=r"c\.aggregate count -> module:total"):
+            check_shape(later)
+
+
+def test_serdes_of_a_processors_store_are_settled_and_those_of_an_aggregations_store_are_a_view(spec):
+    remember_shape(spec())
+    with pytest.raises(DefinitionError, match=r"s\.key_serde bytes -> utf8; s\.value_serde bytes -> int64"):
+        check_shape(spec(**stores(0, key_serde="utf8", value_serde="int64")))
+    check_shape(spec(stores=[*DEFINITION["stores"], {"name": "c", "value_serde": "int64"}]))
+
+
+def test_a_shape_from_before_serdes_were_recorded_forbids_none(spec):
+    remember_shape(spec())
+    content = json.loads(spec().paths.shape.read_text())
+    for store in content["stores"].values():
+        del store["key_serde"], store["value_serde"], store["topic_id"]
+    spec().paths.shape.write_text(json.dumps(content))
+    check_shape(spec(**stores(0, value_serde="int64")))
 
 
 def test_a_refused_definition_changes_nothing_and_an_accepted_one_is_remembered(spec):

@@ -63,9 +63,10 @@ class Model:
         return self.log[-1].offset if self.log else None
 
     def commit(self, offset: int | None, position: int | None, *, spilled: bool = False) -> None:
-        """None: offset or position is not part of this commit."""
+        """None: offset or position is not part of this commit. An offset without a position makes it unknown."""
+        if position is not None or offset is not None:
+            self.position = position
         self.offset = self.offset if offset is None else offset
-        self.position = self.position if position is None else position
         self.committed = dict(self.rows)
         self.history.append(Commit(self.offset, self.committed, self.position, spilled))
         self.next_offset += 1

@@ -20,6 +20,7 @@ from statestore.stores.serdes import load_serde
 from statestore.tasks.aggregates import load_aggregate
 from statestore.tasks.processor import load_key, load_processor
 from statestore.tasks.spec import TaskSpec
+from statestore.tasks.timestamp_bounds import bounds_of
 from statestore.verification.targets import changelog_spec
 
 
@@ -139,6 +140,7 @@ def task_specs(
             kafka_timeout_s=settings.kafka_timeout_s,
             recording_level=settings.metrics_recording_level,
             max_batch_bytes=min(limits, default=None),
+            timestamps=bounds_of(configs.values()),
             progress=None
             if progress is None
             else progress / f"{application.name}-{subtopology}_{partition.partition}.json",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
+from statestore.errors import StateStoreError
 from statestore.formats.timestamped_value import pack_timestamp
 from statestore.model import StoreFormat
 from statestore.stores.api import StateStore
 from statestore.stores.codec import logged_value
+from statestore.stores.watched import Failed, Watched, fail
 
 T = TypeVar("T")
 Inner = TypeVar("Inner", bound=StateStore)
@@ -18,6 +20,8 @@ Inner = TypeVar("Inner", bound=StateStore)
 ChangeLog = Callable[[bytes, bytes | None, int | None], None]
 #: Called for many changes at once: store keys, plain values (None deletes) and timestamps (ms), of equal length.
 ChangeLogMany = Callable[[Sequence[bytes], Sequence[bytes | None], Sequence[int]], None]
+#: Called with a change before it is written, as `ChangeLog` is after it; raises if the change cannot be logged.
+CheckChange = Callable[[bytes, bytes | None, int | None], None]
 
 
 @dataclass
@@ -46,16 +50,45 @@ class RowChanges(StateStore, Generic[Inner]):
         self.expired_records = 0
         self._log: ChangeLog | None = None
         self._log_many: ChangeLogMany | None = None
+        self._check: CheckChange | None = None
+        self._failed: Failed | None = None
+        self._reader: Any = inner
         self._undo: _Undo | None = None
 
-    def log_changes_to(self, log: ChangeLog, log_many: ChangeLogMany | None = None) -> None:
-        """Have every later change reported; those of `put_rows` all at once, if there is a function for that."""
+    def log_changes_to(
+        self, log: ChangeLog, log_many: ChangeLogMany | None = None, check: CheckChange | None = None
+    ) -> None:
+        """Report every later change.
+
+        Parameters
+        ----------
+        log_many
+            Called for the changes of `put_rows`, all at once.
+        check
+            Called before a change is written. If it raises, nothing is written.
+        """
         self._log = log
         self._log_many = log_many
+        self._check = check
 
-    def _logged(self, row_key: bytes, stored: bytes | None) -> None:
+    def tell_failures_to(self, failed: Failed) -> None:
+        """Report every later failure to read or to write, before it is raised: the caller may swallow it."""
+        self._failed = failed
+        self._reader = Watched(self.inner, failed)
+
+    def _checked_change(self, row_key: bytes, stored: bytes | None) -> tuple[bytes | None, int | None]:
+        """Return what the log is told of a change: plain value and timestamp (ms). Raise if it cannot be logged."""
+        change = logged_value(self.format, stored)
+        if self._check is not None:
+            self._check(row_key, *change)
+        return change
+
+    def _logged(self, row_key: bytes, plain: bytes | None, timestamp: int | None) -> None:
         if self._log is not None:
-            self._log(row_key, *logged_value(self.format, stored))
+            self._log(row_key, plain, timestamp)
+
+    def _fail(self, error: StateStoreError | OSError) -> NoReturn:
+        fail(error, self._failed)
 
     # -- many rows at once ----------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
+from statestore.errors import StateStoreError
 from statestore.formats import session_key, window_key
 from statestore.model import StoreFormat, TopicPartition
 from statestore.stores.api import (
@@ -20,7 +21,7 @@ from statestore.stores.api import (
     WindowBytesStore,
     Windowed,
 )
-from statestore.stores.codec import codec, logged_value, stored_value
+from statestore.stores.codec import codec, stored_value
 from statestore.stores.metrics import StoreMetrics
 from statestore.stores.readers import ReadOnlyKeyValueStore, ReadOnlySessionStore, ReadOnlyWindowStore
 from statestore.stores.row_changes import RowChanges
@@ -46,7 +47,6 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
 
     def __init__(self, inner: Inner, store_format: StoreFormat, key_serde: Serde[K], value_serde: Serde[Any]) -> None:
         super().__init__(inner, store_format)
-        self._reader: Any = inner
         self.name = inner.name
         self.transactional = inner.transactional
         self.persistent = inner.persistent
@@ -151,11 +151,20 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
         """Write a value and log the change; None deletes."""
         raw = self.key_bytes(key)
         stored = None if value is None else self._encode(value)
-        if self._undo is not None:
-            self._remember(raw)
-        self.inner.put(raw, stored)
-        if self._log is not None:
-            self._log(raw, *logged_value(self.format, stored))
+        if self._log is None:
+            self._put(raw, stored)
+            return
+        change = self._checked_change(raw, stored)
+        self._put(raw, stored)
+        self._log(raw, *change)
+
+    def _put(self, raw: bytes, stored: bytes | None) -> None:
+        try:
+            if self._undo is not None:
+                self._remember(raw)
+            self.inner.put(raw, stored)
+        except (StateStoreError, OSError) as error:
+            self._fail(error)
 
     def put_if_absent(self, key: K, value: V | None) -> V | None:
         """Write the value if the key has none; return the value found before."""
@@ -167,19 +176,22 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
     def put_all(self, rows: Iterable[tuple[K, V | None]]) -> None:
         """Write many values; a key or value that cannot be written is found before any is."""
         encoded = [(self.key_bytes(key), None if value is None else self._encode(value)) for key, value in rows]
-        for raw, stored in encoded:
-            if self._undo is not None:
-                self._remember(raw)
-            self.inner.put(raw, stored)
-            self._logged(raw, stored)
+        changes = [self._checked_change(raw, stored) for raw, stored in encoded]
+        for (raw, stored), change in zip(encoded, changes, strict=True):
+            self._put(raw, stored)
+            self._logged(raw, *change)
 
     def delete(self, key: K) -> V | None:
         """Delete a key; return the value found before."""
         raw = self.key_bytes(key)
-        if self._undo is not None:
-            self._remember(raw)
-        stored = self.inner.delete(raw)
-        self._logged(raw, None)
+        change = self._checked_change(raw, None)
+        try:
+            if self._undo is not None:
+                self._remember(raw)
+            stored = self.inner.delete(raw)
+        except (StateStoreError, OSError) as error:
+            self._fail(error)
+        self._logged(raw, *change)
         return None if stored is None else self.decode(stored)
 
     def delete_range(self, start: K | None = None, stop: K | None = None) -> None:
@@ -188,16 +200,23 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
         Iterators that are open already still see the rows.
         """
         first, after = self._bounds(start, stop)
+        try:
+            self._delete_range(first, after)
+        except (StateStoreError, OSError) as error:
+            self._fail(error)
+
+    def _delete_range(self, first: bytes | None, after: bytes | None) -> None:
         if after is None:
             last = next(self.inner.scan(first, None, reverse=True), None)
             after = b"" if last is None else last[0] + b"\0"
         whole = getattr(self.inner, "delete_range", None)
         if whole is None or self._log is not None or self._undo is not None:
             rows = list(self.inner.scan(first, after))
+            changes = [self._checked_change(key, None) for key, _ in rows]
             if self._undo is not None:
                 self._undo.rows += rows
-            for key, _ in rows:
-                self._logged(key, None)
+            for (key, _), change in zip(rows, changes, strict=True):
+                self._logged(key, *change)
                 if whole is None:
                     self.inner.put(key, None)
         if whole is not None:
@@ -230,15 +249,22 @@ class WindowStore(TypedStore[K, V, WindowBytesStore], ReadOnlyWindowStore[K, V])
             return
         stored = None if value is None else self._encode(value)
         duplicates = self.inner.retain_duplicates
-        if self._undo is not None and not duplicates:
-            self._remember(window_key.encode(raw, window_start))
-        if not self.inner.put(raw, stored, window_start):
+        row_key = window_key.encode(raw, window_start)
+        change = self._checked_change(row_key, stored)
+        try:
+            if self._undo is not None and not duplicates:
+                self._remember(row_key)
+            kept = self.inner.put(raw, stored, window_start)
+        except (StateStoreError, OSError) as error:
+            self._fail(error)
+        if not kept:
             self.expired_records += 1
             return
-        row_key = window_key.encode(raw, window_start, self.inner.sequence if duplicates else 0)
-        if self._undo is not None and duplicates:
-            self._undo.rows.append((row_key, None))
-        self._logged(row_key, stored)
+        if duplicates:
+            row_key = window_key.encode(raw, window_start, self.inner.sequence)
+            if self._undo is not None:
+                self._undo.rows.append((row_key, None))
+        self._logged(row_key, *change)
 
     def _read_row(self, row_key: bytes) -> bytes | None:
         key, start, _ = window_key.decode(row_key)
@@ -263,12 +289,17 @@ class SessionStore(TypedStore[K, V, SessionBytesStore], ReadOnlySessionStore[K, 
         raw = self._checked(session)
         stored = None if value is None else self._encode(value)
         row_key = session_key.encode(raw, session.start, session.end)
-        if self._undo is not None:
-            self._remember(row_key)
-        if not self.inner.put(raw, session.start, session.end, stored):
+        change = self._checked_change(row_key, stored)
+        try:
+            if self._undo is not None:
+                self._remember(row_key)
+            kept = self.inner.put(raw, session.start, session.end, stored)
+        except (StateStoreError, OSError) as error:
+            self._fail(error)
+        if not kept:
             self.expired_records += 1
             return
-        self._logged(row_key, stored)
+        self._logged(row_key, *change)
 
     def remove(self, session: Windowed[K]) -> None:
         """Delete a session, in store and changelog: also what a merge into another one asks for."""

@@ -102,6 +102,8 @@ class DriverTask:
         try:
             while messages := self._logs.messages(self._input, self._next_offset):
                 self._next_offset += self._topology.process(messages, lambda: False)
+                if self._topology.commit_requested:
+                    self.commit()
         except BaseException:
             self._stop(clean=False)
             raise

@@ -47,9 +47,12 @@ class ProcessorContext:
     task
         Task id, such as `0_3`.
     timestamp
-        That of the record being processed, or stream time in a punctuation (ms).
+        That of the record being processed, or stream time in a punctuation (ms). In `init` stream time, too, or that of
+        the first record if there was none before.
     stream_time
         Largest timestamp (ms) of all records of the task so far, in earlier runs, too; -1 before the first.
+    commit_requested
+        Whether `commit` was called since the last commit.
     """
 
     def __init__(
@@ -63,6 +66,14 @@ class ProcessorContext:
         self.schedules = Schedules()
         self.timestamp = -1
         self.stream_time = -1
+        self.commit_requested = False
+
+    def commit(self) -> None:
+        """Ask for a commit. It comes after the record being processed, not at once.
+
+        Kafka Streams' `ProcessingContext.commit`. Stores need no `flush` for it (KIP-1035).
+        """
+        self.commit_requested = True
 
     def state_store(self, name: str) -> Any:
         """Return one of the application's stores.
@@ -113,7 +124,9 @@ class ProcessorContext:
         InputError
             If the topic is not an output topic of the definition.
         ValueError
-            If the timestamp is not above 0.
+            If the timestamp is not above 0, or one that a topic written to does not take.
+        InvalidStateError
+            In `close`: everything is committed by then.
         TypeError
             If something is not of bytes.
         """
@@ -124,11 +137,8 @@ class ProcessorContext:
                 f"application {self.application} cannot forward to {topic!r}; its output topics are: "
                 f"{', '.join(self._outputs) or 'none'}"
             )
-        at = self.timestamp if timestamp is None else timestamp
-        if at <= 0:
-            raise ValueError(f"a record's timestamp is in ms since 1970 and above 0, found {at}")
         _check_bytes(key, value, headers)
-        self._forward(topic, key, value, at, headers)
+        self._forward(topic, key, value, self.timestamp if timestamp is None else timestamp, headers)
 
 
 def _check_bytes(key: object, value: object, headers: Headers) -> None:

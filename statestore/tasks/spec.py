@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from statestore.model import ApplicationDefinition, StorePartition, Subtopology, TaskId, TopicPartition
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.statedir.paths import TaskPaths
+from statestore.tasks.timestamp_bounds import ANY_TIMESTAMP, TimestampBounds
 
 
 class TaskSpec(BaseModel):
@@ -22,6 +23,8 @@ class TaskSpec(BaseModel):
         Changelog topic of each of the task's stores.
     max_batch_bytes
         The smallest `max.message.bytes` of the topics that the task writes to; None if not known.
+    timestamps
+        Which timestamps the topics that the task writes to take.
     resume_from_position
         Where the group has no input offset although there is state: go on from the stores' position.
     progress
@@ -40,6 +43,7 @@ class TaskSpec(BaseModel):
     lock_wait_s: float = 10.0
     recording_level: str = "INFO"
     max_batch_bytes: int | None = None
+    timestamps: TimestampBounds = ANY_TIMESTAMP
     resume_from_position: bool = False
     progress: Path | None = None
 

@@ -23,6 +23,7 @@ from statestore.errors import (
     InputOffsetError,
     InvalidStateError,
     OpenTransactionError,
+    ProcessingError,
     StateStoreError,
     StoreCorruptedError,
     of_os_error,
@@ -117,6 +118,7 @@ class StreamTask:
         self._commits = 0
         self._committed = Counts()
         self._reached_input = False
+        self._committed_all = False
         self._resources = ExitStack()
         self._recover_s = self._process_s = 0.0
         check_shape(spec)
@@ -148,7 +150,7 @@ class StreamTask:
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         if error_type is not None:
             self._writer.abort()
-        self._close(clean=error_type is None)
+        self._close(clean=error_type is None or self._committed_all)
 
     # -- recovery -------------------------------------------------------------------------------------------------
 
@@ -173,7 +175,8 @@ class StreamTask:
         metadata = self._find_input_position(ranges[self._input])
         self._stores.advance_stream_times(metadata.times)
         remember_shape(spec)
-        self._topology = Topology(spec.application, spec.task, self._stores.by_name, _Output(self._writer, spec))
+        output = _Output(self._writer, spec)
+        self._topology = Topology(spec.application, spec.task, self._stores.by_name, output, spec.timestamps)
         self._topology.start(metadata.partition_time)
         self.state = TaskState.RUNNING
         kill_switch.reached("recovered")
@@ -296,7 +299,8 @@ class StreamTask:
         application = self._spec.application
         staged = self._stores.staged_bytes + self.topology.pending_bytes
         return (
-            staged >= application.uncommitted_max_bytes
+            self.topology.commit_requested
+            or staged >= application.uncommitted_max_bytes
             or (time.monotonic() - self._last_commit) * 1000 >= application.commit_interval_ms
         )
 
@@ -332,9 +336,19 @@ class StreamTask:
         self._last_commit = time.monotonic()
 
     def suspend(self) -> None:
-        """Stop processing with everything committed; the stores stay open until the task is closed."""
-        self.topology.close()
+        """Stop processing with everything committed; the stores stay open until the task is closed.
+
+        Raises
+        ------
+        ProcessingError
+            If the processor fails to close. What was committed stays so, and its stores are closed like any others.
+        """
         self.state = TaskState.SUSPENDED
+        try:
+            self.topology.close()
+        except ProcessingError:
+            self._committed_all = True
+            raise
 
     # -- closing --------------------------------------------------------------------------------------------------
 

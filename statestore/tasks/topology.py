@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from statestore.changelog.reader import to_batch
-from statestore.errors import ProcessingError, StateStoreError
+from statestore.errors import InvalidStateError, ProcessingError, StateStoreError
 from statestore.model import ApplicationDefinition, TaskId, repartition_topic
 from statestore.stores.typed import AnyStore
 from statestore.tasks.aggregates import load_aggregate
 from statestore.tasks.aggregation import Aggregation, aggregation
 from statestore.tasks.dead_letters import error_headers
 from statestore.tasks.processor import Headers, ProcessorContext, Record, load_key, load_processor, to_record
+from statestore.tasks.timestamp_bounds import ANY_TIMESTAMP, TimestampBounds
 
 #: So many records are aggregated at once, and a commit that has become due waits for them.
 _BATCH = 10_000
@@ -76,6 +77,8 @@ class Topology:
         The task's stores, open.
     output
         Where records and changes go.
+    timestamps
+        Which timestamps the topics written to take.
 
     Attributes
     ----------
@@ -84,22 +87,31 @@ class Topology:
     """
 
     def __init__(
-        self, application: ApplicationDefinition, task: TaskId, stores: Mapping[str, AnyStore], output: Output
+        self,
+        application: ApplicationDefinition,
+        task: TaskId,
+        stores: Mapping[str, AnyStore],
+        output: Output,
+        timestamps: TimestampBounds = ANY_TIMESTAMP,
     ) -> None:
         self._application = application
         self._task = task
         self._stores = stores
         self._output = output
         self._dead_letters = application.dead_letter_topic
+        self._timestamps = timestamps
         self._counts = Counts()
         self._dropped = 0
+        self._initialized = self._closed = False
+        #: Failures of stores and of the output. They end the task, also if user code has swallowed them.
+        self._failures: list[Exception] = []
         self.stream_time = -1
         part = application.subtopologies[task.subtopology]
         self._processor = None if part.processor is None else load_processor(part.processor)
         self._regrouped = [
             (repartition_topic(application.name, item.store), load_key(item.group_by or "")) for item in part.regrouped
         ]
-        self.context = ProcessorContext(application.name, str(task), stores, application.output_topics, self._send)
+        self.context = ProcessorContext(application.name, str(task), stores, application.output_topics, self._forward)
         self._aggregations: list[Aggregation] = [
             aggregation(
                 item,
@@ -111,23 +123,37 @@ class Topology:
             for item in part.aggregations
         ]
         for store in stores.values():
-            store.log_changes_to(*self._logging(store.name))
+            store.log_changes_to(*self._logging(store.name), self._check_change)
+            store.tell_failures_to(self._failures.append)
         #: Messages that are aggregated with the next flush: one of them may turn out to be poison.
         self._held: list[Any] = []
         #: What a record wrote and sent, until it is known that it is no poison.
         self._effects: list[Callable[[], None]] | None = None
 
     def start(self, stream_time: int) -> None:
-        """Prepare the processor; stream time (ms) is what earlier runs have reached."""
+        """Begin where earlier runs have ended; stream time is in ms.
+
+        The processor is initialized with the first record: what it writes then needs a transaction and a timestamp.
+        """
         self.stream_time = self.context.stream_time = self.context.timestamp = stream_time
-        if self._processor is not None:
-            processor = self._processor
-            self._guarded(lambda: processor.init(self.context), "its init")
+
+    def _initialize(self, first_timestamp: int) -> None:
+        self._initialized = True
+        processor, context = self._processor, self.context
+        if processor is not None:
+            context.timestamp = self.stream_time if self.stream_time > 0 else first_timestamp
+            self._guarded(lambda: processor.init(context), "its init")
 
     def close(self) -> None:
-        """Let the processor go."""
-        if self._processor is not None:
+        """Let the processor go. Everything is committed by then, so it can write nothing any more."""
+        self._closed = True
+        if self._processor is not None and self._initialized:
             self._guarded(self._processor.close, "its close")
+
+    @property
+    def commit_requested(self) -> bool:
+        """Whether the processor has asked for a commit since the last one."""
+        return self.context.commit_requested
 
     @property
     def counts(self) -> Counts:
@@ -147,10 +173,11 @@ class Topology:
         """Process records in their order, until there is none left or a commit is due; return how many were taken."""
         messages = messages[:_BATCH]
         timestamps = [message.timestamp()[1] for message in messages]
-        if min(timestamps) <= 0:
-            first = next(index for index, timestamp in enumerate(timestamps) if timestamp <= 0)
+        refused = self._timestamps.first_refused(timestamps)
+        if refused is not None:
+            first, error = refused
             if first == 0:
-                self._poison(to_record(messages[0]), _bad_timestamp(timestamps[0]))
+                self._poison(to_record(messages[0]), error)
                 self._counts.records_in += 1
                 return 1
             messages, timestamps = messages[:first], timestamps[:first]
@@ -174,11 +201,16 @@ class Topology:
         for item in self._aggregations:
             item.flush()
         self._held = []
+        self._raise_swallowed()
+        self.context.commit_requested = False
 
     def _process_each(self, messages: Sequence[Any], commit_is_due: Callable[[], bool]) -> int:
+        if not self._initialized:
+            self._initialize(messages[0].timestamp()[1])
+        context = self.context
         for taken, message in enumerate(messages, start=1):
             self._process_one(to_record(message))
-            if taken % _ASK_EVERY == 0 and commit_is_due():
+            if context.commit_requested or (taken % _ASK_EVERY == 0 and commit_is_due()):
                 return taken
         return len(messages)
 
@@ -191,10 +223,10 @@ class Topology:
         if self._dead_letters is None:
             try:
                 self._run(record)
-            except StateStoreError:
-                raise
             except Exception as error:  # the application's own code may raise anything
+                self._raise_own(error)
                 self._poison(record, error)
+            self._raise_swallowed()
         else:
             self._run_undoably(record)
         if moved and context.schedules:
@@ -221,14 +253,14 @@ class Topology:
             store.begin_record()
         try:
             self._run(record)
-        except StateStoreError:
-            raise
         except Exception as error:  # the application's own code may raise anything
+            self._raise_own(error)
             for store in self._stores.values():
                 store.undo_record()
             self._dropped, self._effects = dropped, None
             self._poison(record, error)
             return
+        self._raise_swallowed()
         for store in self._stores.values():
             store.end_record()
         effects, self._effects = self._effects, None
@@ -238,13 +270,25 @@ class Topology:
     def _guarded(self, call: Callable[[], None], what: str) -> None:
         try:
             call()
-        except StateStoreError:
-            raise
         except Exception as error:  # the application's own code may raise anything
+            self._raise_own(error)
             raise ProcessingError(
                 f"{self._application.name} task {self._task}: the processor failed in {what}: "
                 f"{type(error).__name__}: {error}"
             ) from error
+        self._raise_swallowed()
+
+    def _raise_own(self, error: Exception) -> None:
+        """Raise a failure of ours, also if user code has caught it and then raised an error of its own."""
+        if self._failures and self._failures[0] is not error:
+            raise self._failures[0] from error
+        if isinstance(error, StateStoreError) or self._failures:
+            raise error
+
+    def _raise_swallowed(self) -> None:
+        """Raise a failure of ours that user code has caught. What it did since then rests on a wrong answer."""
+        if self._failures:
+            raise self._failures[0]
 
     # -- poison ---------------------------------------------------------------------------------------------------
 
@@ -260,7 +304,7 @@ class Topology:
         if self._dead_letters is None:
             raise self._processing_error(f"{record.topic}-{record.partition}@{record.offset}", error) from error
         self._counts.poison += 1
-        timestamp = record.timestamp if record.timestamp > 0 else max(self.stream_time, 1)
+        timestamp = self._timestamps.nearest(record.timestamp, self.stream_time)
         headers = error_headers(record, error)
         self._output.send(self._dead_letters, record.key, record.value, timestamp, headers)
 
@@ -276,11 +320,24 @@ class Topology:
 
     # -- output ---------------------------------------------------------------------------------------------------
 
+    def _forward(
+        self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()
+    ) -> None:
+        """Send a record that the processor forwards."""
+        if self._closed:
+            raise _after_the_last_commit("forward")
+        self._timestamps.check(timestamp)
+        self._send(topic, key, value, timestamp, headers)
+
     def _send(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
         if self._effects is not None:
             self._effects.append(lambda: self._send(topic, key, value, timestamp, headers))
             return
-        self._output.send(topic, key, value, timestamp, headers)
+        try:
+            self._output.send(topic, key, value, timestamp, headers)
+        except Exception as error:
+            self._failures.append(error)
+            raise
         self._counts.records_out += 1
 
     def _forwarding(self, topic: str | None) -> Any:
@@ -296,12 +353,14 @@ class Topology:
     def _logging(self, store: str) -> tuple[Any, Any]:
         def log(key: bytes, value: bytes | None, timestamp: int | None) -> None:
             at = self.context.timestamp if timestamp is None else timestamp
-            if at <= 0:
-                raise _bad_timestamp(at)
             if self._effects is not None:
                 self._effects.append(lambda: log(key, value, at))
                 return
-            self._output.log(store, key, value, at)
+            try:
+                self._output.log(store, key, value, at)
+            except Exception as error:  # the row is written: without its log the task must not go on
+                self._failures.append(error)
+                raise
             self._counts.changelog_records += 1
 
         def log_many(keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]) -> None:
@@ -310,7 +369,17 @@ class Topology:
 
         return log, log_many
 
+    def _check_change(self, key: bytes, value: bytes | None, timestamp: int | None) -> None:
+        """Refuse what cannot be logged before it is written, while it is known which record is to blame."""
+        if self._closed:
+            raise _after_the_last_commit("write to a store")
+        self._timestamps.check(self.context.timestamp if timestamp is None else timestamp)
+        if not isinstance(key, bytes) or not (value is None or isinstance(value, bytes)):
+            found = type(value if isinstance(key, bytes) else key).__name__
+            raise TypeError(f"a serde makes bytes of keys and values, found {found}")
 
-def _bad_timestamp(timestamp: int) -> ValueError:
-    # librdkafka would log 0 as the time of now, and a restored store would differ.
-    return ValueError(f"its timestamp is {timestamp}, expected milliseconds since 1970 above 0")
+
+def _after_the_last_commit(what: str) -> InvalidStateError:
+    return InvalidStateError(
+        f"a processor cannot {what} in close: everything is committed by then; do it in process or in a punctuation"
+    )

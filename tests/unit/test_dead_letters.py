@@ -7,7 +7,7 @@ import pytest
 from statestore.errors import InputError, ProcessingError, UnknownStoreError
 from statestore.stores.api import Windowed
 from statestore.stores.serdes import INT64
-from statestore.tasks import ValueAndTimestamp
+from statestore.tasks import Serde, ValueAndTimestamp
 from statestore.tasks.aggregates import sum_of
 from statestore.testing import TopologyTestDriver
 
@@ -88,6 +88,13 @@ class WritesInInit:
 
     def process(self, record, context):
         pass
+
+
+NO_BYTES = Serde("no bytes", lambda number: number, lambda raw: raw)
+
+
+def put_number(record, context):
+    context.state_store("plain").put(record.key, 7)
 
 
 def key_or_fail(record):
@@ -284,10 +291,26 @@ def test_an_error_that_no_record_is_to_blame_for_ends_the_task(processor, error,
 
 
 def test_an_init_that_fails_ends_the_task():
-    with pytest.raises(ProcessingError, match=r"app task 0_0: .* in its init: RuntimeError: no model"):
-        make(processor=f"{__name__}:FailsInInit")
+    with (
+        make(processor=f"{__name__}:FailsInInit") as driver,
+        pytest.raises(ProcessingError, match=r"app task 0_0: .* in its init: RuntimeError: no model"),
+    ):
+        driver.pipe(b"a", b"1", timestamp=1_000)
 
 
-def test_an_init_without_a_record_has_no_time_to_write_at():
-    with pytest.raises(ProcessingError, match=r"in its init: .* timestamp is -1, expected .* above 0"):
-        make(processor=f"{__name__}:WritesInInit")
+def test_what_init_writes_has_the_time_of_the_first_record_then_stream_time():
+    with make(processor=f"{__name__}:WritesInInit") as driver:
+        driver.pipe(b"a", b"1", timestamp=1_000)
+        driver.restart()
+        driver.pipe(b"a", b"1", timestamp=900)
+        assert [change.timestamp for change in driver.read("app-plain-changelog")] == [1_000, 1_000]
+
+
+def test_a_serde_that_makes_no_bytes_fails_on_its_record_and_writes_nothing():
+    stores = [{"name": "plain", "format": "plain", "value_serde": f"{__name__}:NO_BYTES"}]
+    with make(processor=f"{__name__}:put_number", stores=stores, aggregations=[]) as driver:
+        driver.pipe(b"a", b"1", timestamp=1_000)
+        (letter,) = driver.read("dead")
+        assert dict(letter.headers)["__streams.errors.message"] == b"a serde makes bytes of keys and values, found int"
+        assert driver.store("plain").is_empty
+        assert driver.read("app-plain-changelog") == []

@@ -148,14 +148,6 @@ def test_a_record_is_forwarded_with_the_time_of_the_input_unless_told_otherwise(
     ]
 
 
-@pytest.mark.parametrize("timestamp", [0, -1])
-def test_a_timestamp_that_kafka_would_take_for_now_is_refused(timestamp):
-    forwarded = Forwarded()
-    with pytest.raises(ValueError, match=f"in ms since 1970 and above 0, found {timestamp}"):
-        context(forwarded=forwarded).forward(b"k", b"v", timestamp=timestamp)
-    assert forwarded == []
-
-
 @pytest.mark.parametrize(
     ("outputs", "topic"),
     [((), None), ((), "out"), (("out", "other"), None), (("out",), "app-s-changelog"), (("out",), "")],

@@ -7,10 +7,11 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from statestore.errors import KafkaUnavailableError, ProcessingError
 from statestore.model import ApplicationDefinition, TaskId
 from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store
-from statestore.tasks import INT64, sum_of
+from statestore.tasks import INT64, ValueAndTimestamp, sum_of
 from statestore.tasks.topology import Topology
 
 T0 = 1_700_000_000_000
@@ -53,13 +54,13 @@ def topology(tmp_path):
     """Make a topology whose stores are in memory."""
     opened = []
 
-    def made(**changes):
+    def made(output=None, **changes):
         application = ApplicationDefinition.model_validate({**DEFINITION, **changes})
         stores = {store.name: build_store(store) for store in application.subtopologies[0].stores}
         for store in stores.values():
             store.init(StoreContext("app", TaskId(0, 0), tmp_path / "task", tmp_path / "own"))
         opened.extend(stores.values())
-        topology = Topology(application, TaskId(0, 0), stores, Lists())
+        topology = Topology(application, TaskId(0, 0), stores, output or Lists())
         topology.start(-1)
         return topology
 
@@ -135,3 +136,40 @@ def test_a_batch_goes_on_behind_a_record_without_a_time(topology):
     assert taken == [1, 1, 1, 1]
     assert made._output.logged == [("c", b"k", INT64.serialize(2), T0 + 1)]
     assert (made.counts.records_in, made.counts.poison) == (4, 2)
+
+
+# -- user code that catches everything ----------------------------------------------------------------------------
+
+
+def put_and_go_on(record, context):
+    try:
+        context.state_store("s").put(record.key, ValueAndTimestamp(record.value, record.timestamp))
+    except Exception:
+        return
+
+
+class Refusing(Lists):
+    """Takes no change: librdkafka does so when 500,000 records wait, which a test cannot send."""
+
+    def log(self, store, key, value, timestamp):
+        raise KafkaUnavailableError("no record was taken")
+
+
+def test_a_log_that_failed_ends_the_task_though_user_code_catches_it(topology):
+    made = topology(Refusing(), processor=f"{__name__}:put_and_go_on", dead_letter_topic=None)
+    with pytest.raises(KafkaUnavailableError, match="no record was taken"):
+        made.process(messages((b"1", T0)), lambda: False)
+    with pytest.raises(KafkaUnavailableError, match="no record was taken"):
+        made.flush()
+
+
+def forward_at(record, context):
+    context.forward(record.key, record.value, timestamp=int(record.value))
+
+
+@pytest.mark.parametrize("timestamp", [0, -1])
+def test_a_forward_with_a_timestamp_that_kafka_would_take_for_now_is_poison(topology, timestamp):
+    made = topology(processor=f"{__name__}:forward_at", dead_letter_topic=None)
+    with pytest.raises(ProcessingError, match=rf"in-0@0: ValueError: its timestamp is {timestamp}, .* above 0"):
+        made.process(messages((b"%d" % timestamp, T0)), lambda: False)
+    assert made._output.sent == []

@@ -106,8 +106,21 @@ class Database:
         self.require_open()
         self._rows.commit(offsets, _position_after(self._table.position, offsets, position))
 
+    @property
+    def half_committed(self) -> bool:
+        """True after a commit that failed half way: it can be repeated, and not rolled back."""
+        return isinstance(self._rows, Transaction) and self._rows.half_committed
+
     def rollback(self) -> None:
-        """Forget what was not committed."""
+        """Forget what was not committed.
+
+        Raises
+        ------
+        InvalidStateError
+            If a commit failed half way.
+        """
+        if self.half_committed:
+            raise half_a_commit(self._store)
         self._rows.rollback()
 
     def committed_offset(self, topic_partition: TopicPartition) -> int | None:
@@ -148,6 +161,7 @@ class Database:
 
     def close(self, *, clean: bool) -> None:
         """Close it. A clean close after writing marks it so and waits until all that was committed is on disk."""
+        clean = clean and not self.half_committed
         try:
             self._rows.close()
             if clean and not self._read_only and not self._table.closed:
@@ -158,6 +172,14 @@ class Database:
                 self._table.sync()
         finally:
             self._table.close()
+
+
+def half_a_commit(store: str) -> InvalidStateError:
+    """Return the error of a rollback that comes after a commit failed half way."""
+    return InvalidStateError(
+        f"store {store} has half of a commit, which cannot be rolled back; commit again, or close the store, open it, "
+        "and replay its changelog from the committed offset"
+    )
 
 
 def open_in_memory(spec: DatabaseSpec) -> Database:

@@ -145,7 +145,12 @@ class KeyValueBytes(KeyValueBytesStore):
         self.database.commit(offsets, position)
 
     def recover(self, changelog_offset: int | None) -> bool:
-        """Discard what was not committed; the changelog's tail does the rest. Without transactions nothing can be."""
+        """Discard what was not committed; the changelog's tail does the rest.
+
+        False without transactions, and after a commit that failed half way.
+        """
+        if self.database.half_committed:
+            return False
         self.database.rollback()
         return self.transactional
 

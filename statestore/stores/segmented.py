@@ -10,6 +10,7 @@ from struct import unpack
 from statestore.errors import InvalidStateError
 from statestore.model import StoreFormat, TopicPartition, check_name
 from statestore.stores.api import Offsets, StateStore, StoreContext, flush_is_deprecated
+from statestore.stores.database import half_a_commit
 from statestore.stores.key_value import database_spec
 from statestore.stores.legacy_position import migrate_position
 from statestore.stores.segment_homes import DiskHome, MemoryHome, SegmentHome
@@ -187,13 +188,26 @@ class SegmentedBytes(StateStore):
         self.segments.commit(offsets, position)
 
     def recover(self, changelog_offset: int | None) -> bool:
-        """Discard what was not committed; the changelog's tail does the rest. Without transactions nothing can be."""
+        """Discard what was not committed; the changelog's tail does the rest.
+
+        False without transactions, and after a commit that failed half way.
+        """
+        if self.segments.half_committed:
+            return False
         self.rollback()
         return self.transactional
 
     def rollback(self) -> None:
-        """Discard what was written since the last commit, and the stream time that it brought."""
+        """Discard what was written since the last commit, and the stream time that it brought.
+
+        Raises
+        ------
+        InvalidStateError
+            If a commit failed half way.
+        """
         segments = self.segments
+        if segments.half_committed:
+            raise half_a_commit(self.name)
         if self.transactional:
             segments.rollback()
 

@@ -50,6 +50,7 @@ class Segments:
         self._homeless = Kept()
         self._written_bytes = 0
         self._unanchored = False
+        self._some_committed = False
         self.closed = False
         try:
             self._segments = home.open_all()
@@ -107,7 +108,9 @@ class Segments:
         """Commit every segment with the same offsets, then drop those that have expired."""
         for segment in self._segments.values():
             segment.commit(offsets, position)
+            self._some_committed = True
             kill_switch.reached("segment committed")
+        self._some_committed = False
         self._committed_stream_time = self.stream_time
         if self._unanchored or self._written_bytes >= _SYNC_BYTES:
             self.sync()
@@ -181,6 +184,11 @@ class Segments:
         """Memory held by uncommitted rows."""
         return sum(segment.staged_bytes for segment in self._segments.values())
 
+    @property
+    def half_committed(self) -> bool:
+        """True after a commit that failed half way: it can be repeated, and not rolled back."""
+        return self._some_committed or any(segment.half_committed for segment in self._segments.values())
+
     def rollback(self) -> None:
         """Forget what was not committed; stream time goes back with it."""
         for segment in self._segments.values():
@@ -197,6 +205,7 @@ class Segments:
     def close(self, *, clean: bool) -> None:
         """Close every segment, also if one of them fails; the first failure is raised."""
         self.closed = True
+        clean = clean and not self.half_committed
         first: BaseException | None = None
         for segment in self._segments.values():
             try:

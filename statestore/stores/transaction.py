@@ -50,6 +50,8 @@ class Transaction:
         self._ended: list[Spill] = []
         self._reads: WeakSet[Iterator[Change]] = WeakSet()
         self.staged_bytes = 0
+        #: True while a part of a commit is in the table: after a failure it can be completed, and not taken back.
+        self.half_committed = False
         if spill_directory is not None:
             Spill.remove(spill_directory)
 
@@ -164,10 +166,11 @@ class Transaction:
     # -- the end --------------------------------------------------------------------------------------------------
 
     def commit(self, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int] | None) -> None:
-        """Apply what is staged, with its offsets and position."""
+        """Apply what is staged, with its offsets and position. One that failed half way can be repeated."""
         ranges = {family: hidden.ranges() for family, hidden in self._hidden.items()}
         if self._spill is not None:
             self._spill_staged()  # so that their memory is free for the chunks and for what the table does with them
+            self.half_committed = True
             self.table.write({}, ranges=ranges)
             for family, chunk in self._spill.chunks():
                 self.table.write({family: chunk})
@@ -175,10 +178,11 @@ class Transaction:
             ranges = {}
         changes = {family: staged.rows for family, staged in self._staged.items() if staged.rows}
         self.table.write(changes, offsets, position, ranges=ranges)
+        self.half_committed = False
         self.rollback()
 
     def rollback(self) -> None:
-        """Forget what is staged."""
+        """Forget what is staged. The table keeps what a commit that failed half way has written."""
         self._staged = {family: SortedRows() for family in self._families}
         self._hidden = {}
         self.staged_bytes = 0

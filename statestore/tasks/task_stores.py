@@ -220,8 +220,11 @@ class TaskStores:
         """Bring a store that can be used to the end of its changelog; say why it has to be rebuilt instead."""
         store, topic = self.by_name[name], self._spec.changelogs[name]
         record = read_record(self._paths, name) if store.persistent else None
-        store.recover(log.last_stable - 1)
-        committed, empty = store.committed_offset(self._spec.changelog(name)), store.is_empty
+        changelog = self._spec.changelog(name)
+        offset = store.committed_offset(changelog)
+        if store.transactional and not store.recover(offset):
+            return RebuildError(f"store {name} says that it cannot be brought to what was committed at offset {offset}")
+        committed, empty = store.committed_offset(changelog), store.is_empty
         found = standing_of(committed, log, record, topic, empty=empty, now_ms=_now_ms())
         begins = committed is None and empty
         if found.status not in (Status.OK, Status.LAGGING) or begins or self._spec.changelog(name) in self._cut:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+
 import pytest
 from compositions import CHANGELOG, INPUT, compositions
 from store_under_test import StoreUnderTest
 
+from statestore.errors import DiskSpaceError, InvalidStateError
 from statestore.stores.readers import IsolationLevel
+from statestore.stores.rocksdb import RocksDB
 
 BOUND_BYTES = 64 * 1024
 #: Two of these are more than half of the bound, which is when a transaction spills.
@@ -115,3 +120,46 @@ def test_a_range_delete_hides_spilled_rows_and_a_later_put_wins(store):
     assert dict(before) == EXPECTED
     store.store.commit({CHANGELOG: 40})
     assert store.rows() == expected
+
+
+@spilling
+@pytest.mark.behaviour("T8", "T9")
+def test_a_commit_that_a_full_disk_ends_half_way_is_not_taken_for_rolled_back(store, monkeypatch):
+    write, written = RocksDB.write, []
+
+    def until_full(table, changes, *rest, **how):
+        # RocksDB on a real full disk holds up a write for as long as it hopes for space, which no test can wait for.
+        if any(changes.values()):
+            written.append(changes)
+            if len(written) == 2:
+                raise DiskSpaceError("No space left on device")
+        write(table, changes, *rest, **how)
+
+    monkeypatch.setattr(RocksDB, "write", until_full)
+    with pytest.raises(DiskSpaceError):
+        store.store.commit({CHANGELOG: 30}, {INPUT: 30})
+    assert store.store.recover(3) is False
+    with pytest.raises(InvalidStateError, match="half of a commit"):
+        store.store.rollback()
+    assert store.rows() == EXPECTED  # nothing of the transaction is lost
+    assert store.store.committed_offset(CHANGELOG) == 3  # from there the changelog is replayed, if it is not repeated
+    store.store.commit({CHANGELOG: 30}, {INPUT: 30})
+    assert store.rows() == store.rows(store.reader(IsolationLevel.READ_COMMITTED)) == EXPECTED
+    assert (store.store.committed_offset(CHANGELOG), store.store.recover(30)) == (30, True)
+    assert not spill_files(store)
+
+
+@spilling
+@pytest.mark.behaviour("T5")
+def test_what_a_kill_left_of_a_spill_goes_when_the_store_is_opened_without_transactions(composition, store, home):
+    left = [path.relative_to(home.root) for path in spill_files(store)]
+    kept = home.root.with_name("kept")
+    shutil.copytree(home.own_directory, kept)
+    store.close(clean=False)
+    shutil.rmtree(home.own_directory)
+    kept.rename(home.own_directory)
+    assert all((home.root / path).exists() for path in left)
+    plain = replace(composition, transactional=False)
+    opened = StoreUnderTest(plain, home, exactly_once=False)
+    assert not spill_files(opened)
+    opened.close(clean=False)

@@ -9,6 +9,7 @@ import pytest
 
 from demo.damage import flip_bit
 from statestore.model import Engine, StoreDefinition, StoreFormat
+from statestore.stores.key_value import KeyValueBytes
 from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp
 from statestore.tasks.timestamp_bounds import TimestampBounds
 from tests.integration import broker, support
@@ -170,4 +171,27 @@ def test_a_processor_asks_for_a_commit_and_it_comes_after_the_record(
     application.defined(processor=f"{_HERE}:commit_when_told")
     row = application.process([(b"a", b"1"), (b"a", b"commit"), (b"b", b"commit"), (b"c", b"1")])
     assert (row.records_in, row.commits, row.stores[0].commits) == (4, 3, 3)
+    application.assert_oracle()
+
+
+# -- recover (KIP-844) --------------------------------------------------------------------------------------------
+
+
+def test_a_transactional_store_is_asked_to_recover_its_own_offset_and_rebuilt_if_it_cannot(
+    bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application = Application(bootstrap_servers, tmp_path)
+    application.process([(b"a", b"1"), (b"b", b"1")])
+    committed = application.committed()
+    asked: list[int | None] = []
+
+    def cannot(_: KeyValueBytes, offset: int | None) -> bool:
+        # Stands for a store of a user's: ours, just opened, always can.
+        asked.append(offset)
+        return len(asked) > 1
+
+    monkeypatch.setattr(KeyValueBytes, "recover", cannot)
+    row = application.process([(b"a", b"2")], T0 + 100)
+    assert asked == [committed]
+    assert row.stores[0].rebuilt == f"store {STORE} says that it cannot be brought to what was committed at offset 1"
     application.assert_oracle()

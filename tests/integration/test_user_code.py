@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from demo.damage import flip_bit
+from jobs.planning import task_specs
+from statestore.changelog.topics import Topics
+from statestore.config import Settings
 from statestore.model import Engine, StoreDefinition, StoreFormat
 from statestore.stores.key_value import KeyValueBytes
 from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp
-from statestore.tasks.timestamp_bounds import TimestampBounds
 from tests.integration import broker, support
 from tests.integration.broker import T0, consume
 from tests.integration.support import STORE, Application
@@ -139,7 +141,16 @@ def test_a_record_from_the_future_goes_to_the_dead_letters_and_moves_no_stream_t
     application.send([(b"a", b"1")])
     application.send([(b"a", b"2")], timestamp=2**62)
     application.send([(b"a", b"3")], timestamp=T0 + 1)
-    row = application.run(timestamps=TimestampBounds(after_ms=_HOUR_MS))
+    settings = Settings(
+        bootstrap_servers=bootstrap_servers,
+        state_dir=application.state_dir,
+        reports_dir=tmp_path,
+        data_docs_dir=tmp_path,
+        kafka_timeout_s=60,
+    )
+    (planned,) = task_specs(settings, Topics(bootstrap_servers, 60), application.definition)
+    assert planned.timestamps.after_ms == _HOUR_MS  # Kafka's own setting
+    row = application.run(timestamps=planned.timestamps)
     assert row.failure is None, row.failure
     assert (row.records_in, row.poison_records, row.lag) == (3, 1, 0)
     (letter,) = consume(bootstrap_servers, letters)[0]

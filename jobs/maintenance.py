@@ -11,6 +11,7 @@ from pathlib import Path
 
 from jobs.entry import main, now_ms, spark_session
 from jobs.parallel import run_each
+from jobs.shared_state import shared_state
 from statestore.config import Settings
 from statestore.metastore.catalogue import Catalogue
 from statestore.recovery.cleaning import CleaningSpec, clean_task, tasks_with_own_files
@@ -52,7 +53,8 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Maint
         )
         for paths in tasks_with_own_files(settings.state_dir.absolute())
     ]
-    rows = run_each(spark_session("maintenance"), specs, clean_task, MaintenanceRow)
+    with shared_state(spark_session("maintenance"), settings.state_dir) as spark:
+        rows = run_each(spark, specs, clean_task, MaintenanceRow)
     files = OldFiles(
         reports_dir=settings.reports_dir,
         data_docs_dir=settings.data_docs_dir,

@@ -1,4 +1,4 @@
-"""One Spark task per piece of work, one small row of JSON back from each."""
+"""One Spark task per piece of work, which is sent this piece alone; one small row of JSON back from each."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-import pyarrow as pa
 from pydantic import BaseModel
 from pyspark.sql import SparkSession
 
 from statestore import errors
 from statestore.errors import StateStoreError
+from statestore.statedir.shared import Nonce, require_found
 
 S = TypeVar("S")
 M = TypeVar("M", bound=BaseModel)
+#: In the session's configuration: the nonce that each Spark task looks for before its work (`shared_state.py`).
+NONCE = "statestore.nonce"
 
 
 def run_each(spark: SparkSession, specs: Sequence[S], work: Callable[[S], M], row_type: type[M]) -> list[M]:
@@ -27,21 +29,22 @@ def run_each(spark: SparkSession, specs: Sequence[S], work: Callable[[S], M], ro
     """
     if not specs:
         return []
-    everything = tuple(specs)
+    told = spark.conf.get(NONCE, None)
+    nonce = None if told is None else Nonce.model_validate_json(told)
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for index in batch.column(0).to_pylist():
-                try:
-                    result = {"row": work(everything[index]).model_dump(mode="json")}
-                except StateStoreError as error:
-                    result = {"error": error.kind, "message": str(error)}
-                yield pa.record_batch({"spec": [index], "result": [json.dumps(result)]})
+    def run(mine: Iterator[S]) -> Iterator[str]:
+        for spec in mine:
+            try:
+                if nonce is not None:
+                    require_found(nonce)
+                result = {"row": work(spec).model_dump(mode="json")}
+            except StateStoreError as error:
+                result = {"error": error.kind, "message": str(error)}
+            yield json.dumps(result)
 
-    # range() puts exactly one number into each of as many partitions.
-    placed = spark.range(0, len(everything), 1, numPartitions=len(everything))
-    collected = placed.mapInArrow(run, "spec long, result string").collect()
-    results = [json.loads(row.result) for row in sorted(collected, key=lambda row: row.spec)]
+    # As many slices as specs: one in each, and in their order. What a closure holds would go to every Spark task.
+    sliced = spark.sparkContext.parallelize(list(specs), len(specs))
+    results = [json.loads(result) for result in sliced.mapPartitions(run).collect()]
     for result in results:
         if "error" in result:
             raise getattr(errors, result["error"], StateStoreError)(result["message"])

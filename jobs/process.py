@@ -15,6 +15,7 @@ from jobs.entry import main, now_ms, spark_session
 from jobs.parallel import run_each
 from jobs.planning import prepare, task_specs
 from jobs.progress import TASKS
+from jobs.shared_state import shared_state
 from jobs.stages import not_begun, split_by_readiness
 from statestore import kill_switch
 from statestore.changelog.group import ConsumerGroup
@@ -57,9 +58,10 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Proce
             return run_each(spark, specs, run_task, ProcessRow)
 
     try:
-        rows = run_all(_specs(settings, topics, applications, progress, later=False))
-        ready, waiting = split_by_readiness(applications, rows)
-        rows += run_all(_later_specs(settings, topics, ready, progress))
+        with shared_state(spark, settings.state_dir):
+            rows = run_all(_specs(settings, topics, applications, progress, later=False))
+            ready, waiting = split_by_readiness(applications, rows)
+            rows += run_all(_later_specs(settings, topics, ready, progress))
         rows += not_begun(_specs(settings, topics, waiting, progress, later=True), rows)
     finally:
         remove_tree(progress)

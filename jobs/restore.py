@@ -17,6 +17,7 @@ from rich.table import Table
 
 from jobs.entry import Definitions, main, now_ms, spark_session
 from jobs.parallel import run_each
+from jobs.shared_state import shared_state
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.durable import remove_tree
@@ -91,11 +92,13 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Resto
         "started_ms": started,
     }
     if arguments.dry_run:
-        plans = plan_many(restores, partial(run_each, spark))
+        with shared_state(spark, settings.state_dir):
+            plans = plan_many(restores, partial(run_each, spark))
         _print_plan(plans)
         return RestorePlanReport(**head, finished_ms=now_ms(), rows=tuple(plans), records_per_s=RECORDS_PER_S)
     try:
-        rows = restore_many(restores, partial(run_each, spark), progress)
+        with shared_state(spark, settings.state_dir):
+            rows = restore_many(restores, partial(run_each, spark), progress)
     finally:
         remove_tree(progress)
     return RestoreReport(**head, finished_ms=now_ms(), rows=tuple(rows))

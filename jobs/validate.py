@@ -15,6 +15,7 @@ from pathlib import Path
 from expectations.suites import suite_of
 from jobs.entry import Definitions, main, now_ms, spark_session
 from jobs.judging import Judge, Judged
+from jobs.shared_state import shared_state
 from jobs.sources.register import register
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
@@ -62,8 +63,9 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Valid
         # A suite is some forty small queries, and adaptive execution runs each as several Spark jobs: twice as slow.
         spark.conf.set("spark.sql.adaptive.enabled", "false")
         judge = Judge(spark, topics, Path(arguments.report).stem, settings.data_docs_dir, settings.reports_dir)
-        for of_store, suite in zip(stores, suites, strict=True):
-            judged.append(judge.store(definitions[of_store[0].application], of_store, suite))
+        with shared_state(spark, settings.state_dir):
+            for of_store, suite in zip(stores, suites, strict=True):
+                judged.append(judge.store(definitions[of_store[0].application], of_store, suite))
     if judged and all(found.retry for found in judged):
         raise judged[0].retry or AssertionError
     for of_store, found in zip(stores, judged, strict=True):

@@ -5,12 +5,15 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
+from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
+from pyspark.sql import SparkSession
 
 from jobs.entry import main, now_ms, spark_session
 from jobs.parallel import run_each
+from jobs.shared_state import shared_state
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.metastore.catalogue import Catalogue
@@ -65,7 +68,7 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Verif
     applications = select(catalogue.definitions(), arguments.application, arguments.store)
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     specs = store_partition_specs(settings, topics, applications, arguments.store, arguments.partition)
-    rows = tuple(_verify(specs, options, task_counts(topics, applications)))
+    rows = tuple(_verify(settings.state_dir, specs, options, task_counts(topics, applications)))
     report = VerifyReport(
         run_id=arguments.report.stem,
         applications=tuple(application.name for application in applications),
@@ -78,16 +81,28 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Verif
 
 
 def _verify(
-    specs: Sequence[StorePartitionSpec], options: VerifyOptions, tasks: Mapping[tuple[str, int], int]
+    state_dir: Path,
+    specs: Sequence[StorePartitionSpec],
+    options: VerifyOptions,
+    tasks: Mapping[tuple[str, int], int],
 ) -> list[VerifyRow]:
-    spark = spark_session("verify")
+    with shared_state(spark_session("verify"), state_dir) as spark:
+        return _looked_at(spark, specs, options, tasks)
+
+
+def _looked_at(
+    spark: SparkSession,
+    specs: Sequence[StorePartitionSpec],
+    options: VerifyOptions,
+    tasks: Mapping[tuple[str, int], int],
+) -> list[VerifyRow]:
+    def verify_part(part: Sequence[StorePartitionSpec]) -> _Rows:
+        return _Rows(rows=tuple(verify_many(part, options, tasks)))
+
     parts = split(by_task(specs), _TASKS_PER_CORE[options.depth] * spark.sparkContext.defaultParallelism)
-
-    def verify_part(part: Sequence[list[int]]) -> _Rows:
-        return _Rows(rows=tuple(verify_many([specs[at] for at in chain.from_iterable(part)], options, tasks)))
-
-    found = run_each(spark, parts, verify_part, _Rows)
-    return in_order([list(chain.from_iterable(part)) for part in parts], [part.rows for part in found])
+    indexes = [list(chain.from_iterable(part)) for part in parts]
+    found = run_each(spark, [[specs[at] for at in part] for part in indexes], verify_part, _Rows)
+    return in_order(indexes, [part.rows for part in found])
 
 
 def split(items: Sequence[T], parts: int) -> list[Sequence[T]]:

@@ -146,6 +146,10 @@ class StoreAccessError(InputError):
     """The operating system refuses access to the state directory. Never taken for damage."""
 
 
+class UnsharedStateError(InputError):
+    """The driver and an executor do not see one state directory, or its file system lacks locks or hard links."""
+
+
 class InvalidCommandError(InputError):
     """A command does not fit the catalogue that it is to change, or does not read back as what it is."""
 

@@ -1,0 +1,107 @@
+"""A state directory that executors do not share with the driver is told before anything runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs import restore, verify
+from jobs.parallel import run_each
+from jobs.shared_state import shared_state
+from statestore.config import Settings
+from statestore.errors import UnsharedStateError
+from statestore.statedir.lock import locked_file
+from statestore.statedir.shared import Nonce, left_nonce, try_out
+from tests.integration.support import Application, catalogue_of
+from tests.spark.parcels import Row, mark
+
+#: Each process sees a directory of its own there: the driver that where it stands, Spark's workers that where the JVM
+#: does, which never changes its own. So one machine is as two that have mounted different disks at one place.
+UNSHARED = Path("/proc/self/cwd")
+STARTED_IN = Path.cwd()
+
+
+@pytest.fixture
+def unshared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state directory that is another one for the driver than for the workers."""
+    monkeypatch.chdir(tmp_path)
+    return UNSHARED / f"state-{tmp_path.name}"
+
+
+def test_work_runs_where_all_see_the_drivers_nonce_and_nothing_is_left(spark: SparkSession, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with shared_state(spark, state):
+        [ran] = run_each(spark, [tmp_path], mark, Row)
+    assert ran.number != os.getpid()
+    assert (tmp_path / "ran").exists()
+    assert [path for path in state.rglob("*") if path.is_file()] == []
+
+
+def test_a_state_directory_that_is_not_shared_ends_a_job_before_any_task(
+    spark: SparkSession, unshared: Path, tmp_path: Path, bootstrap_servers: str
+) -> None:
+    application = Application(bootstrap_servers, tmp_path, partitions=1)
+    application.send([(b"a", b"1")])
+    settings = Settings(
+        bootstrap_servers=bootstrap_servers,
+        state_dir=unshared,
+        reports_dir=tmp_path / "reports",
+        data_docs_dir=tmp_path / "docs",
+        kafka_timeout_s=60,
+    )
+    for job in (verify, restore):
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--report", type=Path)
+        job.add_arguments(parser)
+        arguments = parser.parse_args(["--report", str(tmp_path / "run.json"), "--application", application.name])
+        with pytest.raises(UnsharedStateError, match=rf"{unshared}.* the driver on .* left there"):
+            job.run(arguments, settings, catalogue_of(application.definition, partitions=1))
+    assert [path for path in unshared.rglob("*") if path.is_file()] == []
+    assert not (STARTED_IN / unshared.name).exists(), "a worker has begun with a directory of its own"
+
+
+def test_an_executor_that_comes_later_does_not_work_beside_the_drivers_directory(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    with shared_state(spark, tmp_path / "state"):
+        [nonce] = (tmp_path / "state").rglob("shared-*")
+        nonce.unlink()  # as an executor sees it that has mounted something else
+        with pytest.raises(UnsharedStateError, match="does not find"):
+            run_each(spark, [work], mark, Row)
+    assert not list(work.iterdir())
+
+
+def test_locks_that_the_driver_holds_and_others_do_not_see_are_told(tmp_path: Path) -> None:
+    with left_nonce(tmp_path) as nonce:
+        alone = tmp_path / "copy"
+        alone.touch()  # the file is there, its lock is not: as on a mount whose locks are local
+        with pytest.raises(UnsharedStateError, match="lock"):
+            try_out(Nonce(path=alone, state_dir=tmp_path, host=nonce.host))
+
+
+def test_a_file_system_without_hard_links_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # No such file system can be mounted without rights that tests do not have.
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with left_nonce(tmp_path) as nonce, pytest.raises(UnsharedStateError, match="hard link"):
+        try_out(nonce)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_the_nonce_of_a_killed_driver_goes_and_that_of_a_living_one_stays(tmp_path: Path) -> None:
+    own = tmp_path / ".statestore"
+    own.mkdir()
+    dead, living = own / "shared-dead", own / "shared-living"
+    dead.touch()
+    with locked_file(living, 0), left_nonce(tmp_path) as nonce:
+        assert sorted(own.iterdir()) == sorted([living, nonce.path])
+    assert re.fullmatch(r"shared-[0-9a-f]{32}", nonce.path.name)

@@ -105,15 +105,22 @@ def check_shape(spec: TaskSpec) -> None:
 
 def remember_shape(spec: TaskSpec) -> None:
     """Keep the definition's shape; call it once the task has recovered."""
+    if not is_remembered(spec):
+        write_durably(spec.paths.shape, _text(spec))
+
+
+def is_remembered(spec: TaskSpec) -> bool:
+    """True if the definition's shape is the one that was kept last."""
+    try:
+        return spec.paths.shape.read_text(encoding="utf-8") == _text(spec)
+    except (FileNotFoundError, UnicodeDecodeError):
+        return False
+
+
+def _text(spec: TaskSpec) -> str:
     now, known = _shape(spec), _known(spec)
     former = known.stores if known is not None else {}
-    text = now.model_copy(update={"stores": {**former, **now.stores}}).model_dump_json()
-    try:
-        if spec.paths.shape.read_text(encoding="utf-8") == text:
-            return
-    except (FileNotFoundError, UnicodeDecodeError):
-        pass
-    write_durably(spec.paths.shape, text)
+    return now.model_copy(update={"stores": {**former, **now.stores}}).model_dump_json()
 
 
 def _shape(spec: TaskSpec) -> _Shape:

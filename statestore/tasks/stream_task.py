@@ -1,4 +1,4 @@
-"""The life of one task: lock, open, fence, recover, process, commit, suspend, close.
+"""The life of one task: lock, open, fence, recover, process, commit, suspend, close; one that is idle opens nothing.
 
 The commit order is Kafka first, then the stores, so after a crash a store can only be behind its changelog, and the
 next run replays what is missing. Fencing comes before the ends of the changelogs and the group's offset are read:
@@ -35,6 +35,7 @@ from statestore.reports import Failure, ProcessRow
 from statestore.statedir.lock import locked
 from statestore.statedir.swap import finish_swaps
 from statestore.tasks.garbage import CollectingNowAndThen
+from statestore.tasks.idle import figures, is_idle
 from statestore.tasks.processor import Headers
 from statestore.tasks.progress import Progress
 from statestore.tasks.shape import check_shape, remember_shape
@@ -58,6 +59,8 @@ def run_task(spec: TaskSpec) -> ProcessRow:
     try:
         with locked(spec.paths, spec.lock_wait_s):
             finish_swaps(spec.paths)
+            if is_idle(spec):
+                return _idle(spec, row, started)
             row, error = _attempt(spec, row)
             if isinstance(error, _WORTH_ANOTHER_ATTEMPT):
                 row, error = _attempt(spec, row, read_in_full=isinstance(error, StoreCorruptedError))
@@ -67,6 +70,14 @@ def run_task(spec: TaskSpec) -> ProcessRow:
     except OSError as error:
         failure = Failure.of(of_os_error(error))
     return row.model_copy(update={"failure": failure, "seconds": round(time.monotonic() - started, 3)})
+
+
+def _idle(spec: TaskSpec, row: ProcessRow, started: float) -> ProcessRow:
+    with Progress(spec) as progress:
+        progress.tell("recovering")
+    seconds = round(time.monotonic() - started, 3)
+    found = {"lag": 0, "stores": figures(spec), "recover_seconds": seconds, "seconds": seconds}
+    return row.model_copy(update=found)
 
 
 def _attempt(

@@ -1,0 +1,135 @@
+"""Whether a task has nothing to do: no input, nothing to replay, and stores that are as they were closed.
+
+Such a task opens nothing: no store, no transaction. What it looks at is what opening looks at before anything is
+changed: seals, records, the changelogs' ids and ends, and the group's offset. It is asked under the task's lock, and
+whatever it cannot be certain of makes the task open, which then finds out, repairs or refuses as ever.
+
+Nobody is fenced, and nobody has to be: a former attempt that has not ended leaves the group's offset before the end of
+the input, or a transaction open on a changelog, or a changelog that is longer than its store was.
+"""
+
+from __future__ import annotations
+
+import time
+
+from statestore.changelog.epochs import compare_ends, log_ends
+from statestore.changelog.group import ConsumerGroup, GroupOffset
+from statestore.changelog.topics import LogRange, Topics
+from statestore.errors import RetryError, StateStoreError
+from statestore.formats import commit_metadata
+from statestore.partition.judgement import cut_at, log_end, standing_of
+from statestore.partition.spec import StorePartitionSpec
+from statestore.reports import Action, Status, StoreFigures
+from statestore.statedir.record import StoreRecord, read_record
+from statestore.statedir.seal import check_seal
+from statestore.tasks.shape import is_remembered
+from statestore.tasks.spec import TaskSpec
+
+
+def is_idle(spec: TaskSpec) -> bool:
+    """True if the task would open its stores, do nothing and close them; the caller holds the task's lock.
+
+    Raises
+    ------
+    RetryError
+        If Kafka does not answer.
+    """
+    try:
+        # Kafka is asked in this order: what a former attempt commits meanwhile shows in the changelogs.
+        records = _records(spec)
+        return records is not None and _has_no_input(spec, records) and _have_all(spec, records)
+    except RetryError:
+        raise
+    except (StateStoreError, OSError):  # the stores or the input are not as they should be
+        return False
+
+
+def figures(spec: TaskSpec) -> tuple[StoreFigures, ...]:
+    """What the stores of an idle task did."""
+    return tuple(
+        StoreFigures(store=store.name, commits=0, commit_latency_avg_ms=0.0, commit_latency_max_ms=0.0)
+        for store in spec.subtopology.stores
+    )
+
+
+def _records(spec: TaskSpec) -> dict[str, StoreRecord] | None:
+    """Return the stores' records if each store is on disk as it was closed, and there is nothing to take over."""
+    if spec.paths.checkpoint.exists() or not is_remembered(spec):
+        return None
+    found: dict[str, StoreRecord] = {}
+    for store in spec.subtopology.stores:
+        record = _record_of_closed(spec.store_partition(store.name))
+        if record is None:
+            return None
+        found[store.name] = record
+    return found
+
+
+def _record_of_closed(spec: StorePartitionSpec) -> StoreRecord | None:
+    paths, name, topic = spec.paths, spec.store.name, spec.changelog
+    if topic is None or not spec.live.exists() or paths.mode(name).exists() or paths.set_aside(name).exists():
+        return None
+    record = read_record(paths, name)
+    if record is None or record.topic_id != topic.topic_id or record.restored_by is not None:
+        return None
+    # Halfway to the time from which a tail may no longer be replayed, the store is opened and recorded anew.
+    whole_ms = record.whole_ms(record.committed, _now_ms())
+    if whole_ms is None or (topic.compacted and _now_ms() - whole_ms >= topic.delete_retention_ms / 2):
+        return None
+    sealed = check_seal(paths, name, segmented=spec.store.kind != "key-value")
+    return record if sealed is not None and sealed.committed == record.committed else None
+
+
+def _has_no_input(spec: TaskSpec, records: dict[str, StoreRecord]) -> bool:
+    """Whether the group has all of the input, and stores know of the stream times that were committed with it."""
+    with ConsumerGroup(spec.bootstrap_servers, spec.application.name, spec.kafka_timeout_s) as group:
+        found = group.committed(spec.input)
+    log = _topics(spec).log_ranges([spec.input])[spec.input]
+    if found is None:
+        if not spec.exactly_once or any(record.committed is not None for record in records.values()):
+            return False
+        found = GroupOffset(log.start)
+    if not max(log.start, spec.input_end) <= found.next_offset <= log.high_watermark:
+        return False
+    times = commit_metadata.decode(found.metadata).times
+    return all(times.get(name, -1) <= _stream_time(record) for name, record in records.items())
+
+
+def _have_all(spec: TaskSpec, records: dict[str, StoreRecord]) -> bool:
+    """Whether the changelogs are those of the records, and end where they ended then."""
+    if not records:
+        return True
+    topics = {spec.changelog(name): (record, spec.changelogs[name]) for name, record in records.items()}
+    logs = _topics(spec).log_ranges(topics)
+    if not all(_has_all(spec, name, record, logs[spec.changelog(name)]) for name, record in records.items()):
+        return False
+    ends = log_ends(spec.bootstrap_servers, logs, spec.kafka_timeout_s)
+    if any(record.epoch != (ends[at].epoch if at in ends else None) for at, (record, _) in topics.items()):
+        return False
+    seen = {at: end for at, (record, topic) in topics.items() if (end := log_end(record, topic)) is not None}
+    compared = compare_ends(spec.bootstrap_servers, seen, spec.kafka_timeout_s) if seen else {}
+    return all(cut_at(comparison) is None for comparison in compared.values())
+
+
+def _has_all(spec: TaskSpec, name: str, record: StoreRecord, log: LogRange) -> bool:
+    if not record.end == log.last_stable == log.high_watermark or (log.start == 0 and record.needed_from != 0):
+        return False
+    # Where nothing was ever logged, nothing was ever written, unless the store was there before.
+    empty = record.committed is None
+    if empty and (record.adopted or log.high_watermark > 0):
+        return False
+    topic = spec.changelogs[name]
+    found = standing_of(record.committed, log, record, topic, empty=empty, now_ms=_now_ms())
+    return (found.status, found.action) == (Status.OK, Action.NONE)
+
+
+def _stream_time(record: StoreRecord) -> int:
+    return -1 if record.stream_time is None else record.stream_time
+
+
+def _topics(spec: TaskSpec) -> Topics:
+    return Topics(spec.bootstrap_servers, spec.kafka_timeout_s)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

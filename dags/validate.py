@@ -1,18 +1,19 @@
-"""DAG `validate`: judge stores with Great Expectations, after a restore or by hand."""
+"""DAG `validate`: judge stores with Great Expectations, after a restore, by time or by hand."""
 
 from __future__ import annotations
 
 from airflow.sdk import DAG, Param
 from statestore_dags.every_dag import every_dag
+from statestore_dags.schedules import schedule
 from statestore_dags.steps import job_steps
 from statestore_dags.suggestions import suggested_applications, suggested_stores
 
 DOC = """
 ### What it does
 Reads stores and changelogs with Spark and runs the Great Expectations suites: the store holds exactly the live rows of
-its changelog, what its kind promises, and the rules of its own suite. The results are in the Data Docs (in the menu on
-the left), with plots and each verdict as JSON beside them. After a restore, passing releases the replaced stores from
-quarantine.
+its changelog, what its kind promises, and the rules of its own suite. By time (`STATESTORE_VALIDATE_SCHEDULE`) that is
+each store. The results are in the Data Docs (in the menu on the left), with plots and each verdict as JSON beside them.
+After a restore, passing releases the replaced stores from quarantine.
 
 ### What red means
 * **plan**: the form is wrong, or the metastore is DEGRADED; the log says what was expected. If Kafka did not answer, it
@@ -33,8 +34,9 @@ with DAG(
     dag_id="validate",
     description="Judge state stores with Great Expectations",
     doc_md=DOC,
-    schedule=None,
-    allowed_run_types=["manual", "operator_triggered"],
+    schedule=schedule("STATESTORE_VALIDATE_SCHEDULE", "13 4 * * *"),
+    catchup=False,
+    allowed_run_types=["manual", "operator_triggered", "scheduled"],
     # `restore` starts it; on a new installation a paused DAG would keep such runs waiting unseen.
     is_paused_upon_creation=False,
     **every_dag(),

@@ -30,6 +30,8 @@ _COMPONENTS = {
 _PORT_ATTEMPTS = 3
 _MIGRATE_S = 240
 _HEALTHY_S = 240
+#: What DAGs would do by time.
+_SCHEDULED = ("PROCESS", "VERIFY", "VERIFY_DEEP", "VALIDATE", "MAINTENANCE")
 
 
 class Airflow:
@@ -145,7 +147,7 @@ class Airflow:
             "STATESTORE_KAFKA_CONN_ID": "kafka",
         }
         if not self._schedules:
-            environment |= {f"STATESTORE_{job}_SCHEDULE": "" for job in ("PROCESS", "VERIFY", "MAINTENANCE")}
+            environment |= {f"STATESTORE_{job}_SCHEDULE": "" for job in _SCHEDULED}
         return environment
 
     def _keys(self) -> dict[str, str]:

@@ -35,7 +35,7 @@ Quarantine = dict[StorePartition, Path]
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare this job's arguments."""
-    parser.add_argument("--application", help="whose stores to validate")
+    parser.add_argument("--application", action="append", default=[], help="whose stores to validate; may be repeated")
     parser.add_argument("--store", action="append", default=[], help="may be repeated; none means all")
     parser.add_argument("--restore-report", type=Path, help="validate what this report restored, instead of the above")
     parser.add_argument("--verify-report", type=Path, help="validate what this report verified, instead of the above")
@@ -94,7 +94,7 @@ def _chosen(
     if not given:
         if not arguments.application:
             raise InputError("name the application to validate, or a report of a restore or verification")
-        applications = select(definitions, [arguments.application], arguments.store)
+        applications = select(definitions, arguments.application, arguments.store)
         specs = store_partition_specs(settings, topics, applications, arguments.store)
         _tell_left_out(applications, specs, arguments.store)
         return specs, {}

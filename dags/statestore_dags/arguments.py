@@ -8,7 +8,7 @@ knowledge, so the job checks that.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,20 @@ MODES = ("auto", "tail", "full", "as-of")
 DEPTHS = ("offsets", "scan", "deep")
 
 
-def chosen_applications(params: Params, applications: Applications, without: Sequence[str] = ()) -> list[str]:
-    """Return the applications that `process` or `verify` works on: the one named, or all but those left out."""
+def chosen_applications(
+    params: Params, applications: Applications, without: Sequence[str] = (), only: Collection[str] | None = None
+) -> list[str]:
+    """Return the applications that `process` or `verify` works on: the one named, or all but those left out.
+
+    Parameters
+    ----------
+    only
+        No others than these, if none is named; None: all.
+    """
     name = _text(params, "application")
     if name is not None:
         return [_application(name, applications).name]
-    return [known for known in sorted(applications) if known not in without]
+    return [known for known in sorted(applications) if known not in without and (only is None or known in only)]
 
 
 def verify_options(params: Params) -> list[str]:
@@ -148,8 +156,15 @@ def maintenance_arguments(params: Params, reports_days: str, as_of_dir: Path) ->
     return [*days, "--as-of-dir", str(as_of_dir), *(["--dry-run"] if _flag(params, "dry_run") else [])]
 
 
-def validate_arguments(params: Params, applications: Applications, reports_dir: Path) -> list[str]:
+def validate_arguments(
+    params: Params, applications: Applications, reports_dir: Path, *, by_time: bool = False
+) -> list[str]:
     """Arguments of `jobs/validate.py`: what a report of `restore` or `verify` names, or what the form asks for.
+
+    Parameters
+    ----------
+    by_time
+        Nobody has filled in the form: all applications are meant.
 
     Raises
     ------
@@ -164,6 +179,8 @@ def validate_arguments(params: Params, applications: Applications, reports_dir: 
         if name or stores or len(given) > 1:
             raise InputError(f"{field}: it already says what is to be validated; leave the other fields blank")
         return [f"--{field.replace('_', '-')}", str(_report(report, kinds[field], reports_dir))]
+    if name is None and by_time:
+        return [argument for known in sorted(applications) for argument in ("--application", known)]
     if name is None:
         raise InputError(f"application: choose one to validate; defined are {_known(applications)}")
     arguments = ["--application", name]

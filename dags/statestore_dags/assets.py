@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow.sdk import Asset, AssetAlias
 
@@ -25,12 +25,34 @@ from statestore.reports import (
 #: Through which runs name the stores that they have worked on.
 STORES = AssetAlias("statestore/stores", group="state stores")
 
-#: Updated by `process` after each run in which every task reached its end; `verify` follows it.
+#: Updated by `process` after each run in which every task reached its end; `verify` follows it, and is told for whom.
 PROCESSED = Asset("statestore/processed")
 
 #: Events lie in Airflow's database: of more store partitions than this, the report tells.
 _NAMED = 64
 Event = dict[str, Any]
+
+
+class Processed(NamedTuple):
+    """Runs of `process` that have started a run.
+
+    Attributes
+    ----------
+    applications
+        What they have processed; None: a run of an earlier version does not say.
+    """
+
+    applications: frozenset[str] | None
+
+
+def processed_by(triggering: Mapping[Any, Sequence[Any]] | None) -> Processed | None:
+    """Return the runs of `process` behind a run's asset events; None if it was started otherwise."""
+    extras = [event.extra or {} for events in (triggering or {}).values() for event in events]
+    if not extras:
+        return None
+    if any("applications" not in extra for extra in extras):
+        return Processed(None)
+    return Processed(frozenset(name for extra in extras for name in extra["applications"]))
 
 
 def store_asset(application: str, store: str) -> Asset:

@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statestore.config import as_of_dir
 from statestore.reports import Action, VerifyReport, read_report
@@ -23,6 +23,24 @@ if TYPE_CHECKING:
 _Work = Mapping[str, Sequence[str]]
 
 
+class Asked(NamedTuple):
+    """Besides the form, what a run is asked for by what has started it.
+
+    Attributes
+    ----------
+    without
+        Applications that are left out where the form names none.
+    only
+        The only ones that are meant then; None: all.
+    by_time
+        A schedule has started it, and nobody has filled in the form.
+    """
+
+    without: Sequence[str] = ()
+    only: Collection[str] | None = None
+    by_time: bool = False
+
+
 def plan_jobs(
     job: str,
     params: arguments.Params,
@@ -30,7 +48,7 @@ def plan_jobs(
     settings: Settings,
     report: Path,
     head: Sequence[str],
-    without: Sequence[str] = (),
+    asked: Asked,
 ) -> list[dict[str, Any]]:
     """Return what `spark_jobs` maps over.
 
@@ -40,15 +58,15 @@ def plan_jobs(
         Of the run.
     head
         Arguments that every job is given.
-    without
-        Applications that are left out where the form names none.
+    asked
+        By whom, and for what.
 
     Raises
     ------
     InputError
         If the form asks for something that does not exist, or contradicts itself.
     """
-    work = _work(job, params, applications, settings, report, without)
+    work = _work(job, params, applications, settings, report, asked)
     reports = {name: report if len(work) == 1 else part_path(report, name) for name in work}
     return [
         {
@@ -66,19 +84,21 @@ def _work(
     applications: arguments.Applications,
     settings: Settings,
     report: Path,
-    without: Sequence[str],
+    asked: Asked,
 ) -> _Work:
     match job:
         case "process" | "verify":
             options = arguments.verify_options(params) if job == "verify" else []
-            names = arguments.chosen_applications(params, applications, without)
+            names = arguments.chosen_applications(params, applications, asked.without, asked.only)
             return {name: ["--application", name, *options] for name in names}
         case "restore":
             target = as_of_dir(settings.state_dir) / report.stem
             chosen = arguments.restore_arguments(params, applications, settings.reports_dir, target)
             return _restores(chosen, report)
         case "validate":
-            return {"validate": arguments.validate_arguments(params, applications, settings.reports_dir)}
+            by_time = asked.by_time
+            chosen = arguments.validate_arguments(params, applications, settings.reports_dir, by_time=by_time)
+            return {"validate": chosen} if chosen else {}
         case _:
             days = os.environ.get("STATESTORE_REPORTS_DAYS", "")
             return {"maintenance": arguments.maintenance_arguments(params, days, as_of_dir(settings.state_dir))}

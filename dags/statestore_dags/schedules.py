@@ -1,21 +1,54 @@
-"""Schedules from the environment: cron expressions in UTC, where nothing means never by time."""
+"""Schedules from the environment: cron expressions in UTC, where nothing means never by time; and their depths."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 
 from airflow.sdk import CronTriggerTimetable
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from statestore.model import check_name
+from statestore_dags.arguments import DEPTHS
 
 _SCHEDULES = "STATESTORE_PROCESS_SCHEDULES"
+_AFTER_PROCESS = "STATESTORE_VERIFY_AFTER_PROCESS"
+_DEEP_SAMPLE = "STATESTORE_VERIFY_DEEP_SAMPLE"
 
 
 def schedule(name: str, default: str) -> str | None:
     """Return the cron expression of a setting; None if it is set to nothing."""
     return os.environ.get(name, default).strip() or None
+
+
+def depth_after_process() -> str | None:
+    """Return how thoroughly stores are verified after each run of `process`; None: not at all.
+
+    Raises
+    ------
+    ValueError
+        If it is no depth.
+    """
+    depth = os.environ.get(_AFTER_PROCESS, "offsets").strip()
+    if depth and depth not in DEPTHS:
+        raise ValueError(f"{_AFTER_PROCESS}: expected one of {', '.join(DEPTHS)} or nothing, found {depth!r}")
+    return depth or None
+
+
+def deep_sample() -> float:
+    """Return the fraction of the key ranges that `verify.deep` compares by time.
+
+    Raises
+    ------
+    ValueError
+        If it is no such number.
+    """
+    text = os.environ.get(_DEEP_SAMPLE, "").strip() or "0.1"
+    sample = float(text) if re.fullmatch(r"[0-9]*\.?[0-9]+", text) else 0.0
+    if not 0 < sample <= 1:
+        raise ValueError(f"{_DEEP_SAMPLE}: expected a number above 0 and at most 1, found {text!r}")
+    return sample
 
 
 def process_schedules() -> dict[str, str | None]:

@@ -16,10 +16,11 @@ from airflow.sdk import Asset, BaseOperator, XComArg, task
 from statestore.config import load_settings
 from statestore.reports import AnyReport, read_any_report
 from statestore_dags import alerts, jobs
-from statestore_dags.assets import STORES, emit
+from statestore_dags.assets import STORES, emit, processed_by
 from statestore_dags.connections import kafka_connection
 from statestore_dags.parts import gather, job_of, report_path
 from statestore_dags.retrying import RETRIED, bad_input_fails
+from statestore_dags.schedules import depth_after_process
 from statestore_dags.spark import spark_jobs
 from statestore_dags.squares import check as check
 from statestore_dags.squares import squares
@@ -30,7 +31,13 @@ log = logging.getLogger(__name__)
 
 @task(**RETRIED)
 def plan(
-    without: Sequence[str] = (), dag: Any = None, params: Any = None, run_id: Any = None, ti: Any = None
+    without: Sequence[str] = (),
+    dag: Any = None,
+    params: Any = None,
+    run_id: Any = None,
+    ti: Any = None,
+    dag_run: Any = None,
+    triggering_asset_events: Any = None,
 ) -> list[dict[str, Any]]:
     """Check the form against the catalogue; return the run's Spark jobs, one for each application.
 
@@ -58,7 +65,11 @@ def plan(
         report = report_path(settings.reports_dir, dag.dag_id, run_id)
         report.parent.mkdir(parents=True, exist_ok=True)  # or fail now, and not when the job has done its work
         head = ("--catalogue", str(view.pin), "--dag-id", dag.dag_id, "--dag-run-id", run_id)
-        planned = jobs.plan_jobs(job_of(dag.dag_id), params, applications, settings, report, head, without)
+        asked = jobs.Asked(without, by_time=dag_run.run_type == "scheduled")
+        if (processed := processed_by(triggering_asset_events)) is not None:
+            params = {**params, "depth": depth_after_process(), "sample": None}
+            asked = asked._replace(only=processed.applications)
+        planned = jobs.plan_jobs(job_of(dag.dag_id), params, applications, settings, report, head, asked)
     ti.xcom_push("report", str(report))
     ti.xcom_push("summary", jobs.summary(job_of(dag.dag_id), params))
     return planned
@@ -146,10 +157,13 @@ def trigger_once(dag_id: str, wanted: Callable[[AnyReport], bool], steps: Steps,
 
 
 def told(asset: Asset, report: XComArg) -> XComArg:
-    """Return the step that tells an asset of this run's report."""
+    """Return the step that tells an asset of this run's report, and of its applications."""
 
     @task(task_id="processed", outlets=[asset])
     def processed(report: str, outlet_events: Any = None) -> None:
-        outlet_events[asset].extra = {"report": report}
+        outlet_events[asset].extra = {
+            "report": report,
+            "applications": list(read_any_report(Path(report)).applications),
+        }
 
     return processed(report)

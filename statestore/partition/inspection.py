@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from statestore.changelog.standing import Standing
@@ -27,7 +27,13 @@ from statestore.stores.open import build_store
 from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB, column_families, exists
 
 
-def inspect(spec: StorePartitionSpec, *, open_sealed: bool = True, contents: bool = False) -> Seen:
+def inspect(
+    spec: StorePartitionSpec,
+    *,
+    open_sealed: bool = True,
+    contents: bool = False,
+    between: Callable[[], None] | None = None,
+) -> Seen:
     """Look at a store partition.
 
     Parameters
@@ -36,6 +42,8 @@ def inspect(spec: StorePartitionSpec, *, open_sealed: bool = True, contents: boo
         Whether a store is opened whose seal is intact; if not, the seal tells of it.
     contents
         Whether the bytes of its files are compared with the seal, too.
+    between
+        Called before each of these files.
     """
     record = None
     try:
@@ -43,7 +51,8 @@ def inspect(spec: StorePartitionSpec, *, open_sealed: bool = True, contents: boo
             record = read_record(spec.paths, spec.store.name)
             if not spec.live.exists():
                 return Seen(present=False, record=record, had=had_by_record(record))
-            seal = check_seal(spec.paths, spec.store.name, segmented=spec.store.kind != "key-value", contents=contents)
+            segmented = spec.store.kind != "key-value"
+            seal = check_seal(spec.paths, spec.store.name, segmented=segmented, contents=contents, between=between)
             if not open_sealed and seal is not None and (by_seal := _by_seal(spec, seal, record)) is not None:
                 return by_seal
             return _open(spec, record, sealed=seal is not None)

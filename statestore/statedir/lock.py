@@ -5,7 +5,12 @@ Kafka Streams out and lets our other tasks in. The task's own lock lies in our d
 
 Nobody here removes a lock file, and Kafka Streams leaves its own where it is. But a person may, and then two processes
 could hold two files of one name. So a lock counts only while its path still names the file that was locked, which is
-looked at again before a store is replaced or removed. And whatever the locks say, a task is in use while another
+looked at again before a store is replaced or removed.
+
+Who reads a store for long asks now and then whether somebody urgent waits for its task, who holds a lock that tells of
+that (`<task>/wanted`, shared, for as long as it waits), and then gives way.
+
+And whatever the locks say, a task is in use while another
 process has one of its databases open: RocksDB holds a lock of its own then (`open_databases.py`).
 """
 
@@ -16,7 +21,7 @@ import os
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from statestore.errors import LockedError
@@ -31,13 +36,15 @@ _HELD: dict[int, Path] = {}
 
 
 @contextmanager
-def locked(paths: TaskPaths, wait_s: float = 10.0) -> Iterator[None]:
+def locked(paths: TaskPaths, wait_s: float = 10.0, *, urgent: bool = False) -> Iterator[None]:
     """Hold both locks of the task, while no other process has one of its databases open.
 
     Parameters
     ----------
     wait_s
         How long to wait for them.
+    urgent
+        Have those who only read give way (`give_way`).
 
     Raises
     ------
@@ -46,7 +53,8 @@ def locked(paths: TaskPaths, wait_s: float = 10.0) -> Iterator[None]:
     """
     deadline = time.monotonic() + wait_s
     application, task = _lock_files(paths)
-    with _held(application, fcntl.F_RDLCK, deadline), _held(task, fcntl.F_WRLCK, deadline):
+    wanted = _wanted(paths) if urgent else None
+    with _held(application, fcntl.F_RDLCK, deadline), _held(task, fcntl.F_WRLCK, deadline, wanted):
         while (found := open_elsewhere(paths.task_dir)) is not None:
             _wait(found, deadline)
         yield
@@ -72,6 +80,30 @@ def require_locks(paths: TaskPaths) -> None:
         raise LockedError(found)
 
 
+def give_way(paths: TaskPaths) -> None:
+    """Do nothing unless somebody urgent waits for the task; who holds it and only reads calls this now and then.
+
+    Raises
+    ------
+    LockedError
+        If somebody does.
+    """
+    try:
+        descriptor = os.open(_wanted(paths), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _WHOLE_FILE.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    finally:
+        os.close(descriptor)
+    if _WHOLE_FILE.unpack(found)[0] != fcntl.F_UNLCK:
+        raise LockedError(f"another process waits for task {paths.task} of {paths.application}: it goes first")
+
+
+def _wanted(paths: TaskPaths) -> Path:
+    return paths.own_dir / "wanted"
+
+
 def _lock_files(paths: TaskPaths) -> tuple[Path, Path]:
     return paths.application_dir / ".lock", paths.own_dir / "lock"
 
@@ -90,13 +122,10 @@ def locked_file(path: Path, wait_s: float, *, shared: bool = False) -> Iterator[
 
 
 @contextmanager
-def _held(path: Path, kind: int, deadline: float) -> Iterator[None]:
-    while (descriptor := _acquired(path, kind)) is None:
-        _wait(
-            f"{path} is locked by another process: a running task, another job, or Kafka Streams; wait until it has "
-            "ended, or stop it",
-            deadline,
-        )
+def _held(path: Path, kind: int, deadline: float, wanted: Path | None = None) -> Iterator[None]:
+    if (descriptor := _acquired(path, kind)) is None:
+        with nullcontext() if wanted is None else _held(wanted, fcntl.F_RDLCK, deadline):
+            descriptor = _waited_for(path, kind, deadline)
     _HELD[descriptor] = path
     try:
         yield
@@ -105,6 +134,16 @@ def _held(path: Path, kind: int, deadline: float) -> Iterator[None]:
         # A fork of this process may share the descriptor, so closing it is not enough.
         _try_lock(descriptor, fcntl.F_UNLCK)
         os.close(descriptor)
+
+
+def _waited_for(path: Path, kind: int, deadline: float) -> int:
+    while (descriptor := _acquired(path, kind)) is None:
+        _wait(
+            f"{path} is locked by another process: a running task, another job, or Kafka Streams; wait until it has "
+            "ended, or stop it",
+            deadline,
+        )
+    return descriptor
 
 
 def _acquired(path: Path, kind: int) -> int | None:

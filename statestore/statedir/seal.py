@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -129,7 +129,14 @@ def forget_digests(paths: TaskPaths, store: str) -> None:
     remove_durably(paths.digests(store))
 
 
-def check_seal(paths: TaskPaths, store: str, *, segmented: bool = False, contents: bool = False) -> Seal | None:
+def check_seal(
+    paths: TaskPaths,
+    store: str,
+    *,
+    segmented: bool = False,
+    contents: bool = False,
+    between: Callable[[], None] | None = None,
+) -> Seal | None:
     """Compare a closed store with its seal.
 
     Parameters
@@ -139,6 +146,8 @@ def check_seal(paths: TaskPaths, store: str, *, segmented: bool = False, content
     contents
         Whether the SST files are read, too. RocksDB finds a changed block when it reads it, so opening needs no more
         than their sizes; but blocks that it can do without, such as filters, nobody else checks.
+    between
+        Called before each file that is read.
 
     Returns
     -------
@@ -162,6 +171,8 @@ def check_seal(paths: TaskPaths, store: str, *, segmented: bool = False, content
     same = {name: _is_same(directory / name, sealed, name) for name in sealed.databases if name in there}
     for name, file in sealed.sst.items():
         if same.get(name.rpartition("/")[0]):
+            if contents and between is not None:
+                between()
             _check_file(directory / name, file, contents=contents)
     if not all(same.values()) or there - set(sealed.databases):
         return None

@@ -6,7 +6,7 @@ were the end. So where `items` ends, a cursor looks whether it may: it raises wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from rocksdict import ReadOptions
 
+from statestore.errors import StateStoreError
 from statestore.model import StoreFormat
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES, Direct, accessor
 from statestore.stores.rocksdb import RocksDB
@@ -25,6 +26,7 @@ from statestore.stores.table import Row
 _BATCH_BYTES = 4 * 1024 * 1024
 _BATCH_ROWS = 1024
 _ROWS_AT_ONCE = 64
+_COUNTED_AT_ONCE = 100_000
 _LARGEST_BATCH_BYTES = 1 << 30
 _READ_AHEAD_BYTES = 2 * 1024 * 1024
 _LEVELS = 7
@@ -73,8 +75,14 @@ class ScannedDatabase(RocksDB):
         """How many rows and deletes the SST files of the rows have."""
         return self.row_count(self._data_family)
 
-    def count(self) -> int:
-        """Read every row; return how many there are."""
+    def count(self, between: Callable[[], None] | None = None) -> int:
+        """Read every row; return how many there are.
+
+        Parameters
+        ----------
+        between
+            Called now and then.
+        """
         if self._rows.upgrade_pending:
             return sum(1 for _ in self._rows.scan())
         column_family = self._family(self._data_family)
@@ -86,9 +94,13 @@ class ScannedDatabase(RocksDB):
             valid, step = cursor.valid, cursor.next
             count = 0
             while valid():
+                if count % _COUNTED_AT_ONCE == 0 and between is not None:
+                    between()
                 step()
                 count += 1
             cursor.status()
+        except StateStoreError:  # of `between`
+            raise
         except Exception as error:  # see translate
             raise translate(error, self.directory) from error
         return count

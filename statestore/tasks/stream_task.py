@@ -57,7 +57,7 @@ def run_task(spec: TaskSpec) -> ProcessRow:
     row = ProcessRow(application=spec.application.name, task=str(spec.task))
     failure: Failure | None = None
     try:
-        with locked(spec.paths, spec.lock_wait_s):
+        with locked(spec.paths, spec.lock_wait_s, urgent=True):
             finish_swaps(spec.paths)
             if is_idle(spec):
                 return _idle(spec, row, started)

@@ -1,6 +1,7 @@
 """Verifying store partitions: can they be read, do they have all of their changelogs, and, on request, its contents?
 
-A store is looked at under its task's lock, so that it does not move meanwhile. Nothing is changed.
+A store is looked at under its task's lock, so that it does not move meanwhile. Nothing is changed. If a run of
+`process` waits for the lock, reading ends, and the row says that the store was in use.
 
 Many store partitions are verified by their offsets in two passes. The first holds each lock just for the look at the
 store; the ends of all logs are asked for afterwards, so who is at the end then is whole. The others may only have been
@@ -12,6 +13,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from itertools import chain, groupby
 from typing import TypeVar
 
@@ -32,7 +35,7 @@ from statestore.partition.judgement import (
 from statestore.partition.log_time import stream_time_at_least
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Contents, Status, VerifyRow
-from statestore.statedir.lock import locked
+from statestore.statedir.lock import give_way, locked
 from statestore.statedir.swap import finish_swaps
 from statestore.verification.contents import compare_contents, count_rows
 from statestore.verification.logs import Cluster
@@ -127,14 +130,15 @@ def check(spec: StorePartitionSpec, options: VerifyOptions = _SCAN, cluster: Clu
 
 def _look(spec: StorePartitionSpec, options: VerifyOptions) -> Seen:
     offsets = options.depth == "offsets"
-    return inspect(spec, open_sealed=not offsets, contents=not offsets and options.sample is None)
+    contents = not offsets and options.sample is None
+    return inspect(spec, open_sealed=not offsets, contents=contents, between=options.give_way)
 
 
 def _verify(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) -> VerifyRow:
     try:
         with locked(spec.paths, spec.lock_wait_s):
             finish_swaps(spec.paths)
-            return check(spec, options, cluster)
+            return check(spec, replace(options, give_way=partial(give_way, spec.paths)), cluster)
     except (LockedError, InvalidStateError) as error:
         return _not_seen(spec, options, error)
 
@@ -150,7 +154,7 @@ def _read(
             found = _as_described(spec, with_contents(found, contents))
             said = [found.detail, _BROKERS_TIMESTAMPS if contents.brokers_timestamps else ""]
             return found.model_copy(update={"detail": "; ".join(filter(None, said))})
-        return found.model_copy(update={"keys": count_rows(spec)})
+        return found.model_copy(update={"keys": count_rows(spec, options.give_way)})
     except StoreCorruptedError as error:
         return in_trouble(found, Status.CORRUPT, str(error), damaged_file(error, spec.live))
 

@@ -37,7 +37,7 @@ from statestore.verification.comparison import Allowances, Comparison
 from statestore.verification.directories import segments_in
 from statestore.verification.kernels import UInt64s, hashes_of, numbers_in
 from statestore.verification.lookup import Lookup
-from statestore.verification.options import VerifyOptions
+from statestore.verification.options import VerifyOptions, nobody_waits
 from statestore.verification.sampling import Sample, choose, some_keys
 from statestore.verification.table_file import files_of_rows, rows_of
 
@@ -58,8 +58,13 @@ def databases(spec: StorePartitionSpec) -> dict[int, Path]:
     return dict(segments_in(spec.live))
 
 
-def count_rows(spec: StorePartitionSpec) -> int:
+def count_rows(spec: StorePartitionSpec, give_way: Callable[[], None] = nobody_waits) -> int:
     """Read every row of a closed store, which finds every block that fails its checksum; return how many there are.
+
+    Parameters
+    ----------
+    give_way
+        Called now and then.
 
     Raises
     ------
@@ -67,13 +72,13 @@ def count_rows(spec: StorePartitionSpec) -> int:
         If one does.
     """
     with unreadable_is_damaged():
-        return sum(_count(spec, directory) for directory in databases(spec).values())
+        return sum(_count(spec, directory, give_way) for directory in databases(spec).values())
 
 
-def _count(spec: StorePartitionSpec, directory: Path) -> int:
+def _count(spec: StorePartitionSpec, directory: Path, give_way: Callable[[], None]) -> int:
     database = ScannedDatabase(directory, spec.store.format)
     try:
-        return database.count()
+        return database.count(give_way)
     finally:
         database.close()
 
@@ -137,6 +142,7 @@ class _Fold:
         self._spec = spec
         self._log = log
         self._options = options
+        self.give_way = options.give_way
         self._runs: Runs | None = None
         self._changed_since = np.empty(0, np.uint64)
         self._began = time.monotonic()
@@ -155,6 +161,7 @@ class _Fold:
             writer = RunWriter(scratch, self.routing, options.run_bytes, start=start)
             try:
                 for batch in self._records(reader, stable, stop):
+                    self.give_way()
                     self._advance(batch)
                     writer.add(batch if self.sample is None else self.sample.of(batch))
             except StoreCorruptedError as error:  # by the writer: that the log is not this store's is no damage of it
@@ -238,7 +245,9 @@ class _Fold:
 
     def comparable(self, stored: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows of the store, batches of `scan.STORED_SCHEMA`, in that format."""
-        return map(_without_timestamps, stored) if self.brokers_timestamps else iter(stored)
+        for batch in stored:
+            self.give_way()
+            yield _without_timestamps(batch) if self.brokers_timestamps else batch
 
     @property
     def latest(self) -> Latest | None:
@@ -281,7 +290,7 @@ def _looked_up(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:
     oldest = fold.routing.oldest_live(fold.stream_time)
     for segment, directory in databases(spec).items():
         if segment < oldest:
-            _count(spec, directory)
+            _count(spec, directory, fold.give_way)
             continue
         database = ScannedDatabase(directory, spec.store.format)
         try:
@@ -346,7 +355,7 @@ def _compared(
             for _ in rows:
                 pass
             if segment in here:
-                _count(spec, here[segment])
+                _count(spec, here[segment], fold.give_way)
         elif segment not in here:
             comparison.compare((), rows)
         else:

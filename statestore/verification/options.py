@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -10,6 +11,10 @@ from statestore.errors import InputError
 #: `offsets` opens no store whose seal is intact; `scan` reads every row; `deep` compares every row with the log.
 Depth = Literal["offsets", "scan", "deep"]
 DEPTHS: tuple[Depth, ...] = get_args(Depth)
+
+
+def nobody_waits() -> None:
+    """Read on."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,8 @@ class VerifyOptions:
         How many of the keys that differ are told.
     name_keys
         False leaves these keys out of the report, and tells their digests only.
+    give_way
+        Called now and then while a store is read; raises LockedError to end that.
 
     Raises
     ------
@@ -43,6 +50,7 @@ class VerifyOptions:
     run_bytes: int = 96 * 1024 * 1024
     first_keys: int = 10
     name_keys: bool = True
+    give_way: Callable[[], None] = nobody_waits
 
     def __post_init__(self) -> None:
         if self.depth not in DEPTHS:

@@ -3,10 +3,37 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from statestore.reports import write_report
+
+
+@contextmanager
+def _started(by):
+    """Let `dag.test` make its run as the scheduler would; by itself it knows only runs by hand."""
+    from airflow.models import dagrun
+    from airflow.models.asset import AssetEvent
+
+    make = dagrun.get_or_create_dagrun
+
+    def made(*, session, **how):
+        run = make(session=session, **how)
+        if by == "scheduled":
+            run.run_type = "scheduled"
+        elif by is not None:
+            run.run_type = "asset_triggered"
+            events = session.query(AssetEvent).filter(AssetEvent.source_run_id == by.run_id).all()
+            run.consumed_asset_events.extend(event for event in events if event.asset.name == "statestore/processed")
+        session.commit()
+        return run
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dagrun, "get_or_create_dagrun", made)
+        yield
 
 
 class Runner:
@@ -16,16 +43,23 @@ class Runner:
         self.directory = directory
         self._load_dags = load_dags
 
-    def run(self, dag_id, conf=None, report=None, exit_code=None):
-        """Return the states of the run's Airflow tasks, mapped ones as a list in order, and the run."""
+    def run(self, dag_id, conf=None, report=None, exit_code=None, started_by=None):
+        """Return the states of the run's Airflow tasks, mapped ones as a list in order, and the run.
+
+        Parameters
+        ----------
+        started_by
+            "scheduled", or the run whose event of `statestore/processed` has started this one; None: by hand.
+        """
         if report is not None:
             write_report(self.directory / "report.json", report)
         if exit_code is not None:
             (self.directory / "exit").write_text(str(exit_code))
-        dag = self._load_dags(dag_id)[dag_id]
+        dag = self._load_dags(dag_id.split(".")[0])[dag_id]
         for task in dag.tasks:
             task.retry_delay = timedelta(0)
-        self.dag_run = dag.test(run_conf=conf or {})
+        with _started(started_by):
+            self.dag_run = dag.test(run_conf=conf or {})
         states: dict = {}
         for ti in sorted(self.dag_run.get_task_instances(), key=lambda ti: (ti.task_id, ti.map_index)):
             if ti.map_index >= 0:

@@ -61,6 +61,11 @@ def test_a_blank_application_means_all_but_those_left_out(blank):
     assert chosen_applications(blank, APPLICATIONS, ["flight-delays"]) == []
 
 
+def test_after_process_only_its_applications_are_verified():
+    assert chosen_applications({}, APPLICATIONS, only={"flight-delays", "dropped-since"}) == ["flight-delays"]
+    assert chosen_applications({}, APPLICATIONS, only={"another"}) == []
+
+
 def test_one_application_also_if_it_is_left_out_otherwise():
     assert chosen_applications({"application": " flight-delays "}, APPLICATIONS, ["flight-delays"]) == ["flight-delays"]
 
@@ -185,6 +190,11 @@ def test_validation_of_what_a_report_names_or_of_chosen_stores(reports_dir):
     assert validate_arguments(form, APPLICATIONS, reports_dir) == [
         *("--application", "flight-delays", "--store", "airports")
     ]
+
+
+def test_validation_by_time_is_of_all_applications(reports_dir):
+    assert validate_arguments(BLANK, APPLICATIONS, reports_dir, by_time=True) == ["--application", "flight-delays"]
+    assert validate_arguments(BLANK, {}, reports_dir, by_time=True) == []
 
 
 @pytest.mark.parametrize(

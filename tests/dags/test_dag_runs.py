@@ -74,6 +74,32 @@ def test_process_is_green_and_emits_its_assets_when_every_task_reached_its_end(r
     assert (event["offsets"], event["counts"]) == ({"0_0": 7, "0_1": 8}, {"commits": 4})
 
 
+def test_verify_after_process_looks_at_the_offsets_of_its_application_alone(runner, monkeypatch):
+    row = ProcessRow(application="flight-delays", task="0_0")
+    head = HEAD | {"applications": ("flight-delays",)}
+    runner.run("process", {"application": "flight-delays"}, ProcessReport(**head, rows=(row,)))
+    processed = runner.dag_run
+    verified = VerifyReport(**HEAD, rows=())
+    for depth in ("offsets", "deep"):
+        monkeypatch.setenv("STATESTORE_VERIFY_AFTER_PROCESS", depth)
+        runner.run("verify", report=verified, started_by=processed)
+        assert runner.chosen[-1] == ["--application", "flight-delays", "--depth", depth]
+    before = len(runner.calls)
+    runner.run("verify", report=verified, started_by="scheduled")
+    chosen = runner.chosen[before:]
+    assert ["--application", "flight-delays", "--depth", "scan"] in chosen
+    runner.run("verify.deep", report=verified, started_by="scheduled")
+    assert runner.chosen[-1][2:] == ["--depth", "deep", "--sample", "0.1"]
+    assert {Path(call[1]).parent.name for call in runner.calls} >= {"process", "verify"}
+
+
+def test_validation_by_time_is_of_all_applications_and_by_hand_of_one(runner):
+    rows = (store_row(ValidateRow, "0_0", verdict="passed", expectations=3),)
+    runner.run("validate", report=ValidateReport(**HEAD, rows=rows), started_by="scheduled")
+    assert runner.dag_run.state == "success"
+    assert runner.chosen[-1][:2] == ["--application", "flight-delays"]
+
+
 def test_process_emits_no_asset_when_a_task_failed(runner):
     rows = (
         ProcessRow(application="flight-delays", task="0_0"),

@@ -28,8 +28,9 @@ def dags():
 
 def test_each_dag_file_holds_the_dag_of_its_name(dags):
     files = sorted(path.stem for path in FOLDER.glob("*.py"))
-    assert tuple(files) == IDS == tuple(sorted(dags))
-    assert all(dag.fileloc.endswith(f"dags/{dag_id}.py") for dag_id, dag in dags.items())
+    assert tuple(files) == IDS
+    assert sorted(dags) == sorted((*IDS, "verify.deep"))
+    assert all(dag.fileloc.endswith(f"dags/{dag_id.split('.')[0]}.py") for dag_id, dag in dags.items())
 
 
 @pytest.mark.parametrize("dag_id", JOBS)
@@ -89,7 +90,7 @@ def test_process_runs_by_time_and_tells_verify(dags):
     assert asset.name == "statestore/processed"
     timetable = dags["verify"].timetable
     assert list(timetable.asset_condition.objects) == [asset]
-    assert timetable.timetable.expression == "17 * * * *"
+    assert timetable.timetable.expression == "17 */6 * * *"
 
 
 def test_an_application_may_have_a_schedule_and_with_it_a_dag_of_its_own(load_dags):
@@ -148,8 +149,8 @@ def test_forms_suggest_the_names_that_the_last_run_has_found(load_dags, tmp_path
     assert examples("restore", "application") is None
 
 
-def test_metastore_restore_and_validate_run_only_when_asked(dags):
-    for dag_id in ("metastore", "restore", "validate"):
+def test_metastore_and_restore_run_only_when_asked(dags):
+    for dag_id in ("metastore", "restore"):
         assert dags[dag_id].timetable.can_be_scheduled is False
         assert dags[dag_id].allowed_run_types == {"manual", "operator_triggered"}
         assert dags[dag_id].is_paused_upon_creation is False
@@ -163,6 +164,41 @@ def test_schedules_come_from_the_environment_and_may_be_empty(load_dags):
     assert dags["process"].timetable.can_be_scheduled is False
     assert not hasattr(dags["verify"].timetable, "timetable")
     assert dags["verify"].timetable.asset_condition
+
+
+def test_depths_and_schedules_of_verification_and_validation_are_settings(load_dags):
+    dags = load_dags()
+    assert dags["verify.deep"].timetable.expression == "29 2 * * *"
+    assert dags["verify.deep"].params.dump() == {"application": None, "depth": "deep", "sample": 0.1}
+    assert dags["validate"].timetable.expression == "13 4 * * *"
+    assert dags["validate"].allowed_run_types == {"manual", "operator_triggered", "scheduled"}
+    assert dags["validate"].is_paused_upon_creation is False
+    dags = load_dags(
+        STATESTORE_VERIFY_AFTER_PROCESS="",
+        STATESTORE_VERIFY_SCHEDULE="6 4 * * *",
+        STATESTORE_VERIFY_DEEP_SCHEDULE="",
+        STATESTORE_VERIFY_DEEP_SAMPLE=".5",
+        STATESTORE_VALIDATE_SCHEDULE="",
+    )
+    assert dags["verify"].timetable.expression == "6 4 * * *"
+    assert not dags["verify"].timetable.asset_condition
+    assert dags["verify.deep"].timetable.can_be_scheduled is False
+    assert dags["verify.deep"].params.dump()["sample"] == 0.5
+    assert dags["validate"].timetable.can_be_scheduled is False
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("STATESTORE_VERIFY_AFTER_PROCESS", "quick", "expected one of offsets, scan, deep or nothing, found 'quick'"),
+        ("STATESTORE_VERIFY_DEEP_SAMPLE", "0", "expected a number above 0 and at most 1, found '0'"),
+        ("STATESTORE_VERIFY_DEEP_SAMPLE", "some", "expected a number above 0 and at most 1, found 'some'"),
+    ],
+)
+def test_a_depth_or_sample_that_is_none_is_an_import_error_that_says_so(monkeypatch, name, value, message):
+    monkeypatch.setenv(name, value)
+    errors = BundleDagBag(FOLDER / "verify.py", bundle_path=FOLDER).import_errors
+    assert f"{name}: {message}" in errors["verify.py"]
 
 
 def test_the_jobs_location_comes_from_the_environment(load_dags, tmp_path):

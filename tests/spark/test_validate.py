@@ -58,7 +58,7 @@ KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
 def _job(
     settings: Settings, defined: ApplicationDefinition, partitions: int, run_id: str = "run-1", **arguments: object
 ) -> ValidateReport:
-    given = {"application": defined.name, "store": [], "restore_report": None, "verify_report": None, **arguments}
+    given = {"application": [defined.name], "store": [], "restore_report": None, "verify_report": None, **arguments}
     report = settings.reports_dir / "validate" / f"{run_id}.json"
     return validate.run(Namespace(report=report, **given), settings, catalogue_of(defined, partitions=partitions))
 
@@ -367,17 +367,17 @@ def test_bad_input_is_refused_before_anything_is_done(logged_store: LoggedStores
     name = store.application.name
 
     with pytest.raises(UnknownApplicationError, match=f"no application 'other' is defined; defined are: {name}"):
-        _run(store, application="other")
+        _run(store, application=["other"])
     with pytest.raises(UnknownStoreError, match=r"no store 'other' .*; the stores are: counts"):
         _run(store, store=["other"])
     with pytest.raises(InputError, match="name the application to validate, or a report of a restore"):
-        _run(store, application=None)
+        _run(store, application=[])
     with pytest.raises(InputError, match="expected a report of a restore or of a verification, found both"):
-        _run(store, application=None, restore_report=tmp_path, verify_report=tmp_path)
+        _run(store, application=[], restore_report=tmp_path, verify_report=tmp_path)
     with pytest.raises(InputError, match="a report says what to validate: name no application"):
         _run(store, verify_report=tmp_path)
     with pytest.raises(InputError, match="no report at"):
-        _run(store, application=None, restore_report=tmp_path / "absent.json")
+        _run(store, application=[], restore_report=tmp_path / "absent.json")
     outside = {0: tmp_path / "precious"}
     with pytest.raises(InputError, match="expected a replaced store in"):
         _run(store, **_restored(store, [0], outside))
@@ -501,12 +501,12 @@ def test_what_a_verification_has_looked_at_is_validated(
     head = {"run_id": "v", "applications": (store.application.name,), "started_ms": 0, "finished_ms": 1}
     write_report(tmp_path / "v.json", VerifyReport(rows=rows, **head))
 
-    report = _run(store, application=None, verify_report=tmp_path / "v.json")
+    report = _run(store, application=[], verify_report=tmp_path / "v.json")
 
     assert _verdicts(report) == [("0_0", "passed", 1), ("0_2", "passed", 1)]
     write_report(tmp_path / "v.json", VerifyReport(rows=(rows[0].model_copy(update={"task": "?_7"}),), **head))
     with pytest.raises(UnknownStoreError, match=r"names .*/counts/\?_7; the definitions have: "):
-        _run(store, application=None, verify_report=tmp_path / "v.json")
+        _run(store, application=[], verify_report=tmp_path / "v.json")
 
 
 @pytest.mark.long
@@ -523,7 +523,7 @@ def test_a_store_as_of_a_point_is_validated_where_it_was_built(
     head = {"run_id": "r", "applications": (application.name,), "started_ms": 0, "finished_ms": 1}
     write_report(report, RestoreReport(rows=(restored,), **head))
 
-    [row] = _validated(application, tmp_path, application=None, restore_report=report).rows
+    [row] = _validated(application, tmp_path, application=[], restore_report=report).rows
 
     assert (row.verdict, row.keys) == ("passed", restored.keys), row.detail
     assert not application.live.exists()

@@ -27,9 +27,16 @@ class ConsumerGroup:
     """Reads a group's committed offsets, commits them, and names the group to a transactional producer.
 
     It never joins the group: partitions are assigned by the job, and exclusion is the producer's fencing.
+
+    Parameters
+    ----------
+    require_stable
+        Wait for the end of a transaction that has sent offsets. Without it, what was committed before is read.
     """
 
-    def __init__(self, bootstrap_servers: str, group: str, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self, bootstrap_servers: str, group: str, timeout_s: float = 30.0, *, require_stable: bool = True
+    ) -> None:
         self.group = group
         self._timeout_s = timeout_s
         self._consumer = make_client(
@@ -39,8 +46,7 @@ class ConsumerGroup:
                 **{
                     "group.id": group,
                     "enable.auto.commit": False,
-                    # Offsets of a transaction that is still open are then waited for, not overlooked.
-                    "isolation.level": "read_committed",
+                    "isolation.level": "read_committed" if require_stable else "read_uncommitted",
                 },
             ),
         )

@@ -82,7 +82,11 @@ def _record_of_closed(spec: StorePartitionSpec) -> StoreRecord | None:
 
 def _has_no_input(spec: TaskSpec, records: dict[str, StoreRecord]) -> bool:
     """Whether the group has all of the input, and stores know of the stream times that were committed with it."""
-    with ConsumerGroup(spec.bootstrap_servers, spec.application.name, spec.kafka_timeout_s) as group:
+    # Offsets that a former attempt has sent in a transaction are not waited for: who opens the task fences it. Until it
+    # has ended, the group's offset is one from before them, so the task is not idle.
+    with ConsumerGroup(
+        spec.bootstrap_servers, spec.application.name, spec.kafka_timeout_s, require_stable=False
+    ) as group:
         found = group.committed(spec.input)
     log = _topics(spec).log_ranges([spec.input])[spec.input]
     if found is None:

@@ -205,8 +205,9 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1_200)
-@pytest.mark.parametrize("master", ["local[1]", pytest.param("local-cluster[1,1,1024]", marks=pytest.mark.long)])
+@pytest.mark.parametrize("master", ["local[1]", "local-cluster[1,1,1024]"])
 def test_spark_tasks_read_the_file_that_the_driver_names(master: str, secured: SecuredBroker, tmp_path: Path) -> None:
     script = tmp_path / "in_task.py"
     script.write_text(_IN_TASK)

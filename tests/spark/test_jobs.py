@@ -261,6 +261,7 @@ def test_driver_and_workers_end_with_the_jvm_and_leave_no_report(
     application.assert_oracle()
 
 
+@pytest.mark.long
 def test_a_locked_task_discards_no_report(installation: Installation, bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path, partitions=2)
     for partition in range(2):
@@ -287,6 +288,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 def test_our_session_makes_no_copies_of_tasks_whatever_an_installation_sets(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(_SPECULATION)

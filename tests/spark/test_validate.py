@@ -539,6 +539,7 @@ def _two_stores(servers: str, directory: Path) -> Application:
     return application
 
 
+@pytest.mark.long
 def test_a_store_that_cannot_be_judged_leaves_the_others_their_verdicts(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path
 ) -> None:

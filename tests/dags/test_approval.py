@@ -84,6 +84,7 @@ def test_an_approved_restore_goes_on_and_says_before_what_it_would_do(person, ru
     assert len(runner.calls) == 1
 
 
+@pytest.mark.long
 def test_a_rejected_restore_starts_nothing_and_is_no_failure(person, runner):
     answer = person.answers("Reject")
     states = runner.run("restore", {"application": "flight-delays", "approval": True}, RESTORED)
@@ -95,6 +96,7 @@ def test_a_rejected_restore_starts_nothing_and_is_no_failure(person, runner):
     assert runner.calls == []
 
 
+@pytest.mark.long
 def test_what_rebuilds_nothing_is_not_asked_about(runner, monkeypatch):
     monkeypatch.setenv("STATESTORE_RESTORE_APPROVAL", "true")
     states = runner.run("restore", {"application": "flight-delays", "mode": "tail"}, RESTORED)

@@ -196,6 +196,7 @@ def test_validate_is_red_where_an_expectation_failed(runner):
     assert [state for _, state in states["check"]] == ["success", "failed"]
 
 
+@pytest.mark.short_for("process")
 @pytest.mark.parametrize(
     ("dag_id", "conf"),
     [

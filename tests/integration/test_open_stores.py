@@ -62,6 +62,7 @@ def replaced(bootstrap_servers: str, tmp_path: Path) -> Application:
     return application
 
 
+@pytest.mark.short_for(every=2)
 @pytest.mark.parametrize("deleted", [(), ("LOCK",)], ids=["our locks deleted", "RocksDB's, too"])
 def test_nobody_touches_a_store_that_is_open_elsewhere(replaced: Application, deleted: tuple[str, ...]) -> None:
     spec = replaced.store_spec()

@@ -50,6 +50,7 @@ ROWS = {
 CHANGELOG_RECORDS = {"plain-kv": 5, "ts-kv": 4, "window": 4, "ts-window": 2, "twice": 2, "session": 3}
 
 
+@pytest.mark.long
 def test_what_was_written_is_read_back_with_nothing_to_restore_or_all_of_it_elsewhere(
     kafka_streams: Callable[..., KafkaStreams], tmp_path: Path
 ) -> None:

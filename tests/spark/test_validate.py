@@ -126,6 +126,7 @@ def test_a_tombstone_that_the_store_has_not_seen_fails(spark: SparkSession, logg
     assert row.detail == "partition 0: key b'a' is not in the changelog, or deleted there"
 
 
+@pytest.mark.long
 def test_a_store_that_is_missing_or_ahead_fails(spark: SparkSession, logged_store: LoggedStores) -> None:
     store = logged_store(2)
     store.log(0, [(b"a", b"1", 1000)])
@@ -426,7 +427,7 @@ def _lose_a_row(spec: StorePartitionSpec) -> None:
         database.close()
 
 
-@pytest.mark.short_for("session")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", STORES)
 def test_a_store_of_every_kind_passes_and_fails_where_a_row_is_lost(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path, kind: str

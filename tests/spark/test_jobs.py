@@ -128,7 +128,8 @@ def test_process_verify_and_restore_end_to_end(
     left = sorted(str(path.relative_to(reports)) for path in reports.rglob("*") if path.is_file())
     backup = f"metastore/{installation.service_id}.backup"
     jobs = [f"{job}/run-1.json" for job in ("process", "restore", "verify")]
-    assert left == sorted(["history/verify/run-run-1.parquet", backup, f"{backup}.lock", *jobs])
+    writers = [f"{backup}.lock", f"{backup}.turns/gate"]
+    assert left == sorted(["history/verify/run-run-1.parquet", backup, *writers, *jobs])
     assert read_history(reports).column("status").to_pylist() == ["MISSING", "OK"]
 
 

@@ -38,7 +38,7 @@ test: environment-dev ## run one case of each behaviour, files beside each other
 
 faults: environment-dev ## kill tasks and jobs 200 times, damage 200 places, and all cases that make test leaves out; SEED=... repeats a run, ARGS are given to pytest
 	@echo "SEED=$(SEED)"
-	FAULTS_SEED=$(SEED) FAULTS_KILLS=$(KILLS) $(PYTHON_IN_VENV) -m pytest -n 3 --dist worksteal -m long $(ARGS)
+	FAULTS_SEED=$(SEED) FAULTS_KILLS=$(KILLS) $(PYTHON_IN_VENV) -m pytest -n 4 --dist worksteal -m long $(ARGS)
 
 faults-share: environment-dev ## run a fixed share of make faults, with one campaign of each kind; ARGS are given to pytest
 	FAULTS_SEED=20261121 $(PYTHON_IN_VENV) -m pytest -n 3 --dist worksteal -m share $(ARGS) tests/faults/long

@@ -345,7 +345,7 @@ def test_a_replaced_store_that_is_being_used_stays_for_a_later_restore_to_remove
     old = store.paths(0).quarantine("counts", "r")
     old.mkdir(parents=True)
     _judged(store, 0, Loss.NONE)
-    monkeypatch.setattr(validate, "release", busy)
+    monkeypatch.setattr(validate, "release_validated", busy)
 
     [row] = _run(store, **_restored(store, [0], {0: old})).rows
 

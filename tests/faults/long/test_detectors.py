@@ -92,15 +92,15 @@ def _no_seal(patch: pytest.MonkeyPatch) -> None:
 
 def _no_digests(patch: pytest.MonkeyPatch) -> None:
     whole = seal_module.check_seal
-    patch.setattr(inspection, "check_seal", lambda *known, segmented, contents: whole(*known, segmented=segmented))
+    patch.setattr(inspection, "check_seal", lambda *known, segmented, **_: whole(*known, segmented=segmented))
 
 
 def _no_scan(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(check, "count_rows", lambda _: 0)
+    patch.setattr(check, "count_rows", lambda *_: 0)
 
 
 def _no_comparison(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(check, "compare_contents", lambda *_: Contents())
+    patch.setattr(check, "compare_contents", lambda *_, **__: Contents())
 
 
 def _no_owner(patch: pytest.MonkeyPatch) -> None:

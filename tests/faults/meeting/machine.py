@@ -184,7 +184,8 @@ class FeaturesMeet(RuleBasedStateMachine):
     def _ran(self, work: Callable[[], ProcessRow | None]) -> None:
         inputs = self.world.inputs[self._processed :]
         well = len(self._well) == len(self.truth)
-        seen = {name for name in self.truth if all(self._promised(name, at) != "deep" for at in self.damages[name])}
+        unseen = {name: [at for at in self.damages[name] if self._promised(name, at) == "deep"] for name in self.truth}
+        seen = {name for name in self.truth if not unseen[name]}
 
         def settled() -> ProcessRow | None:
             row = work()
@@ -205,6 +206,8 @@ class FeaturesMeet(RuleBasedStateMachine):
             self._processed = len(self.world.inputs)
         if done:
             self._killed = self._may_count_again = self._taken_over = False
+            for name, damages in unseen.items():  # the seal of this run vouches for the store as it is now
+                self.damages[name] = [at._replace(sealed="deep") if at in damages else at for at in self.damages[name]]
             self._find_well(*self.truth)
             self._forgotten.clear()
         else:

@@ -12,14 +12,24 @@ from tests.integration.broker import wait_for
 
 _ESTABLISHED = "01"
 _STOPPED = "T"
+#: Log starts are noted once a minute, or never: what a test makes of the log must not depend on when.
+_SETTINGS = {"log.initial.task.delay.ms": "3600000"}
+#: The controller, which is paused with its broker, would fence it afterwards for its silence, and then it may lead
+#: nothing for minutes.
+_NEVER_FENCED = {"broker.session.timeout.ms": "3600000"}
 
 
 class OwnBroker:
-    """A broker in a directory of its own."""
+    """A broker in a directory of its own.
 
-    def __init__(self, processes: Processes, directory: Path) -> None:
-        # Log starts are noted once a minute, or never: what a test makes of the log must not depend on when.
-        self._kafka = Kafka(processes, directory, settings={"log.initial.task.delay.ms": "3600000"})
+    Parameters
+    ----------
+    never_fenced
+        True for a broker that is paused for seconds. After `kill`, such a one cannot start again for an hour.
+    """
+
+    def __init__(self, processes: Processes, directory: Path, *, never_fenced: bool = False) -> None:
+        self._kafka = Kafka(processes, directory, settings=_SETTINGS | (_NEVER_FENCED if never_fenced else {}))
         self.servers = self._kafka.start()
 
     @property

@@ -41,6 +41,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnBroker]:
         yield OwnBroker(processes, directory / "kafka")
 
 
+@pytest.fixture(scope="module")
+def paused_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnBroker]:
+    """Another one, which is paused and never killed."""
+    directory = tmp_path_factory.mktemp("paused-broker")
+    with Processes(directory) as processes:
+        yield OwnBroker(processes, directory / "kafka", never_fenced=True)
+
+
 def _impatient_once_woken(specs: Sequence[TaskSpec], directory: Path) -> None:
     """In a child: wait 10 s for Kafka after the pause; before it as long as a busy machine takes."""
     init, reached = TransactionalWriter.__init__, kill_switch.reached
@@ -76,18 +84,18 @@ def _paused(broker: OwnBroker, directory: Path, phase: str, *hooks: Hook) -> tup
 @pytest.mark.share_for("commit", why="one phase; the commit is the one whose answer counts most")
 @_PHASE
 def test_a_broker_that_pauses_for_less_than_the_deadline_is_waited_for(
-    broker: OwnBroker, tmp_path: Path, phase: str
+    paused_broker: OwnBroker, tmp_path: Path, phase: str
 ) -> None:
-    subject, child = _paused(broker, tmp_path, phase)
+    subject, child = _paused(paused_broker, tmp_path, phase)
     try:
-        broker.pause()
-        unread = broker.unread_bytes()
+        paused_broker.pause()
+        unread = paused_broker.unread_bytes()
         child.wake()
-        broker.wait_for_a_request(unread)
-        broker.resume()
+        paused_broker.wait_for_a_request(unread)
+        paused_broker.resume()
         (row,) = child.rows()
     finally:
-        broker.resume()
+        paused_broker.resume()
         child.end()
     assert row.failure is None
     subject.run()
@@ -97,15 +105,15 @@ def test_a_broker_that_pauses_for_less_than_the_deadline_is_waited_for(
 @pytest.mark.share_for("produce", why="one phase, another one")
 @_PHASE
 def test_a_broker_that_pauses_for_longer_ends_the_run_and_the_next_one_completes_it(
-    broker: OwnBroker, tmp_path: Path, phase: str
+    paused_broker: OwnBroker, tmp_path: Path, phase: str
 ) -> None:
-    subject, child = _paused(broker, tmp_path, phase, _impatient_once_woken)
+    subject, child = _paused(paused_broker, tmp_path, phase, _impatient_once_woken)
     try:
-        broker.pause()
+        paused_broker.pause()
         child.wake()
         (row,) = child.rows()
     finally:
-        broker.resume()
+        paused_broker.resume()
         child.end()
     assert row.failure is not None
     assert row.failure.retriable, row.failure

@@ -47,6 +47,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Place]:
         yield _Place(processes, directory / "kafka")
 
 
+@pytest.fixture(scope="module")
+def paused_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnBroker]:
+    """Another one, which is paused and never killed."""
+    directory = tmp_path_factory.mktemp("paused")
+    with Processes(directory) as processes:
+        yield OwnBroker(processes, directory / "kafka", never_fenced=True)
+
+
 @pytest.fixture(params=WAYS, autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     choose(request.param, monkeypatch)
@@ -60,8 +68,12 @@ def topic(place: _Place) -> str:
 
 @pytest.fixture(scope="module")
 def long_topic(place: _Place) -> str:
-    name = broker.create_topic(place.broker.servers, broker.unique("log"))
-    produce(place.broker.servers, name, [(b"k", _VALUE)] * _COUNT)
+    return _long_topic(place.broker.servers)
+
+
+def _long_topic(servers: str) -> str:
+    name = broker.create_topic(servers, broker.unique("log"))
+    produce(servers, name, [(b"k", _VALUE)] * _COUNT)
     return name
 
 
@@ -83,19 +95,19 @@ def test_restart_in_the_middle_leaves_no_gap_and_no_duplicate(place: _Place, lon
 
 
 @pytest.mark.share_for("fetched and decoded here", why="our own reader")
-def test_broker_that_stays_silent_is_an_error_within_the_stall_timeout(place: _Place, long_topic: str) -> None:
-    servers = place.broker.servers
-    with LogReader(servers, TopicPartition(long_topic, 0), stall_timeout_s=_STALL_S) as reader:
+def test_broker_that_stays_silent_is_an_error_within_the_stall_timeout(paused_broker: OwnBroker) -> None:
+    servers = paused_broker.servers
+    with LogReader(servers, TopicPartition(_long_topic(servers), 0), stall_timeout_s=_STALL_S) as reader:
         reading = reader.read(0, _COUNT + 1)  # what librdkafka has read ahead would hide the silence
         next(reading)
-        place.broker.pause()
+        paused_broker.pause()
         started = time.monotonic()
         try:
             with pytest.raises(KafkaUnavailableError):
                 list(reading)
             assert time.monotonic() - started < 3 * _STALL_S
         finally:
-            place.broker.resume()
+            paused_broker.resume()
 
 
 def test_caller_that_takes_its_time_is_no_stall(place: _Place, long_topic: str) -> None:

@@ -1,51 +1,128 @@
-"""One Spark task per piece of work, which is sent this piece alone; one small row of JSON back from each."""
+"""One Spark task per piece of work, which is sent this piece alone; one small row of JSON back from each.
+
+Spark gives a job up with all its results when one of its tasks has lost its worker too often. Rows are therefore kept
+as they come, and what is left is done in jobs of its own.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from py4j.protocol import Py4JJavaError
 from pydantic import BaseModel
+from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import SparkSession
 
 from statestore import errors
-from statestore.errors import StateStoreError
+from statestore.errors import StateStoreError, WorkerLostError
 from statestore.statedir.shared import Nonce, require_found
 
 S = TypeVar("S")
 M = TypeVar("M", bound=BaseModel)
 #: In the session's configuration: the nonce that each Spark task looks for before its work (`shared_state.py`).
 NONCE = "statestore.nonce"
+#: Spark tells which task it gave up in the message alone.
+_GIVEN_UP = re.compile(r"Task (\d+) in stage")
+#: An error of the work itself, which is a bug: Spark tells it with Python's traceback.
+_RAISED = "org.apache.spark.api.python.PythonException"
+_Kept = dict[int, str]
 
 
-def run_each(spark: SparkSession, specs: Sequence[S], work: Callable[[S], M], row_type: type[M]) -> list[M]:
+class _Union(AccumulatorParam[_Kept]):
+    """Rows of Spark tasks by the number of their spec."""
+
+    def zero(self, value: _Kept) -> _Kept:
+        return {}
+
+    def addInPlace(self, value1: _Kept, value2: _Kept) -> _Kept:
+        value1.update(value2)
+        return value1
+
+
+def run_each(
+    spark: SparkSession,
+    specs: Sequence[S],
+    work: Callable[[S], M],
+    row_type: type[M],
+    lost: Callable[[S, StateStoreError], M] | None = None,
+) -> list[M]:
     """Run `work` on every spec, each in a Spark task of its own, and return the rows in the order of the specs.
+
+    Parameters
+    ----------
+    lost
+        Makes the row of a spec whose worker died too often; None if the caller has no use for the other rows.
 
     Raises
     ------
     StateStoreError
         The first that a Spark task raised, after all have ended.
+    WorkerLostError
+        If a worker died too often, and there is no `lost`.
     """
     if not specs:
         return []
+    results, died = _do_all(spark, specs, work)
+    rows = []
+    for at, spec in enumerate(specs):
+        if at not in results:
+            error = WorkerLostError(
+                f"the Python worker of Spark task {at} of {len(specs)} died, also when it ran alone: {died[at]}. "
+                "Perhaps memory ran out: see the executor's log, and docs/operations.md, Sizing"
+            )
+            if lost is None:
+                raise error
+            rows.append(lost(spec, error))
+            continue
+        result = json.loads(results[at])
+        if "error" in result:
+            raise getattr(errors, result["error"], StateStoreError)(result["message"])
+        rows.append(row_type.model_validate(result["row"]))
+    return rows
+
+
+def _do_all(
+    spark: SparkSession, specs: Sequence[S], work: Callable[[S], M]
+) -> tuple[Mapping[int, str], dict[int, str]]:
+    """Return results by the number of their spec, and why the others have none."""
     told = spark.conf.get(NONCE, None)
     nonce = None if told is None else Nonce.model_validate_json(told)
+    context = spark.sparkContext
+    kept = context.accumulator({}, _Union())
 
-    def run(mine: Iterator[S]) -> Iterator[str]:
-        for spec in mine:
+    def run(mine: Iterator[tuple[int, S]]) -> None:
+        for at, spec in mine:
             try:
                 if nonce is not None:
                     require_found(nonce)
                 result = {"row": work(spec).model_dump(mode="json")}
             except StateStoreError as error:
                 result = {"error": error.kind, "message": str(error)}
-            yield json.dumps(result)
+            kept.add({at: json.dumps(result)})
 
-    # As many slices as specs: one in each, and in their order. What a closure holds would go to every Spark task.
-    sliced = spark.sparkContext.parallelize(list(specs), len(specs))
-    results = [json.loads(result) for result in sliced.mapPartitions(run).collect()]
-    for result in results:
-        if "error" in result:
-            raise getattr(errors, result["error"], StateStoreError)(result["message"])
-    return [row_type.model_validate(result["row"]) for result in results]
+    def job(numbers: Sequence[int]) -> str | None:
+        """Do some; return why Spark gave up, if it did."""
+        # As many slices as specs: one in each, and in order. What a closure holds would go to every Spark task.
+        sliced = context.parallelize([(at, specs[at]) for at in numbers], len(numbers))
+        try:
+            sliced.foreachPartition(run)
+        except Py4JJavaError as error:
+            why = str(error.java_exception.getMessage())
+            if _RAISED in why or context._jsc.sc().isStopped():
+                raise
+            return why
+        return None
+
+    died: dict[int, str] = {}
+    left: Sequence[int] = range(len(specs))
+    while left and (why := job(left)) is not None:
+        given_up = _GIVEN_UP.search(why)
+        without = [at for at in left if at not in kept.value]
+        died |= dict.fromkeys(without if given_up is None else [left[int(given_up[1])]], why.partition("\n")[0])
+        left = [at for at in without if at not in died]
+    for at in list(died):  # perhaps it was the others' need of memory
+        job([at])
+    return kept.value, died

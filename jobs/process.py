@@ -27,7 +27,7 @@ from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definitions import select
 from statestore.metastore.metastore import Metastore
 from statestore.model import ApplicationDefinition, TopicPartition
-from statestore.reports import JobReport, ProcessReport, ProcessRow
+from statestore.reports import Failure, JobReport, ProcessReport, ProcessRow
 from statestore.tasks.progress_shown import shown
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import run_task
@@ -55,7 +55,7 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Proce
     def run_all(planned: Sequence[TaskSpec]) -> list[ProcessRow]:
         specs = [spec.model_copy(update={"resume_from_position": arguments.resume_from_position}) for spec in planned]
         with shown(progress, [f"{spec.application.name}/{spec.task}" for spec in specs], TASKS):
-            return run_each(spark, specs, run_task, ProcessRow)
+            return run_each(spark, specs, run_task, ProcessRow, lost_task)
 
     try:
         with shared_state(spark, settings.state_dir):
@@ -83,6 +83,11 @@ def try_again(report: JobReport) -> str | None:
     assert isinstance(report, ProcessReport)
     failed = (row for row in report.rows if row.failure is not None and row.failure.retriable)
     return next((f"{row.label}: {row.failure.kind}: {row.failure.message}" for row in failed if row.failure), None)
+
+
+def lost_task(spec: TaskSpec, error: StateStoreError) -> ProcessRow:
+    """Return the row of a task whose worker died."""
+    return ProcessRow(application=spec.application.name, task=str(spec.task), failure=Failure.of(error))
 
 
 def _later_specs(

@@ -16,11 +16,13 @@ from jobs.parallel import run_each
 from jobs.shared_state import shared_state
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
+from statestore.errors import StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definitions import select
 from statestore.partition.grouping import by_task, in_order
+from statestore.partition.judgement import row as judged_row
 from statestore.partition.spec import StorePartitionSpec
-from statestore.reports import Status, VerifyReport, VerifyRow
+from statestore.reports import Action, Status, VerifyReport, VerifyRow
 from statestore.verification.check import verify_many
 from statestore.verification.history import write_history
 from statestore.verification.options import DEPTHS, Depth, VerifyOptions
@@ -110,8 +112,13 @@ def _looked_at(
 
     parts = split(by_task(specs), _TASKS_PER_CORE[options.depth] * spark.sparkContext.defaultParallelism)
     indexes = [list(chain.from_iterable(part)) for part in parts]
-    found = run_each(spark, [[specs[at] for at in part] for part in indexes], verify_part, _Rows)
+    found = run_each(spark, [[specs[at] for at in part] for part in indexes], verify_part, _Rows, _lost)
     return in_order(indexes, [part.rows for part in found])
+
+
+def _lost(part: Sequence[StorePartitionSpec], error: StateStoreError) -> _Rows:
+    """Return rows of store partitions that were not looked at, since the worker died."""
+    return _Rows(rows=tuple(judged_row(spec, Status.LOCKED, Action.LATER, str(error)) for spec in part))
 
 
 def split(items: Sequence[T], parts: int) -> list[Sequence[T]]:

@@ -56,6 +56,10 @@ class EarlierTaskError(RetryError):
     """An earlier task of the application did not reach its end, so a later one was not begun."""
 
 
+class WorkerLostError(RetryError):
+    """A Python worker of Spark died at a piece of work more often than Spark allows; what it committed stays."""
+
+
 class MetastoreContendedError(RetryError):
     """Other writers of the command topic came first more often than the bound allows. Nothing was written."""
 

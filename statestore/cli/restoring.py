@@ -16,7 +16,7 @@ from statestore.changelog.topics import Topics
 from statestore.cli.choice import Chosen, FoundIn
 from statestore.cli.local import run_each
 from statestore.durable import remove_tree
-from statestore.errors import InputError, UnknownFormatError
+from statestore.errors import InputError, StateStoreError, UnknownFormatError
 from statestore.partition.judgement import waits_for_loss
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.many import Runner, cut_by_length, plan_many, require_points, restore_many
@@ -228,7 +228,14 @@ def restore_all(stores: Sequence[StorePartitionSpec], how: How) -> list[RestoreR
 
 
 def _runner(how: How) -> Runner:
-    def run(pieces: Sequence[S], work: Callable[[S], M], _: type[M], /) -> list[M]:
+    def run(
+        pieces: Sequence[S],
+        work: Callable[[S], M],
+        _: type[M],
+        __: Callable[[S, StateStoreError], M] | None = None,
+        /,
+    ) -> list[M]:
+        # A process that is killed ends the command: who typed it sees that at once, and runs it again.
         return run_each(pieces, work, how.processes)
 
     return run

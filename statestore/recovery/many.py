@@ -20,7 +20,7 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import claim_target, point_and_target, point_range, require_free_target
 from statestore.recovery.planning import plan_restore, range_count, store_logs
 from statestore.recovery.progress import RESTORES, progress_label
-from statestore.recovery.restore import begin_ranges, restore, restore_range
+from statestore.recovery.restore import begin_ranges, failed, restore, restore_range
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Range
 from statestore.reports import Action, RestorePlanRow, RestoreRow, Status, VerifyRow
@@ -34,8 +34,15 @@ M = TypeVar("M", bound=BaseModel)
 class Runner(Protocol):
     """Does the work on every piece, several at a time, and returns the rows in the order of the pieces."""
 
-    def __call__(self, pieces: Sequence[S], work: Callable[[S], M], row_type: type[M], /) -> list[M]:
-        """Return one row for each piece."""
+    def __call__(
+        self,
+        pieces: Sequence[S],
+        work: Callable[[S], M],
+        row_type: type[M],
+        lost: Callable[[S, StateStoreError], M] | None = None,
+        /,
+    ) -> list[M]:
+        """Return one row for each piece; `lost` makes that of one whose process died, where the others go on."""
 
 
 class _RangeOf(NamedTuple):
@@ -123,7 +130,7 @@ def restore_many(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -
     _read_ranges(restores, run, progress)
     with shown(progress, [progress_label(spec.store.store_partition) for spec in restores], RESTORES):
         groups = by_task(spec.store for spec in restores)
-        found = run([[restores[at] for at in group] for group in groups], _restore_task, _Restored)
+        found = run([[restores[at] for at in group] for group in groups], _restore_task, _Restored, _lost_task)
     return in_order(groups, [task.rows for task in found])
 
 
@@ -135,12 +142,20 @@ def _restore_task(specs: Sequence[RestoreSpec]) -> _Restored:
     return _Restored(rows=tuple(map(restore, specs)))
 
 
+def _lost_task(specs: Sequence[RestoreSpec], error: StateStoreError) -> _Restored:
+    return _Restored(rows=tuple(failed(spec, error) for spec in specs))
+
+
+def _lost_range(part: _RangeOf, error: StateStoreError) -> RestoreRow:
+    return failed(part.spec, error)
+
+
 def _read_ranges(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -> None:
     """Read logs that are cut into ranges; what fails here, the restore reads again, or says why it cannot."""
     candidates = [spec for spec in restores if spec.ranges > 1 and spec.mode in ("auto", "full")]
     unsure = [spec for spec in candidates if not spec.force]
     groups = by_task(spec.store for spec in unsure)
-    looked = run([[unsure[at].store for at in group] for group in groups], _look_at_task, _Verified)
+    looked = run([[unsure[at].store for at in group] for group in groups], _look_at_task, _Verified, _not_looked_at)
     found = in_order(groups, [task.rows for task in looked])
     whole = {spec.store for spec, row in zip(unsure, found, strict=True) if not _is_rebuilt(spec, row)}
     parts: list[_RangeOf] = []
@@ -156,7 +171,7 @@ def _read_ranges(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -
     if not parts:
         return
     with shown(progress, labels, RESTORES):
-        rows = run(parts, _read_range, RestoreRow)
+        rows = run(parts, _read_range, RestoreRow, _lost_range)
     for row in rows:
         if row.failure is not None:
             print(f"restore: a range of {row.label} is read again: {row.failure.message}", file=sys.stderr)
@@ -164,6 +179,10 @@ def _read_ranges(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -
 
 def _look_at_task(stores: Sequence[StorePartitionSpec]) -> _Verified:
     return _Verified(rows=tuple(map(_look_at, stores)))
+
+
+def _not_looked_at(stores: Sequence[StorePartitionSpec], error: StateStoreError) -> _Verified:
+    return _Verified(rows=tuple(judged_row(store, Status.LOCKED, Action.LATER, str(error)) for store in stores))
 
 
 def _look_at(store: StorePartitionSpec) -> VerifyRow:

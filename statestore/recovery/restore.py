@@ -41,13 +41,22 @@ def restore(spec: RestoreSpec) -> RestoreRow:
     """Lock the task and restore its store; a failure of ours becomes part of the row, so that others go on."""
     started = time.monotonic()
     store = spec.store
-    row = RestoreRow(application=store.application, store=store.store.name, task=str(store.task), outcome="failed")
+    row = _row(store)
     try:
         with Progress(store, spec.progress) as progress:
             row = _restore_as_of(spec, row, progress) if spec.mode == "as-of" else _restore_live(spec, row, progress)
     except (StateStoreError, OSError) as error:
         row = _failed(row, error)
     return row.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
+
+
+def failed(spec: RestoreSpec, error: StateStoreError | OSError) -> RestoreRow:
+    """Return the row of a store partition whose restore did not begin, or was lost."""
+    return _failed(_row(spec.store), error)
+
+
+def _row(store: StorePartitionSpec) -> RestoreRow:
+    return RestoreRow(application=store.application, store=store.store.name, task=str(store.task), outcome="failed")
 
 
 def _failed(row: RestoreRow, error: StateStoreError | OSError) -> RestoreRow:
@@ -86,7 +95,7 @@ def restore_range(spec: RestoreSpec, part: Range, name: str = "") -> RestoreRow:
     """
     started = time.monotonic()
     store = spec.store
-    row = RestoreRow(application=store.application, store=store.store.name, task=str(store.task), outcome="failed")
+    row = _row(store)
     staging = Staging(store.paths, store.store.name)
     try:
         with (

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
+
+from statestore.recovery import many
+from statestore.recovery.spec import RestoreSpec
 
 
 class Row(BaseModel):
@@ -36,6 +41,27 @@ def unpack(number: int, unpacked: Path) -> Parcel:
 def number_of(parcel: Parcel) -> Row:
     """Return the parcel's number."""
     return Row(number=parcel.number)
+
+
+def die_at_2(parcel: Parcel) -> Row:
+    """End the worker as the kernel ends one that takes too much memory."""
+    if parcel.number == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Row(number=parcel.number)
+
+
+def die_once_at_2(parcel: Parcel) -> Row:
+    """Do so the first time."""
+    if parcel.number == 2 and parcel.unpacked.read_text(encoding="utf-8").split().count("2") == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Row(number=parcel.number)
+
+
+def restore_or_die(specs: Sequence[RestoreSpec]) -> BaseModel:
+    """Restore the stores of task 0_0; end the worker at any other."""
+    if str(specs[0].store.task) != "0_0":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return many._restore_task(specs)
 
 
 def mark(directory: Path) -> Row:

@@ -25,6 +25,7 @@ from statestore.reports import (
 from tests.integration import broker
 from tests.integration.broker import consume, fold, transaction
 from tests.integration.support import Application, catalogue_of
+from tests.spark.parcels import restore_or_die
 
 Run = Callable[..., Any]
 
@@ -80,6 +81,23 @@ def test_r9_ranges_in_spark_tasks_of_their_own_give_the_same_stores(application:
     assert not list((application.state_dir.parent / "reports").rglob("*.json"))
     # Another attempt at the same run: it has nothing to do, and says what the run has done.
     assert [(row.outcome, row.mode, row.records) for row in run("--ranges", "3").rows] == [("restored", None, 0)] * 2
+
+
+def test_a_worker_that_dies_leaves_the_rows_of_the_others_in_the_report(
+    application: Application, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("statestore.recovery.many._restore_task", restore_or_die)
+    report: RestoreReport = run("--ranges", "1")
+    assert [(row.task, row.outcome, row.failure and row.failure.kind) for row in report.rows] == [
+        ("0_0", "restored", None),
+        ("0_1", "failed", "WorkerLostError"),
+    ]
+    monkeypatch.undo()
+    again: RestoreReport = run("--ranges", "1")
+    assert [(row.task, row.mode, row.outcome, row.keys) for row in again.rows] == [
+        ("0_0", None, "restored", 40),  # by the run before
+        ("0_1", "full", "restored", 3),
+    ]
 
 
 def test_a_store_that_was_found_to_diverge_is_rebuilt_although_it_looks_whole(

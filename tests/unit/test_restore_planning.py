@@ -227,7 +227,7 @@ def test_a_store_whose_ranges_cannot_begin_is_left_to_its_restore(tmp_path, monk
     monkeypatch.setattr(many, at, refuse(error))
     monkeypatch.setattr(many, "restore", lambda _: RestoreRow(**LABEL, outcome="restored"))
     asked = [RestoreSpec(store_spec(tmp_path), "full", False, "label", 4096, ranges=2)]
-    rows = restore_many(asked, lambda pieces, work, _: [work(piece) for piece in pieces], tmp_path / "progress")
+    rows = restore_many(asked, lambda pieces, work, *_: [work(piece) for piece in pieces], tmp_path / "progress")
     assert [row.outcome for row in rows] == ["restored"]
 
 

@@ -56,6 +56,10 @@ class EarlierTaskError(RetryError):
     """An earlier task of the application did not reach its end, so a later one was not begun."""
 
 
+class TransactionTimedOutError(RetryError):
+    """The broker aborted a transaction for its age, which fences its producer; nothing of it was committed."""
+
+
 class WorkerLostError(RetryError):
     """A Python worker of Spark died at a piece of work more often than Spark allows; what it committed stays."""
 

@@ -24,6 +24,7 @@ from statestore.errors import (
     KafkaUnavailableError,
     RetryError,
     StateStoreError,
+    TransactionTimedOutError,
 )
 from statestore.model import TopicPartition
 
@@ -58,7 +59,8 @@ class RecordWriter:
         self._timeout_s = timeout_s
         self._max_batch_bytes = max_batch_bytes
         self._delivered: dict[tuple[str, int], int] = {}
-        self._failed: Exception | None = None
+        self._failed: StateStoreError | None = None
+        self._written_s: float | None = None
         # A callback may be called with a Python exception already pending. No method of a base class is found then
         # (CPython's find_name_in_mro gives up), but attributes of the instance and globals are.
         self._tell_failure = self._on_failure
@@ -97,6 +99,8 @@ class RecordWriter:
         if timestamp <= 0:
             raise InputError(f"{topic}: a record's timestamp is in ms since 1970 and above 0, found {timestamp}")
         kill_switch.reached("before produce")
+        if self._written_s is None:
+            self._written_s = time.monotonic()
         where = _ANY_PARTITION if partition is None else partition
         deadline: float | None = None
         while True:
@@ -114,7 +118,7 @@ class RecordWriter:
                 doing = f"producing to {topic}"
                 if error.args[0].fatal() or error.args[0].code() == KafkaError._FATAL:
                     raise self._after_fatal(doing) from error
-                raise translate(error, doing) from error
+                raise self._explained(translate(error, doing)) from error
             else:
                 kill_switch.reached("during produce")
                 return
@@ -131,6 +135,8 @@ class RecordWriter:
         if len(timestamps) and min(timestamps) <= 0:
             raise InputError(f"{topic}: a record's timestamp is in ms since 1970 and above 0, found {min(timestamps)}")
         kill_switch.reached("before produce")
+        if self._written_s is None:
+            self._written_s = time.monotonic()
         produce, last = self._producer.produce, len(keys) - 1
         told = self._on_failure  # records of a partition arrive in their order: the last one tells the offset
         for index, (key, value, timestamp) in enumerate(zip(keys, values, timestamps, strict=True)):
@@ -168,17 +174,21 @@ class RecordWriter:
         try:
             left = call()
         except KafkaException as error:
-            raise translate(error, doing) from error
+            raise self._explained(translate(error, doing)) from error
         except SystemError as error:
             # A fatal error, such as having been fenced, leaves confluent-kafka's flush without an exception to raise.
             raise self._after_fatal(doing) from error
         if self._failed is not None:
-            raise self._failed
+            raise self._explained(self._failed)
         return left
 
+    def _explained(self, error: StateStoreError) -> StateStoreError:
+        """Say more of an error than Kafka does, where we know more."""
+        return error
+
     def _after_fatal(self, doing: str) -> StateStoreError:
-        if isinstance(self._failed, StateStoreError):
-            return self._failed
+        if self._failed is not None:
+            return self._explained(self._failed)
         return RetryError(f"{doing}: the producer failed; run again")
 
     def _on_failure(self, error: Any, message: Message) -> None:
@@ -231,6 +241,7 @@ class TransactionalWriter(RecordWriter):
             },
         )
         self._open = False
+        self._transaction_timeout_s = transaction_timeout_ms / 1000
 
     def init(self) -> None:
         """Fence earlier producers of this id and settle their open transactions.
@@ -246,11 +257,25 @@ class TransactionalWriter(RecordWriter):
         """Begin a transaction."""
         self._delivered = {}
         self._failed = None
+        self._written_s = None
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
             raise translate(error, f"beginning a transaction of {self._name}") from error
         self._open = True
+
+    def _explained(self, error: StateStoreError) -> StateStoreError:
+        """Tell a transaction that grew too old from a takeover, which Kafka calls by the same names."""
+        if not isinstance(error, FencedError) or self._written_s is None:
+            return error
+        age_s = time.monotonic() - self._written_s
+        if age_s < self._transaction_timeout_s:
+            return error
+        return TransactionTimedOutError(
+            f"a transaction of {self._name} was to end within {self._transaction_timeout_s:g} s, "
+            f"transaction.timeout.ms; after {age_s:.1f} s its producer is fenced: the broker has aborted it. "
+            "Nothing of it was committed. Run again; if that happens again, look for what held the task up so long"
+        )
 
     def _after_fatal(self, doing: str) -> StateStoreError:
         """Abort, which must follow anyway: it tells what the fatal error was."""
@@ -258,7 +283,7 @@ class TransactionalWriter(RecordWriter):
         try:
             self._producer.abort_transaction(self._timeout_s)
         except KafkaException as error:
-            return translate(error, doing)
+            return self._explained(translate(error, doing))
         return RetryError(f"{doing}: the producer failed and its transaction was aborted; run again")
 
     def send_offsets(self, group: ConsumerGroup, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
@@ -277,6 +302,8 @@ class TransactionalWriter(RecordWriter):
 
         try:
             call_within(self._timeout_s + 1, lambda: until_answered(send, doing, self._timeout_s), "send offsets")
+        except FencedError as error:
+            raise self._explained(error) from error
         except TimeoutError as error:
             self._open = False
             raise KafkaUnavailableError(
@@ -290,6 +317,8 @@ class TransactionalWriter(RecordWriter):
         ------
         FencedError
             If a later attempt took over; the transaction was aborted by it.
+        TransactionTimedOutError
+            If the broker aborted it for its age.
         CommitOutcomeUnknownError
             If no answer came in time.
         """
@@ -306,7 +335,7 @@ class TransactionalWriter(RecordWriter):
                     continue
                 known = translate(error, doing)
                 if isinstance(known, FencedError) or cause.txn_requires_abort():
-                    raise known from error
+                    raise self._explained(known) from error
                 self._open = False  # no abort: it could contradict a commit that did happen
                 raise CommitOutcomeUnknownError(
                     f"{doing}: no answer in {self._timeout_s:g} s ({cause.str()}); run again, "

@@ -9,7 +9,7 @@ import pytest
 
 from statestore.changelog.group import ConsumerGroup, GroupOffset
 from statestore.changelog.writer import TransactionalWriter
-from statestore.errors import FencedError, InputError, KafkaUnavailableError
+from statestore.errors import FencedError, InputError, KafkaUnavailableError, TransactionTimedOutError
 from statestore.model import TopicPartition
 from tests.integration import broker
 from tests.integration.broker import NO_BROKER, T0, consume
@@ -116,6 +116,22 @@ def test_r14_a_successor_fences_the_writer_wherever_it_is(bootstrap_servers: str
     before = [b"zombie"] if moment == "begin" else []
     assert _values(bootstrap_servers, topic) == [*before, b"successor"]
     assert broker.group_offset(bootstrap_servers, group, topic) < 0
+
+
+def test_a_transaction_that_the_broker_aborts_for_its_age_is_told_as_that(bootstrap_servers: str, topic: str) -> None:
+    writer = TransactionalWriter(bootstrap_servers, broker.unique("writer"), 60, transaction_timeout_ms=1_000)
+    writer.init()
+    writer.begin()
+
+    def end_too_late() -> None:
+        writer.produce(topic, b"k", b"too old", T0, 0)
+        writer.flush()  # which may come too late itself on a busy machine
+        broker.settle(bootstrap_servers, topic)  # the broker looks every 10 s for those that are too old
+        writer.commit()
+
+    with pytest.raises(TransactionTimedOutError, match="was to end within 1 s"):
+        end_too_late()
+    assert _values(bootstrap_servers, topic) == []
 
 
 def test_r14_producing_after_having_been_fenced_says_so_every_time(bootstrap_servers: str, topic: str) -> None:

@@ -197,6 +197,7 @@ def test_a_transaction_that_the_broker_aborts_for_its_age_leaves_nothing(
     finally:
         child.end()
     assert row.failure is not None
+    assert (row.failure.kind, row.failure.retriable) == ("TransactionTimedOutError", True)
     assert (row.commits, row.records_in) == (0, 0)
     subject.run()
     oracle.check(subject)

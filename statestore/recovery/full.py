@@ -156,8 +156,8 @@ def read_range(
 def build_full(spec: RestoreSpec, staging: Staging, logs: Logs, progress: Progress, asked_ms: int) -> Built:
     """Build the store from its log into the staging directory; the caller holds the runs alone.
 
-    Where runs of an earlier attempt cannot be read, or the log's retention was faster than the first fetch, or reading
-    took longer than tombstones are kept, all that the log still has is read once more.
+    Where runs of an earlier attempt cannot be read, or reading took longer than tombstones are kept, the same range is
+    read once more. If the log does not have it any more, the caller must judge anew what a rebuild would lose.
 
     Parameters
     ----------

@@ -11,8 +11,9 @@ import time
 
 from statestore import kill_switch
 from statestore.changelog.epochs import log_ends
+from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree
-from statestore.errors import LockedError, StateStoreError, of_os_error
+from statestore.errors import LockedError, StateStoreError, StoreBehindLogStartError, of_os_error
 from statestore.partition.quarantine import clean_quarantine
 from statestore.partition.replacing import clear_built
 from statestore.partition.spec import StorePartitionSpec
@@ -122,18 +123,29 @@ def _restore_live(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> Res
     store = spec.store
     with locked(store.paths, store.lock_wait_s):
         finish_swaps(store.paths)
-        # What is rebuilt whatever it is need not be read first.
-        found = check(store, _OFFSETS if spec.force and spec.mode != "tail" else _SCAN)
-        before = row.model_copy(update={"before": found.status})
-        try:
-            row = _replace(spec, before, found, progress)
-        except (StateStoreError, OSError) as error:
-            return _failed(before, error)
+        row = _judge_and_replace(spec, row, progress)
+        if row.failure is not None:
+            return row
         try:
             clean_quarantine(store.paths, store.store, spec.quarantine_s, accept_loss=spec.accept_loss)
         except (StateStoreError, OSError) as error:  # of no harm to the store, which is whole by now
             print(f"restore: {row.label}: old stores in quarantine could not be removed: {error}", file=sys.stderr)
     return row
+
+
+def _judge_and_replace(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> RestoreRow:
+    for last_attempt in (False, True):
+        # What is rebuilt whatever it is need not be read first.
+        found = check(spec.store, _OFFSETS if spec.force and spec.mode != "tail" else _SCAN)
+        row = row.model_copy(update={"before": found.status})
+        try:
+            return _replace(spec, row, found, progress)
+        except StoreBehindLogStartError as error:  # retention was faster: what would be lost is judged anew, too
+            if last_attempt:
+                return _failed(row, error)
+        except (StateStoreError, OSError) as error:
+            return _failed(row, error)
+    raise AssertionError("the last attempt returns")
 
 
 def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Progress) -> RestoreRow:
@@ -149,6 +161,8 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Pro
         staging.clear_unfinished()
         asked_ms = _now_ms()
         logs = store_logs(store)
+        if mode == "full":
+            _require_no_less(store, found, logs[store.partition])
         require_disk(spec, mode, tail_logs(logs, found.committed) if mode == "tail" else logs)
         if mode == "full":
             built = build_full(spec, staging, logs, progress, asked_ms)
@@ -168,6 +182,22 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Pro
         _clear(store, staging)
     return row.model_copy(
         update={**_figures(built, logs, spec), "mode": mode, "keys": keys, "quarantine": quarantine and str(quarantine)}
+    )
+
+
+def _require_no_less(store: StorePartitionSpec, found: VerifyRow, log: LogRange) -> None:
+    """Refuse a log that has lost something since it was judged what a rebuild would lose.
+
+    Raises
+    ------
+    StoreBehindLogStartError
+        With the offsets.
+    """
+    if found.start is None or found.end is None or (log.start <= found.start and found.end <= log.last_stable):
+        return
+    raise StoreBehindLogStartError(
+        f"{store.partition} had the offsets {found.start} to {found.end} when {store.store_partition} was judged, and "
+        f"has {log.start} to {log.last_stable} now; run the restore again"
     )
 
 

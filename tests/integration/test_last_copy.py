@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from statestore import kill_switch
-from statestore.changelog.topics import Topics
+from statestore.changelog.topics import LogRange, Topics
 from statestore.formats.offsets import STATUS_OPEN
 from statestore.model import AggregationDefinition, StoreFormat, TopicPartition, Windows
-from statestore.partition.quarantine import clean_quarantine
+from statestore.partition.quarantine import clean_quarantine, waits_for_a_person
+from statestore.partition.spec import StorePartitionSpec
+from statestore.recovery.planning import store_logs
 from statestore.recovery.restore import restore
 from statestore.reports import Action, Status
 from statestore.statedir.record import StoreRecord
@@ -447,3 +449,44 @@ def test_a_store_that_was_there_before_its_first_record_waits_for_a_person(whole
     kept.check()
     whole.restore("full", force=True, label="again")
     assert clean_quarantine(whole.store_spec().paths, whole.store_spec().store, 0.0), "what we built is the log's"
+
+
+# -- a log that is cut while it is restored from ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", ["before the log is asked for", "before it is read", "and made anew"])
+@pytest.mark.parametrize("accept_loss", [False, True])
+def test_a_log_that_is_cut_after_the_store_was_judged_is_judged_again(
+    whole: Application, monkeypatch: pytest.MonkeyPatch, *, moment: str, accept_loss: bool
+) -> None:
+    spec = whole.store_spec()
+    (whole.live / "CURRENT").unlink()
+    asked = []
+
+    def cut_once(store: StorePartitionSpec) -> dict[TopicPartition, LogRange]:
+        def cut() -> None:
+            if len(asked) > 1:
+                return
+            if moment == "and made anew":
+                broker.delete_topic(whole.servers, spec.partition.topic)
+                broker.create_topic(whole.servers, spec.partition.topic, config=DELETED)
+            else:
+                broker.delete_records(whole.servers, spec.partition.topic, before=2)
+
+        asked.append(store)
+        if moment == "before it is read":
+            logs = store_logs(store)
+            cut()
+            return logs
+        cut()
+        return store_logs(store)
+
+    monkeypatch.setattr("statestore.recovery.restore.store_logs", cut_once)
+    row = restore(whole.restore_spec()._replace(accept_loss=accept_loss))
+    if accept_loss:
+        assert (row.outcome, row.start) == ("restored", 0 if moment == "and made anew" else 2)
+        assert row.quarantine is not None
+        assert waits_for_a_person(spec.paths, STORE, Path(row.quarantine).name)
+    else:
+        assert (row.outcome, row.failure and row.failure.kind) == ("failed", "InputError")
+        assert whole.live.exists()

@@ -19,7 +19,7 @@ from tests.faults.children import Child, Hook, Kill
 from tests.faults.made import aggregation_subject, processor_subject
 from tests.faults.own_broker import OwnBroker
 from tests.faults.subject import Subject
-from tests.integration.broker import WAIT_S, transaction, wait_for
+from tests.integration.broker import WAIT_S, settle, transaction, wait_for
 
 PHASES = {
     "recover": Kill("transactions initialized"),
@@ -81,6 +81,16 @@ def _paused(broker: OwnBroker, directory: Path, phase: str, *hooks: Hook) -> tup
     return subject, child
 
 
+def _settled(subject: Subject, phase: str) -> None:
+    """Wait until a commit that was answered is written in all partitions.
+
+    A broker that is killed before may skip them when it starts: with part of its metadata read it takes topics that are
+    seconds old for deleted, and the transaction hangs.
+    """
+    if phase == "between commit and stores":
+        settle(subject.servers, *subject.written)
+
+
 @pytest.mark.share_for("commit", why="one phase; the commit is the one whose answer counts most")
 @_PHASE
 def test_a_broker_that_pauses_for_less_than_the_deadline_is_waited_for(
@@ -127,6 +137,7 @@ def test_a_broker_that_pauses_for_longer_ends_the_run_and_the_next_one_completes
 def test_a_broker_that_is_restarted_loses_nothing(broker: OwnBroker, tmp_path: Path, phase: str, end: str) -> None:
     subject, child = _paused(broker, tmp_path, phase)
     try:
+        _settled(subject, phase)
         (broker.stop if end == "stopped" else broker.kill)()
         broker.start()
         child.wake()
@@ -144,6 +155,7 @@ def test_a_broker_that_is_gone_for_longer_than_the_deadline_ends_the_run(
 ) -> None:
     subject, child = _paused(broker, tmp_path, phase, _impatient_once_woken)
     try:
+        _settled(subject, phase)
         broker.kill()
         child.wake()
         (row,) = child.rows()

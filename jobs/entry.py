@@ -131,8 +131,3 @@ def spark_session(name: str) -> SparkSession:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     return spark
-
-
-def now_ms() -> int:
-    """Wall clock, ms since the epoch."""
-    return int(time.time() * 1000)

@@ -9,9 +9,10 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from math import isfinite
 from pathlib import Path
 
-from jobs.entry import main, now_ms, spark_session
+from jobs.entry import main, spark_session
 from jobs.parallel import run_each
 from jobs.shared_state import shared_state
+from statestore import clock
 from statestore.config import Settings
 from statestore.metastore.catalogue import Catalogue
 from statestore.recovery.cleaning import CleaningSpec, clean_task, tasks_with_own_files
@@ -41,7 +42,7 @@ def _days(text: str) -> float:
 
 def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> MaintenanceReport:
     """List on the driver, tidy up in Spark tasks."""
-    started = now_ms()
+    started = clock.now_ms()
     definitions = catalogue.definitions()
     specs = [
         CleaningSpec(
@@ -66,7 +67,7 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Maint
         run_id=arguments.report.stem,
         applications=tuple(dict.fromkeys(spec.paths.application for spec in specs)),
         started_ms=started,
-        finished_ms=now_ms(),
+        finished_ms=clock.now_ms(),
         dry_run=arguments.dry_run,
         rows=(*rows, *files.clean()),
     )

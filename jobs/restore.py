@@ -15,9 +15,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from jobs.entry import Definitions, main, now_ms, spark_session
+from jobs.entry import Definitions, main, spark_session
 from jobs.parallel import run_each
 from jobs.shared_state import shared_state
+from statestore import clock
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.durable import remove_tree
@@ -73,7 +74,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> RestoreReport | RestorePlanReport:
     """Plan on the driver, restore in Spark tasks. Every store partition is verified again before it is touched."""
-    started = now_ms()
+    started = clock.now_ms()
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     stores, diverged = _chosen(arguments, settings, catalogue.definitions(), topics)
     progress = settings.reports_dir.absolute() / "restore" / f".progress-{arguments.report.stem}"
@@ -95,13 +96,13 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Resto
         with shared_state(spark, settings.state_dir):
             plans = plan_many(restores, partial(run_each, spark))
         _print_plan(plans)
-        return RestorePlanReport(**head, finished_ms=now_ms(), rows=tuple(plans), records_per_s=RECORDS_PER_S)
+        return RestorePlanReport(**head, finished_ms=clock.now_ms(), rows=tuple(plans), records_per_s=RECORDS_PER_S)
     try:
         with shared_state(spark, settings.state_dir):
             rows = restore_many(restores, partial(run_each, spark), progress)
     finally:
         remove_tree(progress)
-    return RestoreReport(**head, finished_ms=now_ms(), rows=tuple(rows))
+    return RestoreReport(**head, finished_ms=clock.now_ms(), rows=tuple(rows))
 
 
 def try_again(report: JobReport) -> str | None:

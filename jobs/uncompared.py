@@ -6,7 +6,6 @@ a log that was cut at its start, or has gone on behind the store's committed off
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from expectations.views import compared, identity
+from statestore import clock
 from statestore.bulk.routing import Routing
 from statestore.changelog.topics import LogRange, Topics
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
@@ -125,7 +125,7 @@ def gone_before(topics: Topics, logs: Mapping[TopicPartition, LogRange], *, by_t
     retention_ms = int(config.get("retention.ms", -1))
     deleted_by_time = "delete" in config.get("cleanup.policy", "") and int(config.get("retention.bytes", -1)) < 0
     if by_time and deleted_by_time and retention_ms >= 0:
-        before = int(time.time() * 1000) - retention_ms + _CLOCKS_DIFFER_MS
+        before = clock.now_ms() - retention_ms + _CLOCKS_DIFFER_MS
     return {partition.partition: before for partition in cut}
 
 

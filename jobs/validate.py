@@ -13,10 +13,11 @@ from itertools import groupby
 from pathlib import Path
 
 from expectations.suites import suite_of
-from jobs.entry import Definitions, main, now_ms, spark_session
+from jobs.entry import Definitions, main, spark_session
 from jobs.judging import Judge, Judged
 from jobs.shared_state import shared_state
 from jobs.sources.register import register
+from statestore import clock
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.errors import InputError, LockedError, UnknownStoreError
@@ -49,7 +50,7 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Valid
     RetryError
         If no store could be judged, and each may be later.
     """
-    started = now_ms()
+    started = clock.now_ms()
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     definitions = catalogue.definitions()
     specs, quarantine = _chosen(arguments, settings, definitions, topics)
@@ -75,7 +76,7 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Valid
         run_id=Path(arguments.report).stem,
         applications=tuple(dict.fromkeys(spec.application for spec in specs)),
         started_ms=started,
-        finished_ms=now_ms(),
+        finished_ms=clock.now_ms(),
         data_docs=str(index) if index.exists() else None,
         stores=tuple(found.store for found in judged),
         rows=tuple(rows),

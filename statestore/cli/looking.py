@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from statestore import clock
 from statestore.cli import completion, options, output
 from statestore.errors import InputError
 from statestore.verification.options import Depth, VerifyOptions
@@ -67,7 +68,7 @@ def verify(
     from statestore.verification.history import write_history
     from statestore.verification.targets import task_counts
 
-    started_ms = output.now_ms()
+    started_ms = clock.now_ms()
     options.require_writable(json=json, reports_dir=asked.reports_dir)
     how = VerifyOptions(depth, sample, seed=started_ms, run_bytes=run_bytes, name_keys=not hide_keys)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
@@ -85,7 +86,7 @@ def verify(
         applications=chosen.applications,
         catalogue=chosen.catalogue,
         started_ms=started_ms,
-        finished_ms=output.now_ms(),
+        finished_ms=clock.now_ms(),
         rows=(*verified, *rows),
     )
     tables.show_verified(output.console(json), report.rows)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from statestore import clock
 from statestore.cli import options, output
 from statestore.errors import InputError
 from statestore.recovery.spec import CheckDepth, Mode, parse_as_of
@@ -85,7 +86,7 @@ def restore(
     from statestore.recovery.planning import RECORDS_PER_S, require_disk_for_all
     from statestore.reports import RestorePlanReport, RestoreReport, Status, VerifyReport, read_report
 
-    started_ms = output.now_ms()
+    started_ms = clock.now_ms()
     if rollback or release:
         given = (verify_report, ranges, as_of_offset, as_of_timestamp, target)
         changed = mode != "auto" or check != "files" or force or best_effort or accept_loss or bool(asked.partitions)
@@ -133,7 +134,7 @@ def restore(
             applications=chosen.applications,
             catalogue=chosen.catalogue,
             started_ms=started_ms,
-            finished_ms=output.now_ms(),
+            finished_ms=clock.now_ms(),
             records_per_s=RECORDS_PER_S,
             rows=plans,
         )
@@ -145,7 +146,7 @@ def restore(
             applications=chosen.applications,
             catalogue=chosen.catalogue,
             started_ms=started_ms,
-            finished_ms=output.now_ms(),
+            finished_ms=clock.now_ms(),
             rows=rows,
         )
     # A plan is no result: nothing else reads it.

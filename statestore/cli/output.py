@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_format
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -95,8 +94,3 @@ def require_yes(question: str, *, yes: bool, otherwise: str) -> None:
         raise InputError(f"{otherwise}: nobody is there to be asked; say --yes")
     if not confirmed(question):
         raise InputError(f"{otherwise}: the answer was no")
-
-
-def now_ms() -> int:
-    """Wall clock, ms since the epoch."""
-    return time.time_ns() // 1_000_000

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from statestore.cli import completion, options, output
+from statestore import clock
+from statestore.cli import completion, options
 from statestore.cli.options import Installation
 from statestore.cli.programs import run_program
 from statestore.cli.reporting import show
@@ -127,7 +128,7 @@ def _spark(master: str | None, parallel: int, conf: list[str] | None) -> str:
 def _run(job: str, arguments: list[str], settings: Installation, spark: str, json: Path | None) -> None:
     reports_dir = Path(settings["STATESTORE_REPORTS_DIR"])
     options.require_writable(json=json, reports_dir=reports_dir)
-    report = reports_dir / job / f"command-{output.now_ms()}.json"
+    report = reports_dir / job / f"command-{clock.now_ms()}.json"
     # If nothing is said, Spark would take whatever python3 is on PATH.
     environment = {"PYSPARK_PYTHON": sys.executable, **os.environ, **settings, "PYSPARK_SUBMIT_ARGS": spark}
     run_program(f"jobs.{job}", ["--report", str(report), *arguments], environment)

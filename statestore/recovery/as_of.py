@@ -10,12 +10,12 @@ transaction's marker took them, can be told; see `changelog/holes.py`.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from statestore import clock
 from statestore.changelog.holes import holes
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
@@ -143,7 +143,7 @@ def _end_at_time(store: StorePartitionSpec, log: LogRange, topics: Topics, as_of
     the records around it, so the log is read from there to the first record.
     """
     assert as_of.timestamp_ms is not None
-    now_ms = int(time.time() * 1000)
+    now_ms = clock.now_ms()
     if as_of.timestamp_ms > now_ms:
         raise InputError(f"as of {as_of}: expected a time that has passed, it is {now_ms} ms now")
     if log.start >= log.last_stable:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from pathlib import Path
 
-from statestore import kill_switch
+from statestore import clock, kill_switch
 from statestore.changelog.reader import LogReader
 from statestore.partition.replacing import clear_built, require_tombstones, staged_context
 from statestore.partition.spec import StorePartitionSpec
@@ -66,7 +65,7 @@ def build_tail(spec: RestoreSpec, logs: Logs, found: VerifyRow, progress: Progre
             progress.read(log.last_stable - start, replayed.records)
             committed[partition] = offset if replayed.last_offset is None else replayed.last_offset
         if whole_ms is not None:  # if None, the log is not compacted
-            require_tombstones(store, whole_ms, int(time.time() * 1000), "use mode full")
+            require_tombstones(store, whole_ms, clock.now_ms(), "use mode full")
         kill_switch.reached("restore, tail replayed")
         clean = True
     finally:

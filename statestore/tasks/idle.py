@@ -10,8 +10,7 @@ the input, or a transaction open on a changelog, or a changelog that is longer t
 
 from __future__ import annotations
 
-import time
-
+from statestore import clock
 from statestore.changelog.epochs import compare_ends, log_ends
 from statestore.changelog.group import ConsumerGroup, GroupOffset
 from statestore.changelog.topics import LogRange, Topics
@@ -73,8 +72,8 @@ def _record_of_closed(spec: StorePartitionSpec) -> StoreRecord | None:
     if record is None or record.topic_id != topic.topic_id or record.restored_by is not None:
         return None
     # Halfway to the time from which a tail may no longer be replayed, the store is opened and recorded anew.
-    whole_ms = record.whole_ms(record.committed, _now_ms())
-    if whole_ms is None or (topic.compacted and _now_ms() - whole_ms >= topic.delete_retention_ms / 2):
+    whole_ms = record.whole_ms(record.committed, clock.now_ms())
+    if whole_ms is None or (topic.compacted and clock.now_ms() - whole_ms >= topic.delete_retention_ms / 2):
         return None
     sealed = check_seal(paths, name, segmented=spec.store.kind != "key-value")
     return record if sealed is not None and sealed.committed == record.committed else None
@@ -123,7 +122,7 @@ def _has_all(spec: TaskSpec, name: str, record: StoreRecord, log: LogRange) -> b
     if empty and (record.adopted or log.high_watermark > 0):
         return False
     topic = spec.changelogs[name]
-    found = standing_of(record.committed, log, record, topic, empty=empty, now_ms=_now_ms())
+    found = standing_of(record.committed, log, record, topic, empty=empty, now_ms=clock.now_ms())
     return (found.status, found.action) == (Status.OK, Action.NONE)
 
 
@@ -133,7 +132,3 @@ def _stream_time(record: StoreRecord) -> int:
 
 def _topics(spec: TaskSpec) -> Topics:
     return Topics(spec.bootstrap_servers, spec.kafka_timeout_s)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

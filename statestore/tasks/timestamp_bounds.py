@@ -6,10 +6,11 @@ and `message.timestamp.after.max.ms` (KIP-937). Since Kafka 4.0 an hour ahead is
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
+
+from statestore import clock
 
 _BEFORE, _AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 
@@ -40,7 +41,7 @@ class TimestampBounds(BaseModel):
             raise ValueError(f"its timestamp is {timestamp}, expected milliseconds since 1970 above 0")
         if self.before_ms is None and self.after_ms is None:
             return
-        now = _now_ms()
+        now = clock.now_ms()
         if self.after_ms is not None and timestamp > now + self.after_ms:
             raise ValueError(
                 f"its timestamp {timestamp} is {timestamp - now} ms in the future; a topic written to takes at most "
@@ -73,7 +74,7 @@ class TimestampBounds(BaseModel):
             except ValueError:
                 continue
             return timestamp
-        now, last = _now_ms(), timestamps[-1]
+        now, last = clock.now_ms(), timestamps[-1]
         if self.after_ms is not None:
             last = min(last, now + self.after_ms)
         if self.before_ms is not None:
@@ -93,7 +94,3 @@ def bounds_of(configs: Iterable[Mapping[str, str]]) -> TimestampBounds:
 
     configs = list(configs)
     return TimestampBounds(before_ms=smallest(_BEFORE), after_ms=smallest(_AFTER))
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore import clock
 from statestore.bulk.latest import Latest
 from statestore.bulk.routing import Routing, routing_of
 from statestore.bulk.runs import Rows, Runs, RunWriter, merged
@@ -227,7 +228,7 @@ class _Fold:
             retention_ms = int(config.get("retention.ms", -1))
             by_time = "delete" in config.get("cleanup.policy", "") and int(config.get("retention.bytes", -1)) < 0
             if self.routing.interval_ms is not None and by_time and retention_ms >= 0:
-                gone_before_ms = int(time.time() * 1000) - retention_ms + _CLOCKS_DIFFER_MS
+                gone_before_ms = clock.now_ms() - retention_ms + _CLOCKS_DIFFER_MS
                 # The start of a session, and of a window: no record of it is older.
                 session = self._spec.store.kind == "session"
                 time_back = session_key.SUFFIX_BYTES - 8 if session else window_key.SUFFIX_BYTES

@@ -11,13 +11,13 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobs.entry import main, now_ms, spark_session
+from jobs.entry import main, spark_session
 from jobs.parallel import run_each
 from jobs.planning import prepare, task_specs
 from jobs.progress import TASKS
 from jobs.shared_state import shared_state
-from jobs.stages import not_begun, split_by_readiness
-from statestore import kill_switch
+from jobs.stages import failed_row, not_begun, split_by_readiness
+from statestore import clock, kill_switch
 from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
@@ -27,7 +27,7 @@ from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definitions import select
 from statestore.metastore.metastore import Metastore
 from statestore.model import ApplicationDefinition, TopicPartition
-from statestore.reports import Failure, JobReport, ProcessReport, ProcessRow
+from statestore.reports import JobReport, ProcessReport, ProcessRow
 from statestore.tasks.progress_shown import shown
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import run_task
@@ -45,7 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> ProcessReport:
     """Plan on the driver, process in Spark tasks."""
-    started = now_ms()
+    started = clock.now_ms()
     applications = select(catalogue.definitions(), arguments.application, [])
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     prepare(topics, Metastore.of(settings), [catalogue.applications[application.name] for application in applications])
@@ -55,7 +55,7 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Proce
     def run_all(planned: Sequence[TaskSpec]) -> list[ProcessRow]:
         specs = [spec.model_copy(update={"resume_from_position": arguments.resume_from_position}) for spec in planned]
         with shown(progress, [f"{spec.application.name}/{spec.task}" for spec in specs], TASKS):
-            return run_each(spark, specs, run_task, ProcessRow, lost_task)
+            return run_each(spark, specs, run_task, ProcessRow, failed_row)
 
     try:
         with shared_state(spark, settings.state_dir):
@@ -73,7 +73,7 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Proce
         run_id=arguments.report.stem,
         applications=tuple(application.name for application in applications),
         started_ms=started,
-        finished_ms=now_ms(),
+        finished_ms=clock.now_ms(),
         rows=tuple(rows),
     )
 
@@ -83,11 +83,6 @@ def try_again(report: JobReport) -> str | None:
     assert isinstance(report, ProcessReport)
     failed = (row for row in report.rows if row.failure is not None and row.failure.retriable)
     return next((f"{row.label}: {row.failure.kind}: {row.failure.message}" for row in failed if row.failure), None)
-
-
-def lost_task(spec: TaskSpec, error: StateStoreError) -> ProcessRow:
-    """Return the row of a task whose worker died."""
-    return ProcessRow(application=spec.application.name, task=str(spec.task), failure=Failure.of(error))
 
 
 def _later_specs(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from statestore.errors import EarlierTaskError
+from statestore.errors import EarlierTaskError, StateStoreError
 from statestore.model import ApplicationDefinition
 from statestore.reports import Failure, ProcessRow
 from statestore.tasks.spec import TaskSpec
@@ -23,6 +23,11 @@ def split_by_readiness(
         [application for application in applications if application.name not in unfinished],
         [application for application in applications if application.name in unfinished],
     )
+
+
+def failed_row(spec: TaskSpec, error: StateStoreError) -> ProcessRow:
+    """Return the row of a task that was not begun, or whose worker died."""
+    return ProcessRow(application=spec.application.name, task=str(spec.task), failure=Failure.of(error))
 
 
 def not_begun(specs: Sequence[TaskSpec], rows: Sequence[ProcessRow]) -> list[ProcessRow]:
@@ -41,5 +46,5 @@ def not_begun(specs: Sequence[TaskSpec], rows: Sequence[ProcessRow]) -> list[Pro
             "Nothing is lost. Fix the earlier task, then run again"
         )
         failure = Failure.of(error).model_copy(update={"retriable": all(failure.retriable for failure in failures)})
-        found.append(ProcessRow(application=application, task=str(spec.task), failure=failure))
+        found.append(failed_row(spec, error).model_copy(update={"failure": failure}))
     return found

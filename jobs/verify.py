@@ -11,18 +11,19 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict
 from pyspark.sql import SparkSession
 
-from jobs.entry import main, now_ms, spark_session
+from jobs.entry import main, spark_session
 from jobs.parallel import run_each
 from jobs.shared_state import shared_state
+from statestore import clock
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.errors import StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definitions import select
 from statestore.partition.grouping import by_task, in_order
-from statestore.partition.judgement import row as judged_row
+from statestore.partition.judgement import not_now
 from statestore.partition.spec import StorePartitionSpec
-from statestore.reports import Action, Status, VerifyReport, VerifyRow
+from statestore.reports import Status, VerifyReport, VerifyRow
 from statestore.verification.check import verify_many
 from statestore.verification.history import write_history
 from statestore.verification.options import DEPTHS, Depth, VerifyOptions
@@ -37,11 +38,12 @@ _LAST_WAIT_S = 1.0
 
 
 class _Rows(BaseModel):
-    """What one Spark task found."""
+    """What one Spark task found, or that its worker died."""
 
     model_config = ConfigDict(frozen=True)
 
     rows: tuple[VerifyRow, ...]
+    lost: bool = False
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -62,7 +64,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> VerifyReport:
     """Plan on the driver, verify in Spark tasks, keep the rows in the history."""
-    started = now_ms()
+    started = clock.now_ms()
     options = VerifyOptions(
         depth=arguments.depth,
         sample=arguments.sample,
@@ -78,7 +80,7 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Verif
         run_id=arguments.report.stem,
         applications=tuple(application.name for application in applications),
         started_ms=started,
-        finished_ms=now_ms(),
+        finished_ms=clock.now_ms(),
         rows=rows,
     )
     write_history(settings.reports_dir, report)
@@ -92,11 +94,11 @@ def _verify(
     tasks: Mapping[tuple[str, int], int],
 ) -> list[VerifyRow]:
     with shared_state(spark_session("verify"), state_dir) as spark:
-        rows = _looked_at(spark, specs, options, tasks)
+        rows, lost = _looked_at(spark, specs, options, tasks)
         # Who had them may have ended since, as a run of `process` to which a scan gave way.
-        in_use = [at for at, row in enumerate(rows) if row.status is Status.LOCKED]
+        in_use = [at for at, row in enumerate(rows) if row.status is Status.LOCKED and at not in lost]
         again = [specs[at].model_copy(update={"lock_wait_s": _LAST_WAIT_S}) for at in in_use]
-        for at, row in zip(in_use, _looked_at(spark, again, options, tasks), strict=True):
+        for at, row in zip(in_use, _looked_at(spark, again, options, tasks)[0], strict=True):
             rows[at] = row
     return rows
 
@@ -106,19 +108,21 @@ def _looked_at(
     specs: Sequence[StorePartitionSpec],
     options: VerifyOptions,
     tasks: Mapping[tuple[str, int], int],
-) -> list[VerifyRow]:
+) -> tuple[list[VerifyRow], set[int]]:
+    """Return a row for each spec, and the numbers of those whose worker died before it had looked."""
+
     def verify_part(part: Sequence[StorePartitionSpec]) -> _Rows:
         return _Rows(rows=tuple(verify_many(part, options, tasks)))
 
     parts = split(by_task(specs), _TASKS_PER_CORE[options.depth] * spark.sparkContext.defaultParallelism)
     indexes = [list(chain.from_iterable(part)) for part in parts]
     found = run_each(spark, [[specs[at] for at in part] for part in indexes], verify_part, _Rows, _lost)
-    return in_order(indexes, [part.rows for part in found])
+    lost = {at for part, its in zip(indexes, found, strict=True) if its.lost for at in part}
+    return in_order(indexes, [part.rows for part in found]), lost
 
 
 def _lost(part: Sequence[StorePartitionSpec], error: StateStoreError) -> _Rows:
-    """Return rows of store partitions that were not looked at, since the worker died."""
-    return _Rows(rows=tuple(judged_row(spec, Status.LOCKED, Action.LATER, str(error)) for spec in part))
+    return _Rows(rows=tuple(not_now(spec, error) for spec in part), lost=True)
 
 
 def split(items: Sequence[T], parts: int) -> list[Sequence[T]]:

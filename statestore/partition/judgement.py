@@ -200,6 +200,11 @@ def row(spec: StorePartitionSpec, status: Status, action: Action, detail: str) -
     )
 
 
+def not_now(spec: StorePartitionSpec, error: Exception) -> VerifyRow:
+    """Make the row of a store partition that could not be looked at, and that is to be looked at later."""
+    return row(spec, Status.LOCKED, Action.LATER, str(error))
+
+
 def repartitioned(spec: StorePartitionSpec, tasks: int | None) -> VerifyRow | None:
     """Judge a store partition whose changelog has not one partition for each task (conformance R10); None if it has.
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from statestore.errors import StateStoreError
 from statestore.partition.grouping import by_task, in_order
-from statestore.partition.judgement import row as judged_row
+from statestore.partition.judgement import not_now
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import claim_target, point_and_target, point_range, require_free_target
 from statestore.recovery.planning import plan_restore, range_count, store_logs
@@ -23,7 +23,7 @@ from statestore.recovery.progress import RESTORES, progress_label
 from statestore.recovery.restore import begin_ranges, failed, restore, restore_range
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Range
-from statestore.reports import Action, RestorePlanRow, RestoreRow, Status, VerifyRow
+from statestore.reports import Action, RestorePlanRow, RestoreRow, VerifyRow
 from statestore.tasks.progress_shown import shown
 from statestore.verification.check import verify
 
@@ -182,7 +182,7 @@ def _look_at_task(stores: Sequence[StorePartitionSpec]) -> _Verified:
 
 
 def _not_looked_at(stores: Sequence[StorePartitionSpec], error: StateStoreError) -> _Verified:
-    return _Verified(rows=tuple(judged_row(store, Status.LOCKED, Action.LATER, str(error)) for store in stores))
+    return _Verified(rows=tuple(not_now(store, error) for store in stores))
 
 
 def _look_at(store: StorePartitionSpec) -> VerifyRow:
@@ -190,7 +190,7 @@ def _look_at(store: StorePartitionSpec) -> VerifyRow:
     try:
         return verify(store)
     except (StateStoreError, OSError) as error:
-        return judged_row(store, Status.LOCKED, Action.LATER, str(error))
+        return not_now(store, error)
 
 
 def _is_rebuilt(spec: RestoreSpec, row: VerifyRow) -> bool:

@@ -18,6 +18,7 @@ from functools import partial
 from itertools import chain, groupby
 from typing import TypeVar
 
+from statestore import clock
 from statestore.changelog.topics import APPEND_TIME, TIMESTAMP_TYPE
 from statestore.errors import InvalidStateError, LockedError, StoreBehindLogStartError, StoreCorruptedError, of_os_error
 from statestore.partition.inspection import damaged_file, inspect
@@ -27,6 +28,7 @@ from statestore.partition.judgement import (
     in_trouble,
     judge,
     needs_stream_time,
+    not_now,
     repartitioned,
     row,
     unread,
@@ -229,7 +231,7 @@ def _judged(
     if not asked:
         return [found for found in seen if isinstance(found, VerifyRow)]
     for attempts_left in reversed(range(_ATTEMPTS)):
-        now_ms = int(time.time() * 1000)
+        now_ms = clock.now_ms()
         supplies = cluster.supplies(asked)
         ranges = [
             (spec.partition, unread(spec, found, supply.log, now_ms))
@@ -262,8 +264,9 @@ def _judge(
 
 def _not_seen(spec: StorePartitionSpec, options: VerifyOptions, error: LockedError | InvalidStateError) -> VerifyRow:
     """Say why nobody could look: the task is in use, or a swap of one of its stores cannot be finished."""
-    what = (Status.LOCKED, Action.LATER) if isinstance(error, LockedError) else (Status.CORRUPT, Action.BY_HAND)
-    return row(spec, *what, str(error)).model_copy(update={"depth": options.depth})
+    locked = isinstance(error, LockedError)
+    found = not_now(spec, error) if locked else row(spec, Status.CORRUPT, Action.BY_HAND, str(error))
+    return found.model_copy(update={"depth": options.depth})
 
 
 def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

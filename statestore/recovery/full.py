@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from statestore import kill_switch
+from statestore import clock, kill_switch
 from statestore.bulk.databases import write_databases
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, RunWriter
@@ -90,7 +89,7 @@ def plan_build(spec: RestoreSpec, staging: Staging, logs: Logs, asked_ms: int) -
             topic_id=store.changelog.topic_id,
             routing=routing,
             delete_retention_ms=store.changelog.delete_retention_ms,
-            now_ms=int(time.time() * 1000),
+            now_ms=clock.now_ms(),
         )
         if unfit is None:
             plan = plan.extended({partition.partition: log.last_stable for partition, log in logs.items()})
@@ -156,8 +155,8 @@ def read_range(
 def build_full(spec: RestoreSpec, staging: Staging, logs: Logs, progress: Progress, asked_ms: int) -> Built:
     """Build the store from its log into the staging directory; the caller holds the runs alone.
 
-    Where runs of an earlier attempt cannot be read, or reading took longer than tombstones are kept, the same range is
-    read once more. If the log does not have it any more, the caller must judge anew what a rebuild would lose.
+    Where runs of an earlier attempt cannot be read, the log is read once more. If the log does not have it any more,
+    the caller must judge anew what a rebuild would lose.
 
     Parameters
     ----------
@@ -167,35 +166,31 @@ def build_full(spec: RestoreSpec, staging: Staging, logs: Logs, progress: Progre
     Raises
     ------
     StoreBehindLogStartError
-        If the log lost records before they could be read, twice.
+        If the log lost records before they could be read, or reading took longer than it keeps tombstones.
     StoreCorruptedError
         If what was built or read before is damaged.
     """
-    for last_attempt in (False, True):
-        resumes = staging.has_runs
-        plan = plan_build(spec, staging, logs, int(time.time() * 1000) if last_attempt else asked_ms)
-        try:
-            built = _build(spec, staging, plan, progress)
-            return built._replace(since_ms=min(built.since_ms, asked_ms))  # a second attempt reads to the same ends
-        except StoreBehindLogStartError:
-            staging.clear()
-            if last_attempt:
-                raise
-        except (DiskSpaceError, OSError):
-            # What was built is of no more use; the runs are what the next attempt goes on from.
-            clear_built(spec.store.paths)
-            staging.clear_unfinished()
+    resumes = staging.has_runs
+    try:
+        return _build(spec, staging, plan_build(spec, staging, logs, asked_ms), progress)
+    except StoreBehindLogStartError:
+        staging.clear()
+        raise
+    except (DiskSpaceError, OSError):
+        # What was built is of no more use; the runs are what the next attempt goes on from.
+        clear_built(spec.store.paths)
+        staging.clear_unfinished()
+        raise
+    except (pa.ArrowException, StoreCorruptedError) as error:
+        staging.clear()
+        if resumes:
+            return build_full(spec, staging, logs, progress, asked_ms)
+        if isinstance(error, StoreCorruptedError):
             raise
-        except (pa.ArrowException, StoreCorruptedError) as error:
-            staging.clear()
-            if last_attempt or not resumes:
-                if isinstance(error, StoreCorruptedError):
-                    raise
-                raise StoreCorruptedError(
-                    f"sorted runs of {spec.store.store_partition} cannot be read: {error}; the live store is "
-                    "untouched, run the restore again"
-                ) from error
-    raise AssertionError("the last attempt returns or raises")
+        raise StoreCorruptedError(
+            f"sorted runs of {spec.store.store_partition} cannot be read: {error}; the live store is untouched, run "
+            "the restore again"
+        ) from error
 
 
 def _build(spec: RestoreSpec, staging: Staging, plan: BuildPlan, progress: Progress) -> Built:
@@ -216,7 +211,7 @@ def _build(spec: RestoreSpec, staging: Staging, plan: BuildPlan, progress: Progr
     require_tombstones(
         store,
         plan.started_ms,
-        int(time.time() * 1000),
+        clock.now_ms(),
         "read it with more ranges at a time, or raise its delete.retention.ms, then run the restore again",
     )
     progress.phase("building")

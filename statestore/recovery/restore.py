@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 
-from statestore import kill_switch
+from statestore import clock, kill_switch
 from statestore.changelog.epochs import log_ends
 from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree
@@ -78,7 +78,7 @@ def begin_ranges(spec: RestoreSpec) -> tuple[Range, ...]:
     LockedError
         If another restore of this store is at work.
     """
-    staging, asked_ms = Staging(spec.store.paths, spec.store.store.name), _now_ms()
+    staging, asked_ms = Staging(spec.store.paths, spec.store.store.name), clock.now_ms()
     logs = store_logs(spec.store)
     with staging.alone(spec.store.lock_wait_s):
         staging.clear_unfinished()
@@ -159,7 +159,7 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Pro
             return row.model_copy(update={**_done_before(spec), **figures})
         clear_built(store.paths)  # what a killed attempt left needs the room
         staging.clear_unfinished()
-        asked_ms = _now_ms()
+        asked_ms = clock.now_ms()
         logs = store_logs(store)
         if mode == "full":
             _require_no_less(store, found, logs[store.partition])
@@ -242,10 +242,6 @@ def _seal(store: StorePartitionSpec) -> None:
     seal(store.paths, store.store.name, segmented=store.store.kind != "key-value")
 
 
-def _now_ms() -> int:
-    return int(time.time() * 1000)
-
-
 def _clear(store: StorePartitionSpec, staging: Staging) -> None:
     clear_built(store.paths)
     staging.clear()
@@ -270,7 +266,7 @@ def _figures(built: Built, logs: Logs, spec: RestoreSpec) -> dict[str, object]:
 
 def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> RestoreRow:
     as_of, target = point_and_target(spec)
-    asked_ms = _now_ms()
+    asked_ms = clock.now_ms()
     logs = point_range(spec.store, as_of)
     exact = require_exact(spec, logs)
     claim_target(target, spec.store.state_dir, as_of)

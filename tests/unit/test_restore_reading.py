@@ -101,20 +101,38 @@ def build(spec):
 
 
 @pytest.mark.behaviour("R6")
-def test_r6_a_log_that_was_read_too_slowly_is_read_once_more(spec, monkeypatch):
-    slow = StoreBehindLogStartError("slow")
-    monkeypatch.setattr(full, "_build", failing_with(slow))
-    assert build(spec).since_ms == 1_000  # nothing that was logged after the ends were asked for is in it
-    assert Staging(spec.store.paths, "s").plan().started_ms > 1_000
-    monkeypatch.setattr(full, "_build", failing_with(slow, slow))
+def test_r6_what_was_read_too_slowly_is_not_gone_on_from(spec, monkeypatch):
+    monkeypatch.setattr(full, "_build", failing_with(StoreBehindLogStartError("slow")))
     with pytest.raises(StoreBehindLogStartError):
         build(spec)
+    assert Staging(spec.store.paths, "s").plan() is None
+
+
+@pytest.mark.behaviour("R6")
+@pytest.mark.parametrize(("times", "outcome"), [(1, "restored"), (2, "failed")])
+def test_r6_a_store_whose_log_was_read_too_slowly_is_judged_and_built_once_more(spec, monkeypatch, times, outcome):
+    judged = []
+    left = [StoreBehindLogStartError("slow")] * times
+
+    def judge(store, _options):
+        judged.append(store)
+        return VerifyRow(application="app", store="s", task="0_0", status=Status.MISSING, action=Action.FULL)
+
+    def replace(_spec, row, _found, _progress):
+        if left:
+            raise left.pop()
+        return row.model_copy(update={"outcome": "restored"})
+
+    monkeypatch.setattr(restore_module, "check", judge)
+    monkeypatch.setattr(restore_module, "_replace", replace)
+    assert restore(spec).outcome == outcome
+    assert len(judged) == 2
 
 
 @pytest.mark.behaviour("R6")
 def test_r6_the_time_that_reading_took_is_looked_at_when_it_ends(spec, monkeypatch):
     monkeypatch.setattr(full, "read_range", lambda *_, **__: ([], 0))
-    monkeypatch.setattr(full, "time", SimpleNamespace(time=count(2.1, 1.1).__next__))
+    monkeypatch.setattr(full, "clock", SimpleNamespace(now_ms=count(2_100, 1_100).__next__))
     with pytest.raises(StoreBehindLogStartError, match="1 s had passed"):
         full.build_full(spec, Staging(spec.store.paths, "s"), LOGS, SimpleNamespace(reading=lambda *_: None), 1_000)
 

@@ -13,7 +13,7 @@ from statestore.errors import InvalidStateError, StoreCorruptedError
 from statestore.model import StoreDefinition
 from statestore.reports import Loss
 from statestore.statedir.beside import beside_quarantined
-from statestore.statedir.lock import require_locks
+from statestore.statedir.lock import require_alone
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import check_seal
@@ -38,7 +38,7 @@ def last_replaced(paths: TaskPaths, store: str) -> Path | None:
 
 def release(paths: TaskPaths, store: str, label: str) -> None:
     """Remove a predecessor with all that is kept of it; the caller holds the task's lock."""
-    require_locks(paths)
+    require_alone(paths)
     remove_tree(paths.quarantine(store, label))
     remove_tree(paths.quarantined_segments(store, label))
     remove_durably(paths.quarantined_own(store, label))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from statestore.durable import remove_tree
 from statestore.errors import StoreBehindLogStartError
 from statestore.partition.spec import StorePartitionSpec
+from statestore.statedir.lock import require_locks
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.api import StoreContext
 
@@ -26,6 +27,7 @@ def staged_context(store: StorePartitionSpec, *, read_only: bool) -> StoreContex
 
 def clear_built(paths: TaskPaths) -> None:
     """Remove what was built of any store; the caller holds the task's lock and has finished its swaps."""
+    require_locks(paths)
     for directory in (paths.staging("_").parent, paths.staged_own):
         remove_tree(directory)
 

@@ -24,7 +24,7 @@ from statestore.durable import read_checked, remove_tree, write_checked, write_d
 from statestore.errors import StateStoreError
 from statestore.formats import checkpoint_file
 from statestore.model import TopicPartition
-from statestore.statedir.lock import locked_file
+from statestore.statedir.lock import locked_file, require_held
 from statestore.statedir.paths import TaskPaths
 
 _PLAN, _POSITION = "plan.json", "position"
@@ -115,6 +115,7 @@ class Staging:
 
     def begin(self, plan: BuildPlan) -> None:
         """Keep the plan."""
+        require_held(self._lock)
         write_checked(self.directory / _PLAN, plan.model_dump_json())
 
     def found(self, part: Range) -> list[Runs]:
@@ -170,6 +171,7 @@ class Staging:
 
     def clear(self) -> None:
         """Forget all runs; the caller holds them alone."""
+        require_held(self._lock)
         remove_tree(self.directory)
 
 

@@ -5,7 +5,8 @@ Kafka Streams out and lets our other tasks in. The task's own lock lies in our d
 
 Nobody here removes a lock file, and Kafka Streams leaves its own where it is. But a person may, and then two processes
 could hold two files of one name. So a lock counts only while its path still names the file that was locked, which is
-looked at again before a store is replaced or removed.
+looked at again before each step that another holder would see: before a store is opened, committed, recorded, sealed,
+replaced or removed. A process that slept meanwhile, and woke up when another one had the task, ends there.
 
 Who reads a store for long asks now and then whether somebody urgent waits for its task, who holds a lock that tells of
 that (`<task>/wanted`, shared, for as long as it waits), and then gives way.
@@ -55,28 +56,49 @@ def locked(paths: TaskPaths, wait_s: float = 10.0, *, urgent: bool = False) -> I
     application, task = _lock_files(paths)
     wanted = _wanted(paths) if urgent else None
     with _held(application, fcntl.F_RDLCK, deadline), _held(task, fcntl.F_WRLCK, deadline, wanted):
-        while (found := open_elsewhere(paths.task_dir)) is not None:
+        while (found := open_elsewhere(paths)) is not None:
             _wait(found, deadline)
         yield
 
 
+def require_held(*files: Path) -> None:
+    """Make sure that lock files which this process holds are still the ones that it has locked.
+
+    Raises
+    ------
+    LockedError
+        If somebody has deleted one of them.
+    """
+    for descriptor, path in list(_HELD.items()):
+        if path in files and not _is_at(path, descriptor):
+            raise LockedError(
+                f"{path} is no longer the file that this process has locked: somebody has deleted it, and another "
+                "process may take the task for free. Nothing was changed from here on; leave lock files where they "
+                "are, and run again"
+            )
+
+
 def require_locks(paths: TaskPaths) -> None:
-    """Make sure that the task is still ours alone; its holder calls this before it replaces or removes a store.
+    """Make sure that the task is still ours; its holder calls this before each step that another holder would see.
+
+    Raises
+    ------
+    LockedError
+        If somebody has deleted one of the lock files that this process holds.
+    """
+    require_held(*_lock_files(paths))
+
+
+def require_alone(paths: TaskPaths) -> None:
+    """Make sure that nobody else uses the task; its holder calls this before it replaces or removes a store.
 
     Raises
     ------
     LockedError
         If somebody has deleted one of the lock files that this process holds, or has opened a database of the task.
     """
-    files = _lock_files(paths)
-    for descriptor, path in list(_HELD.items()):
-        if path in files and not _is_at(path, descriptor):
-            raise LockedError(
-                f"{path} is no longer the file that this process has locked: somebody has deleted it, and another "
-                "process may take the task for free. Nothing was replaced; leave lock files where they are, and run "
-                "again"
-            )
-    if (found := open_elsewhere(paths.task_dir)) is not None:
+    require_locks(paths)
+    if (found := open_elsewhere(paths)) is not None:
         raise LockedError(found)
 
 

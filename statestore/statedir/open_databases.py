@@ -10,8 +10,10 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
+from statestore.statedir.paths import TaskPaths
 from statestore.stores.rocksdb import exists
 
 # struct flock on 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid; zero length is the whole file.
@@ -19,8 +21,10 @@ _LOCK = struct.Struct("hhqqi4x")
 _FILE = "LOCK"
 
 
-def open_elsewhere(task_directory: Path) -> str | None:
-    """Say which database below a task's directory another process has open, and which process; None if there is none.
+def open_elsewhere(paths: TaskPaths) -> str | None:
+    """Say which database of a task another process has open, and which process; None if there is none.
+
+    Databases that are built to replace the live ones count, too.
 
     Raises
     ------
@@ -28,8 +32,9 @@ def open_elsewhere(task_directory: Path) -> str | None:
         If a lock file may not be read.
     """
     mine: set[tuple[int, int]] | None = None
-    # Key-value stores lie in `rocksdb`, segments of the others in a directory for each store.
-    for database in task_directory.glob("*/*"):
+    # Live key-value stores lie in `rocksdb`, segments of the others in a directory for each store.
+    staging = paths.staging("_").parent
+    for database in chain(paths.task_dir.glob("*/*"), staging.glob("*"), staging.glob("*/*")):
         lock = database / _FILE
         try:
             there = lock.stat()

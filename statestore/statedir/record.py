@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from statestore.durable import read_checked, write_checked
 from statestore.errors import about
+from statestore.statedir.lock import require_locks
 from statestore.statedir.paths import TaskPaths
 
 #: How far the clocks of two hosts are apart at most. What is younger than that was not written in the past.
@@ -78,5 +79,6 @@ def read_record(paths: TaskPaths, store: str) -> StoreRecord | None:
 
 
 def write_record(paths: TaskPaths, store: str, record: StoreRecord) -> None:
-    """Write down what is known of the store on disk, durably."""
+    """Write down what is known of the store on disk, durably; its holder must still have the task's locks."""
+    require_locks(paths)
     write_checked(paths.record(store), record.model_dump_json())

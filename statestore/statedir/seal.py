@@ -28,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from statestore.durable import read_checked, remove_durably, write_checked
 from statestore.errors import StoreCorruptedError, about
 from statestore.model import StorePartition
+from statestore.statedir.lock import require_locks
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.record import read_record
 from statestore.stores.rocksdb import column_families
@@ -108,6 +109,7 @@ def seal(paths: TaskPaths, store: str, *, segmented: bool = False) -> None:
             sst[inside] = _digest(path, known.sst.get(inside) if same else None)
         databases[name] = found
     record = read_record(paths, store)
+    require_locks(paths)  # as late as can be: it took long to read the files
     made = Seal(
         store_partition=_name(paths, store),
         committed=record.committed if record else None,
@@ -121,6 +123,7 @@ def seal(paths: TaskPaths, store: str, *, segmented: bool = False) -> None:
 
 def break_seal(paths: TaskPaths, store: str) -> None:
     """Remove the seal, durably: call it before the store is opened for writing or replaced."""
+    require_locks(paths)
     remove_durably(paths.seal(store))
 
 

@@ -34,7 +34,7 @@ from statestore.reports import Loss
 from statestore.statedir.beside import Beside, Verdict, beside_quarantined, keep_others, put_back, take_down
 from statestore.statedir.context import forget_mode
 from statestore.statedir.legacy import forget_legacy_offset, put_back_legacy_offsets
-from statestore.statedir.lock import require_locks
+from statestore.statedir.lock import require_alone, require_locks
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.record import StoreRecord
 from statestore.statedir.seal import break_seal, forget_digests
@@ -130,7 +130,7 @@ def swap(
         kept=kept,
         back=back,
     )
-    require_locks(paths)
+    require_alone(paths)
     if verdict is not None and verdict.loss is not Loss.NONE:
         keep_others(paths, name, verdict)
     write_checked(paths.journal(name), journal.model_dump_json())
@@ -198,29 +198,36 @@ def _finish(paths: TaskPaths, journal: _Journal) -> None:
         # for it, which need not be that of the file system.
         now_s = time.time()
         os.utime(journal.live, (now_s, now_s))
-        rename_durably(journal.live, journal.quarantine)
+        _rename(paths, journal.live, journal.quarantine)
     kill_switch.reached("swap, old store in quarantine")
     _forget_old(paths, journal.store)
     # What is staged tells whose the present segments are: as long as it is there, they are the old store's.
     if (staged := journal.staged_segments or paths.staged_segments(journal.store)).exists():
         kept = paths.segments(journal.store)
         if kept.exists():
-            rename_durably(kept, paths.quarantined_segments(journal.store, journal.label))
+            _rename(paths, kept, paths.quarantined_segments(journal.store, journal.label))
         kill_switch.reached("swap, old segments in quarantine")
-        rename_durably(staged, kept)
+        _rename(paths, staged, kept)
     kill_switch.reached("swap, before the last rename")
-    rename_durably(journal.staged, journal.live)
+    _rename(paths, journal.staged, journal.live)
     kill_switch.reached("swap, new store live")
 
 
 def _end(paths: TaskPaths, journal: _Journal) -> None:
     """Put beside the live store what belongs to it, keep what belonged to the old one, remove the journal."""
+    require_locks(paths)
     if journal.back is not None:
         put_back(paths, journal.store, journal.back)
     if journal.quarantine is not None and journal.kept is not None:
         write_checked(paths.quarantined_own(journal.store, journal.label), journal.kept.model_dump_json())
     kill_switch.reached("swap, before the journal goes")
     remove_durably(paths.journal(journal.store))
+
+
+def _rename(paths: TaskPaths, source: Path, target: Path) -> None:
+    """Rename a directory, unless another process may have the task by now, and have finished the swap."""
+    require_locks(paths)
+    rename_durably(source, target)
 
 
 def _put_back(paths: TaskPaths, journal: _Journal) -> None:

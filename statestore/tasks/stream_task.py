@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from enum import StrEnum
 
-from statestore import kill_switch
+from statestore import clock, kill_switch
 from statestore.changelog.group import ConsumerGroup, GroupOffset
 from statestore.changelog.open_transaction import advice
 from statestore.changelog.reader import LogReader
@@ -61,6 +61,7 @@ def run_task(spec: TaskSpec) -> ProcessRow:
             finish_swaps(spec.paths)
             if is_idle(spec):
                 return _idle(spec, row, started)
+            kill_switch.reached("task not idle")
             row, error = _attempt(spec, row)
             if isinstance(error, _WORTH_ANOTHER_ATTEMPT):
                 row, error = _attempt(spec, row, read_in_full=isinstance(error, StoreCorruptedError))
@@ -180,7 +181,7 @@ class StreamTask:
         self._progress.tell("recovering")
         self._writer.init()
         kill_switch.reached("transactions initialized")
-        spec, asked_ms = self._spec, int(time.time() * 1000)
+        spec, asked_ms = self._spec, clock.now_ms()
         ranges = self._settled_ranges(Topics(spec.bootstrap_servers, spec.kafka_timeout_s))
         self._stores.recover(ranges, asked_ms)
         metadata = self._find_input_position(ranges[self._input])

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from typing import NamedTuple, NoReturn
 
-from statestore import kill_switch
+from statestore import clock, kill_switch
 from statestore.changelog.epochs import LogEnd, compare_ends, log_ends
 from statestore.changelog.reader import LogReader, first_offset
 from statestore.changelog.standing import next_offset
@@ -45,6 +45,7 @@ from statestore.reports import Action, Loss, Status, StoreFigures
 from statestore.statedir.beside import Verdict
 from statestore.statedir.context import forget_mode, store_context
 from statestore.statedir.legacy import forget_legacy_offset, legacy_offsets
+from statestore.statedir.lock import require_locks
 from statestore.statedir.record import StoreRecord, read_record, write_record
 from statestore.statedir.seal import break_seal, check_seal, forget_digests, seal
 from statestore.statedir.swap import swap
@@ -188,7 +189,7 @@ class TaskStores:
         RebuildError
             If a store cannot catch up, and its changelog may have lost what it has.
         """
-        asked_ms = _now_ms() if asked_ms is None else asked_ms
+        asked_ms = clock.now_ms() if asked_ms is None else asked_ms
         self._compare_ends()
         logs = {self._spec.changelog(name): ranges[self._spec.changelog(name)] for name in self.by_name}
         ends = _ends(logs, log_ends(self._spec.bootstrap_servers, logs, self._spec.kafka_timeout_s))
@@ -225,7 +226,7 @@ class TaskStores:
         if store.transactional and not store.recover(offset):
             return RebuildError(f"store {name} says that it cannot be brought to what was committed at offset {offset}")
         committed, empty = store.committed_offset(changelog), store.is_empty
-        found = standing_of(committed, log, record, topic, empty=empty, now_ms=_now_ms())
+        found = standing_of(committed, log, record, topic, empty=empty, now_ms=clock.now_ms())
         begins = committed is None and empty
         if found.status not in (Status.OK, Status.LAGGING) or begins or self._spec.changelog(name) in self._cut:
             lost = self._lost(name, had(record, committed, anything=not begins), log)
@@ -242,8 +243,8 @@ class TaskStores:
             return None if lags and self._nothing_left(name, start, log) else RebuildError(found.detail)
         self.restored[name] = self._replay(store, name, start, log)
         if committed is not None and record is not None and topic.compacted:
-            whole_ms = record.whole_ms(committed, _now_ms()) or 0
-            if _now_ms() - whole_ms >= topic.delete_retention_ms > 0:
+            whole_ms = record.whole_ms(committed, clock.now_ms()) or 0
+            if clock.now_ms() - whole_ms >= topic.delete_retention_ms > 0:
                 return RebuildError("replaying its tail took longer than its changelog keeps tombstones")
         return None
 
@@ -257,9 +258,12 @@ class TaskStores:
         clear_built(self._paths)
         staged = build_store(spec.store)
         staged.init(staged_context(spec, read_only=False))
+        kill_switch.reached("store being rebuilt")
         try:
             self.restored[name] = self._replay(staged, name, log.start, log)
-            require_tombstones(spec, asked_ms, _now_ms(), "run restore for it, which is faster, or raise that setting")
+            require_tombstones(
+                spec, asked_ms, clock.now_ms(), "run restore for it, which is faster, or raise that setting"
+            )
             record = StoreRecord(
                 topic_id=self._spec.changelogs[name].topic_id,
                 caught_up_ms=asked_ms,
@@ -309,7 +313,7 @@ class TaskStores:
         supply = Supply(spec.changelog, log, self._cut.get(spec.partition))
         if needs_stream_time(spec, known.record, log):
             supply = supply._replace(stream_time=stream_time_at_least(spec, log))
-        return rebuild_loss(known, supply, retention_ms=spec.store.retention_ms, now_ms=_now_ms())
+        return rebuild_loss(known, supply, retention_ms=spec.store.retention_ms, now_ms=clock.now_ms())
 
     def _refuse(self, name: str, lost: Lost, what: str) -> NoReturn:
         raise _REFUSED[lost.status](
@@ -350,7 +354,14 @@ class TaskStores:
                 advance(time_ms)
 
     def commit(self, delivered: dict[TopicPartition, int], position: dict[TopicPartition, int]) -> None:
-        """Commit every store, also if one of them fails; raise the first failure (conformance R12)."""
+        """Commit every store, also if one of them fails; raise the first failure (conformance R12).
+
+        Raises
+        ------
+        LockedError
+            If somebody has deleted the task's lock files; no store is committed then.
+        """
+        require_locks(self._paths)
         first: StateStoreError | None = None
         for name, store in self.by_name.items():
             changelog = self._spec.changelog(name)
@@ -406,7 +417,7 @@ class TaskStores:
         store, end, before = self.by_name[name], self._ends[name], self._before[name]
         return StoreRecord(
             topic_id=self._spec.changelogs[name].topic_id,
-            caught_up_ms=_now_ms(),
+            caught_up_ms=clock.now_ms(),
             committed=store.committed_offset(self._spec.changelog(name)),
             end=end.offset,
             epoch=end.epoch,
@@ -475,10 +486,6 @@ def _before(record: StoreRecord | None, log: LogRange) -> _Before:
 def _stream_time(store: AnyStore) -> int | None:
     latest = getattr(store.inner, "stream_time", -1)
     return latest if latest >= 0 else None
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
 
 
 def _build(definition: StoreDefinition) -> AnyStore:

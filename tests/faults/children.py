@@ -1,4 +1,4 @@
-"""Tasks in processes of their own, which a kill switch or a test ends.
+"""Tasks and restores in processes of their own, which a kill switch or a test ends.
 
 The processes are forked from a server that has no thread of librdkafka or RocksDB in it. Before a process runs its
 tasks it arms its kill switch, and applies hooks: functions that change the library in this process alone.
@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import psutil
 
 from statestore import kill_switch
-from statestore.reports import ProcessRow
+from statestore.recovery.restore import RestoreSpec, restore
+from statestore.reports import ProcessRow, RestoreRow
 from statestore.tasks import stream_task
 from statestore.tasks.spec import TaskSpec
 from tests.integration.broker import wait_for
@@ -46,7 +47,7 @@ class Kill(NamedTuple):
 
 
 class Child:
-    """A process that runs tasks one after the other, as a worker of Spark does.
+    """A process that runs tasks or restores one after the other, as a worker of Spark does.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ class Child:
 
     def __init__(
         self,
-        specs: Sequence[TaskSpec],
+        specs: Sequence[TaskSpec] | Sequence[RestoreSpec],
         directory: Path,
         *,
         kill: Kill | None = None,
@@ -83,9 +84,17 @@ class Child:
 
     def rows(self) -> list[ProcessRow]:
         """Wait for the end of the tasks and return their rows."""
+        return [ProcessRow.model_validate(row) for row in self._ended()]
+
+    def restored(self) -> list[RestoreRow]:
+        """Wait for the end of the restores and return their rows."""
+        return [RestoreRow.model_validate(row) for row in self._ended()]
+
+    def _ended(self) -> list[Any]:
         self._process.join(RUN_S)
         assert self._process.exitcode == 0, f"exit code {self._process.exitcode} instead of 0"
-        return [ProcessRow.model_validate(row) for row in json.loads(self._rows.read_text())]
+        rows: list[Any] = json.loads(self._rows.read_text())
+        return rows
 
     def killed(self) -> None:
         """Wait for the kill; O8: it came, where it was to come, and not before by an error."""
@@ -121,13 +130,16 @@ class Child:
         assert (point, int(pid)) == (self._at.point, self._process.pid), f"O8: {point!r} instead of {self._at}"
 
 
-def _run(specs: Sequence[TaskSpec], rows: Path, environment: Mapping[str, str], hooks: Sequence[Hook]) -> None:
+def _run(specs: Sequence[Any], rows: Path, environment: Mapping[str, str], hooks: Sequence[Hook]) -> None:
     if environment:
         os.environ.update(environment)
         importlib.reload(kill_switch)
     for hook in hooks:
         hook(specs, rows.parent)
-    found: list[Any] = [stream_task.run_task(spec).model_dump(mode="json") for spec in specs]
+    found = [
+        (stream_task.run_task(spec) if isinstance(spec, TaskSpec) else restore(spec)).model_dump(mode="json")
+        for spec in specs
+    ]
     partial = rows.with_suffix(".partial")
     partial.write_text(json.dumps(found))
     partial.replace(rows)

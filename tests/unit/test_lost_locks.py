@@ -16,9 +16,12 @@ from samples import TIMESTAMPED, contents, open_below
 
 from statestore.errors import LockedError
 from statestore.partition.quarantine import release
+from statestore.partition.replacing import clear_built
 from statestore.statedir import lock, open_databases
-from statestore.statedir.lock import locked, locked_file, require_locks
+from statestore.statedir.lock import locked, locked_file, require_alone
 from statestore.statedir.open_databases import open_elsewhere
+from statestore.statedir.record import StoreRecord, write_record
+from statestore.statedir.seal import break_seal, check_seal, seal
 from statestore.statedir.swap import swap
 from statestore.stores.open import open_key_value_store
 
@@ -225,11 +228,11 @@ def none_is_ours(monkeypatch):
 def test_given_a_lock_on_any_part_of_a_databases_lock_file_then_it_is_open(paths, none_is_ours, start, length):
     (database,) = lay_databases(paths, "s")
     with locked_part(database / "LOCK", start, length):
-        assert open_elsewhere(paths.task_dir) == (
+        assert open_elsewhere(paths) == (
             f"{database}/LOCK is locked by a process that the system does not show: the database is open there; wait "
             "until that has ended, or stop it"
         )
-    assert open_elsewhere(paths.task_dir) is None
+    assert open_elsewhere(paths) is None
 
 
 @pytest.mark.parametrize(
@@ -244,7 +247,7 @@ def test_given_a_lock_on_any_part_of_a_databases_lock_file_then_it_is_open(paths
 def test_the_holder_of_a_database_is_named_if_the_system_shows_it(paths, monkeypatch, process, named):
     lay_databases(paths, "s")
     monkeypatch.setattr(open_databases, "_holder_of", lambda _: process)
-    assert f"is locked by {named}: the database is open there" in open_elsewhere(paths.task_dir)
+    assert f"is locked by {named}: the database is open there" in open_elsewhere(paths)
 
 
 def test_given_other_files_and_databases_before_it_then_an_open_database_is_found(paths, none_is_ours):
@@ -253,7 +256,8 @@ def test_given_other_files_and_databases_before_it_then_an_open_database_is_foun
     without_lock.mkdir()
     file.touch()
     gone = paths.store("gone")
-    in_this_order = SimpleNamespace(glob=lambda _: [file, without_lock, gone, free, held])
+    live = SimpleNamespace(glob=lambda _: [file, without_lock, gone, free, held])
+    in_this_order = SimpleNamespace(task_dir=live, staging=paths.staging)
     with locked_part(held / "LOCK", 0, 0):
         assert open_elsewhere(in_this_order).startswith(f"{held}/LOCK is locked")
     assert open_elsewhere(in_this_order) is None
@@ -262,10 +266,10 @@ def test_given_other_files_and_databases_before_it_then_an_open_database_is_foun
 def test_given_many_databases_then_the_files_of_this_process_are_listed_once(paths, monkeypatch):
     listed = []
     monkeypatch.setattr(open_databases, "_open_here", lambda: listed.append("listed") or set())
-    assert open_elsewhere(paths.task_dir) is None
+    assert open_elsewhere(paths) is None
     assert listed == []
     lay_databases(paths, "r", "s", "t")
-    assert open_elsewhere(paths.task_dir) is None
+    assert open_elsewhere(paths) is None
     assert listed == ["listed"]
 
 
@@ -275,9 +279,9 @@ def test_given_a_lock_file_that_is_deleted_while_it_is_looked_at_then_nobody_hol
 
 def test_looking_for_a_holder_leaves_no_file_open(paths, none_is_ours):
     (database,) = lay_databases(paths, "s")
-    assert open_elsewhere(paths.task_dir) is None
+    assert open_elsewhere(paths) is None
     with locked_part(database / "LOCK", 0, 0):
-        assert open_elsewhere(paths.task_dir) is not None
+        assert open_elsewhere(paths) is not None
     assert open_below(database) == []
 
 
@@ -298,9 +302,9 @@ def test_given_a_file_that_is_closed_while_the_open_ones_are_listed_then_the_oth
 def test_a_database_whose_lock_file_was_deleted_is_free_if_only_this_process_has_it_open(paths):
     store = open_key_value_store(TIMESTAMPED, paths.store("s"))
     (paths.store("s") / "LOCK").unlink()
-    assert open_elsewhere(paths.task_dir) is None
+    assert open_elsewhere(paths) is None
     store.close()
-    assert open_elsewhere(paths.task_dir) is None
+    assert open_elsewhere(paths) is None
 
 
 def test_given_a_database_whose_lock_file_was_deleted_then_the_process_to_stop_is_named(paths):
@@ -314,7 +318,7 @@ def test_given_a_database_whose_lock_file_was_deleted_then_the_process_to_stop_i
         link.state_dir.symlink_to(paths.state_dir)
         said = f"is open in process {process.pid}, and its file LOCK was deleted; stop that process"
         for found in (paths, link):
-            assert open_elsewhere(found.task_dir) == f"{found.store('s2')} {said}"
+            assert open_elsewhere(found) == f"{found.store('s2')} {said}"
 
 
 def test_given_a_process_that_has_ended_then_it_has_no_files_open(tmp_path):
@@ -324,8 +328,55 @@ def test_given_a_process_that_has_ended_then_it_has_no_files_open(tmp_path):
 def test_given_a_database_that_is_open_elsewhere_then_the_error_says_where(paths, none_is_ours):
     (database,) = lay_databases(paths, "s")
     with locked_part(database / "LOCK", 0, 0):
-        found = open_elsewhere(paths.task_dir)
-        for take in (lambda: locked(paths, wait_s=0).__enter__(), lambda: require_locks(paths)):
+        found = open_elsewhere(paths)
+        for take in (lambda: locked(paths, wait_s=0).__enter__(), lambda: require_alone(paths)):
             with pytest.raises(LockedError) as raised:
                 take()
             assert str(raised.value) == found
+
+
+# -- what is looked at before each step -------------------------------------------------------------------------------
+
+_STEPS = {
+    "record": lambda paths: write_record(paths, "s", StoreRecord(topic_id="t", caught_up_ms=1)),
+    "seal": lambda paths: seal(paths, "s"),
+    "open for writing": lambda paths: break_seal(paths, "s"),
+    "clear what was built": clear_built,
+    "replace": lambda paths: swap(paths, TIMESTAMPED, "run"),
+    "remove": lambda paths: release(paths, "s", "r"),
+}
+
+
+@pytest.mark.parametrize("name", ["lock", ".lock"])
+@pytest.mark.parametrize("step", list(_STEPS))
+def test_given_a_lock_file_that_was_deleted_then_each_step_is_refused_and_changes_nothing(paths, step, name):
+    open_key_value_store(TIMESTAMPED, paths.store("s")).close()
+    with locked(paths):
+        write_record(paths, "s", StoreRecord(topic_id="t", caught_up_ms=0))
+        seal(paths, "s")
+        before = contents(paths.state_dir)
+        path = (paths.own_dir if name == "lock" else paths.application_dir) / name
+        path.unlink()
+        with pytest.raises(LockedError, match=rf"{name} is no longer the file that this process has locked"):
+            _STEPS[step](paths)
+    after = contents(paths.state_dir)
+    assert after == {file: raw for file, raw in before.items() if file != str(path.relative_to(paths.state_dir))}
+
+
+def test_who_holds_no_lock_has_none_that_could_be_lost(paths):
+    open_key_value_store(TIMESTAMPED, paths.store("s")).close()
+    seal(paths, "s")
+    assert check_seal(paths, "s")
+
+
+@pytest.mark.parametrize("kind", ["key-value", "window"])
+def test_a_database_that_another_process_builds_to_replace_a_store_is_locked(paths, kind):
+    directory = paths.staging("s") if kind == "key-value" else paths.staging("s") / "s.60000"
+    with child(hold_store, directory) as (process, connection):
+        assert received(connection) == "open"
+        with pytest.raises(LockedError, match=rf"{directory}/LOCK is locked by process {process.pid}"):
+            locked(paths, wait_s=0).__enter__()
+        process.kill()
+        process.join(_WAIT_S)
+    with locked(paths, wait_s=0):
+        pass

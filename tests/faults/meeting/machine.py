@@ -71,6 +71,7 @@ _SWAP = [
 #: Where a task is killed: before its commit in Kafka, and after.
 _BEFORE_COMMIT = [
     "task begun",
+    "task not idle",
     "databases about to be opened",
     "database opened, not recorded",
     "databases recorded, not marked open",
@@ -78,6 +79,7 @@ _BEFORE_COMMIT = [
     "transactions initialized",
     "replayed, not committed",
     "replayed",
+    "store being rebuilt",
     "store rebuilt, not in its place",
     *_SWAP,
     "store rebuilt, the old one in quarantine",

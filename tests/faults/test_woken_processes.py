@@ -1,0 +1,116 @@
+"""A process slept, its lock files were deleted, another one took its task: when it wakes up it changes nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from statestore.recovery.restore import RestoreSpec
+from statestore.reports import Failure
+from statestore.tasks.spec import TaskSpec
+from tests.faults import oracle
+from tests.faults.children import Child, Kill
+from tests.faults.damage.stores import files_of
+from tests.faults.made import processor_subject
+from tests.faults.subject import Subject
+
+LONG = pytest.mark.long
+
+
+def _slept(subject: Subject, specs: Sequence[TaskSpec] | Sequence[RestoreSpec], point: str) -> Child:
+    """Start a process that sleeps at the point, and delete its lock files."""
+    child = Child(specs, subject.directory / "sleeper", pause=Kill(point))
+    child.paused()
+    paths = subject.paths(subject.tasks[0])
+    (paths.application_dir / ".lock").unlink()
+    (paths.own_dir / "lock").unlink()
+    return child
+
+
+def _assert_ended(failure: Failure | None) -> None:
+    assert failure is not None
+    assert failure.kind == "LockedError"
+    assert "is no longer the file that this process has locked" in failure.message
+
+
+@pytest.mark.parametrize(
+    "point", ["stores closed, nothing recorded", pytest.param("store recorded, not sealed", marks=LONG)]
+)
+def test_a_task_that_slept_before_it_recorded_its_stores_leaves_those_of_its_successor_alone(
+    bootstrap_servers: str, tmp_path: Path, point: str
+) -> None:
+    subject = processor_subject(bootstrap_servers, tmp_path)
+    subject.produce(30)
+    sleeper = _slept(subject, subject.specs(), point)
+    try:
+        subject.produce(20)
+        subject.run()
+        after = files_of(subject.state_dir)
+        sleeper.wake()
+        (row,) = sleeper.rows()
+    finally:
+        sleeper.end()
+    _assert_ended(row.failure)
+    assert files_of(subject.state_dir) == after
+    (row,) = subject.run()
+    assert (row.restored, [figures.store for figures in row.stores if figures.rebuilt]) == (0, [])
+    oracle.check(subject)
+
+
+def test_a_task_that_slept_before_it_opened_its_stores_does_not_open_them_any_more(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    subject = processor_subject(bootstrap_servers, tmp_path)
+    subject.produce(30)
+    subject.run()
+    subject.produce(20)
+    sleeper = _slept(subject, subject.specs(), "task not idle")
+    try:
+        subject.run()
+        after = files_of(subject.state_dir)
+        sleeper.wake()
+        (row,) = sleeper.rows()
+    finally:
+        sleeper.end()
+    _assert_ended(row.failure)
+    assert files_of(subject.state_dir) == after
+    oracle.check(subject)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "swap, journal written",
+        pytest.param("swap, old store in quarantine", marks=LONG),
+        pytest.param("swap, before the last rename", marks=LONG),
+        pytest.param("swap, before the journal goes", marks=LONG),
+        pytest.param("restore, swapped, not sealed", marks=LONG),
+    ],
+)
+@pytest.mark.parametrize("store", ["counts", pytest.param("hourly", marks=LONG)])
+def test_a_restore_that_slept_inside_its_swap_leaves_the_one_that_its_successor_finished_alone(
+    bootstrap_servers: str, tmp_path: Path, store: str, point: str
+) -> None:
+    subject = processor_subject(bootstrap_servers, tmp_path)
+    subject.produce(30)
+    subject.run()
+    (spec,) = subject.specs()
+    restore = RestoreSpec(spec.store_partition(store), "full", True, "run", 1 << 20)
+    sleeper = _slept(subject, [restore], point)
+    try:
+        subject.produce(20)
+        subject.run()
+        after = files_of(subject.state_dir)
+        sleeper.wake()
+        (row,) = sleeper.restored()
+    finally:
+        sleeper.end()
+    _assert_ended(row.failure)
+    assert files_of(subject.state_dir) == after
+    (row,) = Child([restore], subject.directory / "again").restored()
+    assert row.failure is None
+    (again,) = subject.run()
+    assert (again.restored, [figures.store for figures in again.stores if figures.rebuilt]) == (0, [])
+    oracle.check(subject)

@@ -2,22 +2,29 @@
 
 Spark gives a job up with all its results when one of its tasks has lost its worker too often. Rows are therefore kept
 as they come, and what is left is done in jobs of its own.
+
+A Spark task may have been begun twice: after its executor was lost, or by `spark.speculation`, which our own sessions
+switch off. The second attempt finds the first one's locks. It must not say so, because Spark takes the first answer of
+the two and ends the other attempt: it waits, and if that takes too long the piece is done once more afterwards.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pydantic import BaseModel
+from pyspark import TaskContext
 from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import SparkSession
 
 from statestore import errors
-from statestore.errors import StateStoreError, WorkerLostError
+from statestore.errors import LockedError, StateStoreError, WorkerLostError
+from statestore.reports import Status
 from statestore.statedir.shared import Nonce, require_found
 
 S = TypeVar("S")
@@ -28,6 +35,9 @@ NONCE = "statestore.nonce"
 _GIVEN_UP = re.compile(r"Task (\d+) in stage")
 #: An error of the work itself, which is a bug: Spark tells it with Python's traceback.
 _RAISED = "org.apache.spark.api.python.PythonException"
+#: For so long a second attempt waits for the locks of the first, s.
+_FIRST_ATTEMPT_S = 600.0
+_PAUSE_S = 1.0
 _Kept = dict[int, str]
 
 
@@ -84,6 +94,14 @@ def run_each(
     return rows
 
 
+def _is_locked(found: object) -> bool:
+    """Whether a result, or a row in it, says that somebody else holds its locks."""
+    if isinstance(found, dict):
+        said = LockedError.__name__ in (found.get("error"), found.get("kind")) or found.get("status") == Status.LOCKED
+        return said or any(map(_is_locked, found.values()))
+    return isinstance(found, list) and any(map(_is_locked, found))
+
+
 def _do_all(
     spark: SparkSession, specs: Sequence[S], work: Callable[[S], M]
 ) -> tuple[Mapping[int, str], dict[int, str]]:
@@ -93,14 +111,25 @@ def _do_all(
     context = spark.sparkContext
     kept = context.accumulator({}, _Union())
 
+    def done(spec: S) -> dict[str, Any]:
+        try:
+            if nonce is not None:
+                require_found(nonce)
+            return {"row": work(spec).model_dump(mode="json")}
+        except StateStoreError as error:
+            return {"error": error.kind, "message": str(error)}
+
     def run(mine: Iterator[tuple[int, S]]) -> None:
+        task = TaskContext.get()
+        deadline = time.monotonic() + _FIRST_ATTEMPT_S
         for at, spec in mine:
-            try:
-                if nonce is not None:
-                    require_found(nonce)
-                result = {"row": work(spec).model_dump(mode="json")}
-            except StateStoreError as error:
-                result = {"error": error.kind, "message": str(error)}
+            result = done(spec)
+            while task is not None and task.attemptNumber() > 0 and _is_locked(result):
+                if time.monotonic() > deadline:
+                    result["again"] = True
+                    break
+                time.sleep(_PAUSE_S)  # Spark ends this attempt when the other one is done
+                result = done(spec)
             kept.add({at: json.dumps(result)})
 
     def job(numbers: Sequence[int]) -> str | None:
@@ -123,6 +152,8 @@ def _do_all(
         without = [at for at in left if at not in kept.value]
         died |= dict.fromkeys(without if given_up is None else [left[int(given_up[1])]], why.partition("\n")[0])
         left = [at for at in without if at not in died]
-    for at in list(died):  # perhaps it was the others' need of memory
+    again = [at for at, result in kept.value.items() if json.loads(result).get("again")]
+    # Perhaps it was the need of others for memory, or a first attempt that has ended by now.
+    for at in (*died, *again):
         job([at])
     return kept.value, died

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 
 from statestore.recovery import many
 from statestore.recovery.spec import RestoreSpec
+from statestore.statedir.lock import locked_file
 
 
 class Row(BaseModel):
@@ -68,3 +70,13 @@ def mark(directory: Path) -> Row:
     """Leave a file; return the pid."""
     (directory / "ran").touch()
     return Row(number=os.getpid())
+
+
+def alone_for_long(parcel: Parcel) -> Row:
+    """Hold a lock for long, and note each time that this was done to the end."""
+    if parcel.number == 1:
+        with locked_file(parcel.unpacked.with_name("lock"), 5):
+            time.sleep(20)  # what is copied is what takes long
+            with parcel.unpacked.with_name("done").open("a", encoding="utf-8") as file:
+                file.write("done\n")
+    return Row(number=parcel.number)

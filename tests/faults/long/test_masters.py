@@ -20,13 +20,15 @@ from tests.integration import broker
 from tests.integration.broker import WAIT_S, consume, fold, wait_for
 from tests.integration.spark_work import alone_in_spark
 from tests.integration.support import Application
-from tests.spark.test_jobs import Installation
+from tests.spark.test_jobs import QUICKLY, ROOT, SUBMIT, Installation
 
 _SPARK = Path(pyspark.__file__).parent
 #: Workers and executors, besides the drivers of other tests, have little memory.
 _SMALL = {"SPARK_DAEMON_MEMORY": "256m"}
 #: Each takes ports that are free.
-_ON_LOOPBACK = ("--host", "127.0.0.1", "--webui-port", "0")
+_MASTER_AT = ("--host", "127.0.0.1", "--webui-port", "0", "--port", "0")
+#: Spark copies a task to another host only.
+_WORKER_HOSTS = ("127.0.0.1", "127.0.0.2")
 
 
 @pytest.fixture
@@ -45,10 +47,11 @@ def standalone(tmp_path: Path) -> Iterator[str]:
         return re.findall(pattern, log.read_text(errors="replace"))
 
     try:
-        start("Master", *_ON_LOOPBACK, "--port", "0")
+        start("Master", *_MASTER_AT)
         (url,) = wait_for(lambda: logged(r"Starting Spark master at (spark://\S+)"), "the master", 300)
-        for _ in range(2):
-            start("Worker", *_ON_LOOPBACK, "--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / "work"), url)
+        for host in _WORKER_HOSTS:
+            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / "work"))
+            start("Worker", "--host", host, "--webui-port", "0", *size, url)
         wait_for(lambda: len(logged("Successfully registered with master")) >= 2, "workers", 300)
         yield url
     finally:
@@ -64,6 +67,48 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     for member in family:
         member.kill()
     process.wait(60)
+
+
+_COPIED = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from jobs import parallel
+from jobs.parallel import run_each
+from tests.spark.parcels import Parcel, Row, alone_for_long
+
+spark = SparkSession.builder.getOrCreate()
+directory = Path(sys.argv[1])
+parallel._FIRST_ATTEMPT_S = float(sys.argv[2])
+rows = run_each(spark, [Parcel(number, directory / "unpacked") for number in range(3)], alone_for_long, Row)
+print("rows:", [row.number for row in rows])
+spark.stop()
+"""
+#: A copy of each Spark task that takes longer than a second.
+_SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.minTaskRuntime": "1s",
+}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("waits_s", ["600", "0"], ids=["waits", "is tired of waiting"])
+def test_a_copy_of_a_spark_task_that_finds_the_locks_of_the_original_does_not_answer_for_it(
+    standalone: str, tmp_path: Path, waits_s: str
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(_COPIED)
+    settings = [part for name, value in _SPECULATION.items() for part in ("--conf", f"{name}={value}")]
+    command = [SUBMIT, "--master", standalone, *QUICKLY, *settings, program, tmp_path, waits_s]
+    environment = {**Installation.base_environment(), "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=True)
+    assert "rows: [0, 1, 2]" in ran.stdout
+    # Each attempt unpacks what it is sent: there was a copy. The original was done, or the piece once more.
+    assert (tmp_path / "unpacked").read_text(encoding="utf-8").split().count("1") > 1
+    assert (tmp_path / "done").read_text(encoding="utf-8").split() == ["done"]
 
 
 @pytest.mark.share_for("standalone", why="the master that clusters have")

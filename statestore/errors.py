@@ -57,7 +57,7 @@ class EarlierTaskError(RetryError):
 
 
 class TransactionTimedOutError(RetryError):
-    """The broker aborted a transaction for its age, which fences its producer; nothing of it was committed."""
+    """A transaction was not ended within its timeout, and its producer is fenced; nothing of it was committed."""
 
 
 class WorkerLostError(RetryError):

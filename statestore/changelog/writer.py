@@ -60,7 +60,6 @@ class RecordWriter:
         self._max_batch_bytes = max_batch_bytes
         self._delivered: dict[tuple[str, int], int] = {}
         self._failed: StateStoreError | None = None
-        self._written_s: float | None = None
         # A callback may be called with a Python exception already pending. No method of a base class is found then
         # (CPython's find_name_in_mro gives up), but attributes of the instance and globals are.
         self._tell_failure = self._on_failure
@@ -99,8 +98,6 @@ class RecordWriter:
         if timestamp <= 0:
             raise InputError(f"{topic}: a record's timestamp is in ms since 1970 and above 0, found {timestamp}")
         kill_switch.reached("before produce")
-        if self._written_s is None:
-            self._written_s = time.monotonic()
         where = _ANY_PARTITION if partition is None else partition
         deadline: float | None = None
         while True:
@@ -135,8 +132,6 @@ class RecordWriter:
         if len(timestamps) and min(timestamps) <= 0:
             raise InputError(f"{topic}: a record's timestamp is in ms since 1970 and above 0, found {min(timestamps)}")
         kill_switch.reached("before produce")
-        if self._written_s is None:
-            self._written_s = time.monotonic()
         produce, last = self._producer.produce, len(keys) - 1
         told = self._on_failure  # records of a partition arrive in their order: the last one tells the offset
         for index, (key, value, timestamp) in enumerate(zip(keys, values, timestamps, strict=True)):
@@ -241,6 +236,7 @@ class TransactionalWriter(RecordWriter):
             },
         )
         self._open = False
+        self._began_s: float | None = None
         self._transaction_timeout_s = transaction_timeout_ms / 1000
 
     def init(self) -> None:
@@ -257,7 +253,7 @@ class TransactionalWriter(RecordWriter):
         """Begin a transaction."""
         self._delivered = {}
         self._failed = None
-        self._written_s = None
+        self._began_s = time.monotonic()
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
@@ -265,16 +261,22 @@ class TransactionalWriter(RecordWriter):
         self._open = True
 
     def _explained(self, error: StateStoreError) -> StateStoreError:
-        """Tell a transaction that grew too old from a takeover, which Kafka calls by the same names."""
-        if not isinstance(error, FencedError) or self._written_s is None:
+        """Tell a transaction that grew too old from a takeover, which Kafka calls by the same names.
+
+        Of one that is too old, nobody can say whether it was taken over besides. It is worth another attempt in either
+        case: the task's lock comes before the transactions, and where another process works without that lock, one of
+        the two is fenced and commits nothing.
+        """
+        if not isinstance(error, FencedError) or self._began_s is None:
             return error
-        age_s = time.monotonic() - self._written_s
+        age_s = time.monotonic() - self._began_s
         if age_s < self._transaction_timeout_s:
             return error
         return TransactionTimedOutError(
             f"a transaction of {self._name} was to end within {self._transaction_timeout_s:g} s, "
-            f"transaction.timeout.ms; after {age_s:.1f} s its producer is fenced: the broker has aborted it. "
-            "Nothing of it was committed. Run again; if that happens again, look for what held the task up so long"
+            f"transaction.timeout.ms; after {age_s:.1f} s its producer is fenced: the broker has aborted it for its "
+            "age, or another process has taken the task over meanwhile. Nothing of it was committed. Run again; if "
+            "that happens again, look for what held the task up so long, or for who else processes it"
         )
 
     def _after_fatal(self, doing: str) -> StateStoreError:

@@ -134,6 +134,33 @@ def test_a_transaction_that_the_broker_aborts_for_its_age_is_told_as_that(bootst
     assert _values(bootstrap_servers, topic) == []
 
 
+def test_a_transaction_that_is_too_old_and_was_taken_over_is_told_as_either_and_two_writers_never_both_commit(
+    bootstrap_servers: str, topic: str
+) -> None:
+    name = broker.unique("writer")
+    slept = TransactionalWriter(bootstrap_servers, name, 60, transaction_timeout_ms=1_000)
+    slept.init()
+    slept.begin()
+    slept.produce(topic, b"k", b"of the one that slept", T0, 0)
+    slept.flush()
+    began = time.monotonic()
+    successor = _writer(bootstrap_servers, name)
+    successor.begin()
+    successor.produce(topic, b"k", b"of the successor", T0, 0)
+    successor.flush()
+    broker.wait_for(lambda: time.monotonic() - began > 1, "the age at which the broker would have aborted it")
+    with pytest.raises(TransactionTimedOutError, match="for its age, or another process has taken the task over"):
+        slept.commit()
+    again = _writer(bootstrap_servers, name)  # the retry of the one that slept
+    with pytest.raises(FencedError):
+        successor.commit()
+    again.begin()
+    again.produce(topic, b"k", b"of the retry", T0, 0)
+    again.flush()
+    again.commit()
+    assert _values(bootstrap_servers, topic) == [b"of the retry"]
+
+
 def test_r14_producing_after_having_been_fenced_says_so_every_time(bootstrap_servers: str, topic: str) -> None:
     name = broker.unique("writer")
     first = _writer(bootstrap_servers, name)

@@ -55,7 +55,9 @@ def advice(bootstrap_servers: str, partition: TopicPartition, start: int, timeou
     return (
         f"it is of {found}; no coordinator was found that will end it. If that producer is gone and its timeout has "
         f"passed, abort it: kafka-transactions.sh --bootstrap-server {bootstrap_servers} abort "
-        f"--topic {partition.topic} --partition {partition.partition} --start-offset {start}"
+        f"--topic {partition.topic} --partition {partition.partition} --start-offset {start}. Kafka may have moved the "
+        "group's input offset with it all the same: before anything is processed again, see \"A transaction that "
+        'hangs" in docs/operations.md'
     )
 
 

@@ -262,7 +262,7 @@ def _check(data: st.DataObject, case: str, shape: str, store_format: StoreFormat
         assert run.logged == kept, "the changelog's last record of a row is that of its last change"
 
 
-@pytest.mark.short_for(every=4)
+@pytest.mark.short_for(every=7)
 @pytest.mark.parametrize("store_format", list(StoreFormat))
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("case", CASES)

@@ -46,7 +46,7 @@ def spill(directory: Path, rows: int, value_bytes: int, max_bytes: int) -> dict[
     ("rows", "value_bytes", "max_bytes"),
     [
         pytest.param(200_000, 1_000, 16 * MIB, id="200 MB under 16 MiB"),
-        pytest.param(1_000_000, 8, 16 * MIB, id="many small rows under 16 MiB"),
+        pytest.param(1_000_000, 8, 16 * MIB, id="many small rows under 16 MiB", marks=pytest.mark.long),
         pytest.param(1_000_000, 1_000, 64 * MIB, id="1 GB under 64 MiB", marks=pytest.mark.long),
     ],
 )

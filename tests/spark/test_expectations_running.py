@@ -43,6 +43,7 @@ def _query(query: str) -> dict[str, Any]:
     return {"type": "expect_query_to_return_no_rows", "kwargs": {"query": query}, "description": query}
 
 
+@pytest.mark.long
 def test_a_suite_of_one_s_own_may_use_all_that_there_is(spark: SparkSession, tmp_path: Path) -> None:
     own = [
         _rule("key_text < 'c'"),
@@ -153,6 +154,7 @@ def _jobs(spark: SparkSession) -> int:
     return len(context.statusTracker().getJobIdsForGroup(None))
 
 
+@pytest.mark.long
 def test_rules_about_rows_are_counted_in_one_pass(spark: SparkSession, tmp_path: Path) -> None:
     example = key_value()
     frame = spark.createDataFrame(example.good, example.ddl).persist()

@@ -58,6 +58,7 @@ def _totals(number: int, **changed: Any) -> bytes:
     return json.dumps({name: value for name, value in (fields | changed).items() if value != "absent"}).encode()
 
 
+@pytest.mark.long
 def test_rules_for_json_values(spark: SparkSession, tmp_path: Path) -> None:
     rows = [_placed(b"N%03d" % number, _totals(number), _NOW + number) for number in range(1, 41)]
     found = Suggested(spark, tmp_path, StoreDefinition(name="totals"), _KEY_VALUE, rows)

@@ -116,6 +116,7 @@ def test_what_was_discarded_is_neither_stored_nor_counted(tmp_path):
     assert (run.forwarded, list(run.store.all())) == ([], [])
 
 
+@pytest.mark.long
 def test_the_memory_of_counts_does_not_grow_with_records_of_the_same_keys(tmp_path):
     run = AtWork(tmp_path, count())
     records = [(b"%d" % (number % 10), b"1", 1) for number in range(40_000)]

@@ -32,6 +32,8 @@ from statestore.verification.targets import store_partition_specs
 
 #: Store partition -> directory of the store that a restore has replaced.
 Quarantine = dict[StorePartition, Path]
+#: Why Spark does not read a store.
+_SUPPLIED = "it is a store of a supplier: deep verification compares it with its changelog"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -96,7 +98,7 @@ def _chosen(
         if not arguments.application:
             raise InputError("name the application to validate, or a report of a restore or verification")
         applications = select(definitions, arguments.application, arguments.store)
-        specs = store_partition_specs(settings, topics, applications, arguments.store)
+        specs = _readable(store_partition_specs(settings, topics, applications, arguments.store))
         _tell_left_out(applications, specs, arguments.store)
         return specs, {}
     if arguments.application or arguments.store:
@@ -110,7 +112,7 @@ def _chosen(
     quarantine = {
         found[label].store_partition: _quarantined(found[label], Path(row.quarantine))
         for label, row in restored.items()
-        if row.quarantine
+        if row.quarantine and label in found
     }
     return [_where_restored(spec, restored[label]) for label, spec in found.items()], quarantine
 
@@ -126,7 +128,15 @@ def _named(
     specs = {str(spec.store_partition): spec for spec in store_partition_specs(settings, topics, applications)}
     if unknown := sorted(names - set(specs)):
         raise UnknownStoreError(f"{report} names {', '.join(unknown)}; the definitions have: {', '.join(specs)}")
-    return {label: spec for label, spec in specs.items() if label in names}
+    named = [spec for label, spec in specs.items() if label in names]
+    for spec in named:
+        if spec.store.supplier is not None:
+            print(f"validate: {spec.store_partition} is left out: {_SUPPLIED}", file=sys.stderr)
+    return {str(spec.store_partition): spec for spec in _readable(named)}
+
+
+def _readable(specs: Iterable[StorePartitionSpec]) -> list[StorePartitionSpec]:
+    return [spec for spec in specs if spec.store.supplier is None]
 
 
 def _where_restored(spec: StorePartitionSpec, row: RestoreRow) -> StorePartitionSpec:
@@ -143,14 +153,16 @@ def _where_restored(spec: StorePartitionSpec, row: RestoreRow) -> StorePartition
 def _tell_left_out(
     applications: Sequence[ApplicationDefinition], specs: Sequence[StorePartitionSpec], asked: Sequence[str]
 ) -> None:
-    """Say which stores have nothing to be validated; it is an error to have asked for one in memory."""
+    """Say which stores have nothing to be validated; it is an error to have asked for one that never has."""
     there = {spec.store_partition[:2] for spec in specs}
     for application in applications:
         for store in application.stores:
             if (asked and store.name not in asked) or (application.name, store.name) in there:
                 continue
-            reason = "it is kept in memory" if store.engine == "in_memory" else "it has never been run"
-            if store.name in asked and store.engine == "in_memory":
+            in_memory = "it is kept in memory" if store.engine == "in_memory" else None
+            never = _SUPPLIED if store.supplier is not None else in_memory
+            reason = never or "it has never been run"
+            if store.name in asked and never:
                 raise InputError(f"{application.name}/{store.name} cannot be validated: {reason}; name another store")
             print(f"validate: {application.name}/{store.name} is left out: {reason}", file=sys.stderr)
 

@@ -126,6 +126,10 @@ class StoreDefinition(_Definition):
     ----------
     engine
         Where its rows are; the application's `default_dsl_store` if not said.
+    supplier
+        Makes a store of the user's own: a function that is called with this definition and returns a supplier. `engine`
+        then says what that store is: `in_memory` if it does not outlive its process, `txn_rocksDB` if it is
+        transactional, else `rocksDB`.
     retention_ms
         How long a window or session store keeps its rows.
     window_size_ms
@@ -148,6 +152,7 @@ class StoreDefinition(_Definition):
     kind: Literal["key-value", "window", "session"] = "key-value"
     format: StoreFormat = StoreFormat.TIMESTAMPED
     engine: Engine = "txn_rocksDB"
+    supplier: Reference | None = Field(default=None, description="module:attribute")
     retention_ms: int | None = Field(default=None, ge=0, lt=1 << 63)
     window_size_ms: int | None = Field(default=None, ge=0, lt=1 << 63)
     retain_duplicates: bool = False
@@ -325,6 +330,9 @@ class ApplicationDefinition(_Definition):
         Ready-made aggregations of the input, beside the processor or instead of it.
     processing_guarantee
         `at_least_once` commits without Kafka transactions: faster, and after a crash records are processed again.
+    rocksdb_config_setter
+        A function `set_config(store_name, options)` that sets RocksDB's options where a task opens a store (Kafka
+        Streams' `rocksdb.config.setter`); the options are rocksdict's.
     dead_letter_topic
         Where records go that the application's code fails on, with the reason in their headers. Without one the task
         stops at such a record.
@@ -339,6 +347,7 @@ class ApplicationDefinition(_Definition):
     processing_guarantee: Guarantee = "exactly_once_v2"
     dead_letter_topic: Name | None = None
     default_dsl_store: Engine = Field(default="txn_rocksDB", description="engine of stores that name none")
+    rocksdb_config_setter: Reference | None = Field(default=None, description="module:attribute")
     stores: tuple[StoreDefinition, ...] = ()
     commit_interval_ms: int = Field(default=1_000, ge=10, le=600_000)
     uncommitted_max_bytes: int = Field(

@@ -19,7 +19,13 @@ from statestore.formats.offsets import UNKNOWN_OFFSET
 from statestore.model import TopicPartition
 
 FILE_NAME = ".checkpoint"
+
 _ENTRY = re.compile(rf"(?P<topic>\S+) (?P<partition>[0-9]{{1,9}}) (?P<offset>[0-9]{{1,18}}|{UNKNOWN_OFFSET})")
+
+
+def name_of(store: str) -> str:
+    """Name of the file of a single store that does not keep its offsets itself (KIP-1035)."""
+    return f"{FILE_NAME}_{store}"
 
 
 def read(path: Path) -> dict[TopicPartition, int | None]:

@@ -14,10 +14,13 @@ from pathlib import Path
 from statestore.bulk.digest import Digest
 from statestore.errors import StoreCorruptedError
 from statestore.formats.offsets import STATUS_CLOSED
+from statestore.partition.replacing import staged_context
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built
 from statestore.recovery.spec import CheckDepth
 from statestore.stores.scan import ScannedDatabase
+from statestore.verification.options import nobody_waits
+from statestore.verification.supplied import count, opened
 
 
 def check_staged(store: StorePartitionSpec, built: Built, depth: CheckDepth) -> int:
@@ -29,6 +32,8 @@ def check_staged(store: StorePartitionSpec, built: Built, depth: CheckDepth) -> 
         If it is not what was built.
     """
     staged = store.paths.staging(store.store.name)
+    if store.store.supplier is not None:
+        return _check_supplied(store, built, staged)
     digest = Digest(store.store.format) if depth == "deep" and built.digest is not None else None
     read = built.rows is None or depth == "deep"
     keys = sum(_check(directory, store, built, digest, read=read) for directory in _databases(store, staged))
@@ -37,6 +42,14 @@ def check_staged(store: StorePartitionSpec, built: Built, depth: CheckDepth) -> 
     if digest is not None and digest.hexdigest() != built.digest:
         raise _wrong(staged, f"rows with the digest {digest.hexdigest()}", f"{built.digest}")
     return keys
+
+
+def _check_supplied(store: StorePartitionSpec, built: Built, staged: Path) -> int:
+    with opened(store.store, staged_context(store, read_only=True)) as found:
+        for partition, expected in built.committed.items():
+            if (offset := found.committed_offset(partition)) != expected:
+                raise _wrong(staged, f"offset {offset} for {partition}", f"{expected}")
+        return count(found, store.store.kind, nobody_waits)
 
 
 def _databases(store: StorePartitionSpec, staged: Path) -> Iterator[Path]:

@@ -152,7 +152,7 @@ def _lost_range(part: _RangeOf, error: StateStoreError) -> RestoreRow:
 
 def _read_ranges(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -> None:
     """Read logs that are cut into ranges; what fails here, the restore reads again, or says why it cannot."""
-    candidates = [spec for spec in restores if spec.ranges > 1 and spec.mode in ("auto", "full")]
+    candidates = [spec for spec in restores if _is_cut(spec)]
     unsure = [spec for spec in candidates if not spec.force]
     groups = by_task(spec.store for spec in unsure)
     looked = run([[unsure[at].store for at in group] for group in groups], _look_at_task, _Verified, _not_looked_at)
@@ -175,6 +175,10 @@ def _read_ranges(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -
     for row in rows:
         if row.failure is not None:
             print(f"restore: a range of {row.label} is read again: {row.failure.message}", file=sys.stderr)
+
+
+def _is_cut(spec: RestoreSpec) -> bool:
+    return spec.ranges > 1 and spec.mode in ("auto", "full") and spec.store.store.supplier is None
 
 
 def _look_at_task(stores: Sequence[StorePartitionSpec]) -> _Verified:

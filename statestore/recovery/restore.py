@@ -25,7 +25,7 @@ from statestore.recovery.planning import require_disk, store_logs, tail_logs
 from statestore.recovery.progress import Progress
 from statestore.recovery.spec import RestoreSpec as RestoreSpec
 from statestore.recovery.staging import Range, Staging
-from statestore.recovery.tail import build_tail
+from statestore.recovery.tail import build_replayed
 from statestore.reports import Failure, Loss, RestoreRow, VerifyRow
 from statestore.statedir.beside import Verdict
 from statestore.statedir.lock import locked
@@ -164,10 +164,10 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Pro
         if mode == "full":
             _require_no_less(store, found, logs[store.partition])
         require_disk(spec, mode, tail_logs(logs, found.committed) if mode == "tail" else logs)
-        if mode == "full":
+        if mode == "full" and store.store.supplier is None:
             built = build_full(spec, staging, logs, progress, asked_ms)
         else:
-            built = build_tail(spec, logs, found, progress, asked_ms)
+            built = build_replayed(spec, logs, found.committed, progress, asked_ms, anew=mode == "full")
         progress.phase("checking")
         keys = check_staged(store, built, spec.check)
         kill_switch.reached("restore, built, not swapped")
@@ -239,7 +239,10 @@ def _begun(store: StorePartitionSpec) -> dict[str, object]:
 
 def _seal(store: StorePartitionSpec) -> None:
     kill_switch.reached("restore, swapped, not sealed")
-    seal(store.paths, store.store.name, segmented=store.store.kind != "key-value")
+    definition = store.store
+    seal(
+        store.paths, definition.name, segmented=definition.kind != "key-value", supplied=definition.supplier is not None
+    )
 
 
 def _clear(store: StorePartitionSpec, staging: Staging) -> None:
@@ -282,7 +285,10 @@ def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> Re
         clear_built(store.paths)
         staging.clear_unfinished()
         require_disk(there, "full", logs)
-        built = build_full(there, staging, logs, progress, asked_ms)
+        if store.store.supplier is None:
+            built = build_full(there, staging, logs, progress, asked_ms)
+        else:
+            built = build_replayed(there, logs, None, progress, asked_ms, anew=True)
         progress.phase("checking")
         keys = check_staged(store, built, spec.check)
         remove_tree(store.live)  # an attempt that was killed before it was sealed

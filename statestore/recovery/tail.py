@@ -1,4 +1,7 @@
-"""Catching up: the records that a store has not seen, replayed into a hard-linked copy of it."""
+"""Catching up: the records that a store has not seen, replayed into a hard-linked copy of it.
+
+A supplier's store is built anew in this way, too: all of its log is replayed into an empty one.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from statestore.recovery.full import Built, Logs
 from statestore.recovery.progress import Progress
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.unknown_headers import require_no_headers
-from statestore.reports import VerifyRow
 from statestore.statedir.record import read_record
 from statestore.stores.open import build_store
 from statestore.tasks.replay import replay
@@ -24,13 +26,19 @@ _LINKED = ".sst"
 _NOT_COPIED = ("LOCK", "LOG")
 
 
-def build_tail(spec: RestoreSpec, logs: Logs, found: VerifyRow, progress: Progress, asked_ms: int) -> Built:
+def build_replayed(
+    spec: RestoreSpec, logs: Logs, before: int | None, progress: Progress, asked_ms: int, *, anew: bool = False
+) -> Built:
     """Bring a copy of the live store to the end of its changelog, in the staging directory.
 
     Parameters
     ----------
+    before
+        Offset of the last changelog record in the live store.
     asked_ms
         Wall clock time before the logs' ends were asked for.
+    anew
+        Begin with an empty store instead, at the log's start.
 
     Raises
     ------
@@ -40,10 +48,12 @@ def build_tail(spec: RestoreSpec, logs: Logs, found: VerifyRow, progress: Progre
     store = spec.store
     record = read_record(store.paths, store.store.name)
     # A store that has nothing of its log is replayed from the log's start: only the replay itself takes time.
-    whole_ms = asked_ms if found.committed is None else record.whole_ms(found.committed, asked_ms) if record else None
+    whole_ms = asked_ms if anew or before is None else record.whole_ms(before, asked_ms) if record else None
     staged = store.paths.staging(store.store.name)
     clear_built(store.paths)
-    link_store(store, staged)
+    staged.parent.mkdir(parents=True)
+    if not anew:
+        link_store(store, staged)
     opened = build_store(store.store)
     opened.init(staged_context(store, read_only=False))
     records = skipped = 0
@@ -52,7 +62,7 @@ def build_tail(spec: RestoreSpec, logs: Logs, found: VerifyRow, progress: Progre
     try:
         for partition in store.partitions:
             # Of a store with a legacy checkpoint file, verification knows the offset and the store does not.
-            offset = found.committed if len(store.partitions) == 1 else opened.committed_offset(partition)
+            offset = None if anew else before if len(store.partitions) == 1 else opened.committed_offset(partition)
             log = logs[partition]
             start = log.start if offset is None else max(offset + 1, log.start)  # before it there were markers alone
             progress.reading(start, log.last_stable)
@@ -67,16 +77,26 @@ def build_tail(spec: RestoreSpec, logs: Logs, found: VerifyRow, progress: Progre
         if whole_ms is not None:  # if None, the log is not compacted
             require_tombstones(store, whole_ms, clock.now_ms(), "use mode full")
         kill_switch.reached("restore, tail replayed")
+        stream_time = getattr(opened.inner, "stream_time", -1)
         clean = True
     finally:
         opened.close(clean=clean)
-    return Built(records, skipped, 0, None, dict(committed), None, asked_ms)  # type: ignore[arg-type]
+    built = Built(records, skipped, 0, None, dict(committed), None, asked_ms)  # type: ignore[arg-type]
+    if not anew:
+        return built
+    first = min(log.start for log in logs.values())
+    return built._replace(first=first, stream_time=stream_time if stream_time >= 0 else None)
 
 
 def link_store(store: StorePartitionSpec, staged: Path) -> None:
     """Copy a closed store of any kind, SST files as hard links, and what we keep of its segments."""
     live, name = store.live, store.store.name
     if not live.exists():
+        return
+    if store.store.supplier is not None:
+        shutil.copytree(live, staged)
+        if (offsets := store.paths.offsets(name)).exists():
+            shutil.copy2(offsets, store.paths.staged_offsets(name))
         return
     if store.store.kind == "key-value":
         link_database(live, staged)

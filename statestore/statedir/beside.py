@@ -2,7 +2,7 @@
 
 A new store's record is put beside it in the same way.
 
-quarantine-own/<store>/<label>.json      seal, digests, mode and record as text, the legacy checkpoint's
+quarantine-own/<store>/<label>.json      seal, digests, mode, record and offsets as text, the legacy checkpoint's
                                          entries, and how the store was judged
 
 The swap's journal carries it until the swap is done (`swap.py`).
@@ -37,7 +37,7 @@ class Beside(BaseModel):
 
     Attributes
     ----------
-    seal, digests, mode, record
+    seal, digests, mode, record, offsets
         Content of our files; None where there was none.
     legacy
         The store's entries in the legacy checkpoint file.
@@ -51,6 +51,7 @@ class Beside(BaseModel):
     digests: str | None = None
     mode: str | None = None
     record: str | None = None
+    offsets: str | None = None
     legacy: tuple[tuple[TopicPartition, int | None], ...] = ()
     status: Status | None = None
     loss: Loss | None = None
@@ -59,7 +60,7 @@ class Beside(BaseModel):
 
 def take_down(paths: TaskPaths, store: str, changelogs: Sequence[TopicPartition], verdict: Verdict | None) -> Beside:
     """Read what is there now; what is no text of ours was of no use before either."""
-    found = {name: _read(path) for name, path in _files(paths, store).items()}
+    found = {name: read_text(path) for name, path in _files(paths, store).items()}
     judged = verdict._asdict() if verdict else {}
     return Beside(**found, legacy=tuple(legacy_offsets_of(paths, store, changelogs).items()), **judged)
 
@@ -116,11 +117,13 @@ def _files(paths: TaskPaths, store: str) -> dict[str, Path]:
         "digests": paths.digests(store),
         "mode": paths.mode(store),
         "record": paths.record(store),
+        "offsets": paths.offsets(store),
         "seal": paths.seal(store),
     }
 
 
-def _read(path: Path) -> str | None:
+def read_text(path: Path) -> str | None:
+    """Return a file of ours as text; None if it is not there, or is none."""
     try:
         return path.read_text(encoding="utf-8")
     except (FileNotFoundError, UnicodeDecodeError):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.api import UNCOMMITTED_MAX_BYTES, StoreContext
+from statestore.stores.rocksdb_options import ConfigSetter
 
 
 def store_context(
@@ -16,6 +17,7 @@ def store_context(
     opening: Callable[[str], None] | None = None,
     read_only: bool = False,
     exactly_once: bool = True,
+    config_setter: ConfigSetter | None = None,
 ) -> StoreContext:
     """Return the context that a task's stores are opened in."""
     return StoreContext(
@@ -28,6 +30,7 @@ def store_context(
         uncommitted_max_bytes=uncommitted_max_bytes,
         recording_level=recording_level,
         opening=opening,
+        config_setter=config_setter,
     )
 
 

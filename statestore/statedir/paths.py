@@ -40,6 +40,10 @@ class TaskPaths(NamedTuple):
         """The legacy offsets file."""
         return self.task_dir / checkpoint_file.FILE_NAME
 
+    def offsets(self, store: str) -> Path:
+        """The offsets of a store that does not keep them itself."""
+        return self.task_dir / checkpoint_file.name_of(store)
+
     @property
     def own_dir(self) -> Path:
         """Our directory for the task."""
@@ -64,6 +68,10 @@ class TaskPaths(NamedTuple):
     def staging(self, store: str) -> Path:
         """Where a replacement of the store is built."""
         return self.own_dir / "staging" / store
+
+    def staged_offsets(self, store: str) -> Path:
+        """The offsets of a replacement that does not keep them itself."""
+        return self.staging(store).with_name(checkpoint_file.name_of(store))
 
     @property
     def staged_own(self) -> Path:

@@ -5,7 +5,8 @@ close the digests of MANIFEST and SST files are written down in our own director
 is opened for writing, and checked before it is opened at all: MANIFEST and sizes always, the SST files' bytes where a
 store is verified. SST files never change, so each is read for its digest once.
 
-A window or session store has one seal over all of its segments.
+A window or session store has one seal over all of its segments. Of a supplier's store nothing is known but that these
+are its files: they are sealed as a whole, with all that is in its directory.
 
 Kafka Streams may have had the store open in between: then a CURRENT names a newer MANIFEST, or a segment is new, and
 there is no seal to speak of, which is no damage. It may also have removed the store and made it anew: then the identity
@@ -65,9 +66,10 @@ class Seal(BaseModel):
     committed
         Offset of the last changelog record in the store; None if it was not recorded.
     databases
-        By their directory's name beside the others; a key-value store's only one is called "".
+        By their directory's name beside the others; a key-value store's only one is called "". A supplier's store has
+        none.
     sst
-        By their path in the store's directory.
+        By their path in the store's directory; all files of a supplier's store.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -88,19 +90,24 @@ class _Digests(BaseModel):
     sst: dict[str, SstFile]
 
 
-def seal(paths: TaskPaths, store: str, *, segmented: bool = False) -> None:
+def seal(paths: TaskPaths, store: str, *, segmented: bool = False, supplied: bool = False) -> None:
     """Seal a store that was just closed cleanly and recorded; the caller holds the task's lock.
 
     Parameters
     ----------
     segmented
         True for a window or session store.
+    supplied
+        True for a supplier's store.
     """
     directory = _directory(paths, store, segmented=segmented)
     known = _known_digests(paths, store)
     databases: dict[str, SealedDatabase] = {}
     sst: dict[str, SstFile] = {}
-    for name in _databases(directory, segmented=segmented):
+    if supplied:
+        # Files that may be changed where they are, so that what was read of them before says nothing.
+        sst = {str(path.relative_to(directory)): _digest(path, None) for path in _files(directory)}
+    for name in [] if supplied else _databases(directory, segmented=segmented):
         found = _sealed(directory / name)
         # A new database counts its files from the start again: what is known of its predecessor's is not of them.
         same = found.identity != "" and known.identities.get(name) == found.identity
@@ -170,6 +177,12 @@ def check_seal(
     if sealed.store_partition != _name(paths, store):
         return None
     directory = _directory(paths, store, segmented=segmented)
+    if not sealed.databases and sealed.sst:
+        for name, file in sealed.sst.items():
+            if contents and between is not None:
+                between()
+            _check_file(directory / name, file, contents=contents)
+        return sealed if {str(path.relative_to(directory)) for path in _files(directory)} == set(sealed.sst) else None
     there = set(_databases(directory, segmented=segmented))
     same = {name: _is_same(directory / name, sealed, name) for name in sealed.databases if name in there}
     for name, file in sealed.sst.items():
@@ -234,6 +247,10 @@ def _databases(directory: Path, *, segmented: bool) -> Iterator[str]:
     if not segmented:
         return iter([""])
     return iter(sorted(path.name for path in directory.iterdir()) if directory.exists() else [])
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file())
 
 
 def _sst_files(directory: Path) -> list[Path]:

@@ -3,7 +3,7 @@
     1  write the journal                          live = old
     2  remove the store's entries in the legacy checkpoint file
     3  rename live -> quarantine                  live is absent
-    4  remove the old store's seal, digests and mode
+    4  remove the old store's seal, digests, mode and offsets file
     5  rename what we kept of the old segments -> quarantine, and what we shall keep of the new ones -> its place
     6  rename staged -> live                      live = new
     7  write what lies beside the new store: its record, or all that lay there if it is an old one that comes back
@@ -31,7 +31,7 @@ from statestore.durable import read_checked, remove_durably, remove_tree, rename
 from statestore.errors import InvalidStateError
 from statestore.model import StoreDefinition, TopicPartition
 from statestore.reports import Loss
-from statestore.statedir.beside import Beside, Verdict, beside_quarantined, keep_others, put_back, take_down
+from statestore.statedir.beside import Beside, Verdict, beside_quarantined, keep_others, put_back, read_text, take_down
 from statestore.statedir.context import forget_mode
 from statestore.statedir.legacy import forget_legacy_offset, put_back_legacy_offsets
 from statestore.statedir.lock import require_alone, require_locks
@@ -112,7 +112,10 @@ def swap(
     quarantine = paths.quarantine(name, unused) if live.exists() else None
     kept = take_down(paths, name, changelogs, verdict) if live.exists() else None
     staged, segments = paths.staging(name), paths.staged_segments(name)
-    back = Beside(record=with_checksum(record.model_dump_json())) if record else None
+    back = None
+    if record is not None:
+        offsets = read_text(paths.staged_offsets(name))
+        back = Beside(record=with_checksum(record.model_dump_json()), offsets=offsets)
     if replaced is not None:
         staged, segments = paths.quarantine(name, replaced), paths.quarantined_segments(name, replaced)
         back = beside_quarantined(paths, name, replaced)
@@ -245,6 +248,7 @@ def _forget_old(paths: TaskPaths, store: str) -> None:
     break_seal(paths, store)
     forget_digests(paths, store)
     forget_mode(paths, store)
+    remove_durably(paths.offsets(store))
 
 
 def unused_label(paths: TaskPaths, store: str, label: str) -> str:

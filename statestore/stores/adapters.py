@@ -31,7 +31,7 @@ def _timestamped(value: bytes | None) -> bytes | None:
     return None if value is None else encode(value, UNKNOWN_TIMESTAMP)
 
 
-class _Around:
+class Around:
     """Everything that is not changed is the wrapped store's."""
 
     def __init__(self, wrapped: Any) -> None:
@@ -41,8 +41,10 @@ class _Around:
         return getattr(self.wrapped, name)
 
 
-class TimestampProxy(_Around):
+class TimestampProxy(Around):
     """A plain store of any kind, used where values carry timestamps."""
+
+    keeps_timestamps = False
 
     def put(self, *key: Any) -> Any:
         """Write without the timestamp; the value is the last argument, but before a window's start."""
@@ -88,7 +90,7 @@ class TimestampProxy(_Around):
         return int(self.wrapped.restore((key, _plain(value)) for key, value in rows))
 
 
-class LegacyCheckpoint(_Around):
+class LegacyCheckpoint(Around):
     """Keeps the offsets of a store that does not manage them.
 
     The file is read when the store is opened, and under exactly once removed: it speaks only of a store that was closed
@@ -106,7 +108,7 @@ class LegacyCheckpoint(_Around):
 
     def init(self, context: StoreContext) -> None:
         """Read the file, and open the store."""
-        self._path = context.task_directory / f"{checkpoint_file.FILE_NAME}_{self.wrapped.name}"
+        self._path = context.task_directory / checkpoint_file.name_of(self.wrapped.name)
         found = checkpoint_file.read(self._path) if self._path.exists() else {}
         own = context.changelog_of(self.wrapped.name)
         self._offsets = {

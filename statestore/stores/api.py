@@ -101,6 +101,8 @@ class StateStore(Protocol):
     persistent: bool = False
     #: Whether the store keeps the offsets given to `commit` (KIP-1035).
     manages_offsets: bool = False
+    #: Whether a timestamped store gives back the timestamps that were put in; one with a proxy does not (KIP-258).
+    keeps_timestamps: bool = True
 
     @property
     def is_open(self) -> bool:

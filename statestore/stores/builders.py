@@ -10,6 +10,7 @@ from statestore.model import StoreFormat, check_name
 from statestore.stores.adapters import LegacyCheckpoint, TimestampProxy
 from statestore.stores.api import StateStore, TimestampedBytesStore
 from statestore.stores.serdes import Serde
+from statestore.stores.supplied import SuppliedStore, Supplier
 from statestore.stores.suppliers import KeyValueSupplier, SessionSupplier, WindowSupplier
 from statestore.stores.typed import KeyValueStore, SessionStore, TypedStore, WindowStore
 
@@ -56,6 +57,8 @@ class StoreBuilder(Generic[S]):
             inner = TimestampProxy(inner)
         if inner.persistent and not inner.manages_offsets:
             inner = LegacyCheckpoint(inner)
+        if isinstance(self._supplier, Supplier):
+            inner = SuppliedStore(inner)
         return self._kind(inner, self._format, *self._serdes)
 
 

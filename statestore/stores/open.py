@@ -10,6 +10,7 @@ from statestore.model import StoreDefinition, StoreFormat, TaskId
 from statestore.stores import builders, suppliers
 from statestore.stores.api import StoreContext
 from statestore.stores.serdes import BYTES, Serde
+from statestore.stores.supplied import Supplier
 from statestore.stores.suppliers import BuiltIn, DslStore
 from statestore.stores.typed import AnyStore, KeyValueStore
 
@@ -17,8 +18,16 @@ from statestore.stores.typed import AnyStore, KeyValueStore
 AnyKeyValueStore = KeyValueStore[bytes, bytes] | KeyValueStore[bytes, ValueAndTimestamp[bytes]]
 
 
-def supplier_of(definition: StoreDefinition) -> BuiltIn[Any]:
-    """Return the supplier of the store that a definition describes."""
+def supplier_of(definition: StoreDefinition) -> BuiltIn[Any] | Supplier:
+    """Return the supplier of the store that a definition describes.
+
+    Raises
+    ------
+    DefinitionError
+        If it is one of the user's own that cannot be used.
+    """
+    if definition.supplier is not None:
+        return Supplier(definition)
     name, engine, kind = definition.name, DslStore(definition.engine), definition.format
     persistent, transactional = engine.persistent, engine.transactional
     if definition.kind == "key-value":

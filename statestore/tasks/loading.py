@@ -7,7 +7,9 @@ from functools import partial
 from typing import NamedTuple
 
 from statestore.model import AggregationDefinition, ApplicationDefinition
+from statestore.stores.open import build_store
 from statestore.stores.serdes import load_serde
+from statestore.stores.supplied import load_config_setter
 from statestore.tasks.aggregates import load_aggregate
 from statestore.tasks.aggregation import require_capable
 from statestore.tasks.processor import load_key, load_processor
@@ -29,13 +31,19 @@ class Named(NamedTuple):
 
 
 def named_code(definition: ApplicationDefinition) -> Iterator[Named]:
-    """Return each processor, grouping, aggregate and serde that the tasks of an application load."""
+    """Return each processor, grouping, aggregate, supplier, setter and serde that the tasks of an application load."""
     if definition.processor is not None:
         yield Named(f"processor {definition.processor}", partial(load_processor, definition.processor))
     for item in definition.aggregations:
         if item.group_by is not None:
             yield Named(f"group_by {item.group_by}", partial(load_key, item.group_by))
         yield Named(f"aggregate {item.aggregate}", partial(_load_capable, item))
+    if definition.rocksdb_config_setter is not None:
+        what = f"rocksdb_config_setter {definition.rocksdb_config_setter}"
+        yield Named(what, partial(load_config_setter, definition.rocksdb_config_setter))
+    for store in definition.stores:
+        if store.supplier is not None:
+            yield Named(f"supplier {store.supplier} of store {store.name}", partial(build_store, store))
     serdes = (name for store in definition.stores for name in (store.key_serde, store.value_serde))
     for name in dict.fromkeys(serdes):
         yield Named(f"serde {name}", partial(load_serde, name))

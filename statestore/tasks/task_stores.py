@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import NamedTuple, NoReturn
 
 from statestore import clock, kill_switch
@@ -51,6 +52,7 @@ from statestore.statedir.seal import break_seal, check_seal, forget_digests, sea
 from statestore.statedir.swap import swap
 from statestore.stores.open import build_store
 from statestore.stores.serdes import load_serde
+from statestore.stores.supplied import load_config_setter
 from statestore.stores.typed import AnyStore
 from statestore.tasks.replay import replay
 from statestore.tasks.spec import TaskSpec
@@ -114,6 +116,7 @@ class TaskStores:
     def __init__(self, spec: TaskSpec, *, read_in_full: bool = False) -> None:
         self._spec = spec
         self._paths = spec.paths
+        self._config_setter = load_config_setter(spec.application.rocksdb_config_setter)
         self._definitions = {store.name: store for store in spec.subtopology.stores}
         self.by_name: dict[str, AnyStore] = {name: _build(store) for name, store in self._definitions.items()}
         self._damaged: dict[str, RebuildError] = {}
@@ -159,6 +162,7 @@ class TaskStores:
                 recording_level=self._spec.recording_level,
                 opening=lambda store: break_seal(self._paths, store),
                 exactly_once=self._spec.exactly_once,
+                config_setter=self._config_setter,
             )
         )
         if migrated is not None and not store.is_empty:
@@ -257,7 +261,7 @@ class TaskStores:
             self._refuse(name, lost, f"cannot be used ({reason})")
         clear_built(self._paths)
         staged = build_store(spec.store)
-        staged.init(staged_context(spec, read_only=False))
+        staged.init(replace(staged_context(spec, read_only=False), config_setter=self._config_setter))
         kill_switch.reached("store being rebuilt")
         try:
             self.restored[name] = self._replay(staged, name, log.start, log)
@@ -408,7 +412,8 @@ class TaskStores:
         for name, record in self._with_ends(vouched).items():
             write_record(self._paths, name, record)
             kill_switch.reached("store recorded, not sealed")
-            seal(self._paths, name, segmented=self._definitions[name].kind != "key-value")
+            definition = self._definitions[name]
+            seal(self._paths, name, segmented=definition.kind != "key-value", supplied=definition.supplier is not None)
             kill_switch.reached("store sealed, mode not forgotten")
             forget_mode(self._paths, name)  # it tells of a lost segment until the seal does
 

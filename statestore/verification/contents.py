@@ -40,6 +40,7 @@ from statestore.verification.kernels import UInt64s, hashes_of, numbers_in
 from statestore.verification.lookup import Lookup
 from statestore.verification.options import VerifyOptions, nobody_waits
 from statestore.verification.sampling import Sample, choose, some_keys
+from statestore.verification.supplied import as_stored, batches, count, opened
 from statestore.verification.table_file import files_of_rows, rows_of
 
 #: How often the log's end is asked for anew. Each time there is less to read, down to what is younger than any segment
@@ -73,6 +74,9 @@ def count_rows(spec: StorePartitionSpec, give_way: Callable[[], None] = nobody_w
         If one does.
     """
     with unreadable_is_damaged():
+        if spec.store.supplier is not None:
+            with opened(spec.store, spec.context(read_only=True)) as store:
+                return count(store, spec.store.kind, give_way)
         return sum(_count(spec, directory, give_way) for directory in databases(spec).values())
 
 
@@ -111,7 +115,10 @@ def compare_contents(
         fold = _Fold(spec, log, options)
         fold.read(committed, scratch, topics)
         with unreadable_is_damaged():  # our scratch files tell their errors themselves
-            if (found := _looked_up(spec, fold)) is None:
+            found: Contents | None
+            if spec.store.supplier is not None:
+                found = _compared_supplied(spec, fold, fold.allowances(topics), options, scratch)
+            elif (found := _looked_up(spec, fold)) is None:
                 allowances = fold.allowances(topics)
                 found = _compared_fast(spec, fold, allowances, options)
                 found = found or _compared(spec, fold, allowances, options, _stored)
@@ -131,12 +138,15 @@ class _Fold:
         Largest time (ms) in the row keys of a window or session store; -1 before the first.
     brokers_timestamps
         The log of a timestamped store has the brokers' timestamps.
+    keeps_timestamps
+        The store gives back the timestamps that it was given.
     """
 
     def __init__(self, spec: StorePartitionSpec, log: LogRange, options: VerifyOptions) -> None:
         self.sample: Sample | None = None
         self.stream_time = -1
         self.brokers_timestamps = False
+        self.keeps_timestamps = True
         self.routing = routing_of(spec.store)
         # Duplicates of a window stand and fall together: store and log count them each by itself.
         self._cut = window_key.SEQUENCE_BYTES if spec.store.retain_duplicates else 0
@@ -242,13 +252,18 @@ class _Fold:
     @property
     def compared_format(self) -> StoreFormat:
         """Format of the rows as both sides have them for the comparison."""
-        return StoreFormat.PLAIN if self.brokers_timestamps else self._spec.store.format
+        return StoreFormat.PLAIN if self._without_timestamps else self._spec.store.format
 
     def comparable(self, stored: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows of the store, batches of `scan.STORED_SCHEMA`, in that format."""
         for batch in stored:
             self.give_way()
-            yield _without_timestamps(batch) if self.brokers_timestamps else batch
+            yield _without_timestamps(batch) if self._without_timestamps else batch
+
+    @property
+    def _without_timestamps(self) -> bool:
+        timestamped = self._spec.store.format is StoreFormat.TIMESTAMPED
+        return self.brokers_timestamps or (timestamped and not self.keeps_timestamps)
 
     @property
     def latest(self) -> Latest | None:
@@ -365,6 +380,44 @@ def _compared(
                 comparison.compare(fold.comparable(stored(database, fold.sample)), rows)
             finally:
                 database.close()
+    return comparison.contents(fold.sample.fraction if fold.sample else None)
+
+
+def _compared_supplied(
+    spec: StorePartitionSpec, fold: _Fold, allowances: Allowances, options: VerifyOptions, scratch: Path
+) -> Contents:
+    """Compare a supplier's store, whose rows come in an order of its own, and which may drop each row as it expires."""
+    kind, routing = spec.store.kind, fold.routing
+    writer = RunWriter(scratch / "stored", routing, options.run_bytes, start=0)
+    count_read = 0
+    with opened(spec.store, spec.context(read_only=True)) as store:
+        fold.keeps_timestamps = store.inner.keeps_timestamps
+        for batch in batches(store, kind, fold.give_way):
+            writer.add(batch if fold.sample is None else fold.sample.of(batch))
+            count_read += batch.num_rows
+    runs = [writer.finish(count_read)]
+    comparison = Comparison(
+        fold.compared_format,
+        allowances,
+        first=options.first_keys,
+        name_keys=options.name_keys,
+        numbered=spec.store.retain_duplicates,
+    )
+    oldest_ms = fold.stream_time - (spec.store.retention_ms or 0) + 1  # the first time that has not expired
+
+    def live(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in found:
+            if routing.interval_ms is None:
+                yield batch
+            else:
+                yield batch.filter(pa.array(numbers_in(batch.column(0), back=routing.suffix_bytes) >= oldest_ms))
+
+    here = {found.segment for found in merged(runs, routing)}
+    stored, logged = groupby(merged(runs, routing), key=lambda found: found.segment), _Segments(fold.rows())
+    for segment in logged.with_those_of(here):
+        there = next(stored)[1] if segment in here else iter(())
+        rows = (as_stored(batch) for batch in live(found.batch for found in there))
+        comparison.compare(fold.comparable(rows), live(logged.rows_of(segment)))
     return comparison.contents(fold.sample.fraction if fold.sample else None)
 
 

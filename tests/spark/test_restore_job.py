@@ -22,6 +22,8 @@ from statestore.reports import (
     VerifyRow,
     write_report,
 )
+from statestore.verification.check import verify_many
+from statestore.verification.options import VerifyOptions
 from tests.integration import broker
 from tests.integration.broker import consume, fold, transaction
 from tests.integration.support import Application, catalogue_of
@@ -81,6 +83,23 @@ def test_r9_ranges_in_spark_tasks_of_their_own_give_the_same_stores(application:
     assert not list((application.state_dir.parent / "reports").rglob("*.json"))
     # Another attempt at the same run: it has nothing to do, and says what the run has done.
     assert [(row.outcome, row.mode, row.records) for row in run("--ranges", "3").rows] == [("restored", None, 0)] * 2
+
+
+def test_a_suppliers_store_is_rebuilt_in_spark_tasks_by_a_replay_whatever_ranges_are_asked_for(
+    application: Application, run: Run
+) -> None:
+    store = application.definition.stores[0]
+    supplied = {"engine": "rocksDB", "supplier": "tests.integration.file_store:timestamped"}
+    application.defined(stores=(store.model_copy(update=supplied),))
+    plan: RestorePlanReport = run("--dry-run", "--ranges", "3")
+    assert [(row.task, row.mode, row.failure) for row in plan.rows] == [("0_0", "full", None), ("0_1", "full", None)]
+    report: RestoreReport = run("--ranges", "3")
+    assert [(row.task, row.outcome, row.keys, row.checked) for row in report.rows] == [
+        ("0_0", "restored", 40, "rows"),
+        ("0_1", "restored", 3, "rows"),
+    ]
+    found = verify_many([application.store_spec(partition) for partition in range(2)], VerifyOptions(depth="deep"), {})
+    assert [(row.status, row.contents and row.contents.equal) for row in found] == [(Status.OK, 40), (Status.OK, 3)]
 
 
 def test_a_worker_that_dies_leaves_the_rows_of_the_others_in_the_report(

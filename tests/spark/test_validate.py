@@ -388,17 +388,27 @@ def test_bad_input_is_refused_before_anything_is_done(logged_store: LoggedStores
     renamed = LoggedStore(store.application.model_copy(update={"stores": (other,)}), store.settings, 1)
     with pytest.raises(UnknownStoreError, match=f"names {name}/counts/0_0; the definitions have: {name}/renamed/0_0"):
         _run(renamed, **_restored(store, [0], {}))
-    memory = store.application.model_copy(update={"stores": (StoreDefinition(name="cache", engine="in_memory"),)})
-    with pytest.raises(InputError, match=f"{name}/cache cannot be validated: it is kept in memory"):
-        _run(LoggedStore(memory, store.settings, 1), store=["cache"])
+    for left_out, why in _LEFT_OUT:
+        application = store.application.model_copy(update={"stores": (left_out,)})
+        with pytest.raises(InputError, match=f"{name}/cache cannot be validated: {why}"):
+            _run(LoggedStore(application, store.settings, 1), store=["cache"])
 
 
-def test_a_store_that_is_left_out_is_said(logged_store: LoggedStores, capsys: pytest.CaptureFixture[str]) -> None:
+_LEFT_OUT = [
+    (StoreDefinition(name="cache", engine="in_memory"), "it is kept in memory"),
+    (StoreDefinition(name="cache", engine="rocksDB", supplier="shop:cache"), "it is a store of a supplier"),
+]
+
+
+@pytest.mark.parametrize(("left_out", "why"), _LEFT_OUT, ids=["in memory", "of a supplier"])
+def test_a_store_that_is_left_out_is_said(
+    logged_store: LoggedStores, capsys: pytest.CaptureFixture[str], left_out: StoreDefinition, why: str
+) -> None:
     store = logged_store()
-    memory = store.application.model_copy(update={"stores": (StoreDefinition(name="cache", engine="in_memory"),)})
+    application = store.application.model_copy(update={"stores": (left_out,)})
 
-    assert _run(LoggedStore(memory, store.settings, 1)).rows == ()
-    assert f"validate: {memory.name}/cache is left out: it is kept in memory" in capsys.readouterr().err
+    assert _run(LoggedStore(application, store.settings, 1)).rows == ()
+    assert f"validate: {application.name}/cache is left out: {why}" in capsys.readouterr().err
 
 
 # -- stores of every kind ---------------------------------------------------------------------------------------------

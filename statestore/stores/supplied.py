@@ -1,0 +1,126 @@
+"""Stores of suppliers that a definition names: a user's own store, run by the jobs (KIP-258, KIP-844, KIP-1035).
+
+A definition names a function that is called with it and returns a supplier. What the supplier's store lacks is put
+around it (`builders.py`). Nothing is known of its files, so every job goes through its methods: it is rebuilt by a
+replay of its changelog, and verified by its rows. All that it keeps lies in `StoreContext.directory_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from statestore.errors import DefinitionError, StateStoreError, StoreCorruptedError
+from statestore.model import StoreDefinition
+from statestore.reference import load
+from statestore.stores.adapters import Around
+from statestore.stores.api import StoreContext
+
+#: What a store of a kind must be able to do, besides what all stores can.
+_METHODS = {
+    "key-value": ("get", "put", "scan"),
+    "window": ("put", "fetch", "fetch_range"),
+    "session": ("put", "fetch_session", "find_sessions"),
+}
+_EXPECTED = "a function that is called with the store's definition and returns a supplier"
+
+
+class SuppliedStore(Around):
+    """A supplier's store, opened as the jobs expect it of a store."""
+
+    def init(self, context: StoreContext) -> None:
+        """Open the store. Whatever it raises but an error of the operating system means that it cannot be read."""
+        context.about_to_open(self.wrapped.name)
+        with _as_damage(self.wrapped.name):
+            self.wrapped.init(context)
+
+
+class Supplier:
+    """The supplier that a definition names.
+
+    Raises
+    ------
+    DefinitionError
+        If it cannot be loaded, or is none.
+    """
+
+    def __init__(self, definition: StoreDefinition) -> None:
+        assert definition.supplier is not None
+        self.name = definition.name
+        self._definition = definition
+        make: Callable[[StoreDefinition], Any] = load(definition.supplier, "supplier", _EXPECTED)
+        try:
+            self._supplier = make(definition)
+        except Exception as error:  # the user's own code may raise anything
+            raise self._wrong(f"raised {type(error).__name__}: {error}") from error
+        name = getattr(self._supplier, "name", None)
+        if name != definition.name or not callable(getattr(self._supplier, "get", None)):
+            raise self._wrong(
+                f"returned {self._supplier!r:.120} with the name {name!r:.120}, expected a supplier of it"
+            )
+
+    def get(self) -> Any:
+        """Return a new store, not yet open.
+
+        Raises
+        ------
+        DefinitionError
+            If it is not what the definition says.
+        """
+        try:
+            store = self._supplier.get()
+        except Exception as error:  # as above
+            raise self._wrong(f"has a get that raised {type(error).__name__}: {error}") from error
+        kind = self._definition.kind
+        if lacks := [method for method in _METHODS[kind] if not callable(getattr(store, method, None))]:
+            raise self._wrong(f"makes a {type(store).__name__} without {', '.join(lacks)}, expected a {kind} store")
+        found = bool(store.persistent), bool(store.transactional)
+        if found != (self._definition.engine != "in_memory", self._definition.engine == "txn_rocksDB"):
+            fits = {(False, False): "in_memory", (True, False): "rocksDB", (True, True): "txn_rocksDB"}.get(found)
+            raise self._wrong(
+                f"makes a store with persistent {found[0]} and transactional {found[1]}, which the engine "
+                f"{self._definition.engine} is not; expected "
+                + (f"engine: {fits}" if fits else "a store that is persistent if it is transactional")
+            )
+        return store
+
+    def _wrong(self, what: str) -> DefinitionError:
+        return DefinitionError(f"supplier {self._definition.supplier} of store {self.name} {what}")
+
+
+@contextmanager
+def _as_damage(store: str) -> Iterator[None]:
+    try:
+        yield
+    except (StateStoreError, OSError):
+        raise
+    except Exception as error:  # the user's own code may raise anything
+        raise StoreCorruptedError(
+            f"store {store} of its supplier cannot be opened: {type(error).__name__}: {error}; restore the store"
+        ) from error
+
+
+def load_config_setter(reference: str | None) -> Callable[[str, Any], None] | None:
+    """Return the function that sets RocksDB's options, called with a store's name and rocksdict's options.
+
+    Raises
+    ------
+    DefinitionError
+        If it cannot be loaded, or called; when it is called, if it raises.
+    """
+    if reference is None:
+        return None
+    setter = load(reference, "rocksdb_config_setter", "a function of a store's name and its options")
+    if not callable(setter):
+        raise DefinitionError(f"rocksdb_config_setter {reference} is a {type(setter).__name__}, expected a function")
+
+    def checked(store: str, options: Any) -> None:
+        try:
+            setter(store, options)
+        except Exception as error:  # as above
+            raise DefinitionError(
+                f"rocksdb_config_setter {reference} raised {type(error).__name__} for store {store}: {error}"
+            ) from error
+
+    return checked

@@ -1,0 +1,91 @@
+"""The rows of a supplier's store, read through its own methods: nothing is known of its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.changelog.reader import SCHEMA
+from statestore.errors import StateStoreError, StoreCorruptedError
+from statestore.formats import session_key, window_key
+from statestore.model import StoreDefinition
+from statestore.stores.api import StoreContext
+from statestore.stores.open import build_store
+from statestore.stores.scan import STORED_SCHEMA
+from statestore.stores.table import Row
+from statestore.stores.typed import AnyStore
+
+_BATCH_ROWS = 10_000
+
+
+@contextmanager
+def opened(definition: StoreDefinition, context: StoreContext) -> Iterator[AnyStore]:
+    """Have a supplier's store open; what it raises means that it cannot be read.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If it raises anything but an error of ours or of the operating system.
+    """
+    store = build_store(definition)
+    store.init(context)
+    try:
+        yield store
+    except (StateStoreError, OSError):
+        raise
+    except Exception as error:  # the user's own code may raise anything
+        raise StoreCorruptedError(
+            f"store {definition.name} of its supplier cannot be read: {type(error).__name__}: {error}; restore the "
+            "store"
+        ) from error
+    finally:
+        store.close(clean=False)
+
+
+def count(store: AnyStore, kind: str, give_way: Callable[[], None]) -> int:
+    """Read every row; return how many there are.
+
+    Parameters
+    ----------
+    give_way
+        Called now and then.
+    """
+    return sum(batch.num_rows for batch in batches(store, kind, give_way))
+
+
+def batches(store: AnyStore, kind: str, give_way: Callable[[], None]) -> Iterator[pa.RecordBatch]:
+    """Yield all rows with `changelog.reader.SCHEMA`, in any order, as `bulk.runs.RunWriter` sorts them.
+
+    Their values are as they are stored, their timestamps nothing, and their offsets count them.
+    """
+    rows, at = _rows(store.inner, kind), 0
+    while part := list(islice(rows, _BATCH_ROWS)):
+        give_way()
+        keys, values = zip(*part, strict=True)
+        columns = keys, values, [0] * len(part), range(at, at + len(part))
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+        at += len(part)
+
+
+def as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return such rows with `scan.STORED_SCHEMA`."""
+    return pa.RecordBatch.from_arrays(batch.columns[: len(STORED_SCHEMA)], schema=STORED_SCHEMA)
+
+
+def _rows(store: Any, kind: str) -> Iterator[Row]:
+    if kind == "key-value":
+        yield from store.scan(None, None)
+    elif kind == "session":
+        for session, value in store.find_sessions(None, None, 0, session_key.MAX_TIME):
+            yield session_key.encode(session.key, session.start, session.end), value
+    else:
+        before, number = None, 0
+        for key, start, value in store.fetch_range(None, None, 0, window_key.MAX_TIME):
+            number = number + 1 if before == (key, start) else 0
+            before = key, start
+            yield window_key.encode(key, start, number), value

@@ -1,0 +1,278 @@
+"""A user's own stores, named in definitions: processed, verified, restored, rolled back as ours are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from statestore.errors import DefinitionError
+from statestore.model import ApplicationDefinition, StoreDefinition
+from statestore.recovery.restore import restore
+from statestore.reports import Action, Status
+from statestore.tasks.loading import named_code
+from statestore.verification.options import VerifyOptions
+from tests.integration import dying
+from tests.integration.broker import T0, consume, fold, settle, transaction
+from tests.integration.kinds import MINUTE, changes, logged
+from tests.integration.support import STORE, Application
+
+ROWS: list[tuple[bytes, bytes | None]] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b", None)]
+LATER: list[tuple[bytes, bytes | None]] = [(b"d", b"1"), (b"a", None), (b"c", b"3")]
+DEEP = VerifyOptions(depth="deep")
+_MODULE = "tests.integration.file_store"
+KEY_VALUE = {
+    "plain": StoreDefinition(name=STORE, engine="rocksDB", supplier=f"{_MODULE}:plain"),
+    "timestamped": StoreDefinition(name=STORE, engine="rocksDB", supplier=f"{_MODULE}:timestamped"),
+    "transactional": StoreDefinition(name=STORE, engine="txn_rocksDB", supplier=f"{_MODULE}:transactional"),
+    "ours": StoreDefinition(name=STORE, engine="rocksDB", supplier=f"{_MODULE}:ours_without_timestamps"),
+}
+_WINDOWED = {"name": STORE, "engine": "rocksDB", "retention_ms": 4 * MINUTE}
+WINDOWED = {
+    "window": StoreDefinition(**_WINDOWED, kind="window", window_size_ms=MINUTE, supplier=f"{_MODULE}:windows"),
+    "session": StoreDefinition(**_WINDOWED, kind="session", supplier=f"{_MODULE}:sessions"),
+}
+every_key_value = pytest.mark.parametrize("name", list(KEY_VALUE))
+
+
+def of_it(servers: str, directory: Path, name: str) -> Application:
+    """Make an application with a supplier's store."""
+    return Application(servers, directory, stores=[KEY_VALUE[name]])
+
+
+def file_of(application: Application) -> Path:
+    """The file of the store's rows."""
+    return application.live / "rows.json"
+
+
+def assert_whole(application: Application) -> None:
+    """The store is what its changelog gives, and that what its input gives."""
+    settle(application.servers, application.changelog)
+    rows, _ = application.recomputed()
+    found = fold(consume(application.servers, application.changelog)[0])
+    assert {key: row.value for key, row in found.items()} == {key: row.value for key, row in rows.items()}
+    for options in (VerifyOptions(depth="offsets"), VerifyOptions(depth="scan"), DEEP):
+        row = application_row(application, options)
+        assert (row.status, row.action, row.loss) == (Status.OK, Action.NONE, row.loss), row
+    assert row.keys == len(rows)
+    assert row.contents is not None
+    assert row.contents.equal == len(rows)
+
+
+def application_row(application: Application, options: VerifyOptions):
+    """Verify the store."""
+    from statestore.verification.check import verify
+
+    return verify(application.store_spec(), options)
+
+
+@every_key_value
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_a_suppliers_store_is_processed_and_every_depth_finds_it_whole(
+    bootstrap_servers: str, tmp_path: Path, name: str, guarantee: str
+) -> None:
+    application = of_it(bootstrap_servers, tmp_path, name).extend(processing_guarantee=guarantee)
+    application.process(ROWS)
+    assert_whole(application)
+    second = application.process(LATER, T0 + 100)
+    assert [(figures.restored, figures.rebuilt) for figures in second.stores] == [(0, None)]
+    assert_whole(application)
+
+
+@every_key_value
+@pytest.mark.parametrize("point", ["flushed, not committed", "Kafka committed, stores not", "stores committed"])
+def test_a_suppliers_store_is_what_its_log_gives_after_a_crash(
+    bootstrap_servers: str, tmp_path: Path, name: str, point: str
+) -> None:
+    application = of_it(bootstrap_servers, tmp_path, name)
+    application.process(ROWS)
+    application.send(LATER)
+    dying.run_and_die(application.task_spec(), point)
+    row = application.run()
+    assert row.failure is None
+    # What was not committed lay in memory; without transactions nobody knows that.
+    assert [figures.rebuilt is None for figures in row.stores] == [name == "transactional"]
+    assert_whole(application)
+
+
+@pytest.mark.parametrize("name", ["plain", "timestamped", "transactional"])
+@pytest.mark.parametrize("damage", ["torn", "flipped", "gone"])
+def test_a_damaged_store_of_a_supplier_is_found_and_restored(
+    bootstrap_servers: str, tmp_path: Path, name: str, damage: str
+) -> None:
+    application = of_it(bootstrap_servers, tmp_path, name)
+    application.process(ROWS)
+    whole = file_of(application).read_bytes()
+    if damage == "torn":
+        file_of(application).write_bytes(whole[: len(whole) // 2])
+    elif damage == "flipped":
+        file_of(application).write_bytes(whole.replace(b"32", b"39"))
+    else:
+        file_of(application).unlink()
+        application.live.rmdir()
+    found = application.verify()
+    assert found.status is (Status.MISSING if damage == "gone" else Status.CORRUPT)
+    assert found.action is Action.FULL
+    row = application.restore()
+    assert (row.mode, row.keys, row.records) == ("full", 2, 5)
+    assert (row.quarantine is None) is (damage == "gone")
+    assert_whole(application)
+    application.process(LATER, T0 + 100)
+    assert_whole(application)
+
+
+@pytest.mark.parametrize("name", ["plain", "transactional"])
+def test_a_task_rebuilds_the_damaged_store_of_a_supplier(bootstrap_servers: str, tmp_path: Path, name: str) -> None:
+    application = of_it(bootstrap_servers, tmp_path, name)
+    application.process(ROWS)
+    file_of(application).write_text("{")
+    row = application.process(LATER, T0 + 100)
+    assert [figures.rebuilt is not None for figures in row.stores] == [True]
+    assert_whole(application)
+
+
+@pytest.mark.parametrize("name", ["timestamped", "plain"])
+def test_rows_that_differ_from_the_log_are_told_and_what_replaced_them_can_be_rolled_back(
+    bootstrap_servers: str, tmp_path: Path, name: str
+) -> None:
+    from statestore.recovery.rollback import RollbackSpec, roll_back
+
+    application = of_it(bootstrap_servers, tmp_path, name)
+    application.process(ROWS)
+    content = json.loads(file_of(application).read_text())
+    content["rows"].append([[b"zz".hex()], (b"\0" * 8 * (name == "timestamped") + b"9").hex()])
+    file_of(application).write_text(json.dumps(content))
+    (application.store_spec().paths.seal(STORE)).unlink()
+    found = application_row(application, DEEP)
+    assert (found.status, found.action) == (Status.DIVERGED, Action.FULL)
+    assert found.contents is not None
+    assert (found.contents.equal, found.contents.store_rows) == (2, 3)
+    spec = application.restore_spec(force=True)
+    row = restore(spec)
+    assert row.failure is None
+    assert_whole(application)
+    spec = application.store_spec()
+    back = roll_back(RollbackSpec(spec, "back"))
+    assert back.failure is None
+    assert len(json.loads(file_of(application).read_text())["rows"]) == 3
+    assert spec.paths.offsets(STORE).exists()
+
+
+@pytest.mark.parametrize("name", ["plain", "transactional"])
+def test_a_store_of_a_supplier_that_lags_gets_the_tail_of_its_log(
+    bootstrap_servers: str, tmp_path: Path, name: str
+) -> None:
+    application = of_it(bootstrap_servers, tmp_path, name)
+    application.process(ROWS)
+    transaction(bootstrap_servers, application.changelog, [(b"x", b"7")])
+    settle(bootstrap_servers, application.changelog)
+    assert application.verify().status is Status.LAGGING
+    row = application.restore()
+    assert (row.mode, row.records, row.keys) == ("tail", 1, 3)
+    assert application_row(application, DEEP).status is Status.OK
+
+
+@pytest.mark.parametrize("name", list(WINDOWED))
+def test_windows_and_sessions_of_a_supplier_are_restored_and_compared(
+    bootstrap_servers: str, tmp_path: Path, name: str
+) -> None:
+    store = WINDOWED[name]
+    application = logged(bootstrap_servers, tmp_path, store, changes(store, 200, 7))
+    settle(bootstrap_servers, application.changelog)
+    row = restore(application.restore_spec())
+    assert row.failure is None
+    found = application_row(application, DEEP)
+    assert found.status is Status.OK, found
+    assert found.contents is not None
+    assert found.contents.equal > 20
+
+
+def test_what_reads_rows_for_long_keeps_to_the_memory_that_it_is_given(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = of_it(bootstrap_servers, tmp_path, "timestamped")
+    application.process([(b"%05d" % number, b"1") for number in range(3_000)])
+    found = application_row(application, VerifyOptions(depth="deep", run_bytes=10_000))
+    assert found.status is Status.OK
+    assert found.contents is not None
+    assert found.contents.equal == 3_000
+    sampled = application_row(application, VerifyOptions(depth="deep", sample=0.2, seed=7))
+    assert sampled.contents is not None
+    assert 0 < sampled.contents.equal < 3_000
+
+
+@pytest.mark.parametrize(
+    ("store", "what"),
+    [
+        (StoreDefinition(name=STORE, supplier=f"{_MODULE}:plain"), "expected engine: rocksDB"),
+        (StoreDefinition(name=STORE, engine="rocksDB", supplier=f"{_MODULE}:in_memory"), "expected engine: in_memory"),
+        (StoreDefinition(name=STORE, supplier=f"{_MODULE}:of_another_name"), "with the name 'other'"),
+        (StoreDefinition(name=STORE, supplier=f"{_MODULE}:failing"), "raised RuntimeError: no such engine"),
+        (StoreDefinition(name=STORE, supplier=f"{_MODULE}:nothing"), "cannot be used: AttributeError"),
+        (WINDOWED["window"].model_copy(update={"supplier": f"{_MODULE}:plain"}), "without fetch, fetch_range"),
+    ],
+)
+def test_a_supplier_that_does_not_fit_is_refused_when_it_is_applied_and_when_it_runs(
+    bootstrap_servers: str, tmp_path: Path, store: StoreDefinition, what: str
+) -> None:
+    application = Application(bootstrap_servers, tmp_path, stores=[store])
+    named = {item.what: item.load for item in named_code(application.definition)}
+    with pytest.raises(DefinitionError, match=what):
+        named[f"supplier {store.supplier} of store {STORE}"]()
+    application.send(ROWS)
+    row = application.run()
+    assert row.failure is not None
+    assert row.failure.kind == "DefinitionError"
+    assert what in row.failure.message
+
+
+def test_a_suppliers_store_in_memory_is_filled_from_its_log_in_each_run(bootstrap_servers: str, tmp_path: Path) -> None:
+    store = StoreDefinition(name=STORE, engine="in_memory", supplier=f"{_MODULE}:in_memory")
+    application = Application(bootstrap_servers, tmp_path, stores=[store])
+    application.process(ROWS)
+    row = application.process(LATER, T0 + 100)
+    assert [figures.restored for figures in row.stores] == [5]
+    rows, _ = application.recomputed()
+    logged_rows = fold(consume(application.servers, application.changelog)[0])
+    assert {key: row.value for key, row in logged_rows.items()} == {key: row.value for key, row in rows.items()}
+
+
+def test_options_of_rocksdb_are_set_where_a_task_opens_its_stores(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(bootstrap_servers, tmp_path)
+    application.extend(rocksdb_config_setter=f"{_MODULE}:set_options", uncommitted_max_bytes=1_024)
+    application.process([(b"%04d" % number, b"x" * 100) for number in range(2_000)])
+    options = max(application.live.glob("OPTIONS-*")).read_text()
+    assert "write_buffer_size=65536" in options
+    application.assert_oracle()
+
+
+def test_a_setter_that_fails_names_the_store_and_changes_nothing(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(bootstrap_servers, tmp_path, stores=[StoreDefinition(name="refused")], processor="echo")
+    application.extend(rocksdb_config_setter=f"{_MODULE}:set_options")
+    application.send(ROWS)
+    row = application.run()
+    assert row.failure is not None
+    assert row.failure.kind == "DefinitionError"
+    assert "raised ValueError for store refused: this store is not to be opened" in row.failure.message
+    definition = application.definition.model_copy(update={"rocksdb_config_setter": "nowhere:setter"})
+    with pytest.raises(DefinitionError, match="cannot be used: ModuleNotFoundError"):
+        load_all(definition)
+
+
+def load_all(definition: ApplicationDefinition) -> None:
+    """Load all that a definition names."""
+    for item in named_code(definition):
+        item.load()
+
+
+@pytest.mark.parametrize("name", ["timestamped", "transactional"])
+def test_a_store_that_gets_a_supplier_or_loses_it_is_filled_from_its_log(
+    bootstrap_servers: str, tmp_path: Path, name: str
+) -> None:
+    application = Application(bootstrap_servers, tmp_path)
+    application.process(ROWS)
+    ours = application.definition.stores
+    application.defined(stores=(KEY_VALUE[name],)).process(LATER, T0 + 100)
+    assert_whole(application)
+    application.defined(stores=ours).process([(b"e", b"1")], T0 + 200)
+    application.assert_oracle()
+    assert application_row(application, DEEP).status is Status.OK

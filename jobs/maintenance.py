@@ -14,10 +14,11 @@ from jobs.parallel import run_each
 from jobs.shared_state import shared_state
 from statestore import clock
 from statestore.config import Settings
+from statestore.errors import StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.recovery.cleaning import CleaningSpec, clean_task, tasks_with_own_files
 from statestore.recovery.old_files import OldFiles
-from statestore.reports import MaintenanceReport, MaintenanceRow
+from statestore.reports import Failure, MaintenanceReport, MaintenanceRow
 
 _DAY_S = 24 * 60 * 60
 
@@ -55,7 +56,7 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Maint
         for paths in tasks_with_own_files(settings.state_dir.absolute())
     ]
     with shared_state(spark_session("maintenance"), settings.state_dir) as spark:
-        rows = run_each(spark, specs, clean_task, MaintenanceRow)
+        rows = run_each(spark, specs, clean_task, MaintenanceRow, _lost)
     files = OldFiles(
         reports_dir=settings.reports_dir,
         data_docs_dir=settings.data_docs_dir,
@@ -71,6 +72,10 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Maint
         dry_run=arguments.dry_run,
         rows=(*rows, *files.clean()),
     )
+
+
+def _lost(spec: CleaningSpec, error: StateStoreError) -> MaintenanceRow:
+    return MaintenanceRow(place=spec.place, failure=Failure.of(error))
 
 
 if __name__ == "__main__":

@@ -47,6 +47,11 @@ class CleaningSpec(NamedTuple):
     dry_run: bool
     accept_loss: bool = False
 
+    @property
+    def place(self) -> str:
+        """How its row is called: `flight-delays/0_3`."""
+        return f"{self.paths.application}/{self.paths.task}"
+
 
 class Removed:
     """Paths that were removed, or would be, and what stays though it is old."""
@@ -111,7 +116,7 @@ def tasks_with_own_files(state_dir: Path) -> list[TaskPaths]:
 def clean_task(spec: CleaningSpec) -> MaintenanceRow:
     """Lock the task and tidy it up; a failure of ours becomes part of the row, so that others go on."""
     paths = spec.paths
-    removed = Removed(f"{paths.application}/{paths.task}", dry_run=spec.dry_run)
+    removed = Removed(spec.place, dry_run=spec.dry_run)
     try:
         with locked(paths, _WAIT_S):
             if not spec.dry_run:

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from statestore.recovery import many
+from statestore.recovery.cleaning import CleaningSpec, clean_task
 from statestore.recovery.spec import RestoreSpec
 from statestore.statedir.lock import locked_file
 
@@ -64,6 +65,13 @@ def restore_or_die(specs: Sequence[RestoreSpec]) -> BaseModel:
     if str(specs[0].store.task) != "0_0":
         os.kill(os.getpid(), signal.SIGKILL)
     return many._restore_task(specs)
+
+
+def clean_or_die(spec: CleaningSpec) -> BaseModel:
+    """Tidy up task 0_0; end the worker at any other."""
+    if str(spec.paths.task) != "0_0":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return clean_task(spec)
 
 
 def mark(directory: Path) -> Row:

@@ -24,6 +24,7 @@ from statestore.recovery.staging import Staging
 from statestore.reports import MaintenanceReport, MaintenanceRow, Status
 from statestore.statedir.lock import locked
 from tests.integration.support import STORE, Application, catalogue_of
+from tests.spark.parcels import clean_or_die
 
 DAY_S = 24 * 60 * 60
 
@@ -174,9 +175,9 @@ def test_an_old_state_directory_of_mode_as_of_goes_unless_it_is_in_use_or_somebo
     assert application.verify().status is Status.OK
 
 
-def test_the_job_reports_each_task_and_each_kind_of_files(spark, application, tmp_path, bootstrap_servers):
-    (old,) = in_quarantine(application)
-    age(old, 8)
+@pytest.fixture
+def run(spark, application, tmp_path, bootstrap_servers):
+    """Run the job."""
     settings = Settings(
         bootstrap_servers=bootstrap_servers,
         state_dir=application.state_dir,
@@ -187,7 +188,23 @@ def test_the_job_reports_each_task_and_each_kind_of_files(spark, application, tm
     parser.add_argument("--report", type=Path)
     maintenance.add_arguments(parser)
     arguments = parser.parse_args(["--report", str(tmp_path / "run.json"), "--as-of-dir", str(tmp_path / "as-of")])
-    report = maintenance.run(arguments, settings, catalogue_of(application.definition))
+    return lambda: maintenance.run(arguments, settings, catalogue_of(application.definition))
+
+
+def test_a_worker_that_dies_costs_its_own_row_alone(application, run, monkeypatch):
+    (old,) = in_quarantine(application)
+    age(old, 8)
+    (application.store_spec(1).paths.own_dir).mkdir()
+    monkeypatch.setattr(maintenance, "clean_task", clean_or_die)
+    rows = {row.place: row for row in run().rows}
+    assert rows[f"{application.name}/0_0"].removed == (str(old),)
+    assert rows[f"{application.name}/0_1"].failure.kind == "WorkerLostError"
+
+
+def test_the_job_reports_each_task_and_each_kind_of_files(application, run):
+    (old,) = in_quarantine(application)
+    age(old, 8)
+    report = run()
     assert MaintenanceReport.model_validate(json.loads(report.model_dump_json())) == report
     rows = {row.place: row for row in report.rows}
     assert rows[f"{application.name}/0_0"].removed == (str(old),)

@@ -160,6 +160,7 @@ def _open_all(place: Place, store_format: StoreFormat, wanted: Wanted | None) ->
                     view = _link(directory, Path(scratch) / str(start))
                     with _named(view, directory):
                         opened.append(Opened(start, directory, view, ScannedDatabase(view, store_format)))
+                        opened[-1].database.require_no_foreign_files()
         if place.databases() != here:
             raise RetryError(f"the segments in {place.directory} changed each time they were opened; try again")
     except BaseException:

@@ -38,6 +38,7 @@ from statestore.stores.rocksdb import RocksDB
 from statestore.stores.scan import ScannedDatabase
 from tests.integration.broker import unique
 from tests.integration.support import put
+from tests.lost_current import begin_anew
 from tests.spark.store_files import (
     ALL_STORES,
     HOUR_MS,
@@ -588,6 +589,13 @@ def test_damage_is_told_with_the_stores_own_directory(tmp_path: Path) -> None:
         read(files.options)
     largest.unlink()
     with pytest.raises(StoreCorruptedError, match=str(files.live())):
+        read(files.options)
+
+
+def test_an_empty_store_beside_the_files_of_one_that_was_lost_is_not_shown_as_empty(tmp_path: Path) -> None:
+    files = _filled(tmp_path, defined("counts"))
+    begin_anew(files.live())
+    with pytest.raises(StoreCorruptedError, match=rf"{files.live()}/.*\.sst belongs to another database"):
         read(files.options)
 
 

@@ -127,6 +127,7 @@ class TaskStores:
         self._cut: dict[TopicPartition, int] = {}
         self._before: dict[str, _Before] = {}
         self._migrated = legacy_offsets(self._paths)
+        self._record_new()
         try:
             for name in self.by_name:
                 try:
@@ -141,6 +142,24 @@ class TaskStores:
             raise
 
     # -- opening --------------------------------------------------------------------------------------------------
+
+    def _record_new(self) -> None:
+        """Record what the changelogs have of stores that this run is about to make.
+
+        If it is killed before it has recovered them, nobody could tell otherwise that nothing is lost with what it left.
+        """
+        new = {
+            name: self._spec.changelog(name)
+            for name, store in self.by_name.items()
+            if store.persistent
+            and not self._paths.live(self._definitions[name]).exists()
+            and read_record(self._paths, name) is None
+        }
+        logs = self._topics().log_ranges(new.values()) if new else {}
+        for name, changelog in new.items():
+            log, topic_id = logs[changelog], self._spec.changelogs[name].topic_id
+            record = StoreRecord(topic_id=topic_id, caught_up_ms=0, end=log.high_watermark, needed_from=log.start)
+            write_record(self._paths, name, record)
 
     def _open(self, name: str, *, read_in_full: bool) -> None:
         store, definition = self.by_name[name], self._definitions[name]

@@ -54,10 +54,12 @@ def test_w1_killed_while_processing(bootstrap_servers: str, tmp_path: Path, engi
 
 
 @pytest.mark.behaviour("W1")
-def test_w1_killed_before_anything_was_ever_logged(bootstrap_servers: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kill", [Kill("before produce", 2), Kill("transactions initialized"), pytest.param(Kill("recovered"), marks=LONG)]
+)
+def test_w1_killed_before_anything_was_ever_logged(bootstrap_servers: str, tmp_path: Path, kill: Kill) -> None:
     subject = processor_subject(bootstrap_servers, tmp_path, "rocksDB")
     subject.produce(_FIRST)
-    kill = Kill("before produce", 2)
     Child(subject.specs(), subject.directory / "run", kill=kill, hooks=[to_disk]).killed()
     (row,) = subject.run()
     assert _rebuilt(row)

@@ -217,12 +217,11 @@ def test_a_retry_uses_the_definitions_that_the_first_attempt_used(
     application.send([(b"a", b"1"), (b"a", b"2"), (b"b", b"1")])
     pin = installation.define(application)
     arguments = ("--application", application.name, "--catalogue", str(pin))
-    mark = tmp_path / "mark"
-    kill = {"STATESTORE_KILL_AT": "flushed, not committed:1", "STATESTORE_KILL_MARK": str(mark)}
-    first = installation.start("process", *arguments, **kill)
+    first = installation.start("process", *arguments, STATESTORE_KILL_AT="flushed, not committed")
     log, _ = first.communicate(timeout=JOB_S)
-    assert first.returncode != 0, log[-3_000:]
-    assert mark.exists(), "O8: the first attempt was not killed"
+    assert first.returncode == RetryError.exit_code, log[-3_000:]
+    report = read_report(installation.report("process"), ProcessReport)
+    assert [row.failure and row.failure.kind for row in report.rows] == ["WorkerLostError"], "O8: it was killed"
 
     changed = application.definition.model_copy(update={"processor": "tests.integration.support:echo"})
     put(installation.metastore, changed, {application.input: 1})

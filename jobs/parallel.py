@@ -121,15 +121,15 @@ def _do_all(
 
     def run(mine: Iterator[tuple[int, S]]) -> None:
         task = TaskContext.get()
-        deadline = time.monotonic() + _FIRST_ATTEMPT_S
+        deadline, pause_s = time.monotonic() + _FIRST_ATTEMPT_S, _PAUSE_S
         for at, spec in mine:
             result = done(spec)
             while task is not None and task.attemptNumber() > 0 and _is_locked(result):
                 if time.monotonic() > deadline:
                     result["again"] = True
                     break
-                time.sleep(_PAUSE_S)  # Spark ends this attempt when the other one is done
-                result = done(spec)
+                time.sleep(pause_s)  # Spark ends this attempt when the other one is done
+                result, pause_s = done(spec), 2 * pause_s
             kept.add({at: json.dumps(result)})
 
     def job(numbers: Sequence[int]) -> str | None:

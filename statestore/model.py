@@ -10,7 +10,15 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from statestore.errors import InputError, UnknownStoreError
 
@@ -69,8 +77,17 @@ class TaskId(NamedTuple):
         return cls(int(match[1]), int(match[2]))
 
 
+#: Fields that came later. While they say nothing they are left out, so that a catalogue is what it was before them.
+_CAME_LATER = frozenset({"supplier", "rocksdb_config_setter"})
+
+
 class _Definition(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_serializer(mode="wrap")
+    def _without_what_came_later(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialized(self)
+        return {name: value for name, value in fields.items() if value is not None or name not in _CAME_LATER}
 
 
 class StoreFormat(StrEnum):
@@ -186,6 +203,12 @@ class StoreDefinition(_Definition):
                 f"retention_ms of {self.retention_ms} is shorter than window_size_ms of {self.window_size_ms}; "
                 "expected at least as long"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _supplier_can_make_it(self) -> StoreDefinition:
+        if self.supplier is not None and self.retain_duplicates:
+            raise ValueError("a supplier's store cannot retain duplicates: its changes could not be replayed or undone")
         return self
 
     @model_validator(mode="after")

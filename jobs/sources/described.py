@@ -36,7 +36,7 @@ def definition_of(options: Mapping[str, str], places: Sequence[Place]) -> StoreD
     place = places[0]
     said = store_settings(options)
     defined = _defined(options, place)
-    if defined is not None and defined["supplier"] is not None:
+    if defined is not None and defined.get("supplier") is not None:
         raise InputError(
             f"{place.directory} is a store of supplier {defined['supplier']}: nothing is known of its files. Read its "
             "changelog instead"

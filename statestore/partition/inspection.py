@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from statestore.changelog.standing import Standing
@@ -15,6 +16,7 @@ from statestore.errors import (
     WrongStoreError,
     unreadable_is_damaged,
 )
+from statestore.formats import checkpoint_file
 from statestore.formats.offsets import COLUMN_FAMILY
 from statestore.partition.judgement import Had, Seen
 from statestore.partition.spec import StorePartitionSpec
@@ -93,7 +95,12 @@ def _unusable(spec: StorePartitionSpec, record: StoreRecord | None, status: Stat
         empty=False,
         record=record,
         trouble=Standing(status, action, detail),
-        had=had(record, committed, anything=any(spec.live.rglob("*.sst")), readable=readable),
+        had=had(
+            record,
+            committed,
+            anything=any(spec.live.rglob("*.sst" if spec.store.supplier is None else "*")),
+            readable=readable,
+        ),
     )
 
 
@@ -115,6 +122,8 @@ def _offset_left(spec: StorePartitionSpec) -> tuple[int | None, bool]:
     found = [_offset_in(directory, spec) for directory in _databases(spec)]
     offsets = [offset for offset, _ in found]
     offsets += legacy_offsets_of(spec.paths, spec.store.name, spec.partitions).values()
+    with suppress(FileNotFoundError, StoreCorruptedError):
+        offsets += checkpoint_file.read(spec.paths.offsets(spec.store.name)).values()
     return max((offset for offset in offsets if offset is not None), default=None), all(read for _, read in found)
 
 

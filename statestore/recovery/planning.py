@@ -140,11 +140,12 @@ def require_disk(spec: RestoreSpec, mode: str, logs: Logs) -> None:
     """
     free = _free(spec.store.state_dir)
     offsets = sum(log.last_stable - log.start for log in logs.values())
-    if free >= offsets * _PLENTY_PER_OFFSET + _DATABASE_BYTES:
+    if free >= offsets * _PLENTY_PER_OFFSET + _DATABASE_BYTES + _copied_bytes(spec, mode):
         return
     staging = Staging(spec.store.paths, spec.store.store.name)
     held = staging.held_bytes
-    needed = disk_needed(mode, estimated_bytes(spec.store, logs), spec.run_bytes, offsets, spec.ranges) - held
+    needed = disk_needed(mode, estimated_bytes(spec.store, logs), spec.run_bytes, offsets, spec.ranges)
+    needed += _copied_bytes(spec, mode) - held
     if free < needed:
         kept = f"; {held} bytes of sorted runs stay in {staging.directory} for the next attempt" if held else ""
         raise DiskSpaceError(
@@ -213,7 +214,7 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
     start = min(log.start for log in logs.values())
     offsets = sum(log.last_stable - log.start for log in logs.values())
     size, free = estimated_bytes(store, logs), _free(spec.target or store.state_dir)
-    needed = disk_needed(mode, size, spec.run_bytes, offsets, spec.ranges)
+    needed = disk_needed(mode, size, spec.run_bytes, offsets, spec.ranges) + _copied_bytes(spec, mode)
     short = f"needs about {needed} bytes, {free} are free"
     return row.model_copy(
         update={
@@ -270,6 +271,13 @@ def require_disk_for_all(rows: Sequence[RestorePlanRow]) -> None:
             f"restoring {len(asked)} store partitions needs about {needed} bytes, {free} are free: free some, or "
             "restore fewer at a time"
         )
+
+
+def _copied_bytes(spec: RestoreSpec, mode: str) -> int:
+    """Bytes of a supplier's store that gets a tail: it is copied, while ours share their files with their copies."""
+    if mode != "tail" or spec.store.store.supplier is None:
+        return 0
+    return sum(path.stat().st_size for path in spec.store.live.rglob("*") if path.is_file())
 
 
 def _resumable(store: StorePartitionSpec) -> int:

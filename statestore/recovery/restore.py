@@ -259,7 +259,11 @@ def _figures(built: Built, logs: Logs, spec: RestoreSpec) -> dict[str, object]:
         "committed": built.committed_offset,
         "start": min(log.start for log in logs.values()),
         "end": max(log.last_stable for log in logs.values()),
-        "checked": "deep" if spec.check == "deep" else "files" if built.rows is not None else "rows",
+        "checked": "deep"
+        if spec.check == "deep" and spec.store.store.supplier is None
+        else "files"
+        if built.rows is not None
+        else "rows",
         "digest": built.digest,
     }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from statestore import clock, kill_switch
 from statestore.changelog.reader import LogReader
+from statestore.errors import StateStoreError, StoreCorruptedError
 from statestore.partition.replacing import clear_built, require_tombstones, staged_context
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built, Logs
@@ -45,6 +46,16 @@ def build_replayed(
     StoreBehindLogStartError
         If the replay took so long that deletes behind the store's offset may be gone from the log.
     """
+    try:
+        return _build(spec, logs, before, progress, asked_ms, anew=anew)
+    except (StateStoreError, OSError):
+        clear_built(spec.store.paths)  # perhaps the disk is full of it
+        raise
+
+
+def _build(
+    spec: RestoreSpec, logs: Logs, before: int | None, progress: Progress, asked_ms: int, *, anew: bool
+) -> Built:
     store = spec.store
     record = read_record(store.paths, store.store.name)
     # A store that has nothing of its log is replayed from the log's start: only the replay itself takes time.
@@ -56,10 +67,17 @@ def build_replayed(
         link_store(store, staged)
     opened = build_store(store.store)
     opened.init(staged_context(store, read_only=False))
+    advice = "raise that setting, then run the restore again" if anew else "use mode full"
     records = skipped = 0
     committed: dict[object, int | None] = {}
     clean = False
     try:
+        # Our own stores have nothing to recover here: what they stage is in memory.
+        if store.store.supplier is not None and not anew and opened.transactional and not opened.recover(before):
+            raise StoreCorruptedError(
+                f"store {store.store_partition} says that it cannot be brought to what was committed at offset "
+                f"{before}; use mode full"
+            )
         for partition in store.partitions:
             # Of a store with a legacy checkpoint file, verification knows the offset and the store does not.
             offset = None if anew else before if len(store.partitions) == 1 else opened.committed_offset(partition)
@@ -75,7 +93,7 @@ def build_replayed(
             progress.read(log.last_stable - start, replayed.records)
             committed[partition] = offset if replayed.last_offset is None else replayed.last_offset
         if whole_ms is not None:  # if None, the log is not compacted
-            require_tombstones(store, whole_ms, clock.now_ms(), "use mode full")
+            require_tombstones(store, whole_ms, clock.now_ms(), advice)
         kill_switch.reached("restore, tail replayed")
         stream_time = getattr(opened.inner, "stream_time", -1)
         clean = True

@@ -8,7 +8,7 @@ replay of its changelog, and verified by its rows. All that it keeps lies in `St
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from statestore.errors import DefinitionError, StateStoreError, StoreCorruptedError
@@ -16,6 +16,9 @@ from statestore.model import StoreDefinition
 from statestore.reference import load
 from statestore.stores.adapters import Around
 from statestore.stores.api import StoreContext
+from statestore.stores.key_value import KeyValueBytes
+from statestore.stores.session import SessionBytes
+from statestore.stores.window import WindowBytes
 
 #: What a store of a kind must be able to do, besides what all stores can.
 _METHODS = {
@@ -23,17 +26,67 @@ _METHODS = {
     "window": ("put", "fetch", "fetch_range"),
     "session": ("put", "fetch_session", "find_sessions"),
 }
+#: Our own stores, which tell how they were last used.
+_MARKED = (KeyValueBytes, WindowBytes, SessionBytes)
 _EXPECTED = "a function that is called with the store's definition and returns a supplier"
 
 
 class SuppliedStore(Around):
-    """A supplier's store, opened as the jobs expect it of a store."""
+    """A supplier's store as the jobs expect one: what it raises, but errors of the operating system, is damage of it.
+
+    So a record of the input is never blamed for it, and a job goes on with its other stores.
+    """
+
+    def __init__(self, wrapped: Any) -> None:
+        super().__init__(wrapped)
+        self._opened = False
 
     def init(self, context: StoreContext) -> None:
-        """Open the store. Whatever it raises but an error of the operating system means that it cannot be read."""
+        """Open the store."""
         context.about_to_open(self.wrapped.name)
-        with _as_damage(self.wrapped.name):
-            self.wrapped.init(context)
+        try:
+            with self._as_damage():
+                self.wrapped.init(context)
+        except BaseException:
+            with suppress(Exception):
+                self.wrapped.close(clean=False)
+            raise
+        self._opened = True
+
+    def close(self, *, clean: bool = True) -> None:
+        """Close the store, if it was opened."""
+        opened, self._opened = self._opened, False
+        if opened:
+            with self._as_damage():
+                self.wrapped.close(clean=clean)
+
+    def __getattr__(self, name: str) -> Any:
+        found = super().__getattr__(name)
+        if not callable(found):
+            return found
+
+        def guarded(*arguments: Any, **named: Any) -> Any:
+            with self._as_damage():
+                result = found(*arguments, **named)
+            return self._guarded_rows(result) if isinstance(result, Iterator) else result
+
+        self.__dict__[name] = guarded  # it is looked up here the next time
+        return guarded
+
+    def _guarded_rows(self, rows: Iterator[Any]) -> Iterator[Any]:
+        with self._as_damage():
+            yield from rows
+
+    @contextmanager
+    def _as_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except (StateStoreError, OSError):
+            raise
+        except Exception as error:  # the user's own code may raise anything
+            raise StoreCorruptedError(
+                f"store {self.wrapped.name} of its supplier failed: {type(error).__name__}: {error}; restore the store"
+            ) from error
 
 
 class Supplier:
@@ -75,6 +128,12 @@ class Supplier:
         kind = self._definition.kind
         if lacks := [method for method in _METHODS[kind] if not callable(getattr(store, method, None))]:
             raise self._wrong(f"makes a {type(store).__name__} without {', '.join(lacks)}, expected a {kind} store")
+        if store.persistent and store.manages_offsets and not store.transactional and not isinstance(store, _MARKED):
+            raise self._wrong(
+                f"makes a {type(store).__name__} that manages its offsets without transactions: after a crash, nobody "
+                "could tell whether it has rows that were never committed. Set manages_offsets = False, or implement "
+                "commit and recover and set transactional = True"
+            )
         found = bool(store.persistent), bool(store.transactional)
         if found != (self._definition.engine != "in_memory", self._definition.engine == "txn_rocksDB"):
             fits = {(False, False): "in_memory", (True, False): "rocksDB", (True, True): "txn_rocksDB"}.get(found)
@@ -87,18 +146,6 @@ class Supplier:
 
     def _wrong(self, what: str) -> DefinitionError:
         return DefinitionError(f"supplier {self._definition.supplier} of store {self.name} {what}")
-
-
-@contextmanager
-def _as_damage(store: str) -> Iterator[None]:
-    try:
-        yield
-    except (StateStoreError, OSError):
-        raise
-    except Exception as error:  # the user's own code may raise anything
-        raise StoreCorruptedError(
-            f"store {store} of its supplier cannot be opened: {type(error).__name__}: {error}; restore the store"
-        ) from error
 
 
 def load_config_setter(reference: str | None) -> Callable[[str, Any], None] | None:

@@ -40,7 +40,7 @@ from statestore.tasks.processor import Headers
 from statestore.tasks.progress import Progress
 from statestore.tasks.shape import check_shape, remember_shape
 from statestore.tasks.spec import TaskSpec
-from statestore.tasks.task_stores import TaskStores
+from statestore.tasks.task_stores import TaskStores, record_new_stores
 from statestore.tasks.topology import Counts, Topology
 
 _POLL_EVERY = 1_000
@@ -134,6 +134,7 @@ class StreamTask:
         self._resources = ExitStack()
         self._recover_s = self._process_s = 0.0
         check_shape(spec)
+        record_new_stores(spec)
         self._stores = TaskStores(spec, read_in_full=read_in_full)
         try:
             self._writer = self._new_writer()

@@ -21,6 +21,7 @@ from statestore.changelog.topics import LogRange, Topics
 from statestore.durable import remove_durably
 from statestore.errors import (
     ChangelogReplacedError,
+    LockedError,
     RebuildError,
     StateStoreError,
     StoreAheadError,
@@ -127,7 +128,6 @@ class TaskStores:
         self._cut: dict[TopicPartition, int] = {}
         self._before: dict[str, _Before] = {}
         self._migrated = legacy_offsets(self._paths)
-        self._record_new()
         try:
             for name in self.by_name:
                 try:
@@ -143,27 +143,11 @@ class TaskStores:
 
     # -- opening --------------------------------------------------------------------------------------------------
 
-    def _record_new(self) -> None:
-        """Record what the changelogs have of stores that this run is about to make.
-
-        If it is killed before it has recovered them, nobody could tell otherwise that nothing is lost with what it left.
-        """
-        new = {
-            name: self._spec.changelog(name)
-            for name, store in self.by_name.items()
-            if store.persistent
-            and not self._paths.live(self._definitions[name]).exists()
-            and read_record(self._paths, name) is None
-        }
-        logs = self._topics().log_ranges(new.values()) if new else {}
-        for name, changelog in new.items():
-            log, topic_id = logs[changelog], self._spec.changelogs[name].topic_id
-            record = StoreRecord(topic_id=topic_id, caught_up_ms=0, end=log.high_watermark, needed_from=log.start)
-            write_record(self._paths, name, record)
-
     def _open(self, name: str, *, read_in_full: bool) -> None:
         store, definition = self.by_name[name], self._definitions[name]
         there = store.persistent and self._paths.live(definition).exists()
+        if not there:
+            remove_durably(self._paths.offsets(name))  # it speaks of a store that is lost
         if there and not check_seal(self._paths, name, segmented=definition.kind != "key-value"):
             forget_digests(self._paths, name)  # somebody else may have built it anew
         self._init(name, self._migrated.get(self._spec.changelog(name)))
@@ -419,7 +403,19 @@ class TaskStores:
         )
 
     def close(self, *, clean: bool) -> None:
-        """Close every store, also if closing one fails; clean ones are vouched for."""
+        """Close every store, also if closing one fails; clean ones are vouched for.
+
+        Raises
+        ------
+        LockedError
+            If somebody has deleted the task's lock files; the stores are closed, and nothing vouches for them.
+        """
+        if clean:
+            try:
+                require_locks(self._paths)
+            except LockedError:
+                self.close(clean=False)
+                raise
         opened = {name: store for name, store in self.by_name.items() if store.is_open and store.persistent}
         vouched = {name: self._known(name) for name in opened} if clean else {}
         with ExitStack() as resources:
@@ -493,6 +489,25 @@ class TaskStores:
             time.sleep(_PAUSE_S)  # a commit is answered before its markers are in the log
             logs = topics.log_ranges(changelogs)
         return logs, _ends(logs, log_ends(self._spec.bootstrap_servers, logs, self._spec.kafka_timeout_s))
+
+
+def record_new_stores(spec: TaskSpec) -> None:
+    """Record where the changelogs of stores end that the task is about to make; call it before they are opened.
+
+    If the task is killed before it has recovered them, nothing else would tell that what it left is no loss.
+    """
+    new = {
+        store.name: spec.changelog(store.name)
+        for store in spec.subtopology.stores
+        if store.engine != "in_memory"
+        and not spec.paths.live(store).exists()
+        and read_record(spec.paths, store.name) is None
+    }
+    logs = Topics(spec.bootstrap_servers, spec.kafka_timeout_s).log_ranges(new.values()) if new else {}
+    for name, changelog in new.items():
+        log, topic_id = logs[changelog], spec.changelogs[name].topic_id
+        record = StoreRecord(topic_id=topic_id, caught_up_ms=0, end=log.high_watermark, needed_from=log.start)
+        write_record(spec.paths, name, record)
 
 
 def _ends(

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.changelog.reader import SCHEMA
-from statestore.errors import StateStoreError, StoreCorruptedError
 from statestore.formats import session_key, window_key
 from statestore.model import StoreDefinition
 from statestore.stores.api import StoreContext
@@ -24,24 +23,17 @@ _BATCH_ROWS = 10_000
 
 @contextmanager
 def opened(definition: StoreDefinition, context: StoreContext) -> Iterator[AnyStore]:
-    """Have a supplier's store open; what it raises means that it cannot be read.
+    """Have a supplier's store open, to read its rows.
 
     Raises
     ------
     StoreCorruptedError
-        If it raises anything but an error of ours or of the operating system.
+        If it cannot be opened or read.
     """
     store = build_store(definition)
     store.init(context)
     try:
         yield store
-    except (StateStoreError, OSError):
-        raise
-    except Exception as error:  # the user's own code may raise anything
-        raise StoreCorruptedError(
-            f"store {definition.name} of its supplier cannot be read: {type(error).__name__}: {error}; restore the "
-            "store"
-        ) from error
     finally:
         store.close(clean=False)
 

@@ -247,6 +247,83 @@ def ours_without_timestamps(definition: StoreDefinition) -> Any:
     return persistent_key_value_store(definition.name)
 
 
+class LooselyTransactional(TransactionalFileStore):
+    """One that keeps its offsets, but has no transactions."""
+
+    transactional = False
+
+
+def offsets_without_transactions(definition: StoreDefinition) -> Supplier:
+    """Supply a store that nobody could trust after a crash."""
+    return Supplier(definition.name, lambda: LooselyTransactional(definition))
+
+
+class FailsLater(TimestampedFileStore):
+    """A store that looks into its file only when it is read, as many engines do."""
+
+    def init(self, context: StoreContext) -> None:
+        """Read nothing."""
+        self._file = context.directory_of(self.name, segmented=False) / "rows.json"
+
+    def get(self, key: bytes) -> bytes | None:
+        """Read a value."""
+        self._load()
+        return super().get(key)
+
+    def scan(self, start: bytes | None, stop: bytes | None, *, reverse: bool = False) -> Any:
+        """Rows in order."""
+        self._load()
+        yield from super().scan(start, stop, reverse=reverse)
+
+    def _load(self) -> None:
+        assert self._file is not None
+        if not self.rows and self._file.exists():
+            self.rows = {tuple(key): bytes.fromhex(value) for key, value in json.loads(self._file.read_text())["rows"]}
+
+
+def fails_later(definition: StoreDefinition) -> Supplier:
+    """Supply it."""
+    return Supplier(definition.name, lambda: FailsLater(definition))
+
+
+class StagesOnDisk(TransactionalFileStore):
+    """A store whose writes lie beside its rows until they are committed; a crash leaves them there."""
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Write to disk at once."""
+        super().put(key, value)
+        assert self._file is not None
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        content = [(at, row.hex()) for at, row in self.rows.items()]
+        self._file.with_name("staged.json").write_text(json.dumps(content))
+
+    def init(self, context: StoreContext) -> None:
+        """Read what is staged, too."""
+        super().init(context)
+        assert self._file is not None
+        staged = self._file.with_name("staged.json")
+        if staged.exists():
+            self.rows = {tuple(key): bytes.fromhex(value) for key, value in json.loads(staged.read_text())}
+
+    def commit(self, offsets: Offsets, position: Offsets | None = None) -> None:
+        """Make it part of the store."""
+        super().commit(offsets, position)
+        assert self._file is not None
+        self._file.with_name("staged.json").unlink(missing_ok=True)
+
+    def recover(self, changelog_offset: int | None) -> bool:
+        """Forget what was staged."""
+        assert self._file is not None
+        self._file.with_name("staged.json").unlink(missing_ok=True)
+        self.rollback()
+        return True
+
+
+def stages_on_disk(definition: StoreDefinition) -> Supplier:
+    """Supply it."""
+    return Supplier(definition.name, lambda: StagesOnDisk(definition))
+
+
 def of_another_name(definition: StoreDefinition) -> Supplier:
     """Supply a store that is called otherwise."""
     return Supplier("other", lambda: FileStore(definition))

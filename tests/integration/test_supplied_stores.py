@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from statestore.changelog.writer import TransactionalWriter
 from statestore.errors import DefinitionError
-from statestore.model import ApplicationDefinition, StoreDefinition
+from statestore.model import ApplicationDefinition, StoreDefinition, transactional_id
 from statestore.recovery.restore import restore
-from statestore.reports import Action, Status
+from statestore.reports import Action, Loss, Status
 from statestore.tasks.loading import named_code
 from statestore.verification.options import VerifyOptions
 from tests.integration import dying
-from tests.integration.broker import T0, consume, fold, settle, transaction
+from tests.integration.broker import T0, consume, create_topic, delete_records, fold, settle, transaction
 from tests.integration.kinds import MINUTE, changes, logged
 from tests.integration.support import STORE, Application
 
@@ -208,6 +210,10 @@ def test_what_reads_rows_for_long_keeps_to_the_memory_that_it_is_given(bootstrap
         (StoreDefinition(name=STORE, supplier=f"{_MODULE}:of_another_name"), "with the name 'other'"),
         (StoreDefinition(name=STORE, supplier=f"{_MODULE}:failing"), "raised RuntimeError: no such engine"),
         (StoreDefinition(name=STORE, supplier=f"{_MODULE}:nothing"), "cannot be used: AttributeError"),
+        (
+            StoreDefinition(name=STORE, engine="rocksDB", supplier=f"{_MODULE}:offsets_without_transactions"),
+            "manages its offsets without transactions",
+        ),
         (WINDOWED["window"].model_copy(update={"supplier": f"{_MODULE}:plain"}), "without fetch, fetch_range"),
     ],
 )
@@ -276,3 +282,74 @@ def test_a_store_that_gets_a_supplier_or_loses_it_is_filled_from_its_log(
     application.defined(stores=ours).process([(b"e", b"1")], T0 + 200)
     application.assert_oracle()
     assert application_row(application, DEEP).status is Status.OK
+
+
+@pytest.mark.parametrize("name", ["plain", "transactional"])
+def test_a_task_that_finds_the_directory_of_a_suppliers_store_gone_fills_it_anew(
+    bootstrap_servers: str, tmp_path: Path, name: str
+) -> None:
+    application = of_it(bootstrap_servers, tmp_path, name)
+    application.process(ROWS)
+    file_of(application).unlink()
+    application.live.rmdir()
+    row = application.process(LATER, T0 + 100)
+    assert [figures.restored for figures in row.stores] == [5]
+    assert_whole(application)
+
+
+@pytest.mark.parametrize("dead_letters", [True, False], ids=["with dead letters", "without"])
+def test_a_suppliers_store_that_fails_when_it_is_read_is_damaged_and_no_record_is_blamed_for_it(
+    bootstrap_servers: str, tmp_path: Path, dead_letters: bool
+) -> None:
+    store = StoreDefinition(name=STORE, engine="rocksDB", supplier=f"{_MODULE}:fails_later")
+    application = Application(bootstrap_servers, tmp_path, stores=[store])
+    if dead_letters:
+        application.extend(dead_letter_topic=create_topic(bootstrap_servers, f"{application.name}-dead"))
+    application.process(ROWS)
+    file_of(application).write_text("{")
+    application.store_spec().paths.seal(STORE).unlink()
+    for options in (VerifyOptions(depth="scan"), DEEP):
+        found = application_row(application, options)
+        assert (found.status, found.action) == (Status.CORRUPT, Action.FULL)
+    row = application.process(LATER, T0 + 100)
+    assert (row.poison_records, [figures.rebuilt is not None for figures in row.stores]) == (0, [True])
+    assert_whole(application)
+    file_of(application).write_text("{")
+    assert application.restore().before is Status.CORRUPT
+    assert_whole(application)
+
+
+def test_a_tail_does_not_commit_what_a_crash_left_staged(bootstrap_servers: str, tmp_path: Path) -> None:
+    store = StoreDefinition(name=STORE, supplier=f"{_MODULE}:stages_on_disk")
+    application = Application(bootstrap_servers, tmp_path, stores=[store])
+    application.process(ROWS)
+    application.send([(b"z", b"1"), *LATER])
+    dying.run_and_die(application.task_spec(), "flushed, not committed")
+    assert (application.live / "staged.json").exists()
+    TransactionalWriter(bootstrap_servers, transactional_id(application.name, application.task_spec().task), 60).init()
+    transaction(bootstrap_servers, application.changelog, [(b"x", b"7")])
+    settle(bootstrap_servers, application.changelog)
+    row = application.restore()
+    assert (row.mode, row.keys) == ("tail", 3)
+    assert application_row(application, DEEP).status is Status.OK
+
+
+def test_the_last_copy_in_a_suppliers_damaged_store_is_not_replaced_unasked_though_nothing_of_ours_tells_of_it(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    kept = {"cleanup.policy": "compact,delete"}
+    application = Application(bootstrap_servers, tmp_path, stores=[KEY_VALUE["plain"]], changelog_config=kept)
+    application.process(ROWS)
+    shutil.rmtree(application.store_spec().paths.own_dir)
+    delete_records(bootstrap_servers, application.changelog, 3)
+    file_of(application).write_text("{")
+    found = application.verify()
+    assert (found.status, found.loss) == (Status.CORRUPT, Loss.LIKELY)
+    row = application.run()
+    assert row.failure is not None
+    assert row.failure.kind == "StoreBehindLogStartError"
+
+
+def test_duplicates_of_a_suppliers_window_store_are_refused() -> None:
+    with pytest.raises(ValueError, match="a supplier's store cannot retain duplicates"):
+        StoreDefinition(**WINDOWED["window"].model_dump() | {"retain_duplicates": True})

@@ -18,6 +18,7 @@ from statestore.metastore.commands import (
     RecordTopics,
     Snapshot,
     application_of,
+    canonical,
     check_round_trip,
     decode,
     digest_of,
@@ -26,6 +27,7 @@ from statestore.metastore.commands import (
     stamped,
     this_writer,
 )
+from statestore.model import ApplicationDefinition, StoreDefinition
 
 CATALOGUE = after(
     Catalogue(), put(orders()), put(simple()), RecordTopics(application="app", topics={"app-s-changelog": "x"})
@@ -269,3 +271,18 @@ def test_c6_a_command_that_does_not_read_back_as_itself_is_refused(command):
 def test_a_command_without_its_id_is_not_ready_to_be_sent(command):
     with pytest.raises(InvalidCommandError, match=r"does not read back: .* its id is 0"):
         check_round_trip(command)
+
+
+def test_a_definition_that_does_not_use_fields_that_came_later_has_the_text_that_it_had_before_them():
+    definition = ApplicationDefinition(
+        name="app", input_topic="in", processor="shop:process", stores=(StoreDefinition(name="s"),)
+    )
+    text = canonical(definition).decode()
+    assert "supplier" not in text
+    assert "rocksdb_config_setter" not in text
+    assert '"owner":null' in text
+    assert ApplicationDefinition.model_validate_json(text) == definition
+    uses = definition.model_copy(
+        update={"stores": (StoreDefinition(name="s", supplier="a:b"),), "rocksdb_config_setter": "a:c"}
+    )
+    assert ApplicationDefinition.model_validate_json(canonical(uses)) == uses

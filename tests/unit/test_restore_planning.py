@@ -183,6 +183,32 @@ def test_a_restore_that_fits_may_begin(tmp_path):
     require_disk(RestoreSpec(store_spec(tmp_path / "new"), "full", False, "label", 4096), "full", log_of(1))
 
 
+@pytest.mark.parametrize(("supplier", "mode", "copied"), [("a:b", "tail", 300), ("a:b", "full", 0), (None, "tail", 0)])
+def test_a_tail_of_a_suppliers_store_needs_room_for_a_copy_of_it(tmp_path, monkeypatch, supplier, mode, copied):
+    store = store_spec(tmp_path, store=TIMESTAMPED.model_copy(update={"supplier": supplier}))
+    for name, size in (("rows", 100), ("more/rows", 200)):
+        write_durably(store.live / name, "x" * size)
+    spec = RestoreSpec(store, mode, False, "label", 4096)
+    monkeypatch.setattr(planning, "estimated_bytes", lambda *_: 1_000)
+    needed = planning.disk_needed(mode, 1_000, 4096, 10**9) + copied
+    free = [needed - 1, needed]
+    monkeypatch.setattr(planning, "_free", lambda _: free.pop(0))
+    with pytest.raises(DiskSpaceError, match=f"needs about {needed} bytes in .*, {needed - 1} are free"):
+        require_disk(spec, mode, log_of(10**9))
+    require_disk(spec, mode, log_of(10**9))
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_plenty_of_disk_for_a_copy_and_the_log_asks_for_no_size(tmp_path, monkeypatch, more):
+    store = store_spec(tmp_path, store=TIMESTAMPED.model_copy(update={"supplier": "a:b"}))
+    write_durably(store.live / "rows", "x" * 100)
+    asked = []
+    monkeypatch.setattr(planning, "estimated_bytes", lambda *_: asked.append("size") or 0)
+    monkeypatch.setattr(planning, "_free", lambda _: 10 * 4096 + 16 * 1024 * 1024 + 99 + more)
+    require_disk(RestoreSpec(store, "tail", False, "label", 4096), "tail", log_of(10))
+    assert asked == ([] if more else ["size"])
+
+
 def as_of(store, best_effort=False):
     """A plan for a store as of offset 3 of a log without its first two offsets."""
     how = {"as_of": AsOf(offset=3), "target": store.state_dir.with_name("target"), "best_effort": best_effort}

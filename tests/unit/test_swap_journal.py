@@ -113,7 +113,7 @@ AS_KEPT = {"status": "AHEAD", "loss": "likely", "why": "the log is shorter"}
 
 def lay_beside(paths, what="old"):
     """Our files of the live store, each with its own text."""
-    texts = {name: f"{what} {name}" for name in ("seal", "digests", "mode", "record")}
+    texts = {name: f"{what} {name}" for name in ("seal", "digests", "mode", "record", "offsets")}
     for name, text in texts.items():
         write_durably(getattr(paths, name)("s"), text)
     return texts
@@ -124,6 +124,7 @@ def test_the_journal_of_a_restore_has_all_that_is_moved_and_all_that_is_forgotte
     lay_out(paths, store)
     write_checkpoint(paths, OWN)
     texts = lay_beside(paths)
+    write_durably(paths.staged_offsets("s"), "new offsets")
     assert journal(store, "run", [INPUT], verdict=AHEAD, record=RECORD) == {
         "store": "s",
         "staged": str(paths.staging("s")),
@@ -139,6 +140,7 @@ def test_the_journal_of_a_restore_has_all_that_is_moved_and_all_that_is_forgotte
             "digests": None,
             "mode": None,
             "record": with_checksum(RECORD.model_dump_json()),
+            "offsets": "new offsets",
             "legacy": [],
             "status": None,
             "loss": None,
@@ -271,13 +273,13 @@ def test_a_store_that_comes_back_has_what_it_had_and_nothing_of_the_one_it_repla
     lay_out(paths)
     write_checkpoint(paths, OWN)
     paths.record("s").unlink()
-    texts = {name: text for name, text in lay_beside(paths).items() if name in ("seal", "mode")}
+    texts = {name: text for name, text in lay_beside(paths).items() if name in ("seal", "mode", "offsets")}
     for name in ("digests", "record"):
         getattr(paths, name)("s").unlink()
     swap(paths, KEY_VALUE, "first", record=RECORD)
     lay_beside(paths, "new")
     swap(paths, KEY_VALUE, "second", replaced="first")
-    beside = {name: getattr(paths, name)("s") for name in ("seal", "digests", "mode", "record")}
+    beside = {name: getattr(paths, name)("s") for name in ("seal", "digests", "mode", "record", "offsets")}
     assert {name: path.read_text() for name, path in beside.items() if path.exists()} == texts
     assert legacy_offsets(paths) == {OWN: 7, NEIGHBOUR: 3}
 

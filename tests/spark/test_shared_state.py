@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,6 @@ from jobs.parallel import run_each
 from jobs.shared_state import shared_state
 from statestore.config import Settings
 from statestore.errors import UnsharedStateError
-from statestore.statedir.lock import locked_file
-from statestore.statedir.shared import Nonce, left_nonce, try_out
 from tests.integration.support import Application, catalogue_of
 from tests.spark.parcels import Row, mark
 
@@ -76,32 +73,3 @@ def test_an_executor_that_comes_later_does_not_work_beside_the_drivers_directory
         with pytest.raises(UnsharedStateError, match="does not find"):
             run_each(spark, [work], mark, Row)
     assert not list(work.iterdir())
-
-
-def test_locks_that_the_driver_holds_and_others_do_not_see_are_told(tmp_path: Path) -> None:
-    with left_nonce(tmp_path) as nonce:
-        alone = tmp_path / "copy"
-        alone.touch()  # the file is there, its lock is not: as on a mount whose locks are local
-        with pytest.raises(UnsharedStateError, match="lock"):
-            try_out(Nonce(path=alone, state_dir=tmp_path, host=nonce.host))
-
-
-def test_a_file_system_without_hard_links_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # No such file system can be mounted without rights that tests do not have.
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refuse)
-    with left_nonce(tmp_path) as nonce, pytest.raises(UnsharedStateError, match="hard link"):
-        try_out(nonce)
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-def test_the_nonce_of_a_killed_driver_goes_and_that_of_a_living_one_stays(tmp_path: Path) -> None:
-    own = tmp_path / ".statestore"
-    own.mkdir()
-    dead, living = own / "shared-dead", own / "shared-living"
-    dead.touch()
-    with locked_file(living, 0), left_nonce(tmp_path) as nonce:
-        assert sorted(own.iterdir()) == sorted([living, nonce.path])
-    assert re.fullmatch(r"shared-[0-9a-f]{32}", nonce.path.name)

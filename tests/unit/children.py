@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import samples
@@ -28,6 +29,7 @@ from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreDefinition
 from statestore.reports import VerifyReport, write_report
+from statestore.statedir import lock as lock_module
 from statestore.statedir.lock import locked, locked_file
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.record import StoreRecord
@@ -270,3 +272,19 @@ def take_over_until_killed(connection: Connection, directory: Path, files: list[
     database.write({}, {samples.CHANGELOG: 39}, status=STATUS_CLOSED)
     database.sync()
     time.sleep(_WAIT_S)
+
+
+def wait_for_lock(connection: Connection, paths: TaskPaths, urgent: bool) -> None:
+    """Wait for a task's lock that is held; say so once the wait has begun."""
+    sleep = lock_module.time.sleep
+
+    def say(seconds: float) -> None:
+        if not said:
+            said.append(True)
+            connection.send("waits")
+        sleep(seconds)
+
+    said: list[bool] = []
+    lock_module.time = SimpleNamespace(monotonic=time.monotonic, sleep=say)  # type: ignore[assignment]
+    with locked(paths, _WAIT_S, urgent=urgent):
+        connection.send("held")

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from children import child, hold_locks, hold_store, received, release_locks_with_a_fork_alive
+from children import child, hold_locks, hold_store, received, release_locks_with_a_fork_alive, wait_for_lock
 from samples import TIMESTAMPED, open_below
 
 from statestore.errors import LockedError
 from statestore.model import TaskId
 from statestore.statedir import lock as lock_module
-from statestore.statedir.lock import locked, locked_file, require_locks
+from statestore.statedir.lock import give_way, locked, locked_file, require_locks
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.open import open_key_value_store
 
@@ -261,3 +261,30 @@ def test_given_a_lock_that_was_given_back_then_its_file_may_be_deleted(paths):
         pass
     (paths.own_dir / "lock").unlink()
     require_locks(paths)
+
+
+# -- who only reads gives way -----------------------------------------------------------------------------------------
+
+
+def test_who_only_reads_goes_on_while_nobody_urgent_waits(paths):
+    give_way(paths)
+    with locked(paths):
+        give_way(paths)
+        (paths.own_dir / "wanted").touch()  # left by somebody who waited before
+        give_way(paths)
+
+
+def test_who_only_reads_gives_way_to_somebody_urgent_and_not_to_others(paths):
+    with locked(paths):
+        with child(wait_for_lock, paths, False) as (_, connection):
+            assert received(connection) == "waits"
+            give_way(paths)
+        with child(wait_for_lock, paths, True) as (_, connection):
+            assert received(connection) == "waits"
+            with pytest.raises(LockedError) as raised:
+                give_way(paths)
+            assert (
+                str(raised.value)
+                == f"another process waits for task {paths.task} of {paths.application}: it goes first"
+            )
+        give_way(paths)  # it was killed

@@ -16,7 +16,7 @@ from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreDefinition
 from statestore.statedir import seal as seal_module
 from statestore.statedir.context import store_context
-from statestore.statedir.record import write_record
+from statestore.statedir.record import StoreRecord, write_record
 from statestore.statedir.seal import break_seal, check_seal, forget_digests, seal
 from statestore.stores.open import build_store, open_key_value_store
 from tests.records import recorded
@@ -430,3 +430,69 @@ def test_given_a_file_that_the_disk_cannot_read_then_the_error_names_it(paths, s
     with pytest.raises(OSError, match="Input/output error") as raised:
         check_seal(paths, "s")
     assert raised.value.filename == str(victim)
+
+
+# -- a supplier's store -----------------------------------------------------------------------------------------------
+
+_SUPPLIED = {"rows.json": b"rows", "index/one": b"one"}
+
+
+@pytest.fixture(params=[False, True], ids=["key-value", "segmented"])
+def supplied(paths, request):
+    """A supplier's store, sealed; and what tells where it lies."""
+    where = {"segmented": request.param}
+    directory = paths.task_dir / "s" if request.param else paths.store("s")
+    for name, content in _SUPPLIED.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(content)
+    write_record(paths, "s", StoreRecord(topic_id="t", caught_up_ms=1, committed=7))
+    seal(paths, "s", supplied=True, **where)
+    return directory, where
+
+
+def test_a_suppliers_store_is_sealed_with_all_its_files(paths, supplied):
+    _, where = supplied
+    found = check_seal(paths, "s", contents=True, **where)
+    assert (found.committed, found.databases) == (7, {})
+    assert {name: (file.bytes, file.sha256) for name, file in found.sst.items()} == {
+        name: (len(content), sha256(content).hexdigest()) for name, content in _SUPPLIED.items()
+    }
+
+
+@pytest.mark.parametrize("name", list(_SUPPLIED))
+def test_a_file_of_a_suppliers_store_that_changed_is_found(paths, supplied, name):
+    directory, where = supplied
+    file = directory / name
+    file.write_bytes(file.read_bytes()[::-1])
+    assert check_seal(paths, "s", **where)
+    looked = []
+    with pytest.raises(StoreCorruptedError, match=f"{file} is not as it was when the store was closed"):
+        check_seal(paths, "s", contents=True, between=lambda: looked.append(name), **where)
+    assert looked
+    file.write_bytes(b"longer than before")
+    with pytest.raises(StoreCorruptedError, match=f"{file}: expected {len(_SUPPLIED[name])} bytes, found 18"):
+        check_seal(paths, "s", **where)
+    file.unlink()
+    with pytest.raises(StoreCorruptedError, match=f"{file}: .*found no such file"):
+        check_seal(paths, "s", **where)
+
+
+def test_a_seal_does_not_speak_of_a_suppliers_store_with_more_files(paths, supplied):
+    directory, where = supplied
+    (directory / "index" / "two").touch()
+    assert check_seal(paths, "s", **where) is None
+    seal(paths, "s", supplied=True, **where)
+    assert sorted(check_seal(paths, "s", **where).sst) == ["index/one", "index/two", "rows.json"]
+
+
+def test_a_file_that_was_changed_where_it_is_gets_a_new_digest(paths, supplied):
+    directory, where = supplied
+    (directory / "rows.json").write_bytes(b"ROWS")
+    seal(paths, "s", supplied=True, **where)
+    assert check_seal(paths, "s", contents=True, **where)
+
+
+def test_a_suppliers_store_without_files_has_no_seal_that_speaks_of_it(paths):
+    paths.store("s").mkdir(parents=True)
+    seal(paths, "s", supplied=True)
+    assert check_seal(paths, "s") is None

@@ -254,3 +254,20 @@ def test_a_plan_begun_now_is_used_and_one_as_old_as_tombstones_is_not():
 def test_a_log_is_cut_into_as_many_ranges_of_about_the_same_length(count, ranges):
     assert cut(3, 5, 15, count) == [Range(3, *ends) for ends in ranges]
     assert cut(3, 5, 5, count) == []
+
+
+def test_what_killed_attempts_left_besides_whole_runs_is_removed(staging):
+    write_runs(staging, 0, 0, 10)
+    directory = staging.runs_directory(0, 0)
+    whole = sorted(directory.iterdir())
+    (directory / "run-00009.arrow.partial").touch()
+    (directory / "merge-1" / "deep").mkdir(parents=True)
+    (directory / "merge-1" / "deep" / "run").touch()
+    staging.clear_unfinished()
+    assert sorted(directory.iterdir()) == whole
+    assert staging.found(Range(0, 0, 10))
+
+
+def test_where_nothing_was_left_nothing_is_removed(staging):
+    staging.clear_unfinished()
+    assert not staging.has_runs

@@ -11,6 +11,9 @@ def test_a_store_is_opened_in_the_context_of_its_task_and_with_what_was_asked_fo
     def opening(store):
         raise AssertionError(f"{store} is not opened here")
 
+    def setter(store, options):
+        raise AssertionError(f"{store} is not set up here")
+
     made = store_context(
         paths,
         uncommitted_max_bytes=5,
@@ -18,6 +21,7 @@ def test_a_store_is_opened_in_the_context_of_its_task_and_with_what_was_asked_fo
         opening=opening,
         read_only=True,
         exactly_once=False,
+        config_setter=setter,
     )
     assert made == StoreContext(
         application="app",
@@ -29,10 +33,11 @@ def test_a_store_is_opened_in_the_context_of_its_task_and_with_what_was_asked_fo
         uncommitted_max_bytes=5,
         recording_level="DEBUG",
         opening=opening,
+        config_setter=setter,
     )
     usual = store_context(paths)
     assert (usual.read_only, usual.exactly_once, usual.recording_level) == (False, True, "INFO")
-    assert (usual.uncommitted_max_bytes, usual.opening) == (UNCOMMITTED_MAX_BYTES, None)
+    assert (usual.uncommitted_max_bytes, usual.opening, usual.config_setter) == (UNCOMMITTED_MAX_BYTES, None, None)
 
 
 def test_how_a_store_was_used_is_forgotten_by_itself(paths):

@@ -41,6 +41,16 @@ def test_what_has_expired_is_no_longer_needed_where_the_log_has_all_that_was(nee
     assert advanced_need(needed, _log(start), 20, OLDEST, None) == 20
 
 
+def test_a_log_that_begins_where_it_is_needed_has_all_that_was() -> None:
+    assert advanced_need(8, _log(8), 8, OLDEST, None) == 8
+    assert advanced_need(None, _log(0), 0, OLDEST, None) == 0
+
+
+def test_a_log_that_begins_behind_0_may_have_lost_what_nobody_recorded() -> None:
+    assert advanced_need(None, _log(1), 1, OLDEST, None) is None
+    assert advanced_need(None, _log(1), 1, OLDEST, OLDEST - 1) == 1
+
+
 def test_what_was_no_longer_needed_stays_so() -> None:
     assert advanced_need(30, _log(3), 20, OLDEST, None) == 30
 

@@ -112,6 +112,14 @@ def test_a_validation_removes_a_predecessor_of_a_sealed_store_alone(paths, live)
     assert there(paths, "run") == [False, False, False]
 
 
+def test_a_validation_does_not_read_the_files_that_it_has_just_read(paths, live, monkeypatch):
+    replace(paths, "run")
+    asked = []
+    monkeypatch.setattr(quarantine_module, "is_whole", lambda *_, **how: asked.append(how) or True)
+    assert release_validated(paths, live, "run")
+    assert asked == [{"contents": False}]
+
+
 def test_a_validation_does_not_remove_what_waits_for_a_person(paths, live):
     replace(paths, "run", loss=Loss.LIKELY)
     assert not release_validated(paths, live, "run")

@@ -14,6 +14,7 @@ from samples import CHANGELOG, TIMESTAMPED, batches
 from statestore.bulk.routing import Routing
 from statestore.bulk.runs import RunWriter
 from statestore.changelog.topics import LogRange
+from statestore.durable import write_durably
 from statestore.errors import DiskSpaceError, InputError, TopicMismatchError
 from statestore.model import StoreDefinition, TaskId, TopicPartition
 from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec, StorePartitionSpec
@@ -158,6 +159,40 @@ def test_a_plan_that_just_fits_is_none_that_fails_and_one_byte_less_is_too_littl
         f"needs about {needed} bytes, {needed - 1} are free",
     )
     assert (row.mode, row.disk_free, row.disk_needed) == ("tail", needed - 1, needed)
+
+
+def test_the_plan_of_a_suppliers_tail_counts_the_copy(store, world):
+    supplied = store.model_copy(update={"store": store.store.model_copy(update={"supplier": "a:b"})})
+    write_durably(supplied.live / "rows", "x" * 700)
+    assert plan(supplied).disk_needed == disk_needed("tail", 5_000, 4096) + 700
+    assert plan(supplied, "full", force=True).disk_needed == disk_needed("full", 5_000, 4096, 2_030_090)
+
+
+def test_ranges_of_a_log_that_would_fit_into_memory_count_as_on_disk(store, world, monkeypatch):
+    world["logs"], world["bytes"] = {CHANGELOG: LogRange(0, 5, 5)}, 1_000
+    one, four = disk_needed("full", 1_000, 4096, 5), disk_needed("full", 1_000, 4096, 5, 4)
+    assert one < four
+    assert [plan(store, "full", ranges=ranges).disk_needed for ranges in (1, 4)] == [one, four]
+    world["free"] = 0
+    for ranges, needed in ((1, one), (4, four)):
+        with pytest.raises(DiskSpaceError, match=f"needs about {needed} bytes"):
+            require_disk(RestoreSpec(store, "full", False, "label", 4096, ranges=ranges), "full", world["logs"])
+
+
+def test_a_full_disk_tells_which_runs_stay_and_counts_them(store, world):
+    world["free"] = 0
+    spec = RestoreSpec(store, "full", False, "label", 4096)
+    needed = disk_needed("full", 5_000, 4096, 2_030_090)
+    refusal = f"restoring app/s/0_0 needs about {{}} bytes in {store.state_dir}, 0 are free: free some, then run again"
+    with pytest.raises(DiskSpaceError) as raised:
+        require_disk(spec, "full", world["logs"])
+    assert str(raised.value) == refusal.format(needed)
+    leave_runs(store, 10, 17)
+    staging = Staging(store.paths, "s")
+    with pytest.raises(DiskSpaceError) as raised:
+        require_disk(spec, "full", world["logs"])
+    kept = f"; {staging.held_bytes} bytes of sorted runs stay in {staging.directory} for the next attempt"
+    assert str(raised.value) == refusal.format(needed - staging.held_bytes) + kept
 
 
 def leave_runs(store, start, end):

@@ -11,7 +11,16 @@ from rocksdict import BlockBasedOptions, DBCompressionType, Options, Rdict
 from samples import batches
 
 from statestore.bulk.sst_file import SstFiles
-from statestore.formats.sst_layout import CREATOR, OtherLayoutError, entries, read_properties, varints
+from statestore.formats.sst_layout import (
+    CREATOR,
+    FOOTER,
+    MAGIC,
+    PROPERTIES,
+    OtherLayoutError,
+    entries,
+    read_properties,
+    varints,
+)
 from statestore.stores.sst import write_sst
 
 ENTRIES = b"rocksdb.num.entries"
@@ -103,3 +112,107 @@ def test_a_block_of_anything_has_entries_or_is_refused(block):
     except OtherLayoutError:
         return
     assert all(isinstance(value, bytes) for item in found.items() for value in item)
+
+
+# -- blocks and numbers, byte by byte ---------------------------------------------------------------------------------
+
+
+def block(*rows):
+    """A block of entries (bytes shared with the key before, own bytes of the key, value), with one restart."""
+    raw = b"".join(bytes([shared, len(own), len(value)]) + own + value for shared, own, value in rows)
+    return raw + bytes(4) + (1).to_bytes(4, "little")
+
+
+def test_keys_of_a_block_are_put_together_from_what_they_share():
+    found = entries(block((0, b"key", b"1"), (2, b"x", b"22"), (0, b"z", b"")))
+    assert found == {b"key": b"1", b"kex": b"22", b"z": b""}
+
+
+def test_a_block_without_entries_has_none():
+    assert entries(bytes(4)) == {}
+
+
+_BEYOND = "an entry beyond the end of its block, or of its key"
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        (bytes(4) + (2).to_bytes(4, "little"), "a block without room for its restarts"),
+        (block((1, b"y", b"1")), _BEYOND),
+        (block((0, b"key", b"1"), (4, b"x", b"22")), _BEYOND),
+        (bytes([0, 2, 0]) + b"k" + bytes(4) + (1).to_bytes(4, "little"), _BEYOND),
+        (bytes([0, 1, 5]) + b"k" + bytes(4) + (1).to_bytes(4, "little"), _BEYOND),
+        (bytes([0, 9, 9]) + b"k" + bytes(12) + (1).to_bytes(4, "little"), _BEYOND),
+    ],
+)
+def test_what_is_no_block_is_refused(raw, why):
+    with pytest.raises(OtherLayoutError) as raised:
+        entries(raw)
+    assert str(raised.value) == why
+
+
+@pytest.mark.parametrize(
+    ("raw", "number"), [(b"\0", 0), (b"\x7f", 127), (b"\x80\x01", 128), (b"\x81\x01", 129), (b"\xff\x7f", 16_383)]
+)
+def test_a_number_has_seven_bits_in_each_byte(raw, number):
+    assert varints(raw, 0, 1) == ([number], len(raw))
+    assert varints(b"\1" + raw + raw, 1, 2) == ([number, number], 1 + 2 * len(raw))
+
+
+@pytest.mark.parametrize("raw", [b"", b"\x80", b"\xff\xff"])
+def test_a_number_that_does_not_end_is_refused(raw):
+    with pytest.raises(OtherLayoutError) as raised:
+        varints(raw, 0, 1)
+    assert str(raised.value) == "a number that does not end"
+
+
+@pytest.fixture
+def whole(tmp_path):
+    return from_a_restore(tmp_path / "files")
+
+
+def refused(path, raw):
+    path.write_bytes(raw)
+    with pytest.raises(OtherLayoutError) as raised:
+        read_properties(path)
+    return str(raised.value)
+
+
+def test_why_a_file_has_no_properties_is_said(whole):
+    raw = whole.read_bytes()
+    size, footer = len(raw), FOOTER.size
+    assert refused(whole, b"") == f"{whole}: {footer} bytes at -{footer}, expected them in 0 bytes"
+    assert refused(whole, bytes(footer)) == f"{whole}: version 0, magic 0"
+    checksum, handles, version, magic = FOOTER.unpack(raw[-footer:])
+
+    def with_footer(handles, version, magic):
+        return refused(whole, raw[:-footer] + FOOTER.pack(checksum, handles, version, magic))
+
+    assert with_footer(handles, 0, magic) == f"{whole}: version 0, magic {MAGIC:x}"
+    assert with_footer(handles, version, 5) == f"{whole}: version {version}, magic 5"
+    far = bytes([0x80, 0x80, 0x80, 0x01, 5]) + handles[5:]
+    assert with_footer(far, 5, magic) == f"{whole}: 10 bytes at {1 << 21}, expected them in {size} bytes"
+
+
+def test_meta_blocks_that_are_compressed_or_others_are_refused(whole, tmp_path):
+    raw = whole.read_bytes()
+    footer = raw[-FOOTER.size :]
+    meta = block((0, b"other", b"\0\0"))
+
+    def with_meta(trailer):
+        handle = bytes([0, len(meta)])
+        checksum, handles, _, magic = FOOTER.unpack(footer)
+        return meta + trailer + FOOTER.pack(checksum, handle + handles[2:], 5, magic)
+
+    assert refused(whole, with_meta(bytes(5))) == f"{whole}: meta blocks [b'other']"
+    assert refused(whole, with_meta(b"\1" + bytes(4))) == f"{whole}: the block at 0 is compressed"
+
+
+def test_properties_without_the_one_that_is_always_there_are_refused(whole):
+    _, handles, _, magic = FOOTER.unpack(whole.read_bytes()[-FOOTER.size :])
+    properties = block((0, b"rocksdb.some", b"1")) + bytes(5)
+    meta = block((0, PROPERTIES, bytes([0, len(properties) - 5])))
+    handle = bytes([len(properties), len(meta)])
+    raw = properties + meta + bytes(5) + FOOTER.pack(0, handle + handles[2:], 5, magic)
+    assert refused(whole, raw) == f"{whole}: properties [b'rocksdb.some']"

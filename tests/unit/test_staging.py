@@ -271,3 +271,13 @@ def test_what_killed_attempts_left_besides_whole_runs_is_removed(staging):
 def test_where_nothing_was_left_nothing_is_removed(staging):
     staging.clear_unfinished()
     assert not staging.has_runs
+
+
+@pytest.mark.parametrize("step", ["begin", "clear"])
+def test_runs_whose_lock_file_was_deleted_are_neither_begun_nor_cleared(staging, paths, step):
+    with staging.alone(0):
+        staging.begin(PLAN)
+        paths.runs_lock("s").unlink()
+        with pytest.raises(LockedError, match="is no longer the file that this process has locked"):
+            {"begin": lambda: staging.begin(PLAN), "clear": staging.clear}[step]()
+    assert staging.plan() == PLAN

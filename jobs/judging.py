@@ -160,7 +160,7 @@ def parameters_of(application: ApplicationDefinition, spec: StorePartitionSpec, 
         "window_size_ms": store.window_size_ms,
         "window_advance_ms": windows.step_ms if windows else None,
         # Of a log without a record nothing has expired.
-        "stream_time": None if store.kind == "key-value" else -1 if frames.stream_time is None else frames.stream_time,
+        "stream_time": (-1 if frames.stream_time is None else frames.stream_time) if store.segmented else None,
     }
     return {name: value for name, value in found.items() if value is not None}
 

@@ -14,8 +14,7 @@ from statestore.errors import RebuildError, UnknownFormatError, of_os_error
 from statestore.model import StoreDefinition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.legacy import legacy_offsets
-from statestore.statedir.lock import locked
-from statestore.statedir.swap import finish_swaps
+from statestore.statedir.swap import locked_task
 from statestore.stores.open import build_store
 from statestore.verification.contents import databases
 
@@ -46,8 +45,7 @@ def read_offset(spec: StorePartitionSpec) -> Reading:
         If the task is in use, or its directory cannot be had: that says nothing about the store.
     """
     try:
-        with locked(spec.paths, spec.lock_wait_s):
-            finish_swaps(spec.paths)
+        with locked_task(spec.paths, spec.lock_wait_s):
             if not spec.live.is_dir():
                 return Reading(present=False)
             store = build_store(spec.store)

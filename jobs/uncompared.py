@@ -145,7 +145,7 @@ def may_be_gone(
     """
     bounds = F.broadcast(store.sparkSession.createDataFrame(list(before.items()), "partition INT, before LONG"))
     old = F.lit(True)
-    if definition.kind != "key-value":
+    if definition.segmented:
         # A record may be older than its window.
         known = F.when(F.col("timestamp") != UNKNOWN_TIMESTAMP, F.col("timestamp"))
         old = F.least(F.col(_EARLIEST_TIME[definition.kind]), known) < F.col("before")

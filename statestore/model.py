@@ -180,6 +180,11 @@ class StoreDefinition(_Definition):
     partitions: int | None = Field(default=None, ge=1, le=10_000)
     changelog: str | None = Field(default=None, max_length=249)
 
+    @property
+    def segmented(self) -> bool:
+        """True for a window or session store: its rows lie in segments of time, a database each."""
+        return self.kind != "key-value"
+
     @model_validator(mode="after")
     def _sessions_are_plain(self) -> StoreDefinition:
         """Kafka Streams has no timestamped session stores, so plain is their default."""
@@ -213,7 +218,7 @@ class StoreDefinition(_Definition):
 
     @model_validator(mode="after")
     def _has_a_directory_of_its_own(self) -> StoreDefinition:
-        if self.kind != "key-value" and self.name == KEY_VALUE_DIRECTORY:
+        if self.segmented and self.name == KEY_VALUE_DIRECTORY:
             raise ValueError(
                 f"a {self.kind} store cannot be called {self.name}, as the directory of a task's key-value stores is; "
                 "choose another name"
@@ -429,7 +434,7 @@ class ApplicationDefinition(_Definition):
     def _stream_times_fit_into_a_commit(self) -> ApplicationDefinition:
         # Only subtopology 0 may have many stores: those behind a repartition topic have one each.
         elsewhere = {item.store for item in self.aggregations if item.group_by is not None}
-        names = [store.name for store in self.stores if store.kind != "key-value" and store.name not in elsewhere]
+        names = [store.name for store in self.stores if store.segmented and store.name not in elsewhere]
         size = sum(len(name) + _TIME_BYTES for name in names)
         if size > _MAX_TIMES_BYTES:
             raise ValueError(

@@ -85,7 +85,7 @@ def write_databases(
 
 
 def _home(store: StoreDefinition, directory: Path, segment: int) -> Path:
-    return directory if store.kind == "key-value" else directory / f"{store.name}.{segment}"
+    return directory / f"{store.name}.{segment}" if store.segmented else directory
 
 
 def _write_files(rows: Iterable[Rows], store_format: StoreFormat, directory: Path, digest: Digest) -> SstFiles:

@@ -41,7 +41,7 @@ class Routing(NamedTuple):
 
 def routing_of(store: StoreDefinition) -> Routing:
     """Return where the rows of a store belong."""
-    if store.kind == "key-value":
+    if not store.segmented:
         return Routing()
     suffix = window_key.SUFFIX_BYTES if store.kind == "window" else session_key.SUFFIX_BYTES
     retention_ms = store.retention_ms or 0

@@ -130,7 +130,7 @@ def read(
         raise InputError(f"store {name} cannot be read: {'; '.join(problems) or 'it is kept in memory'}")
     found = []
     for spec in specs:
-        if spec.store.kind != "key-value":
+        if spec.store.segmented:
             raise InputError(
                 f"{spec.store_partition} is a {spec.store.kind} store; only key-value stores are read by key"
             )

@@ -53,7 +53,7 @@ def inspect(
             record = read_record(spec.paths, spec.store.name)
             if not spec.live.exists():
                 return Seen(present=False, record=record, had=had_by_record(record))
-            segmented = spec.store.kind != "key-value"
+            segmented = spec.store.segmented
             seal = check_seal(spec.paths, spec.store.name, segmented=segmented, contents=contents, between=between)
             if not open_sealed and seal is not None and (by_seal := _by_seal(spec, seal, record)) is not None:
                 return by_seal
@@ -128,7 +128,7 @@ def _offset_left(spec: StorePartitionSpec) -> tuple[int | None, bool]:
 
 
 def _databases(spec: StorePartitionSpec) -> Iterator[Path]:
-    if spec.store.kind == "key-value":
+    if not spec.store.segmented:
         return iter([spec.live])
     return iter(sorted(path for path in spec.live.glob("*") if path.is_dir()))
 

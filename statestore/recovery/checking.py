@@ -53,7 +53,7 @@ def _check_supplied(store: StorePartitionSpec, built: Built, staged: Path) -> in
 
 
 def _databases(store: StorePartitionSpec, staged: Path) -> Iterator[Path]:
-    if store.store.kind == "key-value":
+    if not store.store.segmented:
         yield staged
         return
     yield from sorted(path for path in staged.iterdir() if path.is_dir())

@@ -221,7 +221,7 @@ def _build(spec: RestoreSpec, staging: Staging, plan: BuildPlan, progress: Progr
     staged.parent.mkdir(parents=True)
     offsets = {partition: UNKNOWN_OFFSET if offset is None else offset for partition, offset in last.items()}
     written = write_databases(runs, store.store, staged, offsets, staging.position())
-    if store.store.kind != "key-value":
+    if store.store.segmented:
         interval = segment_interval_ms(store.store.retention_ms or 0)
         write_durably(store.paths.staged_segments(store.store.name) / "interval", str(interval))
     kill_switch.reached("restore, databases written")

@@ -10,8 +10,7 @@ from statestore.errors import InputError, StateStoreError, of_os_error
 from statestore.partition.quarantine import is_whole, quarantined, release, waits_for_a_person
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Failure, StorePartitionRow
-from statestore.statedir.lock import locked
-from statestore.statedir.swap import finish_swaps
+from statestore.statedir.swap import locked_task
 
 
 class ReleaseSpec(NamedTuple):
@@ -45,8 +44,7 @@ def release_replaced(spec: ReleaseSpec) -> ReleaseRow:
     store = spec.store
     row = ReleaseRow(application=store.application, store=store.store.name, task=str(store.task))
     try:
-        with locked(store.paths, store.lock_wait_s):
-            finish_swaps(store.paths)
+        with locked_task(store.paths, store.lock_wait_s):
             found = quarantined(store.paths, store.store.name)
             if found and not is_whole(store.paths, store.store):
                 raise InputError(

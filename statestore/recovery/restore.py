@@ -28,10 +28,9 @@ from statestore.recovery.staging import Range, Staging
 from statestore.recovery.tail import build_replayed
 from statestore.reports import Failure, Loss, RestoreRow, VerifyRow
 from statestore.statedir.beside import Verdict
-from statestore.statedir.lock import locked
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import seal
-from statestore.statedir.swap import finish_swaps, swap
+from statestore.statedir.swap import locked_task, swap
 from statestore.verification.check import check
 from statestore.verification.options import VerifyOptions
 
@@ -121,8 +120,7 @@ def restore_range(spec: RestoreSpec, part: Range, name: str = "") -> RestoreRow:
 
 def _restore_live(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> RestoreRow:
     store = spec.store
-    with locked(store.paths, store.lock_wait_s):
-        finish_swaps(store.paths)
+    with locked_task(store.paths, store.lock_wait_s):
         row = _judge_and_replace(spec, row, progress)
         if row.failure is not None:
             return row
@@ -240,9 +238,7 @@ def _begun(store: StorePartitionSpec) -> dict[str, object]:
 def _seal(store: StorePartitionSpec) -> None:
     kill_switch.reached("restore, swapped, not sealed")
     definition = store.store
-    seal(
-        store.paths, definition.name, segmented=definition.kind != "key-value", supplied=definition.supplier is not None
-    )
+    seal(store.paths, definition.name, segmented=definition.segmented, supplied=definition.supplier is not None)
 
 
 def _clear(store: StorePartitionSpec, staging: Staging) -> None:
@@ -280,8 +276,7 @@ def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> Re
     store = spec.store.model_copy(update={"state_dir": target})
     there = spec._replace(store=store)
     staging = Staging(store.paths, store.store.name)
-    with locked(store.paths, store.lock_wait_s), staging.alone(store.lock_wait_s):
-        finish_swaps(store.paths)
+    with locked_task(store.paths, store.lock_wait_s), staging.alone(store.lock_wait_s):
         if store.live.exists() and store.paths.seal(store.store.name).exists():
             _clear(store, staging)
             there_already = {**_done_before(there), "mode": "as-of", "exact": exact, "directory": str(store.live)}

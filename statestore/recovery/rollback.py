@@ -16,8 +16,7 @@ from statestore.errors import InputError, StateStoreError, of_os_error
 from statestore.partition.quarantine import last_replaced, release
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Failure, StorePartitionRow
-from statestore.statedir.lock import locked
-from statestore.statedir.swap import finish_swaps, swap
+from statestore.statedir.swap import locked_task, swap
 
 
 class RollbackSpec(NamedTuple):
@@ -57,8 +56,7 @@ def roll_back(spec: RollbackSpec) -> RollbackRow:
     store = spec.store
     row = RollbackRow(application=store.application, store=store.store.name, task=str(store.task))
     try:
-        with locked(store.paths, store.lock_wait_s):
-            finish_swaps(store.paths)
+        with locked_task(store.paths, store.lock_wait_s):
             found = require_replaced(store)
             replaced_ms = found.stat().st_mtime_ns // 1_000_000
             row = row.model_copy(update={"put_back": str(found), "replaced_ms": replaced_ms})

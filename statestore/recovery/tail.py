@@ -116,7 +116,7 @@ def link_store(store: StorePartitionSpec, staged: Path) -> None:
         if (offsets := store.paths.offsets(name)).exists():
             shutil.copy2(offsets, store.paths.staged_offsets(name))
         return
-    if store.store.kind == "key-value":
+    if not store.store.segmented:
         link_database(live, staged)
         return
     staged.mkdir(parents=True)

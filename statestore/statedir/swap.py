@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -34,7 +35,7 @@ from statestore.reports import Loss
 from statestore.statedir.beside import Beside, Verdict, beside_quarantined, keep_others, put_back, read_text, take_down
 from statestore.statedir.context import forget_mode
 from statestore.statedir.legacy import forget_legacy_offset, put_back_legacy_offsets
-from statestore.statedir.lock import require_alone, require_locks
+from statestore.statedir.lock import locked, require_alone, require_locks
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.record import StoreRecord
 from statestore.statedir.seal import break_seal, forget_digests
@@ -119,7 +120,7 @@ def swap(
     if replaced is not None:
         staged, segments = paths.quarantine(name, replaced), paths.quarantined_segments(name, replaced)
         back = beside_quarantined(paths, name, replaced)
-        if store.kind != "key-value":  # if nothing was kept, the present segments' must go all the same
+        if store.segmented:  # if nothing was kept, the present segments' must go all the same
             segments.mkdir(parents=True, exist_ok=True)
     journal = _Journal(
         store=name,
@@ -141,6 +142,22 @@ def swap(
     _finish(paths, journal)
     _end(paths, journal)
     return quarantine
+
+
+@contextmanager
+def locked_task(paths: TaskPaths, wait_s: float = 10.0, *, urgent: bool = False) -> Iterator[None]:
+    """Hold the task's locks (`lock.locked`), with what a former holder has begun to replace finished.
+
+    Raises
+    ------
+    LockedError
+        If somebody else holds the task.
+    InvalidStateError
+        If a swap cannot be finished.
+    """
+    with locked(paths, wait_s, urgent=urgent):
+        finish_swaps(paths)
+        yield
 
 
 def finish_swaps(paths: TaskPaths) -> list[str]:

@@ -30,7 +30,7 @@ def supplier_of(definition: StoreDefinition) -> BuiltIn[Any] | Supplier:
         return Supplier(definition)
     name, engine, kind = definition.name, DslStore(definition.engine), definition.format
     persistent, transactional = engine.persistent, engine.transactional
-    if definition.kind == "key-value":
+    if not definition.segmented:
         return suppliers.key_value_supplier(name, kind, persistent, transactional)
     retention_ms = definition.retention_ms or 0
     if definition.kind == "session":

@@ -32,8 +32,7 @@ from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
 from statestore.model import TopicPartition, transactional_id
 from statestore.reports import Failure, ProcessRow
-from statestore.statedir.lock import locked
-from statestore.statedir.swap import finish_swaps
+from statestore.statedir.swap import locked_task
 from statestore.tasks.garbage import CollectingNowAndThen
 from statestore.tasks.idle import figures, is_idle
 from statestore.tasks.processor import Headers
@@ -57,8 +56,7 @@ def run_task(spec: TaskSpec) -> ProcessRow:
     row = ProcessRow(application=spec.application.name, task=str(spec.task))
     failure: Failure | None = None
     try:
-        with locked(spec.paths, spec.lock_wait_s, urgent=True):
-            finish_swaps(spec.paths)
+        with locked_task(spec.paths, spec.lock_wait_s, urgent=True):
             if is_idle(spec):
                 return _idle(spec, row, started)
             kill_switch.reached("task not idle")

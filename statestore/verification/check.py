@@ -37,8 +37,8 @@ from statestore.partition.judgement import (
 from statestore.partition.log_time import stream_time_at_least
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Contents, Status, VerifyRow
-from statestore.statedir.lock import give_way, locked
-from statestore.statedir.swap import finish_swaps
+from statestore.statedir.lock import give_way
+from statestore.statedir.swap import locked_task
 from statestore.verification.contents import compare_contents, count_rows
 from statestore.verification.logs import Cluster
 from statestore.verification.options import VerifyOptions
@@ -138,8 +138,7 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions) -> Seen:
 
 def _verify(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) -> VerifyRow:
     try:
-        with locked(spec.paths, spec.lock_wait_s):
-            finish_swaps(spec.paths)
+        with locked_task(spec.paths, spec.lock_wait_s):
             return check(spec, replace(options, give_way=partial(give_way, spec.paths)), cluster)
     except (LockedError, InvalidStateError) as error:
         return _not_seen(spec, options, error)
@@ -200,8 +199,7 @@ def _by_offsets(specs: Sequence[StorePartitionSpec], options: VerifyOptions, clu
 
 def _seen(spec: StorePartitionSpec, options: VerifyOptions) -> Seen | VerifyRow:
     try:
-        with locked(spec.paths, wait_s=0):
-            finish_swaps(spec.paths)
+        with locked_task(spec.paths, wait_s=0):
             return _look(spec, options)
     except (LockedError, InvalidStateError) as error:
         return _not_seen(spec, options, error)
@@ -215,8 +213,7 @@ def _with_locks_held(
     with ExitStack() as held:
         for specs in tasks:
             try:
-                held.enter_context(locked(specs[0].paths, max(0.0, deadline - time.monotonic())))
-                finish_swaps(specs[0].paths)
+                held.enter_context(locked_task(specs[0].paths, max(0.0, deadline - time.monotonic())))
                 seen += [_look(spec, options) for spec in specs]
             except (LockedError, InvalidStateError) as error:
                 seen += [_not_seen(spec, options, error) for spec in specs]

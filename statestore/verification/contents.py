@@ -55,7 +55,7 @@ _TO_THE_END = (1 << 31) - 1
 
 def databases(spec: StorePartitionSpec) -> dict[int, Path]:
     """Directories of a store's databases by segment start (ms), in order; a key-value store's only one is at 0."""
-    if spec.store.kind == "key-value":
+    if not spec.store.segmented:
         return {0: spec.live}
     return dict(segments_in(spec.live))
 

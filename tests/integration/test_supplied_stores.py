@@ -69,6 +69,7 @@ def application_row(application: Application, options: VerifyOptions):
     return verify(application.store_spec(), options)
 
 
+@pytest.mark.short_for(every=3)
 @every_key_value
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
 def test_a_suppliers_store_is_processed_and_every_depth_finds_it_whole(
@@ -82,6 +83,7 @@ def test_a_suppliers_store_is_processed_and_every_depth_finds_it_whole(
     assert_whole(application)
 
 
+@pytest.mark.short_for(every=5)
 @every_key_value
 @pytest.mark.parametrize("point", ["flushed, not committed", "Kafka committed, stores not", "stores committed"])
 def test_a_suppliers_store_is_what_its_log_gives_after_a_crash(
@@ -98,6 +100,7 @@ def test_a_suppliers_store_is_what_its_log_gives_after_a_crash(
     assert_whole(application)
 
 
+@pytest.mark.short_for(every=4)
 @pytest.mark.parametrize("name", ["plain", "timestamped", "transactional"])
 @pytest.mark.parametrize("damage", ["torn", "flipped", "gone"])
 def test_a_damaged_store_of_a_supplier_is_found_and_restored(

@@ -169,7 +169,7 @@ def _tell_left_out(
 
 def _quarantined(spec: StorePartitionSpec, directory: Path) -> Path:
     """Return the directory if it can be one that a restore left: it may be deleted later."""
-    quarantine = spec.paths.quarantine(spec.store.name, "_").parent
+    quarantine = spec.paths.replaced / spec.store.name
     if directory.resolve().parent != quarantine.resolve():
         raise InputError(f"{spec.store_partition}: expected a replaced store in {quarantine}, found {directory}")
     return directory

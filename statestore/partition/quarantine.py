@@ -27,7 +27,7 @@ UNJUDGED = "how it was judged when it was replaced is not known"
 
 def quarantined(paths: TaskPaths, store: str) -> list[Path]:
     """Directories of a store's predecessors."""
-    parent = paths.quarantine(store, "_").parent
+    parent = paths.replaced / store
     return sorted(path for path in parent.iterdir() if path.is_dir()) if parent.exists() else []
 
 

@@ -28,7 +28,7 @@ def staged_context(store: StorePartitionSpec, *, read_only: bool) -> StoreContex
 def clear_built(paths: TaskPaths) -> None:
     """Remove what was built of any store; the caller holds the task's lock and has finished its swaps."""
     require_locks(paths)
-    for directory in (paths.staging("_").parent, paths.staged_own):
+    for directory in (paths.staged, paths.staged_own):
         remove_tree(directory)
 
 

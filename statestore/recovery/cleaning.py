@@ -131,7 +131,7 @@ def clean_task(spec: CleaningSpec) -> MaintenanceRow:
 
 def _quarantine(spec: CleaningSpec, removed: Removed) -> None:
     known = {store.name: store for store in spec.stores}
-    for directory in _directories(spec.paths.quarantine("_", "_").parent.parent):
+    for directory in _directories(spec.paths.replaced):
         sizes = {path: size_of(path) for path in old_quarantined(spec.paths, directory.name, spec.older_than_s)}
         store = known.get(directory.name)
         gone: list[Path] = []
@@ -154,7 +154,7 @@ def _why_kept(spec: CleaningSpec, store: StoreDefinition | None, path: Path) -> 
 
 def _built(spec: CleaningSpec, removed: Removed) -> None:
     """Remove what was built and never put in place: nobody builds while we have the lock."""
-    found = [path for path in (spec.paths.staging("_").parent, spec.paths.staged_own) if path.exists()]
+    found = [path for path in (spec.paths.staged, spec.paths.staged_own) if path.exists()]
     for path in found:
         removed.count(path)
     if found and not spec.dry_run:
@@ -164,7 +164,7 @@ def _built(spec: CleaningSpec, removed: Removed) -> None:
 def _runs(spec: CleaningSpec, removed: Removed) -> None:
     """Remove sorted runs that are old: they are of no use once their tombstones may be gone from the log."""
     latest = time.time() - spec.older_than_s
-    for directory in _directories(spec.paths.runs("_").parent):
+    for directory in _directories(spec.paths.all_runs):
         if changed_last(directory) > latest:
             continue
         try:

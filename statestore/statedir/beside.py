@@ -90,7 +90,7 @@ def keep_others(paths: TaskPaths, store: str, verdict: Verdict) -> None:
 
     They were judged by what the log could give then. If it has lost something since, one of them may be the only copy.
     """
-    for path in sorted(paths.quarantined_own(store, "_").parent.glob("*.json")):
+    for path in sorted(paths.replaced_own(store).glob("*.json")):
         try:
             beside = beside_quarantined(paths, store, path.stem)
         except InvalidStateError:  # nobody removes a copy of which nothing can be read

@@ -33,8 +33,7 @@ def open_elsewhere(paths: TaskPaths) -> str | None:
     """
     mine: set[tuple[int, int]] | None = None
     # Live key-value stores lie in `rocksdb`, segments of the others in a directory for each store.
-    staging = paths.staging("_").parent
-    for database in chain(paths.task_dir.glob("*/*"), staging.glob("*"), staging.glob("*/*")):
+    for database in chain(paths.task_dir.glob("*/*"), paths.staged.glob("*"), paths.staged.glob("*/*")):
         lock = database / _FILE
         try:
             there = lock.stat()

@@ -65,9 +65,14 @@ class TaskPaths(NamedTuple):
         """Where a damaged store waits while its task rebuilds it."""
         return self.own_dir / "rebuilding" / name
 
+    @property
+    def staged(self) -> Path:
+        """Where replacements of all stores are built."""
+        return self.own_dir / "staging"
+
     def staging(self, store: str) -> Path:
         """Where a replacement of the store is built."""
-        return self.own_dir / "staging" / store
+        return self.staged / store
 
     def staged_offsets(self, store: str) -> Path:
         """The offsets of a replacement that does not keep them itself."""
@@ -82,25 +87,43 @@ class TaskPaths(NamedTuple):
         """What we shall keep of the replacement's segments."""
         return self.staged_own / "segments" / store
 
+    @property
+    def all_runs(self) -> Path:
+        """Sorted runs of which replacements of all stores are built."""
+        return self.own_dir / "runs"
+
     def runs(self, store: str) -> Path:
         """Sorted runs of which a replacement is built."""
-        return self.own_dir / "runs" / store
+        return self.all_runs / store
 
     def runs_lock(self, store: str) -> Path:
         """Lock of the sorted runs; never removed."""
         return self.own_dir / f"runs-{store}.lock"
 
+    @property
+    def replaced(self) -> Path:
+        """Where the replaced stores are, a directory for each store's."""
+        return self.own_dir / "quarantine"
+
     def quarantine(self, store: str, label: str) -> Path:
         """Where the replaced store goes."""
-        return self.own_dir / "quarantine" / store / label
+        return self.replaced / store / label
+
+    def replaced_segments(self, store: str) -> Path:
+        """What we kept of all its replaced stores' segments."""
+        return self.own_dir / "quarantine-segments" / store
 
     def quarantined_segments(self, store: str, label: str) -> Path:
         """What we kept of the replaced store's segments."""
-        return self.own_dir / "quarantine-segments" / store / label
+        return self.replaced_segments(store) / label
+
+    def replaced_own(self, store: str) -> Path:
+        """What we knew of all its replaced stores besides their directories."""
+        return self.own_dir / "quarantine-own" / store
 
     def quarantined_own(self, store: str, label: str) -> Path:
         """What we knew of the replaced store besides its directory."""
-        return self.own_dir / "quarantine-own" / store / f"{label}.json"
+        return self.replaced_own(store) / f"{label}.json"
 
     def journal(self, store: str) -> Path:
         """Journal of a swap that has begun."""

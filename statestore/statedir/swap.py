@@ -194,7 +194,7 @@ def _fits(paths: TaskPaths, path: Path, journal: _Journal) -> bool:
     store = journal.store
     if path.name != paths.journal(store).name:
         return False
-    replaced, segments = paths.quarantine(store, "_").parent, paths.quarantined_segments(store, "_").parent
+    replaced, segments = paths.replaced / store, paths.replaced_segments(store)
     return (
         _is_one(journal.live, paths.store(store), paths.task_dir / store)
         and (_is_one(journal.staged, paths.staging(store)) or _is_one(journal.staged.parent, replaced))

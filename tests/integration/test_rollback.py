@@ -246,7 +246,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(replaced: Applicatio
 
     assert (ran.code, "would be put back" in ran.out) == (0, True)
     assert replaced.live.stat().st_ino == before
-    assert os.listdir(replaced.store_spec().paths.quarantine(STORE, "_").parent) == ["run"]
+    assert os.listdir(replaced.store_spec().paths.replaced / STORE) == ["run"]
 
 
 def test_a_task_in_use_is_not_rolled_back_and_ends_with_3(replaced: Application, command: Run) -> None:

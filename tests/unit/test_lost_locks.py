@@ -257,7 +257,7 @@ def test_given_other_files_and_databases_before_it_then_an_open_database_is_foun
     file.touch()
     gone = paths.store("gone")
     live = SimpleNamespace(glob=lambda _: [file, without_lock, gone, free, held])
-    in_this_order = SimpleNamespace(task_dir=live, staging=paths.staging)
+    in_this_order = SimpleNamespace(task_dir=live, staged=paths.staged)
     with locked_part(held / "LOCK", 0, 0):
         assert open_elsewhere(in_this_order).startswith(f"{held}/LOCK is locked")
     assert open_elsewhere(in_this_order) is None

@@ -314,7 +314,7 @@ def test_runs_of_one_name_number_the_stores_that_they_replace(paths):
         lay_out(paths)
         (paths.store("s") / "CURRENT").write_bytes(b"%d" % number)
         assert swap(paths, KEY_VALUE, "run") == paths.quarantine("s", name)
-    assert [contents(path)["CURRENT"] for path in sorted(paths.quarantine("s", "_").parent.iterdir())] == [
+    assert [contents(path)["CURRENT"] for path in sorted((paths.replaced / "s").iterdir())] == [
         b"0",
         b"1",
         b"2",

@@ -111,7 +111,7 @@ def give_way(paths: TaskPaths) -> None:
         If somebody does.
     """
     try:
-        descriptor = os.open(_wanted(paths), os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(_wanted(paths), os.O_RDONLY)
     except FileNotFoundError:
         return
     try:

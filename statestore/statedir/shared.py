@@ -99,7 +99,7 @@ def try_out(nonce: Nonce) -> None:
     link = own.with_name(f"{own.name}.link")
     with ExitStack() as held:
         _lock(held, nonce, own)
-        held.callback(own.unlink, missing_ok=True)
+        held.callback(own.unlink)
         try:
             os.link(own, link)
         except OSError as error:
@@ -121,7 +121,7 @@ def _remove_abandoned(own: Path) -> None:
     """Remove the nonces that nobody locks any more."""
     for path in own.glob(f"{_PREFIX}*"):
         with suppress(LockedError), locked_file(path, 0):
-            path.unlink(missing_ok=True)
+            path.unlink()
 
 
 def _refuse(nonce: Nonce, what: str, needed: str) -> NoReturn:

@@ -283,8 +283,6 @@ def test_who_only_reads_gives_way_to_somebody_urgent_and_not_to_others(paths):
             assert received(connection) == "waits"
             with pytest.raises(LockedError) as raised:
                 give_way(paths)
-            assert (
-                str(raised.value)
-                == f"another process waits for task {paths.task} of {paths.application}: it goes first"
-            )
+            assert {path.name for path in paths.own_dir.iterdir()} == {"lock", "wanted"}
+            assert str(raised.value) == f"another process waits for task {paths.task} of app: it goes first"
         give_way(paths)  # it was killed

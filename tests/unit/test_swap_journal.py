@@ -284,6 +284,13 @@ def test_a_store_that_comes_back_has_what_it_had_and_nothing_of_the_one_it_repla
     assert legacy_offsets(paths) == {OWN: 7, NEIGHBOUR: 3}
 
 
+def test_nothing_beside_an_old_store_is_left_beside_a_new_one_of_which_nothing_is_known(paths):
+    lay_out(paths)
+    texts = lay_beside(paths)
+    swap(paths, KEY_VALUE, "run")
+    assert [name for name in texts if name != "record" and getattr(paths, name)("s").exists()] == []
+
+
 def test_of_a_store_replaced_before_that_was_kept_nothing_is_known(paths):
     assert beside_quarantined(paths, "s", "run") == Beside()
 

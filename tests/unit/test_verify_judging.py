@@ -9,7 +9,7 @@ import pytest
 from statestore.changelog.epochs import Comparison, Continuity, LogEnd
 from statestore.changelog.standing import Standing
 from statestore.changelog.topics import LogRange
-from statestore.errors import InputError, StoreCorruptedError
+from statestore.errors import InputError, LockedError, StoreCorruptedError
 from statestore.model import StoreDefinition, TaskId
 from statestore.partition.inspection import damaged_file
 from statestore.partition.judgement import (
@@ -21,6 +21,7 @@ from statestore.partition.judgement import (
     judge,
     log_end,
     needs_stream_time,
+    not_now,
     rebuild_loss,
     repartitioned,
     unread,
@@ -586,3 +587,9 @@ def test_what_is_built_beside_a_store_is_opened_in_its_own_place(read_only):
     assert found.own_directory == paths.staged_own
     assert found.changelogs == {"s": spec().partitions}
     assert found.exactly_once is False, "what was left open here is built anew"
+
+
+def test_a_store_that_cannot_be_looked_at_now_is_looked_at_later_and_says_why():
+    found = not_now(spec(), LockedError("another process has it"))
+    assert (found.application, found.store, found.task) == ("app", "s", "0_0")
+    assert (found.status, found.action, found.detail) == (Status.LOCKED, Action.LATER, "another process has it")

@@ -19,8 +19,6 @@ from statestore.changelog.topics import LogRange, Topics
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
 from statestore.model import StoreDefinition, TopicPartition
 
-#: Brokers' clocks and ours need not agree.
-_CLOCKS_DIFFER_MS = 10 * 60 * 1000
 _FOREVER = (1 << 63) - 1
 #: The time of a row, by which it belongs to a segment; and the earliest that its record can have.
 _SEGMENT_TIME = {"window": "window_start", "session": "session_end"}
@@ -125,7 +123,7 @@ def gone_before(topics: Topics, logs: Mapping[TopicPartition, LogRange], *, by_t
     retention_ms = int(config.get("retention.ms", -1))
     deleted_by_time = "delete" in config.get("cleanup.policy", "") and int(config.get("retention.bytes", -1)) < 0
     if by_time and deleted_by_time and retention_ms >= 0:
-        before = clock.now_ms() - retention_ms + _CLOCKS_DIFFER_MS
+        before = clock.now_ms() - retention_ms + clock.BROKERS_DIFFER_MS
     return {partition.partition: before for partition in cut}
 
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from statestore import clock
 from statestore.changelog.epochs import Comparison, Continuity, LogEnd
 from statestore.changelog.standing import Standing, next_offset, standing
 from statestore.changelog.topics import LogRange
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.reports import Action, Contents, Loss, Status, VerifyRow
 from statestore.statedir.record import StoreRecord
-
-#: Brokers' clocks and ours need not agree.
-_CLOCKS_DIFFER_MS = 10 * 60 * 1000
 
 
 class Had(NamedTuple):
@@ -148,7 +146,7 @@ def _has_expired(had: Had, supply: Supply, retention_ms: int | None, now_ms: int
     if had.record is not None and had.record.stream_time is not None:
         return had.record.stream_time < oldest
     deleted_ms = supply.changelog.deleted_after_ms
-    return had.record is None and deleted_ms is not None and now_ms - deleted_ms + _CLOCKS_DIFFER_MS < oldest
+    return had.record is None and deleted_ms is not None and now_ms - deleted_ms + clock.BROKERS_DIFFER_MS < oldest
 
 
 class Seen(NamedTuple):

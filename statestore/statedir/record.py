@@ -6,13 +6,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from statestore import clock
 from statestore.durable import read_checked, write_checked
 from statestore.errors import about
 from statestore.statedir.lock import require_locks
 from statestore.statedir.paths import TaskPaths
-
-#: How far the clocks of two hosts are apart at most. What is younger than that was not written in the past.
-_CLOCKS_DIFFER_MS = 60_000
 
 
 class StoreRecord(BaseModel):
@@ -66,7 +64,7 @@ class StoreRecord(BaseModel):
         """
         if self.committed is not None and (committed is None or committed < self.committed):
             return None
-        return self.caught_up_ms if self.caught_up_ms <= now_ms + _CLOCKS_DIFFER_MS else None
+        return self.caught_up_ms if self.caught_up_ms <= now_ms + clock.HOSTS_DIFFER_MS else None
 
 
 def read_record(paths: TaskPaths, store: str) -> StoreRecord | None:

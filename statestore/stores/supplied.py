@@ -20,10 +20,11 @@ from statestore.stores.key_value import KeyValueBytes
 from statestore.stores.session import SessionBytes
 from statestore.stores.window import WindowBytes
 
-#: What a store of a kind must be able to do, besides what all stores can.
-_METHODS = {
+#: What a store of any kind must have, and what one of a kind must besides.
+_ANY = ("persistent", "transactional", "manages_offsets", "is_open", "init", "close", "commit", "restore")
+_OF_KIND = {
     "key-value": ("get", "put", "scan"),
-    "window": ("put", "fetch", "fetch_range"),
+    "window": ("put", "fetch", "fetch_range", "window_size_ms"),
     "session": ("put", "fetch_session", "find_sessions"),
 }
 #: Our own stores, which tell how they were last used.
@@ -32,7 +33,7 @@ _EXPECTED = "a function that is called with the store's definition and returns a
 
 
 class SuppliedStore(Around):
-    """A supplier's store as the jobs expect one: what it raises, but errors of the operating system, is damage of it.
+    """A supplier's store as the jobs expect one: what it raises is damage of it, unless it is the machine's fault.
 
     So a record of the input is never blamed for it, and a job goes on with its other stores.
     """
@@ -81,7 +82,7 @@ class SuppliedStore(Around):
     def _as_damage(self) -> Iterator[None]:
         try:
             yield
-        except (StateStoreError, OSError):
+        except (StateStoreError, OSError, MemoryError):
             raise
         except Exception as error:  # the user's own code may raise anything
             raise StoreCorruptedError(
@@ -126,7 +127,7 @@ class Supplier:
         except Exception as error:  # as above
             raise self._wrong(f"has a get that raised {type(error).__name__}: {error}") from error
         kind = self._definition.kind
-        if lacks := [method for method in _METHODS[kind] if not callable(getattr(store, method, None))]:
+        if lacks := [name for name in (*_ANY, *_OF_KIND[kind]) if not hasattr(store, name)]:
             raise self._wrong(f"makes a {type(store).__name__} without {', '.join(lacks)}, expected a {kind} store")
         if store.persistent and store.manages_offsets and not store.transactional and not isinstance(store, _MARKED):
             raise self._wrong(

@@ -46,8 +46,6 @@ from statestore.verification.table_file import files_of_rows, rows_of
 #: How often the log's end is asked for anew. Each time there is less to read, down to what is younger than any segment
 #: that a broker compacts.
 ROUNDS = 5
-#: Brokers' clocks and ours need not agree.
-_CLOCKS_DIFFER_MS = 10 * 60 * 1000
 _HASHES_HELD = 1 << 20
 #: Arrow refuses to slice some values without an end.
 _TO_THE_END = (1 << 31) - 1
@@ -238,7 +236,7 @@ class _Fold:
             retention_ms = int(config.get("retention.ms", -1))
             by_time = "delete" in config.get("cleanup.policy", "") and int(config.get("retention.bytes", -1)) < 0
             if self.routing.interval_ms is not None and by_time and retention_ms >= 0:
-                gone_before_ms = clock.now_ms() - retention_ms + _CLOCKS_DIFFER_MS
+                gone_before_ms = clock.now_ms() - retention_ms + clock.BROKERS_DIFFER_MS
                 # The start of a session, and of a window: no record of it is older.
                 session = self._spec.store.kind == "session"
                 time_back = session_key.SUFFIX_BYTES - 8 if session else window_key.SUFFIX_BYTES
@@ -396,13 +394,7 @@ def _compared_supplied(
             writer.add(batch if fold.sample is None else fold.sample.of(batch))
             count_read += batch.num_rows
     runs = [writer.finish(count_read)]
-    comparison = Comparison(
-        fold.compared_format,
-        allowances,
-        first=options.first_keys,
-        name_keys=options.name_keys,
-        numbered=spec.store.retain_duplicates,
-    )
+    comparison = Comparison(fold.compared_format, allowances, first=options.first_keys, name_keys=options.name_keys)
     oldest_ms = fold.stream_time - (spec.store.retention_ms or 0) + 1  # the first time that has not expired
 
     def live(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -76,8 +76,5 @@ def _rows(store: Any, kind: str) -> Iterator[Row]:
         for session, value in store.find_sessions(None, None, 0, session_key.MAX_TIME):
             yield session_key.encode(session.key, session.start, session.end), value
     else:
-        before, number = None, 0
         for key, start, value in store.fetch_range(None, None, 0, window_key.MAX_TIME):
-            number = number + 1 if before == (key, start) else 0
-            before = key, start
-            yield window_key.encode(key, start, number), value
+            yield window_key.encode(key, start), value

@@ -329,6 +329,11 @@ def of_another_name(definition: StoreDefinition) -> Supplier:
     return Supplier("other", lambda: FileStore(definition))
 
 
+def nothing_like_a_store(definition: StoreDefinition) -> Supplier:
+    """Supply what is no store at all."""
+    return Supplier(definition.name, dict)
+
+
 def failing(definition: StoreDefinition) -> Supplier:
     """Fail."""
     raise RuntimeError("no such engine")

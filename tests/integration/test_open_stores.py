@@ -107,9 +107,9 @@ def test_a_task_that_lost_its_lock_file_does_not_set_a_damaged_store_aside(
     (application.live / "CURRENT").write_text("MANIFEST-999999\n")
     spec = application.task_spec()
     before = sorted(path.name for path in application.live.iterdir())
-    with locked(spec.paths, 1), StreamTask(spec) as task:
+    lost = pytest.raises(LockedError, match="is no longer the file that this process has locked")
+    with locked(spec.paths, 1), lost, StreamTask(spec) as task:
         (spec.paths.own_dir / "lock").unlink()
-        with pytest.raises(LockedError, match="is no longer the file that this process has locked"):
-            task.recover()
+        task.recover()
     assert sorted(path.name for path in application.live.iterdir()) == before
     assert application.run().failure is None

@@ -35,8 +35,9 @@ NONCE = "statestore.nonce"
 _GIVEN_UP = re.compile(r"Task (\d+) in stage")
 #: An error of the work itself, which is a bug: Spark tells it with Python's traceback.
 _RAISED = "org.apache.spark.api.python.PythonException"
-#: For so long a second attempt waits for the locks of the first, s.
-_FIRST_ATTEMPT_S = 600.0
+#: For so long a second attempt waits for the locks of the first, s; and a new one for those of an attempt that Spark
+#: has cancelled, whose worker it ends within 2 s.
+_FIRST_ATTEMPT_S, _CANCELLED_S = 600.0, 10.0
 _PAUSE_S = 1.0
 _Kept = dict[int, str]
 
@@ -119,21 +120,21 @@ def _do_all(
         except StateStoreError as error:
             return {"error": error.kind, "message": str(error)}
 
-    def run(mine: Iterator[tuple[int, S]]) -> None:
-        task = TaskContext.get()
-        deadline, pause_s = time.monotonic() + _FIRST_ATTEMPT_S, _PAUSE_S
-        for at, spec in mine:
-            result = done(spec)
-            while task is not None and task.attemptNumber() > 0 and _is_locked(result):
-                if time.monotonic() > deadline:
-                    result["again"] = True
-                    break
-                time.sleep(pause_s)  # Spark ends this attempt when the other one is done
-                result, pause_s = done(spec), 2 * pause_s
-            kept.add({at: json.dumps(result)})
-
-    def job(numbers: Sequence[int]) -> str | None:
+    def job(numbers: Sequence[int], patience_s: float = _CANCELLED_S) -> str | None:
         """Do some; return why Spark gave up, if it did."""
+
+        def run(mine: Iterator[tuple[int, S]]) -> None:
+            task = TaskContext.get()
+            second = task is not None and task.attemptNumber() > 0
+            deadline, pause_s = time.monotonic() + (_FIRST_ATTEMPT_S if second else patience_s), _PAUSE_S
+            for at, spec in mine:
+                result = done(spec)
+                while _is_locked(result) and time.monotonic() < deadline:
+                    time.sleep(pause_s)  # Spark ends a second attempt when the first one is done
+                    result, pause_s = done(spec), 2 * pause_s
+                result["again"] = second and _is_locked(result)
+                kept.add({at: json.dumps(result)})
+
         # As many slices as specs: one in each, and in order. What a closure holds would go to every Spark task.
         sliced = context.parallelize([(at, specs[at]) for at in numbers], len(numbers))
         try:
@@ -147,11 +148,13 @@ def _do_all(
 
     died: dict[int, str] = {}
     left: Sequence[int] = range(len(specs))
-    while left and (why := job(left)) is not None:
+    why = job(left, patience_s=0)
+    while why is not None:
         given_up = _GIVEN_UP.search(why)
         without = [at for at in left if at not in kept.value]
         died |= dict.fromkeys(without if given_up is None else [left[int(given_up[1])]], why.partition("\n")[0])
         left = [at for at in without if at not in died]
+        why = job(left) if left else None
     again = [at for at, result in kept.value.items() if json.loads(result).get("again")]
     # Perhaps it was the need of others for memory, or a first attempt that has ended by now.
     for at in (*died, *again):

@@ -197,7 +197,8 @@ def test_a_worker_that_dies_costs_its_own_row_alone(application, run, monkeypatc
     (application.store_spec(1).paths.own_dir).mkdir()
     monkeypatch.setattr(maintenance, "clean_task", clean_or_die)
     rows = {row.place: row for row in run().rows}
-    assert rows[f"{application.name}/0_0"].removed == (str(old),)
+    assert rows[f"{application.name}/0_0"].failure is None
+    assert not old.exists()  # perhaps by an attempt that Spark has cancelled, which could not tell
     assert rows[f"{application.name}/0_1"].failure.kind == "WorkerLostError"
 
 

@@ -13,6 +13,7 @@ from statestore.changelog.writer import TransactionalWriter
 from statestore.errors import DefinitionError
 from statestore.model import ApplicationDefinition, StoreDefinition, transactional_id
 from statestore.recovery.restore import restore
+from statestore.recovery.spec import AsOf, RestoreSpec
 from statestore.reports import Action, Loss, Status
 from statestore.tasks.loading import named_code
 from statestore.verification.options import VerifyOptions
@@ -361,3 +362,20 @@ def test_the_last_copy_in_a_suppliers_damaged_store_is_not_replaced_unasked_thou
 def test_duplicates_of_a_suppliers_window_store_are_refused() -> None:
     with pytest.raises(ValueError, match="a supplier's store cannot retain duplicates"):
         StoreDefinition(**WINDOWED["window"].model_dump() | {"retain_duplicates": True})
+
+
+@pytest.mark.parametrize("name", ["timestamped", "transactional"])
+def test_a_suppliers_store_is_built_as_of_an_offset_and_the_live_one_stays(
+    bootstrap_servers: str, tmp_path: Path, name: str
+) -> None:
+    application = of_it(bootstrap_servers, tmp_path, name)
+    application.process(ROWS)
+    whole, target = file_of(application).read_bytes(), tmp_path / "then"
+    spec = RestoreSpec(application.store_spec(), "as-of", False, "run", 1 << 24, as_of=AsOf(offset=2), target=target)
+    row = restore(spec)
+    assert (row.failure, row.outcome, row.mode, row.exact, row.keys) == (None, "restored", "as-of", True, 2)
+    there = spec.store.model_copy(update={"state_dir": target})
+    rows = json.loads((there.live / "rows.json").read_text())["rows"]
+    assert {bytes.fromhex(key): bytes.fromhex(value)[8:] for (key,), value in rows} == {b"a": b"2", b"b": b"1"}
+    assert file_of(application).read_bytes() == whole
+    assert restore(spec._replace(label="another")).outcome == "skipped"

@@ -162,10 +162,10 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Pro
         if mode == "full":
             _require_no_less(store, found, logs[store.partition])
         require_disk(spec, mode, tail_logs(logs, found.committed) if mode == "tail" else logs)
-        if mode == "full" and store.store.supplier is None:
-            built = build_full(spec, staging, logs, progress, asked_ms)
+        if mode == "full":
+            built = _build_anew(spec, staging, logs, progress, asked_ms)
         else:
-            built = build_replayed(spec, logs, found.committed, progress, asked_ms, anew=mode == "full")
+            built = build_replayed(spec, logs, found.committed, progress, asked_ms)
         progress.phase("checking")
         keys = check_staged(store, built, spec.check)
         kill_switch.reached("restore, built, not swapped")
@@ -181,6 +181,13 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Pro
     return row.model_copy(
         update={**_figures(built, logs, spec), "mode": mode, "keys": keys, "quarantine": quarantine and str(quarantine)}
     )
+
+
+def _build_anew(spec: RestoreSpec, staging: Staging, logs: Logs, progress: Progress, asked_ms: int) -> Built:
+    """Build the store from all of its log, by a replay if nothing is known of its files."""
+    if spec.store.store.supplier is None:
+        return build_full(spec, staging, logs, progress, asked_ms)
+    return build_replayed(spec, logs, None, progress, asked_ms, anew=True)
 
 
 def _require_no_less(store: StorePartitionSpec, found: VerifyRow, log: LogRange) -> None:
@@ -284,10 +291,7 @@ def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> Re
         clear_built(store.paths)
         staging.clear_unfinished()
         require_disk(there, "full", logs)
-        if store.store.supplier is None:
-            built = build_full(there, staging, logs, progress, asked_ms)
-        else:
-            built = build_replayed(there, logs, None, progress, asked_ms, anew=True)
+        built = _build_anew(there, staging, logs, progress, asked_ms)
         progress.phase("checking")
         keys = check_staged(store, built, spec.check)
         remove_tree(store.live)  # an attempt that was killed before it was sealed

@@ -15,9 +15,10 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
+from statestore_jobs.planning import prepare, task_specs
+
 from benchmarks.counting import Command, Run, System
 from benchmarks.registered import register
-from jobs.planning import prepare, task_specs
 from statestore.changelog.topics import Topics
 from statestore.config import load_settings
 from statestore.metastore.metastore import Metastore

@@ -14,15 +14,15 @@ from pathlib import Path
 
 from pydantic import BaseModel
 from pyspark.sql import SparkSession
+from statestore_expectations.runner import validate_store
+from statestore_expectations.suites import load_suite
+from statestore_jobs.frames import compared_frames
+from statestore_jobs.sources.register import register
 
 from benchmarks.counting import Command
 from benchmarks.restore_program import Order, specs_of
 from benchmarks.validate_memory import JVM, PYTHON, PeakMemory
 from demo.processes import ServiceError
-from expectations.runner import validate_store
-from expectations.suites import load_suite
-from jobs.frames import compared_frames
-from jobs.sources.register import register
 from statestore.changelog.topics import Topics
 
 

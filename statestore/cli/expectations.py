@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from statestore.cli.choice import Asked, Chosen
     from statestore.partition.spec import StorePartitionSpec
 
-_JOB = "jobs.suggest"
+_JOB = "statestore_jobs.suggest"
 
 app = typer.Typer(
     help="Suites of expectations, by which stores are validated.", no_args_is_help=True, add_completion=False

@@ -1,6 +1,6 @@
 """The jobs of `jobs/`, each started as a program of its own: the library knows no Spark.
 
-A job ends when the command that started it has ended, however that comes about (`jobs/entry.py`).
+A job ends when the command that started it has ended, however that comes about (`jobs/statestore_jobs/entry.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def run_program(module: str, arguments: Sequence[str], environment: Mapping[str,
     name = module.rpartition(".")[2]
     failure: re.Match[str] | None = None
     lines: deque[str] = deque(maxlen=_LINES_SHOWN)
-    command = [sys.executable, "-P", "-m", module, *arguments]
+    command = [sys.executable, "-P", "-c", f"from {module} import main; main()", *arguments]
     with subprocess.Popen(
         command,
         env=environment,

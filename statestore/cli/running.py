@@ -131,5 +131,5 @@ def _run(job: str, arguments: list[str], settings: Installation, spark: str, jso
     report = reports_dir / job / f"command-{clock.now_ms()}.json"
     # If nothing is said, Spark would take whatever python3 is on PATH.
     environment = {"PYSPARK_PYTHON": sys.executable, **os.environ, **settings, "PYSPARK_SUBMIT_ARGS": spark}
-    run_program(f"jobs.{job}", ["--report", str(report), *arguments], environment)
+    run_program(f"statestore_jobs.{job}", ["--report", str(report), *arguments], environment)
     show(report, json)

@@ -12,8 +12,8 @@ from uuid import uuid4
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
+from statestore_jobs.planning import prepare, task_specs
 
-from jobs.planning import prepare, task_specs
 from statestore.changelog.topics import REPARTITION_CONFIG, Topics
 from statestore.config import Settings
 from statestore.formats import checkpoint_file, session_key, window_key

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from statestore_jobs.planning import prepare
 
-from jobs.planning import prepare
 from statestore.changelog.topics import Topics
 from statestore.cli.choice import Where
 from statestore.errors import TopicMismatchError

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Producer
+from statestore_jobs.planning import prepare, task_specs
 
-from jobs.planning import prepare, task_specs
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import Topics
 from statestore.config import Settings

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from statestore_jobs.entry import view_of
+from statestore_jobs.planning import prepare
 
-from jobs.entry import view_of
-from jobs.planning import prepare
 from statestore.changelog.topics import CHANGELOG_CONFIG, REPARTITION_CONFIG, Topics
 from statestore.errors import InputError, MetastoreDegradedError, TopicMismatchError, UnknownApplicationError
 from statestore.metastore.command_topic import topic_name

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
+from statestore_jobs.planning import prepare
 
 from demo.damage import flip_bit
-from jobs.planning import prepare
 from statestore.changelog.topics import Topics
 from statestore.changelog.writer import TransactionalWriter
 from statestore.errors import CommitOutcomeUnknownError, InputError, TopicMismatchError

@@ -194,7 +194,7 @@ import os, sys
 from pyspark import SparkContext
 SparkContext._ensure_initialized()  # the JVM, and what it starts, do not have the variable from here
 os.environ["STATESTORE_KAFKA_CONFIG"] = sys.argv[1]
-from jobs.entry import spark_session
+from statestore_jobs.entry import spark_session
 spark = spark_session("test")
 def ask(batches):
     from statestore.changelog.client import client_config

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from statestore_expectations.suites import load_suite
 
-from expectations.suites import load_suite
 from statestore.statedir.lock import locked
 from tests.integration.command_line import Ran, command_on
 from tests.integration.support import STORE, Application

@@ -6,9 +6,9 @@ from hashlib import sha512
 from pathlib import Path
 
 import pytest
+from statestore_jobs.planning import task_specs
 
 from demo.damage import flip_bit
-from jobs.planning import task_specs
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.model import Engine, StoreDefinition, StoreFormat

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from kafka_streams import EVERY_KIND, KafkaStreams, Row, StorePartition
 from shared_state import SharedState, contents_of, random_commands
+from statestore_jobs.sources.state_store_metadata import StateStoreMetadataReader
 
-from jobs.sources.state_store_metadata import StateStoreMetadataReader
 from tests.spark.store_files import batches_of, read
 
 STORES = EVERY_KIND

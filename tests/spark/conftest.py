@@ -10,10 +10,10 @@ from uuid import uuid4
 
 import pytest
 from pyspark.sql import SparkSession
+from statestore_jobs import python_daemon
+from statestore_jobs.sources.register import register
 
 from demo.processes import wait_until
-from jobs import python_daemon
-from jobs.sources.register import register
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.model import ApplicationDefinition, StoreDefinition, StoreFormat

@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.pandas.types import from_arrow_schema
+from statestore_jobs.sources.columns import layout_of
+from statestore_jobs.sources.described import definition_of
+from statestore_jobs.sources.state_store import StateStoreReader
+from statestore_jobs.sources.where import places_of
 
-from jobs.sources.columns import layout_of
-from jobs.sources.described import definition_of
-from jobs.sources.state_store import StateStoreReader
-from jobs.sources.where import places_of
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreDefinition, StoreFormat, TaskId, TopicPartition
 from statestore.statedir.paths import TaskPaths

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from expectations.suites import SUITES
+from statestore_expectations.suites import SUITES
+
 from statestore.changelog.partitioner import partition_of
 
 PARTITIONS = 2

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from statestore_expectations.runner import Verdict, validate_store
+from statestore_expectations.suites import load_suite
+from statestore_expectations.views import compared, with_readable
 
-from expectations.runner import Verdict, validate_store
-from expectations.suites import load_suite
-from expectations.views import compared, with_readable
 from tests.spark.suite_examples import key_value
 
 Row = tuple[Any, ...]

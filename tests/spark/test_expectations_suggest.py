@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from statestore_expectations.runner import Verdict, validate_store
+from statestore_expectations.suggest import suggest
+from statestore_expectations.suites import load_suite
 
-from expectations.runner import Verdict, validate_store
-from expectations.suggest import suggest
-from expectations.suites import load_suite
 from statestore.changelog.partitioner import partition_of
 from statestore.errors import InputError
 from statestore.model import StoreDefinition

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from statestore_expectations.custom.samples import SAMPLE
+from statestore_expectations.runner import Verdict, validate_store
+from statestore_expectations.suites import SUITES, load_suite
 
-from expectations.custom.samples import SAMPLE
-from expectations.runner import Verdict, validate_store
-from expectations.suites import SUITES, load_suite
 from tests.spark.suite_examples import EXAMPLES, Example, Row, titles
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 from pyspark.sql import SparkSession
+from statestore_expectations import partitioner
+from statestore_expectations.custom import ExpectStoreKeysToBeInTheirPartition, ExpectStoreValuesToParse
+from statestore_expectations.views import with_readable
 
-from expectations import partitioner
-from expectations.custom import ExpectStoreKeysToBeInTheirPartition, ExpectStoreValuesToParse
-from expectations.views import with_readable
 from statestore.changelog.partitioner import partition_of
 
 _DDL = "partition INT, key BINARY, value BINARY, timestamp LONG"

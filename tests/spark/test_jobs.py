@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 from pyspark.sql import SparkSession
+from statestore_jobs.parallel import run_each
 
-from jobs.parallel import run_each
 from statestore.errors import RetryError
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.evolution import partitions_of
@@ -281,7 +281,7 @@ def test_a_locked_task_discards_no_report(installation: Installation, bootstrap_
 
 
 _SPECULATION = """
-from jobs.entry import spark_session
+from statestore_jobs.entry import spark_session
 spark = spark_session("test")
 print("speculation:", spark.sparkContext.getConf().get("spark.speculation"))
 spark.stop()

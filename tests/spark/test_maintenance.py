@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from statestore_jobs import maintenance
 
 from demo.damage import flip_bit
-from jobs import maintenance
 from statestore.config import Settings
 from statestore.partition.quarantine import quarantined
 from statestore.recovery.cleaning import CleaningSpec, clean_task, tasks_with_own_files

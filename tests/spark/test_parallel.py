@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from statestore_jobs.parallel import run_each
 
-from jobs.parallel import run_each
 from statestore.errors import StateStoreError, WorkerLostError
 from tests.spark.parcels import Parcel, Row, die_at_2, die_once_at_2, number_of
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from statestore_jobs import process
 
-from jobs import process
 from statestore.config import Settings
 from statestore.model import ApplicationDefinition, TaskId
 from statestore.reports import ProcessReport

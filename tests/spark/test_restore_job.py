@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from statestore_jobs import restore as job
 
-from jobs import restore as job
 from statestore.config import Settings
 from statestore.errors import InputError, TopicMismatchError
 from statestore.reports import (

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from statestore_jobs import restore, verify
+from statestore_jobs.parallel import run_each
+from statestore_jobs.shared_state import shared_state
 
-from jobs import restore, verify
-from jobs.parallel import run_each
-from jobs.shared_state import shared_state
 from statestore.config import Settings
 from statestore.errors import UnsharedStateError
 from tests.integration.support import Application, catalogue_of

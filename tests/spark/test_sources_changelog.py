@@ -14,10 +14,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
+from statestore_jobs.sources import changelog_ranges
+from statestore_jobs.sources.changelog_fold import folded
+from statestore_jobs.sources.changelog_ranges import Bounds, LogPart, parts_of
 
-from jobs.sources import changelog_ranges
-from jobs.sources.changelog_fold import folded
-from jobs.sources.changelog_ranges import Bounds, LogPart, parts_of
 from statestore.bulk.routing import Routing
 from statestore.changelog.reader import SCHEMA
 from statestore.formats import session_key, timestamped_value, window_key

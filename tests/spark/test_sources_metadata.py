@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
+from statestore_jobs.sources.state_store_metadata import StateStoreMetadataReader
 
-from jobs.sources.state_store_metadata import StateStoreMetadataReader
 from statestore.errors import InputError
 from statestore.model import TopicPartition
 from statestore.statedir.lock import locked

@@ -27,8 +27,8 @@ from pyspark.sql.types import (
     StructField,
     StructType,
 )
+from statestore_jobs.sources import opening
 
-from jobs.sources import opening
 from statestore.errors import InputError, LockedError, StoreCorruptedError, UnknownApplicationError, UnknownStoreError
 from statestore.metastore.metastore import Metastore
 from statestore.model import ApplicationDefinition, StoreDefinition

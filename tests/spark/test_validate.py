@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from statestore_jobs import frames, validate
+from statestore_jobs.readings import read_offset
 
-from jobs import frames, validate
-from jobs.readings import read_offset
 from statestore.changelog.topics import LogRange, Topics
 from statestore.cli.rolling_back import parse_replaced
 from statestore.config import Settings

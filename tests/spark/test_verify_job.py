@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from statestore_jobs import verify as job
 
-from jobs import verify as job
 from statestore.config import Settings
 from statestore.reports import Status
 from statestore.statedir.lock import locked

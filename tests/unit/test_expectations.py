@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 from great_expectations.core.expectation_validation_result import ExpectationValidationResult
 from pydantic import ValidationError
+from statestore_expectations.custom.samples import jsonable
+from statestore_expectations.outcomes import why_not_evaluated
+from statestore_expectations.parameters import PARAMETERS
+from statestore_expectations.partitioner import partitions_of
+from statestore_expectations.suites import SUITES, bound, load_suite, title
+from statestore_expectations.views import CHANGELOG_VIEW, COMPARISON_VIEW, READABLE, STORE_VIEW
+from statestore_jobs.frames import log_end
 
-from expectations.custom.samples import jsonable
-from expectations.outcomes import why_not_evaluated
-from expectations.parameters import PARAMETERS
-from expectations.partitioner import partitions_of
-from expectations.suites import SUITES, bound, load_suite, title
-from expectations.views import CHANGELOG_VIEW, COMPARISON_VIEW, READABLE, STORE_VIEW
-from jobs.frames import log_end
 from statestore.changelog.partitioner import partition_of
 from statestore.changelog.topics import LogRange
 from statestore.errors import InputError

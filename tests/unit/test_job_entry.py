@@ -17,7 +17,7 @@ _WAIT_S = 60
 #: It says each time that it has looked and found nothing to end for.
 _DRIVER = """
 import time
-from jobs import entry
+from statestore_jobs import entry
 pause = time.sleep
 def looked(_):
     print("looked", flush=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 import pytest
+from statestore_jobs.frames import Size
+from statestore_jobs.plots import Histogram, Lag, draw_all, lag_history
 
-from jobs.frames import Size
-from jobs.plots import Histogram, Lag, draw_all, lag_history
 from statestore.reports import Action, Status, VerifyReport, VerifyRow
 from statestore.verification.history import write_history
 

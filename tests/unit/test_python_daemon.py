@@ -7,8 +7,7 @@ from zipfile import ZipFile
 
 import py4j
 import pyspark
-
-from jobs.python_daemon import without_archives
+from statestore_jobs.python_daemon import without_archives
 
 INSTALLED = Path(pyspark.__file__).parent
 BESIDE = str(Path(py4j.__file__).parents[1])

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_schema
+from statestore_jobs.sources.columns import Layout, layout_of, split_keys, split_timestamps
+from statestore_jobs.sources.decoding import check_fields, decode
+from statestore_jobs.sources.json_values import read_json, read_json_text
+from statestore_jobs.sources.options import described_store, refuse_unknown, time_ms
 
-from jobs.sources.columns import Layout, layout_of, split_keys, split_timestamps
-from jobs.sources.decoding import check_fields, decode
-from jobs.sources.json_values import read_json, read_json_text
-from jobs.sources.options import described_store, refuse_unknown, time_ms
 from statestore.errors import InputError, StoreCorruptedError
 from statestore.formats import session_key, timestamped_value, window_key
 from statestore.model import StoreDefinition
@@ -332,8 +332,8 @@ def test_bytes_and_text_are_shown_without_loading_pandas() -> None:
 import sys
 import numpy as np
 import pyarrow as pa
-from jobs.sources.columns import layout_of, split_timestamps
-from jobs.sources.ranges import Range
+from statestore_jobs.sources.columns import layout_of, split_timestamps
+from statestore_jobs.sources.ranges import Range
 from statestore.model import StoreDefinition
 
 store = StoreDefinition(name="w", kind="window", retention_ms=100, window_size_ms=10)

@@ -3,9 +3,9 @@
 import struct
 
 import pytest
+from statestore_jobs.sources.described import definition_of
+from statestore_jobs.sources.where import Place
 
-from jobs.sources.described import definition_of
-from jobs.sources.where import Place
 from statestore.errors import UnknownFormatError
 from statestore.formats import session_key
 from statestore.model import TaskId, TopicPartition

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from statestore_jobs.stages import not_begun, split_by_readiness
 
-from jobs.stages import not_begun, split_by_readiness
 from statestore.errors import LockedError, ProcessingError, StateStoreError
 from statestore.model import ApplicationDefinition, StoreDefinition, TaskId
 from statestore.reports import Failure, ProcessRow

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from statestore_jobs.uncompared import Logged, Segment, expired
 
-from jobs.uncompared import Logged, Segment, expired
 from statestore.bulk.routing import Routing
 
 MINUTE = 60_000

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from statestore_jobs.planning import task_specs
 
 from demo.kafka_jars import find_java
 from demo.processes import Processes
-from jobs.planning import task_specs
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.model import ApplicationDefinition, changelog_topic

@@ -73,8 +73,8 @@ _COPIED = """
 import sys
 from pathlib import Path
 from pyspark.sql import SparkSession
-from jobs import parallel
-from jobs.parallel import run_each
+from statestore_jobs import parallel
+from statestore_jobs.parallel import run_each
 from tests.spark.parcels import Parcel, Row, alone_for_long
 
 spark = SparkSession.builder.getOrCreate()

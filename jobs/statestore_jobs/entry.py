@@ -1,0 +1,133 @@
+"""What every job does around its work: arguments, definitions, the report, and one clear message when it cannot run.
+
+Definitions come from the catalogue, as it is now or as a pin says; which one is printed and stands in the report. A
+job needs certainty: it stops where the metastore is DEGRADED.
+
+Exit codes: 0 the report is written (its rows may tell of damage), 2 bad input, 3 try again later (a report may be
+written), 5 fenced, 1 a bug.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from statestore.config import KAFKA_CONFIG, Settings, load_settings
+from statestore.errors import RetryError, StateStoreError
+from statestore.metastore.catalogue import Catalogue
+from statestore.metastore.metastore import Metastore
+from statestore.metastore.view import Pin, View
+from statestore.model import ApplicationDefinition
+from statestore.reports import JobReport, write_report
+from statestore_jobs import python_daemon
+
+Definitions = dict[str, ApplicationDefinition]
+Run = Callable[[argparse.Namespace, Settings, Catalogue], JobReport]
+#: Says why a run is to be repeated although its report could be written; None: it is not.
+TryAgain = Callable[[JobReport], str | None]
+
+
+def run_job(
+    name: str,
+    run: Run,
+    add_arguments: Callable[[argparse.ArgumentParser], None],
+    try_again: TryAgain = lambda _: None,
+) -> None:
+    """Run the job as a program and exit with its code; the report is written before a retry is decided on."""
+    parser = argparse.ArgumentParser(prog=name)
+    parser.add_argument("--report", type=Path, required=True, help="where to write the JSON report")
+    parser.add_argument(
+        "--catalogue", metavar="OFFSET:DIGEST", help="pin of the definitions to use; those of now if not said"
+    )
+    parser.add_argument("--dag-id", help="the DAG that this job works for; it stands in the report")
+    parser.add_argument("--dag-run-id", help="run id of that DAG's run; it stands in the report")
+    add_arguments(parser)
+    arguments = parser.parse_args()
+    exit_with_parent()
+    try:
+        settings = load_settings()
+        view = view_of(Metastore.of(settings), arguments.catalogue)
+        print(f"{name}: definitions of catalogue {view.pin}", flush=True)
+        report = run(arguments, settings, view.catalogue)
+        said = {"catalogue": str(view.pin), "dag_id": arguments.dag_id, "dag_run_id": arguments.dag_run_id}
+        write_report(arguments.report, report.model_copy(update=said))
+        if (why := try_again(report)) is not None:
+            raise RetryError(f"{why}; the report is at {arguments.report}")
+    except StateStoreError as error:
+        print(f"{name}: {error.kind}: {error}", file=sys.stderr, flush=True)
+        sys.exit(error.exit_code)
+    print(f"{name}: report written to {arguments.report}", flush=True)
+
+
+def view_of(metastore: Metastore, pin: str | None) -> View:
+    """Return the catalogue of a pin, or of now.
+
+    Raises
+    ------
+    MetastoreDegradedError
+        If nobody can be certain of the catalogue.
+    InputError
+        If the log does not have the catalogue of the pin any more.
+    """
+    wanted = None if pin is None else Pin.parse(pin)
+    now = metastore.require_running()
+    return now if wanted in (None, now.pin) else metastore.pinned(wanted)
+
+
+def exit_with_parent() -> None:
+    """End this driver when who started it is gone: the command `statestore`, or the JVM of spark-submit.
+
+    Airflow's operator ends only that JVM; the Python driver would go on unseen. And the JVM goes on when Airflow's task
+    or worker is killed: the next attempt would wait for this one's locks, and do its work again.
+    """
+    above = _above()
+
+    def watch() -> None:
+        while None not in above and _above() == above:
+            time.sleep(1)  # their end raises no event that Python can wait for
+        os._exit(143)
+
+    threading.Thread(target=watch, name="exit-with-parent", daemon=True).start()
+
+
+def _above() -> tuple[int | None, ...]:
+    """Pids of those without whom this driver has nobody to work for; None is one who is gone."""
+    if "AIRFLOW_CTX_TASK_ID" not in os.environ:  # spark-submit by hand outlives the shell that it was started from
+        return (os.getppid(),)
+    # Airflow's task leads a process group, whose number nobody else gets while we are in it: also if the task ended
+    # before we began, this tells. Its parent is the worker.
+    return os.getppid(), _parent_of(os.getpgrp())
+
+
+def _parent_of(pid: int) -> int | None:
+    try:
+        # The program's name, in parentheses, may have spaces in it.
+        return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def spark_session(name: str) -> SparkSession:
+    """Return the session of this job; the master comes from spark-submit."""
+    builder = SparkSession.builder.appName(f"statestore-{name}")
+    on_executors = f"spark.executorEnv.{KAFKA_CONFIG}"
+    SparkContext._ensure_initialized()  # else SparkConf would know nothing of what spark-submit was told
+    if (path := os.environ.get(KAFKA_CONFIG)) and not SparkConf().contains(on_executors):
+        # Where the file is, never what is in it: Spark shows its configuration to everybody.
+        builder = builder.config(on_executors, os.path.abspath(path))
+    # A task holds its lock as long as it works. A copy of it would only wait for that lock, report that the store is
+    # locked, and have Spark kill the one that works.
+    builder = builder.config("spark.speculation", "false")
+    if not SparkConf().contains(python_daemon.SETTING):
+        builder = builder.config(python_daemon.SETTING, python_daemon.__name__)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("WARN")
+    return spark

@@ -1,0 +1,54 @@
+"""Load the code and the suites that definitions name, and tell what cannot be loaded: what `apply` starts.
+
+A program of its own: an import runs code of the user's, which may hang, end its process, or change it.
+
+Standard input holds the definitions, a JSON list. The first argument is a file descriptor, to which it writes a JSON
+object a line: `{"loading": ...}` before each thing, `{"problem": ...}` behind one that cannot be loaded, and
+`{"ended": true}`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from functools import partial
+
+from statestore.errors import InputError
+from statestore.model import ApplicationDefinition
+from statestore.tasks.loading import Named, named_code
+
+
+def main() -> None:
+    """Load everything, one after the other."""
+    told = int(sys.argv[1])
+    os.set_inheritable(told, False)
+    for given in json.load(sys.stdin):
+        definition = ApplicationDefinition.model_validate(given)
+        for what, load in [*named_code(definition), *_suites(definition)]:
+            _tell(told, "loading", f"application {definition.name}: {what}")
+            try:
+                load()
+            except InputError as error:
+                _tell(told, "problem", f"application {definition.name}: {error}")
+    _tell(told, "ended", True)
+    os._exit(0)  # whatever threads that code has left running
+
+
+def _suites(definition: ApplicationDefinition) -> Iterator[Named]:
+    for store in definition.stores:
+        if store.expectations is not None:
+            # Here, and not at the top: it takes seconds.
+            from statestore_expectations.suites import suite_of
+
+            what = f"suite {store.expectations} of store {store.name}"
+            yield Named(what, partial(suite_of, definition.name, store))
+
+
+def _tell(told: int, what: str, value: object) -> None:
+    os.write(told, json.dumps({what: value}).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Plots of a validated store: how its keys and bytes are spread, of when its rows are, how its lag went.
+
+They are SVG files, drawn without a display, and written anew with each validation of the store. What there is no data
+for is not drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.compute as pc
+from matplotlib import rc_context
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
+from statestore.verification.history import read_history
+from statestore_jobs.frames import Size
+
+_BARS = 60
+#: With more partitions than this the lines of a plot are not told apart by colour.
+_NAMED = 10
+_COLOUR, _PALE = "#1f6feb", "#9aa4b2"
+#: What tells the time of a row, the first that a store has, and how it is called.
+_TIMES = {"timestamp": "timestamps", "window_start": "starts of windows", "session_end": "ends of sessions"}
+
+
+class Histogram(NamedTuple):
+    """How many rows lie in each of so many stretches of the same length.
+
+    Attributes
+    ----------
+    column
+        What the time is.
+    start, step
+        Start of the first stretch, and length of each (ms).
+    """
+
+    column: str
+    start: int
+    step: int
+    counts: tuple[int, ...]
+
+
+class Lag(NamedTuple):
+    """How far a store partition was behind its log, in offsets, at the times (ms) of some verifications."""
+
+    task: str
+    times: Sequence[int]
+    lags: Sequence[int]
+
+
+def draw_all(
+    directory: Path, title: str, sizes: Mapping[int, Size], histogram: Histogram | None, lags: Sequence[Lag]
+) -> tuple[Path, ...]:
+    """Draw the plots of a store and return their files, those that there is data for.
+
+    Plots of an earlier validation are removed.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    for old in directory.glob("*.svg"):
+        old.unlink()
+    drawn = []
+    for name, data, draw in (
+        ("partitions", sizes, _draw_sizes),
+        ("timestamps", histogram, _draw_histogram),
+        ("lag", lags, _draw_lags),
+    ):
+        if data:
+            drawn.append(directory / f"{name}.svg")
+            # Text and ids that do not change from run to run, as long as the data do not.
+            with rc_context({"svg.hashsalt": name, "svg.fonttype": "none", "font.size": 8}):
+                figure = Figure(figsize=(8, 3.2), layout="constrained")
+                figure.suptitle(title)
+                draw(figure, data)
+                figure.savefig(drawn[-1], format="svg", metadata={"Date": None})
+    return tuple(drawn)
+
+
+# -- what is drawn ----------------------------------------------------------------------------------------------------
+
+
+def histogram_of(store: DataFrame) -> Histogram | None:
+    """Count a store's rows by time, in two passes over the (cached) frame; None if no row has one."""
+    column = next((name for name in _TIMES if name in store.columns and store.where(_known(name)).take(1)), None)
+    if column is None:
+        return None
+    known = store.where(_known(column))
+    ends = known.agg(F.min(column).alias("first"), F.max(column).alias("last")).first()
+    assert ends is not None, "an aggregate has one row"
+    step = (ends["last"] - ends["first"]) // _BARS + 1
+    bars = known.groupBy(F.expr(f"({column} - {ends['first']}) div {step}").alias("bar")).count().collect()
+    counts = [0] * _BARS
+    for row in bars:
+        counts[row.bar] = row["count"]
+    return Histogram(column, ends["first"], step, tuple(counts))
+
+
+def _known(column: str) -> Any:
+    return F.col(column).isNotNull() & (F.col(column) != UNKNOWN_TIMESTAMP)
+
+
+def lag_history(reports_dir: Path, application: str, store: str) -> list[Lag]:
+    """Return what verifications have found, the oldest first; runs that could not tell a lag are left out."""
+    found = read_history(reports_dir)
+    of_store = pc.and_(pc.equal(found["application"], application), pc.equal(found["store"], store))
+    rows = found.filter(pc.and_(of_store, pc.is_valid(found["lag"]))).select(["task", "started_ms", "lag"]).to_pylist()
+    by_task: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_task.setdefault(row["task"], []).append(row)
+    return [
+        Lag(task, [row["started_ms"] for row in seen], [row["lag"] for row in seen])
+        for task, seen in sorted(by_task.items(), key=lambda item: (len(item[0]), item[0]))
+    ]
+
+
+# -- drawing ----------------------------------------------------------------------------------------------------------
+
+
+def _draw_sizes(figure: Figure, sizes: Mapping[int, Size]) -> None:
+    partitions = sorted(sizes)
+    keys, size = figure.subplots(1, 2)
+    keys.bar(partitions, [sizes[partition].keys for partition in partitions], color=_COLOUR)
+    keys.set_ylabel("keys")
+    size.bar(partitions, [sizes[partition].bytes / 1e6 for partition in partitions], color=_COLOUR)
+    size.set_ylabel("keys and values, MB")
+    for axis in (keys, size):
+        axis.set_xlabel("partition")
+        axis.xaxis.get_major_locator().set_params(integer=True)
+
+
+def _draw_histogram(figure: Figure, histogram: Histogram) -> None:
+    axis = figure.subplots()
+    starts = [histogram.start + number * histogram.step for number in range(len(histogram.counts))]
+    if _is_dates(starts):
+        days = histogram.step / 86_400_000
+        axis.bar([_date(start) for start in starts], histogram.counts, width=days, align="edge", color=_COLOUR)
+        _date_axis(axis)
+    else:
+        axis.bar(starts, histogram.counts, width=histogram.step, align="edge", color=_COLOUR)
+        axis.set_xlabel("ms")
+    axis.set_title(_TIMES[histogram.column])
+    axis.set_ylabel("rows")
+
+
+def _draw_lags(figure: Figure, lags: Sequence[Lag]) -> None:
+    axis = figure.subplots()
+    named = len(lags) <= _NAMED
+    for lag in lags:
+        style = {"label": lag.task} if named else {"color": _PALE, "linewidth": 0.8}
+        axis.plot([_date(time) for time in lag.times], lag.lags, marker=".", **style)
+    if named:
+        axis.legend(title="task")
+    axis.set_ylim(bottom=0)
+    axis.set_title("lag, as verifications have found it")
+    axis.set_ylabel("offsets")
+    _date_axis(axis)
+
+
+def _date_axis(axis: Any) -> None:
+    locator = AutoDateLocator()
+    axis.xaxis.set_major_locator(locator)
+    axis.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))
+
+
+def _is_dates(times: Sequence[int]) -> bool:
+    """Tell whether all are times that a calendar has: record timestamps are what producers make them."""
+    return times[0] >= 0 and times[-1] < 253_402_300_800_000
+
+
+def _date(time: int) -> datetime:
+    return datetime.fromtimestamp(time / 1000, UTC)

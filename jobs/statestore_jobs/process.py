@@ -1,0 +1,138 @@
+"""Process what has arrived, exactly once: one Spark task per task of each application, up to the input's end of now.
+
+Tasks of subtopology 0 run first, then those that read the repartition topics which these have filled. The later tasks
+of an application run only if all of its earlier tasks have reached their ends (`jobs/statestore_jobs/stages.py`).
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from statestore import clock, kill_switch
+from statestore.changelog.group import ConsumerGroup
+from statestore.changelog.topics import Topics
+from statestore.config import Settings
+from statestore.durable import remove_tree
+from statestore.errors import StateStoreError
+from statestore.metastore.catalogue import Catalogue
+from statestore.metastore.definitions import select
+from statestore.metastore.metastore import Metastore
+from statestore.model import ApplicationDefinition, TopicPartition
+from statestore.reports import JobReport, ProcessReport, ProcessRow
+from statestore.tasks.progress_shown import shown
+from statestore.tasks.spec import TaskSpec
+from statestore.tasks.stream_task import run_task
+from statestore_jobs.entry import run_job, spark_session
+from statestore_jobs.parallel import run_each
+from statestore_jobs.planning import prepare, task_specs
+from statestore_jobs.progress import TASKS
+from statestore_jobs.shared_state import shared_state
+from statestore_jobs.stages import failed_row, not_begun, split_by_readiness
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare this job's arguments."""
+    parser.add_argument("--application", action="append", default=[], help="may be repeated; none means all")
+    parser.add_argument(
+        "--resume-from-position",
+        action="store_true",
+        help="go on from the stores' position where the consumer group's input offsets are gone",
+    )
+
+
+def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> ProcessReport:
+    """Plan on the driver, process in Spark tasks."""
+    started = clock.now_ms()
+    applications = select(catalogue.definitions(), arguments.application, [])
+    topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
+    prepare(topics, Metastore.of(settings), [catalogue.applications[application.name] for application in applications])
+    spark = spark_session("process")
+    progress = settings.reports_dir.absolute() / "process" / f".progress-{arguments.report.stem}"
+
+    def run_all(planned: Sequence[TaskSpec]) -> list[ProcessRow]:
+        specs = [spec.model_copy(update={"resume_from_position": arguments.resume_from_position}) for spec in planned]
+        with shown(progress, [f"{spec.application.name}/{spec.task}" for spec in specs], TASKS):
+            return run_each(spark, specs, run_task, ProcessRow, failed_row)
+
+    try:
+        with shared_state(spark, settings.state_dir):
+            rows = run_all(_specs(settings, topics, applications, progress, later=False))
+            ready, waiting = split_by_readiness(applications, rows)
+            rows += run_all(_later_specs(settings, topics, ready, progress))
+        rows += not_begun(_specs(settings, topics, waiting, progress, later=True), rows)
+    finally:
+        remove_tree(progress)
+    unfinished = {row.application for row in rows if row.failure is not None and row.failure.retriable}
+    for application in applications:
+        if application.name not in unfinished:
+            _forget_processed(settings, topics, application)
+    return ProcessReport(
+        run_id=arguments.report.stem,
+        applications=tuple(application.name for application in applications),
+        started_ms=started,
+        finished_ms=clock.now_ms(),
+        rows=tuple(rows),
+    )
+
+
+def try_again(report: JobReport) -> str | None:
+    """Say which task failed for a reason that passes; None: none did. The run is repeated, what was committed stays."""
+    assert isinstance(report, ProcessReport)
+    failed = (row for row in report.rows if row.failure is not None and row.failure.retriable)
+    return next((f"{row.label}: {row.failure.kind}: {row.failure.message}" for row in failed if row.failure), None)
+
+
+def _later_specs(
+    settings: Settings, topics: Topics, applications: Sequence[ApplicationDefinition], progress: Path
+) -> list[TaskSpec]:
+    """Specs of the tasks that read repartition topics, once everything sent to these topics is visible."""
+    inputs = [part.input_topic for application in applications for part in application.subtopologies[1:]]
+    if not inputs:
+        return []
+    kill_switch.reached("between the stages")
+    topics.wait_until_stable(inputs)
+    return _specs(settings, topics, applications, progress, later=True)
+
+
+def _specs(
+    settings: Settings,
+    topics: Topics,
+    applications: Sequence[ApplicationDefinition],
+    progress: Path,
+    *,
+    later: bool,
+) -> list[TaskSpec]:
+    """Specs of subtopology 0, or of the others, which read repartition topics."""
+    return [
+        spec
+        for application in applications
+        for part in application.subtopologies
+        if (part.index > 0) is later
+        for spec in task_specs(settings, topics, application, part.index, progress)
+    ]
+
+
+def _forget_processed(settings: Settings, topics: Topics, application: ApplicationDefinition) -> None:
+    """Delete from repartition topics what has been processed: nothing else ever does."""
+    names = [part.input_topic for part in application.subtopologies[1:]]
+    partitions = [
+        TopicPartition(name, number)
+        for name, topic in topics.describe(names).items()
+        for number in range(topic.partitions)
+    ]
+    if not partitions:
+        return
+    try:
+        with ConsumerGroup(settings.bootstrap_servers, application.name, settings.kafka_timeout_s) as group:
+            found = {partition: group.committed(partition) for partition in partitions}
+        topics.delete_records({partition: offset.next_offset for partition, offset in found.items() if offset})
+    except StateStoreError as error:  # the next run deletes them; this one has done its work
+        print(f"process: processed records of repartition topics are still there: {error}", file=sys.stderr)
+
+
+def main() -> None:
+    """Run this job as a program."""
+    run_job("process", run, add_arguments, try_again)

@@ -1,0 +1,38 @@
+"""What Spark forks its Python workers from: a `pyspark.daemon` that has loaded this project before the first fork.
+
+By itself, each worker would load numpy, pyarrow and numba, which takes seconds. And Spark invalidates Python's import
+caches in each Spark task: the directories of `pyspark.zip` and of a JAR on Python's path are then read anew. Where pip
+has installed the same modules beside these archives, the archives are left out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+#: The setting of Spark that names this module.
+SETTING = "spark.python.daemon.module"
+
+
+def without_archives(path: Sequence[str]) -> list[str]:
+    """Return Python's path without the archives that belong to the PySpark which is found on the rest of it."""
+    rest = [place for place in path if not Path(place).is_file()]
+    found = PathFinder.find_spec("pyspark", rest)
+    if found is None or found.origin is None or PathFinder.find_spec("py4j", rest) is None:
+        return list(path)
+    installed = Path(found.origin).parent
+    return [place for place in path if place in rest or not Path(place).is_relative_to(installed)]
+
+
+if __name__ == "__main__":
+    sys.path[:] = without_archives(sys.path)
+    sys.path_importer_cache.clear()  # it is filled again, from what is left
+    from pyspark.daemon import manager
+
+    import statestore.recovery.restore
+    import statestore.tasks.stream_task  # noqa: F401
+    import statestore_jobs.sources.register  # noqa: F401
+
+    manager()

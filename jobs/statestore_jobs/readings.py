@@ -1,0 +1,130 @@
+"""What is read of a store and its changelog to compare them: how far they are, and their rows by the data sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pydantic import BaseModel
+from pyspark.sql import DataFrame, SparkSession
+
+from statestore.changelog.reader import LogReader
+from statestore.errors import RebuildError, UnknownFormatError, of_os_error
+from statestore.model import StoreDefinition
+from statestore.partition.spec import StorePartitionSpec
+from statestore.statedir.legacy import legacy_offsets
+from statestore.statedir.swap import locked_task
+from statestore.stores.open import build_store
+from statestore.verification.contents import databases
+from statestore_jobs.sources.columns import layout_of
+
+
+class Reading(BaseModel):
+    """What is in a store's directory: whether there is a store, how far it is, and its segments; or a problem.
+
+    Attributes
+    ----------
+    segments
+        Starts (ms) of a window or session store's segments; 0 for a key-value store.
+    problem
+        Why it cannot be read.
+    """
+
+    present: bool
+    committed: int | None = None
+    segments: tuple[int, ...] = ()
+    problem: str | None = None
+
+
+def read_offset(spec: StorePartitionSpec) -> Reading:
+    """Read the committed offset of a store partition, under the task's lock.
+
+    Raises
+    ------
+    RetryError
+        If the task is in use, or its directory cannot be had: that says nothing about the store.
+    """
+    try:
+        with locked_task(spec.paths, spec.lock_wait_s):
+            if not spec.live.is_dir():
+                return Reading(present=False)
+            store = build_store(spec.store)
+            store.init(spec.context(read_only=True))
+            try:
+                committed = legacy_offsets(spec.paths).get(spec.partition)
+                if committed is None:
+                    committed = store.committed_offset(spec.partition)
+            finally:
+                store.close(clean=False)
+            return Reading(present=True, committed=committed, segments=tuple(databases(spec)))
+    except (RebuildError, UnknownFormatError) as error:
+        return Reading(present=True, problem=f"{spec.store_partition}: {error}")
+    except OSError as error:
+        raise of_os_error(error) from error
+
+
+class Tail(NamedTuple):
+    """The part of a changelog that a store has not seen."""
+
+    spec: StorePartitionSpec
+    start: int
+    end: int
+
+
+class Found(BaseModel):
+    """Whether there is a record."""
+
+    found: bool
+
+
+def find_record(tail: Tail) -> Found:
+    """Look for a record: markers of transactions and compaction holes take offsets, too."""
+    spec = tail.spec
+    with LogReader(spec.bootstrap_servers, spec.partition, stall_timeout_s=spec.kafka_timeout_s) as reader:
+        return Found(found=next(reader.read_messages(tail.start, tail.end), None) is not None)
+
+
+def kind_options(store: StoreDefinition) -> dict[str, str]:
+    """Options of both data sources that say what a store is."""
+    options = {"kind": store.kind, "format": store.format.value}
+    if store.retention_ms is not None:
+        options["retention_ms"] = str(store.retention_ms)
+    if store.kind == "window":
+        options["window_size_ms"] = str(store.window_size_ms)
+        options["retain_duplicates"] = "true" if store.retain_duplicates else "false"
+    return options
+
+
+def nothing(spark: SparkSession, store: StoreDefinition) -> DataFrame:
+    return spark.createDataFrame([], layout_of({}, store, with_offset=False).ddl)
+
+
+def store_frame(spark: SparkSession, store: StoreDefinition, specs: Sequence[StorePartitionSpec]) -> DataFrame:
+    if not specs:
+        return nothing(spark, store)
+    options = {
+        "state_dir": str(specs[0].state_dir),
+        "application": specs[0].application,
+        "store": store.name,
+        "partitions": _listed(specs),
+        "read": "locked",
+        **kind_options(store),
+    }
+    return spark.read.format("state_store").options(**options).load()
+
+
+def log_frame(spark: SparkSession, specs: Sequence[StorePartitionSpec], **options: str) -> DataFrame:
+    """Rows of the changelog as the store would have them, and deletes as rows without a value."""
+    given = {
+        "bootstrap_servers": specs[0].bootstrap_servers,
+        "topic": specs[0].partition.topic,
+        "partitions": _listed(specs),
+        "tombstones": "true",
+        **kind_options(specs[0].store),
+        **options,
+    }
+    return spark.read.format("changelog").options(**given).load().drop("offset")
+
+
+def _listed(specs: list[StorePartitionSpec]) -> str:
+    return ",".join(str(spec.task.partition) for spec in specs)

@@ -1,0 +1,43 @@
+"""Whether all executors see the driver's state directory: asked before a job's work begins, and in each Spark task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import BaseModel
+from pyspark.sql import SparkSession
+
+from statestore.statedir.shared import Nonce, left_nonce, try_out
+from statestore_jobs.parallel import NONCE, run_each
+
+
+class _Found(BaseModel):
+    host: str
+
+
+@contextmanager
+def shared_state(spark: SparkSession, state_dir: Path) -> Iterator[SparkSession]:
+    """Leave a nonce in the state directory for all Spark tasks that `run_each` begins meanwhile.
+
+    As many tasks as there are cores look for it first. Spark gives one to each free core, so each executor that is
+    there is asked. One that comes later is asked by its own work.
+
+    Raises
+    ------
+    UnsharedStateError
+        If an executor does not find the nonce, or has no locks or hard links there. No work has begun.
+    """
+    with left_nonce(state_dir.absolute()) as nonce:
+        run_each(spark, [nonce] * spark.sparkContext.defaultParallelism, _try_out, _Found)
+        spark.conf.set(NONCE, nonce.model_dump_json())
+        try:
+            yield spark
+        finally:
+            spark.conf.unset(NONCE)
+
+
+def _try_out(nonce: Nonce) -> _Found:
+    try_out(nonce)
+    return _Found(host=nonce.host)

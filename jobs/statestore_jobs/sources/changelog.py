@@ -1,0 +1,228 @@
+"""The data source `changelog`: a Kafka log as a DataFrame, whole or folded to the latest record of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from statestore.changelog.reader import LogReader
+from statestore.errors import InputError, StoreCorruptedError, TopicMismatchError
+from statestore.model import StoreDefinition, StoreFormat, TopicPartition
+from statestore_jobs.sources.changelog_ranges import Bounds, LogPart, parts_of
+from statestore_jobs.sources.columns import Layout, layout_of
+from statestore_jobs.sources.decoding import DECODING_OPTIONS
+from statestore_jobs.sources.options import (
+    STORE_OPTIONS,
+    described_store,
+    flag,
+    number,
+    offsets_by_partition,
+    partition_list,
+    refuse_unknown,
+    required,
+    time_ms,
+)
+
+SCHEMA_DDL = "partition INT, offset LONG, timestamp LONG, key BINARY, value BINARY"
+
+# Spark takes batches as they are: names, order and types must be those of the DDL.
+_SCHEMA = pa.schema(
+    [
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.int64()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+    ]
+)
+_OPTIONS = (
+    *("bootstrap_servers", "topic", "partitions", "starts", "ends", "start_time", "end_time", "splits"),
+    *("latest", "tombstones", "run_bytes"),
+    *STORE_OPTIONS,
+    *DECODING_OPTIONS,
+)
+_RUN_BYTES = 96 * 1024 * 1024
+_LEAST_RUN_BYTES = 4096
+
+
+class ChangelogDataSource(DataSource):
+    """
+    Reads the committed records of a topic.
+
+    The short name is `changelog`.
+
+    Options
+    -------
+    bootstrap_servers : str
+        Kafka brokers.
+    topic : str
+        The topic, for a store `<application>-<store>-changelog`.
+    partitions : str, optional
+        Partitions to read, comma separated; all by default.
+    starts : str, optional
+        JSON object of partition to the offset at which to start. A partition that is not named, or that no longer has
+        the offset, is read from the start of its log.
+    ends : str, optional
+        JSON object of partition to the offset at which to stop, exclusive. A partition that is not named is read to
+        its last stable offset, which no end may exceed.
+    start_time, end_time : str, optional
+        Start at the first record that is not older than a time, and stop before the first one that is not; ms since
+        the epoch, or ISO 8601. Records need not be in the order of their times: between the two, all are read.
+    splits : str, optional
+        How many Spark partitions read a partition at most. By default one for each million offsets; with `latest` one.
+    latest : str, optional
+        `true` returns only the last record of each key, and no record without a key: what a restore of the store would
+        see. The default is `false`.
+    tombstones : str, optional
+        Whether to return records without a value, which delete their key. By default only without `latest`.
+    run_bytes : str, optional
+        Memory in which `latest` sorts the records of a partition, 96 MiB by default. What does not fit goes to a
+        temporary directory (`TMPDIR`).
+    values : str, optional
+        `false` leaves the values out: the column is null. The default is `true`.
+    kind : str, optional
+        `key-value`, `window` or `session`: shows the rows of a store of this kind, as `state_store` does, and leaves
+        out records without a key. With `latest`, windows and sessions that have expired are left out, too.
+    format, window_size_ms, retention_ms, retain_duplicates : str, optional
+        The store's; only with `kind`. A window store has `window_size_ms` and `retention_ms`, a session store
+        `retention_ms`.
+    key_serde, value_serde, value_schema, undecodable : str, optional
+        How keys and values are shown, as in `state_store`; only with `kind`.
+
+    Notes
+    -----
+    Columns: `partition` int, `offset` long, `timestamp` long (ms), `key` binary, `value` binary. With `kind`: those of
+    `state_store`, with `offset` behind `partition`.
+
+    Examples
+    --------
+    >>> from statestore_jobs.sources.register import register
+    >>> register(spark)
+    >>> reader = spark.read.format("changelog").option("bootstrap_servers", "localhost:9092")
+    >>> reader.option("topic", "flight-delays-aircraft-changelog").option("latest", "true").load().count()
+    4044
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Short name of the source."""
+        return "changelog"
+
+    def schema(self) -> str:
+        """Columns, as a DDL string."""
+        options = dict(self.options)
+        store = _store(options)
+        return SCHEMA_DDL if store is None else layout_of(options, store, with_offset=True).ddl
+
+    def reader(self, schema: StructType) -> ChangelogReader:
+        """Check the options and return the reader."""
+        return ChangelogReader(dict(self.options), schema)
+
+
+class ChangelogReader(DataSourceReader):
+    """Reads the parts of a log that the options name."""
+
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        self._servers = required(options, "bootstrap_servers")
+        self._topic = required(options, "topic")
+        self._asked = partition_list(options)
+        self._bounds = _bounds(options)
+        self._latest = flag(options, "latest", False)
+        self._tombstones = flag(options, "tombstones", not self._latest)
+        self._values = flag(options, "values", True)
+        self._run_bytes = number(options, "run_bytes", _LEAST_RUN_BYTES) or _RUN_BYTES
+        self._splits = number(options, "splits", 1)
+        if self._latest:
+            if (self._splits or 1) > 1:
+                raise InputError(
+                    f"option splits: latest needs all records of a partition in one Spark partition, found "
+                    f"{self._splits}: leave one of the two out"
+                )
+            self._splits = 1
+        elif "run_bytes" in options:
+            raise InputError("option run_bytes is for latest, which is not asked for: leave it out")
+        self._store = _store(options)
+        self._layout = None if self._store is None else layout_of(options, self._store, with_offset=True, schema=schema)
+
+    def partitions(self) -> list[InputPartition]:
+        """At least one Spark partition for each partition of the topic."""
+        return [*parts_of(self._servers, self._topic, self._asked, self._bounds, self._splits)]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one part, in offset order unless folded."""
+        assert isinstance(partition, LogPart)
+        log = TopicPartition(self._topic, partition.partition)
+        with LogReader(self._servers, log) as reader:
+            records = reader.read(partition.start, partition.end)
+            for batch in self._folded(records, log, partition) if self._latest else records:
+                wanted = batch if self._tombstones else _without_nulls(batch, "value")
+                yield _raw(wanted, log, self._values) if self._layout is None else _shown(wanted, log, self._layout)
+
+    def _folded(
+        self, records: Iterator[pa.RecordBatch], log: TopicPartition, part: LogPart
+    ) -> Iterator[pa.RecordBatch]:
+        # Only here: it brings numba, which takes longer to load than many a log to be planned or read.
+        from statestore_jobs.sources.changelog_fold import folded, routing_for
+
+        if not self._values:
+            records = map(_with_empty_values, records)
+        return folded(
+            records, log, part.start, part.end, routing_for(self._store), self._run_bytes, deletes=self._tombstones
+        )
+
+
+def _bounds(options: Mapping[str, str]) -> Bounds:
+    for offsets, time in (("starts", "start_time"), ("ends", "end_time")):
+        if offsets in options and time in options:
+            raise InputError(f"options {offsets} and {time}: expected {offsets} or {time}, found both")
+    return Bounds(
+        offsets_by_partition(options, "starts"),
+        offsets_by_partition(options, "ends"),
+        time_ms(options, "start_time"),
+        time_ms(options, "end_time"),
+    )
+
+
+def _store(options: Mapping[str, str]) -> StoreDefinition | None:
+    """Return the store whose rows are shown; None: records are shown as they are logged."""
+    refuse_unknown(options, _OPTIONS, "changelog")
+    store = described_store(options, "changelog")
+    if store is None and (given := [name for name in DECODING_OPTIONS if name != "values" and name in options]):
+        raise InputError(f"option {given[0]} is for rows of a store: say its kind, too")
+    return store
+
+
+def _without_nulls(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+    column = batch.column(name)
+    return batch.filter(column.is_valid()) if column.null_count else batch
+
+
+def _with_empty_values(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Leave values out where only whether there is one matters."""
+    values = pc.if_else(batch.column("value").is_valid(), pa.scalar(b""), pa.scalar(None, pa.binary()))
+    return batch.set_column(batch.schema.get_field_index("value"), batch.schema.field("value"), values)
+
+
+def _raw(batch: pa.RecordBatch, log: TopicPartition, values: bool) -> pa.RecordBatch:
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    columns["partition"] = pa.repeat(pa.scalar(log.partition, pa.int32()), batch.num_rows)
+    if not values:
+        columns["value"] = pa.nulls(batch.num_rows, pa.binary())
+    return pa.record_batch([columns[name] for name in _SCHEMA.names], schema=_SCHEMA)
+
+
+def _shown(batch: pa.RecordBatch, log: TopicPartition, layout: Layout) -> pa.RecordBatch:
+    batch = _without_nulls(batch, "key")
+    keys, values, timestamps, offsets = batch.columns
+    if layout.store.format is StoreFormat.PLAIN:  # the store does not keep them
+        timestamps = pa.nulls(batch.num_rows, pa.int64())
+    try:
+        return layout.batch(log.partition, keys, values if layout.decoding.values else None, timestamps, offsets)
+    except InputError as error:
+        raise InputError(f"{log}: {error}") from error
+    except StoreCorruptedError as error:  # a key that is none of this kind; no store is damaged
+        raise TopicMismatchError(f"{log}: {error}") from error

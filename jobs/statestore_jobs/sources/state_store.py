@@ -1,0 +1,214 @@
+"""The data source `state_store`: the rows of a store as a DataFrame, one Spark partition for each store partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from statestore.errors import InputError, StoreCorruptedError, of_os_error
+from statestore.model import StoreDefinition, StoreFormat
+from statestore_jobs.sources.columns import Layout, layout_of, split_timestamps
+from statestore_jobs.sources.decoding import DECODING_OPTIONS
+from statestore_jobs.sources.described import DEFINITION_OPTIONS, definition_of
+from statestore_jobs.sources.opening import Mode, reading
+from statestore_jobs.sources.options import STORE_OPTIONS, choice, number, refuse_unknown, required
+from statestore_jobs.sources.ranges import RANGE_OPTIONS, Range, range_of
+from statestore_jobs.sources.where import PLACE_OPTIONS, Place, places_of
+
+#: Columns of a key-value store of bytes.
+SCHEMA_DDL = "partition INT, key BINARY, value BINARY, timestamp LONG"
+
+_OPTIONS = (
+    *PLACE_OPTIONS,
+    *DEFINITION_OPTIONS,
+    *STORE_OPTIONS,
+    *RANGE_OPTIONS,
+    *DECODING_OPTIONS,
+    "read",
+    "lock_wait_s",
+)
+_BATCH_ROWS = 16_384
+_BATCH_BYTES = 8 * 1024 * 1024
+_LOCK_WAIT_S = 30
+
+
+class StateStoreDataSource(DataSource):
+    """
+    Reads a store of any kind from its directory, written by us or by Kafka Streams.
+
+    The short name is `state_store` (`statestore` and `state-metadata` are Spark's own).
+
+    Options
+    -------
+    path : str
+        Directory of one store partition (a RocksDB database, or a directory of segments), wherever it lies; or of an
+        application, `<state_dir>/<application>`. Either this or `application`.
+    application : str
+        Name of the application (`application.id`).
+    state_dir : str, optional
+        Kafka Streams' `state.dir`, with `application`. The default is `STATESTORE_STATE_DIR` of the driver.
+    store : str
+        Name of the store, unless the path is a store.
+    partitions : str, optional
+        Partitions to read, comma separated. Without it all tasks of the store's sub-topology that have a directory are
+        read, and each must have the store.
+    kind : str, optional
+        `key-value`, `window` or `session`. By default, as of the next four options, what the store's definition says,
+        or else what its files tell.
+    format : str, optional
+        `timestamped` or `plain`.
+    window_size_ms : str, optional
+        Length of a window. No file tells it.
+    retain_duplicates : str, optional
+        Whether a window store keeps several values for a window.
+    retention_ms : str, optional
+        Accepted, as by `changelog`; reading a store does not need it.
+    definitions : str, optional
+        YAML file, or directory of such files, with the application's definition.
+    bootstrap_servers : str, optional
+        Kafka brokers, to look the definition up in the catalogue; `service_id` names the catalogue (by default
+        `STATESTORE_SERVICE_ID` of the driver, or `default`).
+    key : str, optional
+        The only key to read, written as its serde has it: bytes in hexadecimal digits, a number, JSON, or text.
+    key_from, key_to : str, optional
+        Range of keys in the order of their bytes; `key_to` is exclusive.
+    time_from, time_to : str, optional
+        In ms since the epoch or in ISO 8601; `time_to` is exclusive. Windows that start in between, or sessions that
+        were active in between. Segments that have none are not opened.
+    values : str, optional
+        `false` leaves the values out: the column is null. The default is `true`.
+    key_serde, value_serde : str, optional
+        `bytes` (the default), `utf8`, `int64` (big-endian) or `json`, as text that is checked to be JSON.
+    value_schema : str, optional
+        Fields of JSON values as DDL: the column is a struct. A missing field is null; nothing is converted to another
+        type.
+    undecodable : str, optional
+        `fail` (the default), or `keep`: a row that cannot be decoded has null in place of what cannot, and its bytes in
+        columns of their own.
+    read : str, optional
+        `live` (the default): read-only, whoever uses the store, and without a trace. `locked`: under the lock of the
+        store's task while it is read, so that nobody writes to it. `snapshot`: opened under that lock, read without it.
+    lock_wait_s : str, optional
+        How long to wait for the lock, in seconds; 30 by default.
+
+    Notes
+    -----
+    Columns: `partition` int; `key` binary, string or long; of a window store `window_start` long, `window_end` long,
+    and `sequence` int if it retains duplicates; of a session store `session_start` long, `session_end` long
+    (inclusive); `value`; `timestamp` long (ms; null in a plain store, -1 where the store does not know it). With
+    `undecodable=keep` also `undecodable` boolean, `key_bytes` binary, `value_bytes` binary: null unless the row is
+    undecodable. All times are in ms.
+
+    What is shown is on disk: an owner's rows get there when it commits and flushes, or when it closes the store. All
+    rows that are there are shown, also those that have expired and wait for their segment to be dropped. Each database
+    is read as it was at one moment; the segments of a store that is being written to may be of different moments.
+
+    Examples
+    --------
+    >>> from statestore_jobs.sources.register import register
+    >>> register(spark)
+    >>> reader = spark.read.format("state_store").option("state_dir", "state")
+    >>> reader.option("application", "flight-delays").option("store", "aircraft").load().count()
+    4044
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Short name of the source."""
+        return "state_store"
+
+    def schema(self) -> str:
+        """Columns, as a DDL string."""
+        options = dict(self.options)
+        return layout_of(options, _store_at(options)[1], with_offset=False).ddl
+
+    def reader(self, schema: StructType) -> StateStoreReader:
+        """Check the options and return the reader."""
+        return StateStoreReader(dict(self.options), schema)
+
+
+def _store_at(options: dict[str, str]) -> tuple[list[Place], StoreDefinition]:
+    refuse_unknown(options, _OPTIONS, "state_store")
+    if "application" in options:
+        required(options, "store")
+    try:
+        places = places_of(options)
+        if len({place.store for place in places}) != 1:
+            required(options, "store")
+        return places, definition_of(options, places)
+    except OSError as error:
+        raise of_os_error(error) from error
+
+
+@dataclass
+class StoreOnDisk(InputPartition):
+    """One store partition."""
+
+    place: Place
+
+
+class StateStoreReader(DataSourceReader):
+    """Reads the store partitions that the options name.
+
+    Parameters
+    ----------
+    schema
+        What Spark made of the columns.
+    """
+
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        self._places, store = _store_at(options)
+        self._layout: Layout = layout_of(options, store, with_offset=False, schema=schema)
+        self._range: Range = range_of(options, store.kind, self._layout.decoding.key_serde)
+        self._mode = cast(Mode, choice(options, "read", ("live", "locked", "snapshot"), "live"))
+        wait_s = number(options, "lock_wait_s")
+        self._lock_wait_s = _LOCK_WAIT_S if wait_s is None else wait_s
+
+    def partitions(self) -> list[InputPartition]:
+        """One Spark partition for each store partition."""
+        return [StoreOnDisk(place) for place in self._places]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one store partition, by segment and in key order."""
+        assert isinstance(partition, StoreOnDisk)
+        place, layout = partition.place, self._layout
+        start, stop = self._range.bounds()
+        try:
+            with reading(place, layout.store.format, self._mode, self._lock_wait_s, self._range.has_segment) as parts:
+                stored = (self._range.of(batch) for part in parts for batch in part.rows(start, stop))
+                for batch in _gathered(stored):
+                    yield self._shown(place, batch)
+        except OSError as error:
+            raise of_os_error(error) from error
+
+    def _shown(self, place: Place, stored: pa.RecordBatch) -> pa.RecordBatch:
+        keys, values = stored.columns
+        timestamps = pa.nulls(len(keys), pa.int64())
+        try:
+            if self._layout.store.format is StoreFormat.TIMESTAMPED:
+                values, timestamps = split_timestamps(values)
+            return self._layout.batch(place.partition, keys, values, timestamps)
+        except (InputError, StoreCorruptedError) as error:
+            raise type(error)(f"{place.directory}: {error}") from error
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Put small batches together: each costs Spark and Arrow some time, however small."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if held and (rows + batch.num_rows > _BATCH_ROWS or size + batch.nbytes > _BATCH_BYTES):
+            yield pa.concat_batches(held)
+            held, rows, size = [], 0, 0
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+    if held:
+        yield pa.concat_batches(held)

@@ -1,0 +1,235 @@
+"""The data source `state_store_metadata`: what is known of store partitions on disk, a row each."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from statestore.errors import StateStoreError, StoreCorruptedError
+from statestore.formats import checkpoint_file
+from statestore.formats.offsets import STATUS_CLOSED, STATUS_OPEN
+from statestore.model import StoreFormat, TopicPartition
+from statestore.statedir.legacy import legacy_offsets_of
+from statestore.statedir.paths import TaskPaths
+from statestore.statedir.seal import check_seal
+from statestore.stores.accessor import DATA_COLUMN_FAMILIES
+from statestore.verification.look import store_format
+from statestore_jobs.sources.described import kind_of
+from statestore_jobs.sources.opening import Opened, look_into, open_databases
+from statestore_jobs.sources.options import refuse_unknown
+from statestore_jobs.sources.where import PLACE_OPTIONS, Place, places_of
+
+SCHEMA_DDL = (
+    "application STRING, store STRING, task STRING, partition INT, kind STRING, format STRING, "
+    "committed MAP<STRING, LONG>, position MAP<STRING, LONG>, open STRING, estimated_keys LONG, bytes LONG, "
+    "files INT, segments INT, sealed STRING, problem STRING"
+)
+_OFFSETS = pa.map_(pa.string(), pa.int64())
+_SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("application", "store", "task")),
+        ("partition", pa.int32()),
+        *((name, pa.string()) for name in ("kind", "format")),
+        *((name, _OFFSETS) for name in ("committed", "position")),
+        ("open", pa.string()),
+        *((name, pa.int64()) for name in ("estimated_keys", "bytes")),
+        *((name, pa.int32()) for name in ("files", "segments")),
+        *((name, pa.string()) for name in ("sealed", "problem")),
+    ]
+)
+#: Every format that we know can be opened as this one.
+_NEWEST = StoreFormat.TIMESTAMPED
+# struct flock on 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid; zero length is the whole file.
+_LOCK = struct.Struct("hhqqi4x")
+
+
+class StateStoreMetadataDataSource(DataSource):
+    """
+    Reads what is known of store partitions on disk: a row each.
+
+    The short name is `state_store_metadata`.
+
+    Options
+    -------
+    path : str
+        Directory of an application, `<state_dir>/<application>`, or of one store partition. Either this or
+        `application`.
+    application : str
+        Name of the application (`application.id`).
+    state_dir : str, optional
+        Kafka Streams' `state.dir`, with `application`. The default is `STATESTORE_STATE_DIR` of the driver.
+    store : str, optional
+        Name of the store; all stores by default.
+    partitions : str, optional
+        Partitions to read, comma separated; all by default.
+
+    Notes
+    -----
+    Nothing is locked and nothing changed. Columns:
+
+    - `application` string, `store` string, `task` string, `partition` int.
+    - `kind` string (`key-value`, `window`, `session`) and `format` string (`plain`, `timestamped`), as its files tell;
+      null if they do not.
+    - `committed` map<string, long>: offset of the last changelog record in the store, by `<topic>-<partition>`. Of a
+      store from before KIP-1035, those in its task's checkpoint file.
+    - `position` map<string, long>: input offsets that the store was written up to.
+    - `open` string (`open`, `closed`): as the store says of itself; `open` with nobody using it was left by a crash.
+      Null in a store from before KIP-1035.
+    - `estimated_keys` long: rows without deletes in its SST files; `bytes` long and `files` int: of its SST files.
+    - `segments` int: of a window or session store.
+    - `sealed` string: `sealed`, `unsealed` (nobody vouches for its files), `broken` (a file is not as it was when the
+      store was closed), `in use`; null where the store is not live in a state directory.
+    - `problem` string: why it cannot be read, or not without an option; null if it can.
+
+    Examples
+    --------
+    >>> from statestore_jobs.sources.register import register
+    >>> register(spark)
+    >>> reader = spark.read.format("state_store_metadata").option("path", "state/flight-delays")
+    >>> reader.load().select("store", "partition", "estimated_keys", "sealed").show()  # doctest: +SKIP
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Short name of the source."""
+        return "state_store_metadata"
+
+    def schema(self) -> str:
+        """Columns, as a DDL string."""
+        return SCHEMA_DDL
+
+    def reader(self, schema: StructType) -> StateStoreMetadataReader:
+        """Check the options and return the reader."""
+        return StateStoreMetadataReader(dict(self.options))
+
+
+@dataclass
+class StoresOfTask(InputPartition):
+    """Store partitions of one task."""
+
+    places: Sequence[Place]
+
+
+class StateStoreMetadataReader(DataSourceReader):
+    """Reads what is known of the store partitions that the options name."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        refuse_unknown(options, PLACE_OPTIONS, "state_store_metadata")
+        self._places = places_of(options)
+
+    def partitions(self) -> list[InputPartition]:
+        """One Spark partition for each task."""
+        # Spark asks for one at least.
+        tasks = [list(places) for _, places in groupby(self._places, key=lambda place: place.task)]
+        return [StoresOfTask(places) for places in tasks or [[]]]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Yield a row for each store of a task."""
+        assert isinstance(partition, StoresOfTask)
+        yield pa.RecordBatch.from_pylist([_row(place) for place in partition.places], schema=_SCHEMA)
+
+
+def _row(place: Place) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "application": place.application,
+        "store": place.store,
+        "task": None if place.task is None else str(place.task),
+        "partition": place.partition,
+        "kind": None if place.segmented else "key-value",
+    }
+    try:
+        row["sealed"] = None if place.paths is None else _sealed(place, place.paths)
+        look = look_into(place)
+        row["format"] = store_format(look).value if look.families else None
+        if place.segmented:
+            row["kind"] = kind_of(look)
+            row["segments"] = len(look.starts)
+        databases = open_databases(place, _NEWEST)
+        try:
+            row |= _contents(place, databases)
+        finally:
+            for opened in databases:
+                opened.database.close()
+        if row["kind"] is None:
+            row["problem"] = "no row tells its kind; say it when you read it, with .option('kind', ...)"
+    except (StateStoreError, OSError) as error:
+        row["problem"] = str(error)
+    return row
+
+
+def _contents(place: Place, databases: Sequence[Opened]) -> dict[str, Any]:
+    tables = [opened.database for opened in databases]
+    statuses = {table.status() for table in tables}
+    committed = [{log: table.committed_offset(log) for log in table.offset_partitions()} for table in tables]
+    positions = [table.position() for table in tables]
+    files = [file for table in tables for file in table.live_files()]
+    if place.paths is not None and place.segmented and not databases:
+        kept = place.paths.segments(place.store)
+        committed, positions = [_kept(kept / "offsets")], [_kept(kept / "position")]
+    known = _least(committed)
+    if place.paths is not None and not known:
+        known = _least([legacy_offsets_of(place.paths, place.store)])
+    return {
+        "committed": known,
+        # A position speaks of more inputs in one segment than in another.
+        "position": _least(positions, everywhere=False),
+        "open": "open" if STATUS_OPEN in statuses else "closed" if statuses == {STATUS_CLOSED} else None,
+        "estimated_keys": sum(table.row_count(family) for table in tables for family in DATA_COLUMN_FAMILIES[_NEWEST]),
+        "bytes": sum(file["size"] for file in files),
+        "files": len(files),
+    }
+
+
+def _least(found: Sequence[dict[TopicPartition, int | None]], *, everywhere: bool = True) -> dict[str, int]:
+    """Smallest offset of each partition over all databases; for `everywhere`, of those that all of them have."""
+    partitions = sorted({partition for offsets in found for partition in offsets})
+    result = {}
+    for partition in partitions:
+        offsets = [offsets.get(partition) for offsets in found]
+        known = [offset for offset in offsets if offset is not None]
+        if known and (len(known) == len(offsets) or not everywhere):
+            result[str(partition)] = min(known)
+    return result
+
+
+def _kept(path: Path) -> dict[TopicPartition, int | None]:
+    """Offsets that we keep of a store while it has no segment."""
+    return checkpoint_file.read(path) if path.exists() else {}
+
+
+def _sealed(place: Place, paths: TaskPaths) -> str:
+    if _in_use(paths):
+        return "in use"
+    try:
+        seal = check_seal(paths, place.store, segmented=place.segmented)
+    except StoreCorruptedError:
+        # It may have been opened meanwhile.
+        return "in use" if _in_use(paths) else "broken"
+    return "unsealed" if seal is None else "sealed"
+
+
+def _in_use(paths: TaskPaths) -> bool:
+    """Whether somebody holds the locks of `statedir.lock`; asked without taking them, so nobody is kept waiting."""
+    return _is_held(paths.application_dir / ".lock", fcntl.F_RDLCK) or _is_held(paths.own_dir / "lock", fcntl.F_WRLCK)
+
+
+def _is_held(path: Path, kind: int) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        asked = _LOCK.pack(kind, os.SEEK_SET, 0, 0, 0)
+        return bool(_LOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,151 @@
+"""Rows that a store and its log are not compared by, as in deep verification (`statestore/verification/contents.py`).
+
+Window and session stores drop whole segments by the largest time that they have seen, each side in its own time. And
+a log that was cut at its start, or has gone on behind the store's committed offset, cannot tell all that it once had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from statestore_expectations.views import compared, identity
+
+from statestore import clock
+from statestore.bulk.routing import Routing
+from statestore.changelog.topics import LogRange, Topics
+from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
+from statestore.model import StoreDefinition, TopicPartition
+
+_FOREVER = (1 << 63) - 1
+#: The time of a row, by which it belongs to a segment; and the earliest that its record can have.
+_SEGMENT_TIME = {"window": "window_start", "session": "session_end"}
+_EARLIEST_TIME = {"window": "window_start", "session": "session_start"}
+
+
+class Segment(NamedTuple):
+    """A segment of one store partition, by its start (ms)."""
+
+    partition: int
+    start: int
+
+
+class Logged(NamedTuple):
+    """What a log has: its segments, and the largest time (ms) of each partition's rows, deletes among them."""
+
+    segments: frozenset[Segment]
+    stream_times: Mapping[int, int]
+
+
+def logged(latest: DataFrame, kind: str, routing: Routing) -> Logged:
+    """Look which segments a log has rows or deletes of; it must be that of a window or session store."""
+    time_of = F.col(_SEGMENT_TIME[kind])
+    found = (
+        latest.groupBy("partition", _segment(kind, routing).alias("segment"))
+        .agg(F.max(time_of).alias("last"))
+        .collect()
+    )
+    stream_times: dict[int, int] = {}
+    for row in found:
+        stream_times[row.partition] = max(row["last"], stream_times.get(row.partition, -1))
+    return Logged(frozenset(Segment(row.partition, row.segment) for row in found), stream_times)
+
+
+def expired(
+    here: Mapping[int, Sequence[int]], log: Logged, routing: Routing
+) -> tuple[frozenset[Segment], frozenset[Segment]]:
+    """Say which segments of a store, and which of its log, have expired for the other side. Pure.
+
+    Parameters
+    ----------
+    here
+        By partition, starts (ms) of the segments that the store has.
+    """
+    of_store: set[Segment] = set()
+    of_log: set[Segment] = set()
+    for partition in {*here, *log.stream_times}:
+        starts = set(here.get(partition, ()))
+        oldest = routing.oldest_live(log.stream_times.get(partition, -1))
+        # The store's own time lies within its newest segment.
+        droppable = routing.oldest_live(max(starts) + (routing.interval_ms or 0) - 1) if starts else 0
+        of_store |= {Segment(partition, start) for start in starts if start < oldest}
+        of_log |= {
+            found
+            for found in log.segments
+            if found.partition == partition
+            and (found.start < oldest or (found.start not in starts and found.start < droppable))
+        }
+    return frozenset(of_store), frozenset(of_log)
+
+
+def without(frame: DataFrame, segments: Iterable[Segment], kind: str, routing: Routing) -> DataFrame:
+    """Leave out the rows of some segments."""
+    if not (gone := sorted(segments)):
+        return frame
+    left_out = F.broadcast(frame.sparkSession.createDataFrame(gone, "partition INT, segment LONG"))
+    numbered = frame.withColumn("segment", _segment(kind, routing))
+    return numbered.join(left_out, ["partition", "segment"], "left_anti").select(*frame.columns)
+
+
+def _segment(kind: str, routing: Routing) -> Column:
+    time_of = F.col(_SEGMENT_TIME[kind])
+    return time_of - time_of % F.lit(routing.interval_ms)
+
+
+def differing(store: DataFrame, log: DataFrame, keys: DataFrame) -> DataFrame:
+    """Identities of those of some rows that store and log do not have alike.
+
+    Compaction may have removed the last record of such a key when one before it had been read.
+    """
+    on = identity(store)
+    both = compared(*(frame.join(keys, on, "left_semi") for frame in (store, log)))
+    same_time = F.col("store_timestamp").eqNullSafe(F.col("log_timestamp"))
+    unknown_time = F.col("store_timestamp").eqNullSafe(F.lit(UNKNOWN_TIMESTAMP))
+    same = F.col("in_store") & F.col("in_log") & F.col("store_value").eqNullSafe(F.col("log_value"))
+    return both.where(~(same & (same_time | unknown_time))).select(*on)
+
+
+def gone_before(topics: Topics, logs: Mapping[TopicPartition, LogRange], *, by_time: bool) -> dict[int, int]:
+    """By partition, the time (ms) before which records may be gone from the log; partitions that have all are left out.
+
+    Parameters
+    ----------
+    by_time
+        Whether the store's row keys tell how old a record can be.
+    """
+    cut = [partition for partition, log in logs.items() if log.start > 0]
+    if not cut:
+        return {}
+    before = _FOREVER
+    config = topics.topic_configs([cut[0].topic])[cut[0].topic]
+    retention_ms = int(config.get("retention.ms", -1))
+    deleted_by_time = "delete" in config.get("cleanup.policy", "") and int(config.get("retention.bytes", -1)) < 0
+    if by_time and deleted_by_time and retention_ms >= 0:
+        before = clock.now_ms() - retention_ms + clock.BROKERS_DIFFER_MS
+    return {partition.partition: before for partition in cut}
+
+
+def may_be_gone(
+    store: DataFrame, latest: DataFrame, definition: StoreDefinition, before: Mapping[int, int]
+) -> DataFrame:
+    """Identities of a store's rows that the log has nothing of, and need not have any more.
+
+    Where windows retain duplicates these are all windows of that age: rows of one window are numbered differently.
+
+    Parameters
+    ----------
+    latest
+        Last records of the log, deletes among them.
+    before
+        See `gone_before`.
+    """
+    bounds = F.broadcast(store.sparkSession.createDataFrame(list(before.items()), "partition INT, before LONG"))
+    old = F.lit(True)
+    if definition.segmented:
+        # A record may be older than its window.
+        known = F.when(F.col("timestamp") != UNKNOWN_TIMESTAMP, F.col("timestamp"))
+        old = F.least(F.col(_EARLIEST_TIME[definition.kind]), known) < F.col("before")
+    found = store.join(bounds, "partition").where(old).select(*identity(store))
+    return found if definition.retain_duplicates else found.join(latest, identity(store), "left_anti")

@@ -1,0 +1,228 @@
+"""Validate stores with Great Expectations: what a restore has rebuilt, what a verification has looked at, or all.
+
+A store that passes after a restore no longer needs the one it replaced, which is then deleted; otherwise the replaced
+store stays in quarantine, and the row names the command that puts it back. Validation changes nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from statestore_expectations.suites import suite_of
+
+from statestore import clock
+from statestore.changelog.topics import Topics
+from statestore.config import Settings
+from statestore.errors import InputError, LockedError, UnknownStoreError
+from statestore.metastore.catalogue import Catalogue
+from statestore.metastore.definitions import select
+from statestore.model import ApplicationDefinition, StorePartition
+from statestore.partition.quarantine import release_validated, waits_for_a_person
+from statestore.partition.spec import StorePartitionSpec
+from statestore.reports import RestoreReport, RestoreRow, ValidateReport, ValidateRow, VerifyReport, read_report
+from statestore.statedir.lock import locked
+from statestore.verification.targets import store_partition_specs
+from statestore_jobs.entry import Definitions, run_job, spark_session
+from statestore_jobs.judging import Judge, Judged
+from statestore_jobs.shared_state import shared_state
+from statestore_jobs.sources.register import register
+
+#: Store partition -> directory of the store that a restore has replaced.
+Quarantine = dict[StorePartition, Path]
+#: Why Spark does not read a store.
+_SUPPLIED = "it is a store of a supplier: deep verification compares it with its changelog"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare this job's arguments."""
+    parser.add_argument("--application", action="append", default=[], help="whose stores to validate; may be repeated")
+    parser.add_argument("--store", action="append", default=[], help="may be repeated; none means all")
+    parser.add_argument("--restore-report", type=Path, help="validate what this report restored, instead of the above")
+    parser.add_argument("--verify-report", type=Path, help="validate what this report verified, instead of the above")
+
+
+def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> ValidateReport:
+    """Validate one store after the other; suites are read first, so that a bad one ends the run before any work.
+
+    Raises
+    ------
+    RetryError
+        If no store could be judged, and each may be later.
+    """
+    started = clock.now_ms()
+    topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
+    definitions = catalogue.definitions()
+    specs, quarantine = _chosen(arguments, settings, definitions, topics)
+    stores = [list(of_store) for _, of_store in groupby(specs, lambda spec: spec.store_partition[:2])]
+    suites = [suite_of(of_store[0].application, of_store[0].store) for of_store in stores]
+    judged: list[Judged] = []
+    rows: list[ValidateRow] = []
+    if stores:
+        spark = spark_session("validate")
+        register(spark)
+        # A suite is some forty small queries, and adaptive execution runs each as several Spark jobs: twice as slow.
+        spark.conf.set("spark.sql.adaptive.enabled", "false")
+        judge = Judge(spark, topics, Path(arguments.report).stem, settings.data_docs_dir, settings.reports_dir)
+        with shared_state(spark, settings.state_dir):
+            for of_store, suite in zip(stores, suites, strict=True):
+                judged.append(judge.store(definitions[of_store[0].application], of_store, suite))
+    if judged and all(found.retry for found in judged):
+        raise judged[0].retry or AssertionError
+    for of_store, found in zip(stores, judged, strict=True):
+        rows += [_row(spec, found, quarantine.get(spec.store_partition)) for spec in of_store]
+    index = settings.data_docs_dir / "index.html"
+    return ValidateReport(
+        run_id=Path(arguments.report).stem,
+        applications=tuple(dict.fromkeys(spec.application for spec in specs)),
+        started_ms=started,
+        finished_ms=clock.now_ms(),
+        data_docs=str(index) if index.exists() else None,
+        stores=tuple(found.store for found in judged),
+        rows=tuple(rows),
+    )
+
+
+# -- what is asked for ------------------------------------------------------------------------------------------------
+
+
+def _chosen(
+    arguments: Namespace, settings: Settings, definitions: Definitions, topics: Topics
+) -> tuple[list[StorePartitionSpec], Quarantine]:
+    given = [report for report in (arguments.restore_report, arguments.verify_report) if report is not None]
+    if len(given) > 1:
+        raise InputError("expected a report of a restore or of a verification, found both")
+    if not given:
+        if not arguments.application:
+            raise InputError("name the application to validate, or a report of a restore or verification")
+        applications = select(definitions, arguments.application, arguments.store)
+        specs = _readable(store_partition_specs(settings, topics, applications, arguments.store))
+        _tell_left_out(applications, specs, arguments.store)
+        return specs, {}
+    if arguments.application or arguments.store:
+        raise InputError("a report says what to validate: name no application and no store with it")
+    if arguments.verify_report is not None:
+        verified = {row.label: None for row in read_report(arguments.verify_report, VerifyReport).rows}
+        return list(_named(verified, given[0], settings, definitions, topics).values()), {}
+    report = read_report(arguments.restore_report, RestoreReport)
+    restored = {row.label: row for row in report.rows if row.outcome == "restored"}
+    found = _named(restored, given[0], settings, definitions, topics)
+    quarantine = {
+        found[label].store_partition: _quarantined(found[label], Path(row.quarantine))
+        for label, row in restored.items()
+        if row.quarantine and label in found
+    }
+    return [_where_restored(spec, restored[label]) for label, spec in found.items()], quarantine
+
+
+def _named(
+    labels: Iterable[str], report: Path, settings: Settings, definitions: Definitions, topics: Topics
+) -> dict[str, StorePartitionSpec]:
+    """Return the store partitions that a report names, by their labels and in the order of the definitions."""
+    names = set(labels)
+    if not names:
+        return {}
+    applications = select(definitions, sorted({name.split("/")[0] for name in names}), [])
+    specs = {str(spec.store_partition): spec for spec in store_partition_specs(settings, topics, applications)}
+    if unknown := sorted(names - set(specs)):
+        raise UnknownStoreError(f"{report} names {', '.join(unknown)}; the definitions have: {', '.join(specs)}")
+    named = [spec for label, spec in specs.items() if label in names]
+    for spec in named:
+        if spec.store.supplier is not None:
+            print(f"validate: {spec.store_partition} is left out: {_SUPPLIED}", file=sys.stderr)
+    return {str(spec.store_partition): spec for spec in _readable(named)}
+
+
+def _readable(specs: Iterable[StorePartitionSpec]) -> list[StorePartitionSpec]:
+    return [spec for spec in specs if spec.store.supplier is None]
+
+
+def _where_restored(spec: StorePartitionSpec, row: RestoreRow) -> StorePartitionSpec:
+    """Return the store partition that was restored: one as of a point is in a state directory of its own."""
+    if row.directory is None:
+        return spec
+    above = len(spec.live.relative_to(spec.state_dir).parts)
+    moved = spec.model_copy(update={"state_dir": Path(*Path(row.directory).parts[:-above])})
+    if moved.live != Path(row.directory):
+        raise InputError(f"{row.label}: expected a {spec.store.kind} store's directory, found {row.directory}")
+    return moved
+
+
+def _tell_left_out(
+    applications: Sequence[ApplicationDefinition], specs: Sequence[StorePartitionSpec], asked: Sequence[str]
+) -> None:
+    """Say which stores have nothing to be validated; it is an error to have asked for one that never has."""
+    there = {spec.store_partition[:2] for spec in specs}
+    for application in applications:
+        for store in application.stores:
+            if (asked and store.name not in asked) or (application.name, store.name) in there:
+                continue
+            in_memory = "it is kept in memory" if store.engine == "in_memory" else None
+            never = _SUPPLIED if store.supplier is not None else in_memory
+            reason = never or "it has never been run"
+            if store.name in asked and never:
+                raise InputError(f"{application.name}/{store.name} cannot be validated: {reason}; name another store")
+            print(f"validate: {application.name}/{store.name} is left out: {reason}", file=sys.stderr)
+
+
+def _quarantined(spec: StorePartitionSpec, directory: Path) -> Path:
+    """Return the directory if it can be one that a restore left: it may be deleted later."""
+    quarantine = spec.paths.replaced / spec.store.name
+    if directory.resolve().parent != quarantine.resolve():
+        raise InputError(f"{spec.store_partition}: expected a replaced store in {quarantine}, found {directory}")
+    return directory
+
+
+# -- what follows -----------------------------------------------------------------------------------------------------
+
+
+def _row(spec: StorePartitionSpec, judged: Judged, quarantine: Path | None) -> ValidateRow:
+    store, detail, rollback = judged.store, judged.store.detail, None
+    lost = None if quarantine is None else waits_for_a_person(spec.paths, spec.store.name, quarantine.name)
+    if quarantine is not None and store.verdict == "passed" and lost is None:
+        detail = _release(spec, quarantine) or detail
+    if quarantine is not None and not quarantine.exists():
+        quarantine = None
+    if quarantine is not None and (store.verdict != "passed" or lost is not None):
+        rollback = rollback_command(spec)
+        why = f" ({lost})" if lost else ""
+        kept = f"the store that was replaced{why} is kept in {quarantine}, to put it back: {rollback}"
+        detail = f"{detail}; {kept}".removeprefix("; ")
+    return ValidateRow(
+        application=spec.application,
+        store=spec.store.name,
+        task=str(spec.task),
+        verdict=store.verdict,
+        expectations=store.expectations,
+        failed_expectations=store.failed_expectations,
+        keys=judged.keys.get(spec.task.partition, 0),
+        detail=detail,
+        data_docs=store.data_docs,
+        quarantine=None if quarantine is None else str(quarantine),
+        rollback=rollback,
+    )
+
+
+def rollback_command(spec: StorePartitionSpec) -> str:
+    """Return the command that puts a store partition's predecessor back."""
+    return f"statestore restore --rollback {spec.store.name}/{spec.task.partition} --application {spec.application}"
+
+
+def _release(spec: StorePartitionSpec, quarantine: Path) -> str:
+    """Delete a replaced store; say why if it cannot be done now: a later restore does it, when the store is old."""
+    try:
+        with locked(spec.paths, spec.lock_wait_s):
+            if release_validated(spec.paths, spec.store, quarantine.name):
+                return ""
+        why = f"{spec.live} has been opened since it was restored, and was not closed"
+    except LockedError as error:
+        why = str(error)
+    return f"the store that was replaced is still in {quarantine}: {why}"
+
+
+def main() -> None:
+    """Run this job as a program."""
+    run_job("validate", run, add_arguments)

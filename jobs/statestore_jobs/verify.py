@@ -1,0 +1,137 @@
+"""Verify store partitions against their changelogs: many to a Spark task, one row of findings each."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict
+from pyspark.sql import SparkSession
+
+from statestore import clock
+from statestore.changelog.topics import Topics
+from statestore.config import Settings
+from statestore.errors import StateStoreError
+from statestore.metastore.catalogue import Catalogue
+from statestore.metastore.definitions import select
+from statestore.partition.grouping import by_task, in_order
+from statestore.partition.judgement import not_now
+from statestore.partition.spec import StorePartitionSpec
+from statestore.reports import Status, VerifyReport, VerifyRow
+from statestore.verification.check import verify_many
+from statestore.verification.history import write_history
+from statestore.verification.options import DEPTHS, Depth, VerifyOptions
+from statestore.verification.targets import store_partition_specs, task_counts
+from statestore_jobs.entry import run_job, spark_session
+from statestore_jobs.parallel import run_each
+from statestore_jobs.shared_state import shared_state
+
+T = TypeVar("T")
+#: Spark tasks for each core: more of them even out stores of different sizes, fewer share more clients of Kafka.
+_TASKS_PER_CORE: dict[Depth, int] = {"offsets": 2, "scan": 32, "deep": 32}
+
+#: How long a lock is waited for that was held already when the store was first looked at, s.
+_LAST_WAIT_S = 1.0
+
+
+class _Rows(BaseModel):
+    """What one Spark task found, or that its worker died."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rows: tuple[VerifyRow, ...]
+    lost: bool = False
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare this job's arguments."""
+    parser.add_argument("--application", action="append", default=[], help="may be repeated; none means all")
+    parser.add_argument("--store", action="append", default=[], help="may be repeated; none means all")
+    parser.add_argument("--partition", action="append", default=[], type=int, help="may be repeated; none means all")
+    parser.add_argument(
+        "--depth",
+        choices=DEPTHS,
+        default="scan",
+        help="offsets opens no store whose seal is intact, scan reads every row, deep compares every row with the log",
+    )
+    parser.add_argument("--sample", type=float, help="with depth deep: fraction of the key ranges to compare")
+    parser.add_argument("--seed", type=int, help="which key ranges a sample has; other ones in each run if not given")
+    parser.add_argument("--hide-keys", action="store_true", help="report digests of the keys that differ, no keys")
+
+
+def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> VerifyReport:
+    """Plan on the driver, verify in Spark tasks, keep the rows in the history."""
+    started = clock.now_ms()
+    options = VerifyOptions(
+        depth=arguments.depth,
+        sample=arguments.sample,
+        seed=started if arguments.seed is None else arguments.seed,
+        run_bytes=settings.restore_run_bytes,
+        name_keys=not arguments.hide_keys,
+    )
+    applications = select(catalogue.definitions(), arguments.application, arguments.store)
+    topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
+    specs = store_partition_specs(settings, topics, applications, arguments.store, arguments.partition)
+    rows = tuple(_verify(settings.state_dir, specs, options, task_counts(topics, applications)))
+    report = VerifyReport(
+        run_id=arguments.report.stem,
+        applications=tuple(application.name for application in applications),
+        started_ms=started,
+        finished_ms=clock.now_ms(),
+        rows=rows,
+    )
+    write_history(settings.reports_dir, report)
+    return report
+
+
+def _verify(
+    state_dir: Path,
+    specs: Sequence[StorePartitionSpec],
+    options: VerifyOptions,
+    tasks: Mapping[tuple[str, int], int],
+) -> list[VerifyRow]:
+    with shared_state(spark_session("verify"), state_dir) as spark:
+        rows, lost = _looked_at(spark, specs, options, tasks)
+        # Who had them may have ended since, as a run of `process` to which a scan gave way.
+        in_use = [at for at, row in enumerate(rows) if row.status is Status.LOCKED and at not in lost]
+        again = [specs[at].model_copy(update={"lock_wait_s": _LAST_WAIT_S}) for at in in_use]
+        for at, row in zip(in_use, _looked_at(spark, again, options, tasks)[0], strict=True):
+            rows[at] = row
+    return rows
+
+
+def _looked_at(
+    spark: SparkSession,
+    specs: Sequence[StorePartitionSpec],
+    options: VerifyOptions,
+    tasks: Mapping[tuple[str, int], int],
+) -> tuple[list[VerifyRow], set[int]]:
+    """Return a row for each spec, and the numbers of those whose worker died before it had looked."""
+
+    def verify_part(part: Sequence[StorePartitionSpec]) -> _Rows:
+        return _Rows(rows=tuple(verify_many(part, options, tasks)))
+
+    parts = split(by_task(specs), _TASKS_PER_CORE[options.depth] * spark.sparkContext.defaultParallelism)
+    indexes = [list(chain.from_iterable(part)) for part in parts]
+    found = run_each(spark, [[specs[at] for at in part] for part in indexes], verify_part, _Rows, _lost)
+    lost = {at for part, its in zip(indexes, found, strict=True) if its.lost for at in part}
+    return in_order(indexes, [part.rows for part in found]), lost
+
+
+def _lost(part: Sequence[StorePartitionSpec], error: StateStoreError) -> _Rows:
+    return _Rows(rows=tuple(not_now(spec, error) for spec in part), lost=True)
+
+
+def split(items: Sequence[T], parts: int) -> list[Sequence[T]]:
+    """Cut into at most so many parts, of sizes that differ by one at most, in order."""
+    parts = min(parts, len(items))
+    bounds = [at * len(items) // parts for at in range(parts + 1)] if parts else [0]
+    return [items[start:end] for start, end in pairwise(bounds)]
+
+
+def main() -> None:
+    """Run this job as a program."""
+    run_job("verify", run, add_arguments)

@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 from itertools import cycle
 
 from statestore.changelog.writer import TransactionalWriter
+from statestore.definitions.application import ApplicationDefinition
 from statestore.metastore.catalogue import Catalogue, Rebuild
 from statestore.metastore.command_topic import CommandTopic
 from statestore.metastore.commands import (
@@ -22,7 +23,6 @@ from statestore.metastore.commands import (
     stamped,
 )
 from statestore.metastore.evolution import internal_topic_names, partitions_of
-from statestore.model import ApplicationDefinition
 
 APPLICATIONS = 200
 _BEGAN_MS = 1_700_000_000_000

@@ -18,12 +18,12 @@ from typing import NamedTuple
 from pydantic import BaseModel
 
 from demo.processes import Processes, ServiceError, wait_until
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import MetastoreContendedError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import PutApplication
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.plan import put
-from statestore.model import ApplicationDefinition
 
 _READY_S = 60
 _RUN_S = 900

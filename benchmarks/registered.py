@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from statestore.changelog.topics import Topics
+from statestore.definitions.application import ApplicationDefinition
 from statestore.metastore.applying import carry_out, plan_definitions
 from statestore.metastore.metastore import Metastore
-from statestore.model import ApplicationDefinition
 
 
 def register(servers: str, definition: Mapping[str, object]) -> dict[str, str]:

@@ -20,7 +20,8 @@ from confluent_kafka import Producer
 from demo.processes import ServiceError, wait_until
 from statestore.changelog.client import client_config
 from statestore.changelog.topics import Topics, changelog_config
-from statestore.model import StoreDefinition, StoreFormat, TopicPartition, changelog_topic
+from statestore.definitions.store import StoreDefinition
+from statestore.model import StoreFormat, TopicPartition, changelog_topic
 
 STORE = "s"
 KEY_BYTES = 16

@@ -25,7 +25,8 @@ from demo.processes import ServiceError
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
-from statestore.model import StoreDefinition, TaskId, changelog_topic
+from statestore.definitions.store import StoreDefinition
+from statestore.model import TaskId, changelog_topic
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery.planning import range_count, store_logs
 from statestore.recovery.restore import begin_ranges, restore, restore_range

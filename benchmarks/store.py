@@ -17,7 +17,8 @@ from pathlib import Path
 from rocksdict import Rdict, WriteBatch, WriteOptions
 
 from benchmarks.measure import SMALL, Case, measure, report
-from statestore.model import StoreDefinition, StoreFormat, TaskId, TopicPartition
+from statestore.definitions.store import StoreDefinition
+from statestore.model import StoreFormat, TaskId, TopicPartition
 from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store
 from statestore.stores.rocksdb_options import options

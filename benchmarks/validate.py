@@ -31,7 +31,8 @@ from benchmarks.validate_program import Outcome, command_of, spark_of, validate
 from benchmarks.validate_shapes import CHECKSUM, COUNT, MEMORY, PARTS, SIZES, SOURCE_ROWS, VALIDATE, case_of
 from demo.kafka_jars import check_disk
 from demo.processes import Processes, ServiceError
-from statestore.model import StoreDefinition, StoreFormat
+from statestore.definitions.store import StoreDefinition
+from statestore.model import StoreFormat
 
 CORES = 2
 PARTITIONS = 2 if SMALL else 4

@@ -17,7 +17,8 @@ from benchmarks.restore_run import seconds_of
 from demo.processes import Processes, wait_until
 from statestore.changelog.client import client_config
 from statestore.changelog.topics import CHANGELOG_CONFIG, Topics
-from statestore.model import StoreDefinition, StoreFormat, StorePartition, TaskId, changelog_topic
+from statestore.definitions.store import StoreDefinition
+from statestore.model import StoreFormat, StorePartition, TaskId, changelog_topic
 from statestore.statedir.paths import TaskPaths
 
 APPLICATION = "fleet"

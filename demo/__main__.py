@@ -22,7 +22,7 @@ from demo.processes import Processes, ServiceError, wait_until
 from demo.recompute import Rows, differences, expected
 from demo.registering import DEFINITION, register
 from demo.summary import Summary, process_table, restore_table, summary_table, validate_table, verify_table
-from statestore.metastore.definitions import load_definitions
+from statestore.metastore.definition_files import load_definitions
 from statestore.model import StorePartition, TaskId
 from statestore.reports import (
     ProcessReport,

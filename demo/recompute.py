@@ -13,7 +13,8 @@ from typing import Any
 import pandas as pd
 
 from demo.flights import UNKNOWN_AIRCRAFT, FlightsInput, open_csv
-from statestore.model import ApplicationDefinition, TaskId
+from statestore.definitions.application import ApplicationDefinition
+from statestore.model import TaskId
 from statestore.statedir.context import store_context
 from statestore.statedir.lock import locked
 from statestore.statedir.paths import TaskPaths

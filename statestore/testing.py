@@ -18,9 +18,11 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.fields import Engine
 from statestore.errors import DefinitionError, InputError
-from statestore.metastore.definitions import load_definitions
-from statestore.model import ApplicationDefinition, Engine, TaskId, TopicPartition
+from statestore.metastore.definition_files import load_definitions
+from statestore.model import TaskId, TopicPartition
 from statestore.stores.serdes import BYTES, Serde
 from statestore.stores.typed import AnyStore
 from statestore.tasks.driver import DriverTask, added

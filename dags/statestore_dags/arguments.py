@@ -13,8 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InputError, UnknownApplicationError
-from statestore.model import ApplicationDefinition
 from statestore.reports import RestoreReport, ValidateReport, VerifyReport, read_report
 
 Applications = Mapping[str, ApplicationDefinition]

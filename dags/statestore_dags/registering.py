@@ -80,7 +80,7 @@ def _work(text: str, pin: str | None = None) -> _Work:
     """Plan by the catalogue of a pin, or of now."""
     from statestore.changelog.topics import Topics
     from statestore.metastore.applying import plan_definitions, require_own_topic
-    from statestore.metastore.definitions import parse_definitions
+    from statestore.metastore.definition_files import parse_definitions
     from statestore.metastore.metastore import Metastore
     from statestore.metastore.view import Pin
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from statestore.model import ApplicationDefinition
+from statestore.definitions.application import ApplicationDefinition
 
 log = logging.getLogger(__name__)
 

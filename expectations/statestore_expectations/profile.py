@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from statestore.model import StoreDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore_expectations import partitioner
 from statestore_expectations.views import IS_JSON, with_readable
 

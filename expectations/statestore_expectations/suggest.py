@@ -12,8 +12,8 @@ from typing import Any
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
-from statestore.model import StoreDefinition
 from statestore_expectations.profile import FieldProfile, Profile, field_profiles, profile
 from statestore_expectations.views import with_readable
 

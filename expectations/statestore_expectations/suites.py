@@ -16,8 +16,8 @@ from great_expectations.exceptions import GreatExpectationsError
 from great_expectations.expectations.expectation import Expectation
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
-from statestore.model import StoreDefinition
 from statestore_expectations.custom import Bindable, ExpectStoreValuesToParse
 from statestore_expectations.parameters import PARAMETERS, named
 

@@ -21,11 +21,11 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from statestore.config import KAFKA_CONFIG, Settings, load_settings
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import RetryError, StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.view import Pin, View
-from statestore.model import ApplicationDefinition
 from statestore.reports import JobReport, write_report
 from statestore_jobs import python_daemon
 

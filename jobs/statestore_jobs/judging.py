@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 from statestore_expectations.runner import Verdict, validate_store
 
 from statestore.changelog.topics import Topics
+from statestore.definitions.application import ApplicationDefinition
 from statestore.durable import write_durably
 from statestore.errors import RetryError, StateStoreError, of_os_error
-from statestore.model import ApplicationDefinition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import FailedRows, ValidatedStore
 from statestore_jobs.frames import Frames, compared_frames

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InputError
-from statestore.model import ApplicationDefinition
 from statestore.tasks.loading import Named, named_code
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 
 from statestore.changelog.topics import Topic, Topics, append_time_refused, has_append_time
 from statestore.config import Settings
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import TopicMismatchError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import Entry
 from statestore.metastore.effects import InternalTopic, internal_topics, make_topics, unrecorded_topics, written_topics
 from statestore.metastore.metastore import Metastore
-from statestore.model import ApplicationDefinition, TaskId, TopicPartition, changelog_topic, repartition_topic
+from statestore.model import TaskId, TopicPartition, changelog_topic, repartition_topic
 from statestore.stores.serdes import load_serde
 from statestore.tasks.aggregates import load_aggregate
 from statestore.tasks.processor import load_key, load_processor

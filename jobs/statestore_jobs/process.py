@@ -15,12 +15,13 @@ from statestore import clock, kill_switch
 from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
+from statestore.definitions.application import ApplicationDefinition
 from statestore.durable import remove_tree
 from statestore.errors import StateStoreError
 from statestore.metastore.catalogue import Catalogue
-from statestore.metastore.definitions import select
+from statestore.metastore.definition_files import select
 from statestore.metastore.metastore import Metastore
-from statestore.model import ApplicationDefinition, TopicPartition
+from statestore.model import TopicPartition
 from statestore.reports import JobReport, ProcessReport, ProcessRow
 from statestore.tasks.progress_shown import shown
 from statestore.tasks.spec import TaskSpec

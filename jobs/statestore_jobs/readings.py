@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from pyspark.sql import DataFrame, SparkSession
 
 from statestore.changelog.reader import LogReader
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import RebuildError, UnknownFormatError, of_os_error
-from statestore.model import StoreDefinition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.swap import locked_task

@@ -18,11 +18,11 @@ from rich.table import Table
 from statestore import clock
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
+from statestore.definitions.application import ApplicationDefinition
 from statestore.durable import remove_tree
 from statestore.errors import InputError, StateStoreError
 from statestore.metastore.catalogue import Catalogue
-from statestore.metastore.definitions import select
-from statestore.model import ApplicationDefinition
+from statestore.metastore.definition_files import select
 from statestore.partition.judgement import waits_for_loss
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.many import cut_by_length, plan_many, require_points, restore_many

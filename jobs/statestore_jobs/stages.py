@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import EarlierTaskError, StateStoreError
-from statestore.model import ApplicationDefinition
 from statestore.reports import Failure, ProcessRow
 from statestore.tasks.spec import TaskSpec
 

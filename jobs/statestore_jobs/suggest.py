@@ -15,9 +15,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from statestore_expectations.suggest import suggest
 
+from statestore.definitions.store import StoreDefinition
 from statestore.durable import write_durably
 from statestore.errors import StateStoreError, of_os_error
-from statestore.model import StoreDefinition
 from statestore_jobs.judging import described
 from statestore_jobs.readings import kind_options
 from statestore_jobs.sources.register import register

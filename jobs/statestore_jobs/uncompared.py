@@ -16,8 +16,9 @@ from statestore_expectations.views import compared, identity
 from statestore import clock
 from statestore.bulk.routing import Routing
 from statestore.changelog.topics import LogRange, Topics
+from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
-from statestore.model import StoreDefinition, TopicPartition
+from statestore.model import TopicPartition
 
 _FOREVER = (1 << 63) - 1
 #: The time of a row, by which it belongs to a segment; and the earliest that its record can have.

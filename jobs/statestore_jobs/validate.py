@@ -17,10 +17,11 @@ from statestore_expectations.suites import suite_of
 from statestore import clock
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InputError, LockedError, UnknownStoreError
 from statestore.metastore.catalogue import Catalogue
-from statestore.metastore.definitions import select
-from statestore.model import ApplicationDefinition, StorePartition
+from statestore.metastore.definition_files import select
+from statestore.model import StorePartition
 from statestore.partition.quarantine import release_validated, waits_for_a_person
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import RestoreReport, RestoreRow, ValidateReport, ValidateRow, VerifyReport, read_report

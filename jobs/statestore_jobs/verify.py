@@ -16,7 +16,7 @@ from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.errors import StateStoreError
 from statestore.metastore.catalogue import Catalogue
-from statestore.metastore.definitions import select
+from statestore.metastore.definition_files import select
 from statestore.partition.grouping import by_task, in_order
 from statestore.partition.judgement import not_now
 from statestore.partition.spec import StorePartitionSpec

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from statestore.definitions.store import StoreDefinition
 from statestore.formats import session_key, window_key
-from statestore.model import StoreDefinition
 from statestore.stores.segments import segment_interval_ms
 
 

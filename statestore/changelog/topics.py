@@ -20,8 +20,9 @@ from confluent_kafka.admin import (
 )
 
 from statestore.changelog.client import Admin, until_answered
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, KafkaUnavailableError, StateStoreError, TopicMismatchError
-from statestore.model import StoreDefinition, TopicPartition
+from statestore.model import TopicPartition
 
 #: Whose a topic's timestamps are: the producers' or the brokers'.
 TIMESTAMP_TYPE, CREATE_TIME, APPEND_TIME = "message.timestamp.type", "CreateTime", "LogAppendTime"

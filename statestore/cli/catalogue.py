@@ -15,9 +15,9 @@ from statestore.errors import DefinitionError, InputError
 
 if TYPE_CHECKING:
     from statestore.cli.service import Service
+    from statestore.definitions.application import ApplicationDefinition
     from statestore.metastore.plan import Plan
     from statestore.metastore.view import Submitted
-    from statestore.model import ApplicationDefinition
 
 _STANDARD_INPUT = Path("-")
 Application = Annotated[
@@ -102,7 +102,7 @@ def get(
     json: options.Json = None,
 ) -> None:
     """Print definitions as YAML that `apply` takes, with every default said."""
-    from statestore.metastore.definitions import to_yaml
+    from statestore.metastore.definition_files import to_yaml
 
     options.require_writable(json=json)
     catalogue = service.view(at).catalogue
@@ -196,7 +196,7 @@ def history(
 
 
 def _definitions(paths: Iterable[Path]) -> dict[str, ApplicationDefinition]:
-    from statestore.metastore.definitions import load_definitions, read_definitions
+    from statestore.metastore.definition_files import load_definitions, read_definitions
 
     found: dict[str, ApplicationDefinition] = {}
     for path in paths:

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from statestore.changelog.topics import Topics
 from statestore.cli.service import Service
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.fields import Guarantee
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
-from statestore.metastore.definitions import load_definitions
-from statestore.model import ApplicationDefinition, Guarantee
+from statestore.metastore.definition_files import load_definitions
 from statestore.partition.spec import StorePartitionSpec
 from statestore.verification.directories import applications_in
 from statestore.verification.discovery import discover, found_specs

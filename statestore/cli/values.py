@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+from statestore.definitions.fields import SerdeName
 from statestore.errors import InputError, StoreCorruptedError, UnknownFormatError
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import SerdeName
 from statestore.partition.spec import StorePartitionSpec
 from statestore.stores.open import open_key_value_store
 from statestore.stores.serdes import load_serde

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore.changelog.topics import Topics
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InvalidCommandError, StateStoreError, TopicMismatchError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_topic import topic_name
@@ -23,7 +24,6 @@ from statestore.metastore.ownership import ALIKE, OwnedTopics, twins
 from statestore.metastore.plan import Plan, Step, make_plan, put
 from statestore.metastore.takeover import require_own_logs, writers
 from statestore.metastore.view import LoggedCommand, Submitted
-from statestore.model import ApplicationDefinition
 
 
 class Applied(NamedTuple):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InvalidCommandError, UnknownApplicationError
 from statestore.metastore.commands import (
     Command,
@@ -27,7 +28,7 @@ from statestore.metastore.evolution import (
     require_droppable,
     require_partitions,
 )
-from statestore.model import ApplicationDefinition, changelog_topic
+from statestore.model import changelog_topic
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.fields import Line
 from statestore.errors import InvalidCommandError, NewerCommandError, UnreadableCommandError
-from statestore.model import ApplicationDefinition, Line, Name
+from statestore.model import Name
 
 VERSION = 1
 #: In every record; a command that is being made has defaults in their place.

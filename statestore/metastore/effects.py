@@ -17,13 +17,14 @@ from statestore.changelog.topics import (
     changelog_config,
     has_append_time,
 )
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import TopicMismatchError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import Command, Entry, RecordTopics
 from statestore.metastore.evolution import partitions_of, written_topics
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.ownership import ALIKE, twins
-from statestore.model import ApplicationDefinition, changelog_topic, repartition_topic
+from statestore.model import changelog_topic, repartition_topic
 
 
 class InternalTopic(NamedTuple):

@@ -10,16 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import NamedTuple
 
+from statestore.definitions.aggregation import AggregationDefinition
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InvalidCommandError
 from statestore.metastore.commands import Entry, PutApplication
-from statestore.model import (
-    AggregationDefinition,
-    ApplicationDefinition,
-    StoreDefinition,
-    StoreFormat,
-    changelog_topic,
-    repartition_topic,
-)
+from statestore.model import StoreFormat, changelog_topic, repartition_topic
 
 #: Fields of a store that decide on keys and segments of its rows.
 _SETTLED = ("kind", "window_size_ms", "retention_ms", "retain_duplicates")

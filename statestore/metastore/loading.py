@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import DefinitionError
-from statestore.model import ApplicationDefinition
 
 _PROGRAM = "statestore_jobs.loading"
 #: Loading one thing may take so long.

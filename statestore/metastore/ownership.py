@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InvalidCommandError
 from statestore.metastore.evolution import internal_topic_names, topics_read, written_topics
-from statestore.model import ApplicationDefinition
 
 #: Why Kafka refuses to have two topics side by side: names of its metrics have no dots.
 ALIKE = "Kafka takes . and _ in names of topics for the same"

@@ -7,11 +7,11 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import JsonValue
 
+from statestore.definitions.application import ApplicationDefinition
 from statestore.metastore.catalogue import Catalogue, Rebuild
 from statestore.metastore.commands import PutApplication, stamped
 from statestore.metastore.evolution import require_readable
 from statestore.metastore.ownership import OwnedTopics
-from statestore.model import ApplicationDefinition
 
 #: Lists whose items have a name, and the field that it is in.
 _NAMED = {"stores": "name", "aggregations": "store"}

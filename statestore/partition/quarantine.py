@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_durably, remove_tree, rename_durably
 from statestore.errors import InvalidStateError, StoreCorruptedError
-from statestore.model import StoreDefinition
 from statestore.reports import Loss
 from statestore.statedir.beside import beside_quarantined
 from statestore.statedir.lock import require_alone

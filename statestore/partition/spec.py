@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, InstanceOf
 
-from statestore.model import StoreDefinition, StorePartition, TaskId, TopicPartition
+from statestore.definitions.store import StoreDefinition
+from statestore.model import StorePartition, TaskId, TopicPartition
 from statestore.statedir.context import store_context
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.api import StoreContext

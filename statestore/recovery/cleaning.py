@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree
 from statestore.errors import InputError, LockedError, StateStoreError, of_os_error
-from statestore.model import StoreDefinition, TaskId
+from statestore.model import TaskId
 from statestore.partition.quarantine import clean_quarantine, old_quarantined, waits_for_a_person
 from statestore.partition.replacing import clear_built
 from statestore.recovery.staging import Staging

@@ -11,8 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from statestore.definitions.store import StoreDefinition
 from statestore.formats import checkpoint_file
-from statestore.model import KEY_VALUE_DIRECTORY, StoreDefinition, StorePartition, TaskId
+from statestore.model import KEY_VALUE_DIRECTORY, StorePartition, TaskId
 from statestore.stores.last_use import last_use_file
 
 OWN_DIRECTORY = ".statestore"

@@ -28,9 +28,10 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from statestore import kill_switch
+from statestore.definitions.store import StoreDefinition
 from statestore.durable import read_checked, remove_durably, remove_tree, rename_durably, with_checksum, write_checked
 from statestore.errors import InvalidStateError
-from statestore.model import StoreDefinition, TopicPartition
+from statestore.model import TopicPartition
 from statestore.reports import Loss
 from statestore.statedir.beside import Beside, Verdict, beside_quarantined, keep_others, put_back, read_text, take_down
 from statestore.statedir.context import forget_mode

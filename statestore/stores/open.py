@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import StoreDefinition, StoreFormat, TaskId
+from statestore.model import StoreFormat, TaskId
 from statestore.stores import builders, suppliers
 from statestore.stores.api import StoreContext
 from statestore.stores.serdes import BYTES, Serde

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import DefinitionError, StateStoreError, StoreCorruptedError
-from statestore.model import StoreDefinition
 from statestore.reference import load
 from statestore.stores.adapters import Around
 from statestore.stores.api import StoreContext

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from statestore.definitions.aggregation import AggregationDefinition
 from statestore.errors import DefinitionError
-from statestore.model import AggregationDefinition
 from statestore.tasks.aggregates import Aggregate
 from statestore.tasks.folding import Poison
 from statestore.tasks.keyed import FoldedRows

@@ -12,10 +12,11 @@ from typing import cast
 
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InputError, InvalidStateError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
-from statestore.model import ApplicationDefinition, TaskId, TopicPartition, changelog_topic
+from statestore.model import TaskId, TopicPartition, changelog_topic
 from statestore.partition.spec import ChangelogSpec
 from statestore.statedir.record import StoreRecord
 from statestore.stores.typed import AnyStore

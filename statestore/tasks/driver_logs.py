@@ -11,8 +11,9 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from statestore.changelog.partitioner import partition_of
 from statestore.changelog.reader import to_batch
 from statestore.changelog.topics import LogRange
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InputError
-from statestore.model import ApplicationDefinition, TopicPartition, changelog_topic
+from statestore.model import TopicPartition, changelog_topic
 
 
 class LoggedRecord(NamedTuple):

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.definitions.aggregation import Windows
 from statestore.formats import window_key
-from statestore.model import Windows
 
 Int64s = npt.NDArray[np.int64]
 

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.definitions.aggregation import Windows
 from statestore.formats import window_key
-from statestore.model import Windows
 from statestore.stores.sorted_rows import ROW_OVERHEAD_BYTES
 from statestore.tasks.aggregates import Aggregate
 from statestore.tasks.folding import Folder, Poison, Result, stored_result

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from statestore.model import AggregationDefinition, ApplicationDefinition
+from statestore.definitions.aggregation import AggregationDefinition
+from statestore.definitions.application import ApplicationDefinition
 from statestore.stores.open import build_store
 from statestore.stores.serdes import load_serde
 from statestore.stores.supplied import load_config_setter

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from statestore.definitions.aggregation import Sessions
 from statestore.errors import StateStoreError
 from statestore.formats import session_key
-from statestore.model import Sessions
 from statestore.stores.sorted_rows import ROW_OVERHEAD_BYTES
 from statestore.tasks.aggregates import Aggregate
 from statestore.tasks.folding import Folder, Poison, Result, stored_result

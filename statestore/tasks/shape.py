@@ -11,9 +11,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from statestore.definitions.aggregation import AggregationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.durable import write_durably
 from statestore.errors import DefinitionError
-from statestore.model import AggregationDefinition, StoreDefinition
 from statestore.tasks.spec import TaskSpec
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from statestore.model import ApplicationDefinition, StorePartition, Subtopology, TaskId, TopicPartition
+from statestore.definitions.application import ApplicationDefinition, Subtopology
+from statestore.model import StorePartition, TaskId, TopicPartition
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.statedir.paths import TaskPaths
 from statestore.tasks.timestamp_bounds import ANY_TIMESTAMP, TimestampBounds

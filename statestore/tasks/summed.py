@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.definitions.aggregation import Windows
 from statestore.errors import DefinitionError
 from statestore.formats import window_key
-from statestore.model import Windows
 from statestore.stores.sorted_rows import ROW_OVERHEAD_BYTES
 from statestore.tasks import grouping, sums
 from statestore.tasks.aggregates import Aggregate

@@ -18,6 +18,7 @@ from statestore.changelog.epochs import LogEnd, compare_ends, log_ends
 from statestore.changelog.reader import LogReader, first_offset
 from statestore.changelog.standing import next_offset
 from statestore.changelog.topics import LogRange, Topics
+from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_durably
 from statestore.errors import (
     ChangelogReplacedError,
@@ -27,7 +28,7 @@ from statestore.errors import (
     StoreAheadError,
     StoreBehindLogStartError,
 )
-from statestore.model import StoreDefinition, TopicPartition
+from statestore.model import TopicPartition
 from statestore.partition.inspection import had, inspect
 from statestore.partition.judgement import (
     Had,

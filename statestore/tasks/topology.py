@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from statestore.changelog.reader import to_batch
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InvalidStateError, ProcessingError, StateStoreError
-from statestore.model import ApplicationDefinition, TaskId, repartition_topic
+from statestore.model import TaskId, repartition_topic
 from statestore.stores.typed import AnyStore
 from statestore.tasks.aggregates import load_aggregate
 from statestore.tasks.aggregation import Aggregation, aggregation

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import LockedError
-from statestore.model import StoreDefinition, TaskId, TopicPartition, changelog_topic
+from statestore.model import TaskId, TopicPartition, changelog_topic
 from statestore.partition.spec import ChangelogSpec
 from statestore.stores.segments import segment_interval_ms
 from statestore.verification.directories import StoreHere

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.changelog.reader import SCHEMA
+from statestore.definitions.store import StoreDefinition
 from statestore.formats import session_key, window_key
-from statestore.model import StoreDefinition
 from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store
 from statestore.stores.scan import STORED_SCHEMA

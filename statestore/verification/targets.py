@@ -8,8 +8,9 @@ from typing import Protocol
 
 from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import LogRange, Topic, Topics, has_append_time
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InputError, InputOffsetError
-from statestore.model import ApplicationDefinition, TaskId, TopicPartition, changelog_topic
+from statestore.model import TaskId, TopicPartition, changelog_topic
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 
 _DAY_MS = 24 * 60 * 60 * 1000

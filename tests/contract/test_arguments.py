@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from compositions import RETENTION, STORE, WINDOW, compositions
 
-from statestore.model import StoreDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.stores import suppliers
 
 WINDOWS = ["persistent_window_store", "persistent_timestamped_window_store", "in_memory_window_store"]

@@ -8,9 +8,10 @@ import pytest
 from compositions import CHANGELOG, STORE, Composition, compositions
 from store_under_test import Home, StoreUnderTest, contents
 
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import RebuildError, UnknownFormatError, WrongStoreError
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import StoreDefinition, StoreFormat, TaskId, TopicPartition
+from statestore.model import StoreFormat, TaskId, TopicPartition
 from statestore.stores.api import Windowed
 from statestore.stores.serdes import BYTES
 

@@ -7,9 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import WrongStoreError
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import StoreDefinition, TaskId, TopicPartition
+from statestore.model import TaskId, TopicPartition
 from statestore.statedir.context import store_context
 from statestore.statedir.paths import TaskPaths
 from statestore.stores import builders, suppliers

@@ -8,8 +8,9 @@ import pytest
 from compositions import ALL, CHANGELOG, RETENTION, STORE, WINDOW, Composition
 from store_under_test import Home, StoreUnderTest
 
+from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import StoreDefinition, StoreFormat
+from statestore.model import StoreFormat
 from statestore.stores import suppliers
 from statestore.stores.open import build_store, supplier_of
 from statestore.stores.suppliers import DslStore

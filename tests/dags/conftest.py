@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from statestore.metastore.definitions import parse_definitions
+from statestore.metastore.definition_files import parse_definitions
 from statestore.metastore.metastore import Metastore
 from tests.dags.api_server import ApiServer, api_server
 from tests.dags.database import migrated_database

@@ -16,8 +16,9 @@ from statestore_dags.arguments import (
 )
 from statestore_dags.parts import part_path, report_path
 
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
-from statestore.model import ApplicationDefinition, StoreDefinition
 from statestore.reports import ProcessReport, RestoreReport, VerifyReport, write_report
 
 APPLICATIONS = {

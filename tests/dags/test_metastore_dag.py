@@ -7,7 +7,7 @@ from confluent_kafka import Consumer
 from statestore_dags.registering import plan_definitions
 
 from statestore.config import load_settings
-from statestore.metastore.definitions import parse_definitions
+from statestore.metastore.definition_files import parse_definitions
 from statestore.metastore.metastore import Metastore
 from tests.dags.runner import Runner
 from tests.integration.broker import create_topic, unique, wait_for

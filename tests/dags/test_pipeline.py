@@ -11,7 +11,7 @@ from demo.damage import delete_directory, flip_bit, leave_open
 from demo.flights import PARTITIONS, produce_flights
 from demo.recompute import differences, expected
 from demo.registering import DEFINITION
-from statestore.metastore.definitions import load_definitions
+from statestore.metastore.definition_files import load_definitions
 from statestore.model import TaskId
 from statestore.statedir.paths import TaskPaths
 from tests.dags.runner import Runner

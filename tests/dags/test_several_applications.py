@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from statestore.config import load_settings
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.metastore.metastore import Metastore
-from statestore.model import ApplicationDefinition, StoreDefinition
 from statestore.reports import (
     Action,
     RestoreReport,

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from statestore.model import ApplicationDefinition, Engine, Guarantee, StoreDefinition, StoreFormat
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.fields import Engine, Guarantee
+from statestore.definitions.store import StoreDefinition
+from statestore.model import StoreFormat
 from statestore.stores.api import Windowed
 from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from statestore.model import Engine, Guarantee, StoreFormat
+from statestore.definitions.fields import Engine, Guarantee
+from statestore.model import StoreFormat
 from tests.faults.applications import with_aggregations, with_processor
 from tests.faults.subject import Subject
 from tests.integration.broker import unique

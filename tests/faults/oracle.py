@@ -11,9 +11,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from statestore.definitions.store import StoreDefinition
 from statestore.formats import session_key, window_key
 from statestore.metastore.command_topic import topic_name
-from statestore.model import StoreDefinition, StoreFormat, TaskId, changelog_topic
+from statestore.model import StoreFormat, TaskId, changelog_topic
 from statestore.tasks import stream_task
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import StreamTask

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal
 
-from statestore.model import ApplicationDefinition, Engine, Guarantee, StoreFormat
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.fields import Engine, Guarantee
+from statestore.model import StoreFormat
 from tests.faults.applications import with_aggregations, with_processor
 from tests.faults.children import Kill
 

@@ -16,9 +16,10 @@ from statestore_jobs.planning import prepare, task_specs
 
 from statestore.changelog.topics import REPARTITION_CONFIG, Topics
 from statestore.config import Settings
+from statestore.definitions.application import ApplicationDefinition
 from statestore.formats import checkpoint_file, session_key, window_key
 from statestore.metastore.command_topic import topic_name
-from statestore.model import ApplicationDefinition, StoreFormat, TaskId, TopicPartition, changelog_topic
+from statestore.model import StoreFormat, TaskId, TopicPartition, changelog_topic
 from statestore.model import repartition_topic as repartition
 from statestore.reports import ProcessRow
 from statestore.statedir.context import store_context

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from statestore.model import Engine
+from statestore.definitions.fields import Engine
 from statestore.reports import ProcessRow
 from tests.faults import oracle
 from tests.faults.children import Child, Kill

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import StoreDefinition
 from statestore.reports import ProcessRow
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.api import StoreContext

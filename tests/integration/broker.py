@@ -12,9 +12,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 
 from statestore.changelog.topics import Topics
-from statestore.model import (
-    TopicPartition,
-)
+from statestore.model import TopicPartition
 from statestore.tasks import ValueAndTimestamp
 
 #: Where nobody listens.

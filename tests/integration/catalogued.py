@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from statestore.changelog.topics import Topics
+from statestore.definitions.application import ApplicationDefinition
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.metastore import Metastore
-from statestore.model import ApplicationDefinition, TopicPartition
+from statestore.model import TopicPartition
 from tests.integration.broker import create_topic, unique
 
 #: Regroups, so that there is a repartition topic and a second subtopology.

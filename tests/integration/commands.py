@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from statestore import kill_switch
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.metastore.backup import BackupFile
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_topic import topic_name
@@ -23,7 +25,6 @@ from statestore.metastore.commands import (
     stamped,
 )
 from statestore.metastore.metastore import Make, Metastore
-from statestore.model import ApplicationDefinition, StoreDefinition
 from tests.integration.broker import Logged, Row, consume, settle, unique
 
 TIMEOUT_S = 60.0

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from statestore.model import StoreDefinition, TopicPartition
+from statestore.definitions.store import StoreDefinition
+from statestore.model import TopicPartition
 from statestore.stores.api import (
     KeyValueBytesStore,
     Offsets,

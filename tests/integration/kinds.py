@@ -7,8 +7,8 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from statestore.definitions.store import StoreDefinition
 from statestore.formats import session_key, window_key
-from statestore.model import StoreDefinition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB

@@ -14,20 +14,15 @@ from typing import Any, TypeVar
 from confluent_kafka.admin import AdminClient
 
 from statestore.changelog.topics import CHANGELOG_CONFIG, Topics
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.metastore.applying import carry_out, plan_definitions
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import PutApplication, stamped
 from statestore.metastore.evolution import partitions_of
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.view import Pin
-from statestore.model import (
-    ApplicationDefinition,
-    StoreDefinition,
-    StoreFormat,
-    TaskId,
-    TopicPartition,
-    changelog_topic,
-)
+from statestore.model import StoreFormat, TaskId, TopicPartition, changelog_topic
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.reports import ProcessRow, RestoreRow, VerifyRow

@@ -11,12 +11,13 @@ from statestore_jobs.planning import prepare
 
 from statestore.changelog.topics import Topics
 from statestore.cli.choice import Where
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import TopicMismatchError
 from statestore.formats.timestamped_value import encode
 from statestore.metastore.applying import plan_definitions
 from statestore.metastore.drift import Kind, Remedy, find_drift, repair
 from statestore.metastore.metastore import Metastore
-from statestore.model import ApplicationDefinition, changelog_topic
+from statestore.model import changelog_topic
 from statestore.recovery.restore import restore
 from statestore.reports import Status, VerifyRow
 from statestore.verification.check import verify

@@ -18,7 +18,8 @@ from statestore_jobs.planning import prepare, task_specs
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
-from statestore.model import ApplicationDefinition, TaskId, TopicPartition
+from statestore.definitions.application import ApplicationDefinition
+from statestore.model import TaskId, TopicPartition
 from statestore.statedir.context import store_context
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.api import Windowed

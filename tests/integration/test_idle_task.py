@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from statestore.changelog.writer import TransactionalWriter
+from statestore.definitions.aggregation import AggregationDefinition, Windows
 from statestore.errors import FencedError
-from statestore.model import AggregationDefinition, TaskId, Windows, transactional_id
+from statestore.model import TaskId, transactional_id
 from statestore.reports import ProcessRow
 from statestore.statedir.record import read_record, write_record
 from tests.integration import broker

@@ -13,8 +13,9 @@ import pytest
 
 from statestore import kill_switch
 from statestore.changelog.topics import LogRange, Topics
+from statestore.definitions.aggregation import AggregationDefinition, Windows
 from statestore.formats.offsets import STATUS_OPEN
-from statestore.model import AggregationDefinition, StoreFormat, TopicPartition, Windows
+from statestore.model import StoreFormat, TopicPartition
 from statestore.partition.quarantine import clean_quarantine, waits_for_a_person
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.planning import store_logs

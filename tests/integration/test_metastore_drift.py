@@ -10,12 +10,12 @@ import pytest
 
 from statestore.changelog.topics import Topics
 from statestore.cli.choice import Where
+from statestore.definitions.application import ApplicationDefinition
 from statestore.metastore.command_topic import CONFIG, topic_name
 from statestore.metastore.commands import PutApplication
 from statestore.metastore.drift import find_drift
 from statestore.metastore.evolution import partitions_of
 from statestore.metastore.metastore import Metastore
-from statestore.model import ApplicationDefinition
 from tests.integration.broker import (
     add_partitions,
     create_topic,

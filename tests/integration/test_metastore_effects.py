@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from statestore.changelog.topics import Topics
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import (
     InputError,
     InvalidCommandError,
@@ -18,7 +19,6 @@ from statestore.metastore.command_topic import topic_name
 from statestore.metastore.commands import DropApplication
 from statestore.metastore.effects import internal_topics, make_topics, resolve_partitions
 from statestore.metastore.metastore import Metastore
-from statestore.model import ApplicationDefinition
 from tests.integration.broker import add_partitions, create_topic, delete_topic, set_topic_config, unique, wait_for
 from tests.integration.catalogued import BY_VALUE, changed, commands_in, defined, log_end
 from tests.integration.commands import at

@@ -10,17 +10,14 @@ from statestore_jobs.entry import view_of
 from statestore_jobs.planning import prepare
 
 from statestore.changelog.topics import CHANGELOG_CONFIG, REPARTITION_CONFIG, Topics
+from statestore.definitions.aggregation import AggregationDefinition
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, MetastoreDegradedError, TopicMismatchError, UnknownApplicationError
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.commands import DropApplication, RecordTopics
 from statestore.metastore.metastore import Metastore
-from statestore.model import (
-    AggregationDefinition,
-    ApplicationDefinition,
-    StoreDefinition,
-    changelog_topic,
-    repartition_topic,
-)
+from statestore.model import changelog_topic, repartition_topic
 from statestore.reports import Status
 from tests.integration.broker import create_topic, delete_topic, produce, unique
 from tests.integration.support import STORE, Application, put, register

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import DefinitionError
 from statestore.metastore.loading import require_loadable
 from statestore.metastore.metastore import Metastore
-from statestore.model import ApplicationDefinition
 from tests.integration.broker import unique
 from tests.integration.catalogued import changed, defined, write
 from tests.integration.command_line import Command, settings_of

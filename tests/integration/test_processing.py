@@ -16,10 +16,12 @@ from statestore_jobs.planning import prepare
 from demo.damage import flip_bit
 from statestore.changelog.topics import Topics
 from statestore.changelog.writer import TransactionalWriter
+from statestore.definitions.aggregation import AggregationDefinition, Sessions, Windows
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import CommitOutcomeUnknownError, InputError, TopicMismatchError
 from statestore.formats import commit_metadata
 from statestore.metastore.metastore import Metastore
-from statestore.model import AggregationDefinition, Sessions, StoreDefinition, StoreFormat, Windows
+from statestore.model import StoreFormat
 from statestore.reports import ProcessRow, Status
 from statestore.statedir.context import store_context
 from statestore.stores.open import build_store

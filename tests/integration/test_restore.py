@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from demo.damage import delete_directory, flip_bit, move_beyond
+from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import StoreDefinition
 from statestore.partition.quarantine import waits_for_a_person
 from statestore.recovery import full, planning, tail
 from statestore.recovery.restore import restore

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
 from statestore.formats import window_key
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import StoreDefinition
 from statestore.recovery.as_of import claim_target, point_range
 from statestore.recovery.many import require_points
 from statestore.recovery.planning import plan_restore

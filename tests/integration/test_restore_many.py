@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from demo.processes import wait_until
-from statestore.model import StoreDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.recovery import full
 from statestore.recovery.many import plan_many, restore_many
 from statestore.recovery.spec import RestoreSpec

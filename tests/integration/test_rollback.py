@@ -14,10 +14,10 @@ import pytest
 
 from demo.damage import flip_bit
 from statestore import kill_switch
+from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_durably, write_durably
 from statestore.formats import checkpoint_file
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import StoreDefinition
 from statestore.partition.quarantine import quarantined
 from statestore.recovery.restore import restore
 from statestore.recovery.rollback import RollbackRow, RollbackSpec, roll_back

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import FencedError, StateStoreError
 from statestore.formats import checkpoint_file
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import StoreDefinition, TopicPartition
+from statestore.model import TopicPartition
 from statestore.reports import Action, Status
 from statestore.statedir.lock import locked
 from statestore.statedir.record import StoreRecord, read_record

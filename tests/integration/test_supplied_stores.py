@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from statestore.changelog.writer import TransactionalWriter
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import DefinitionError
-from statestore.model import ApplicationDefinition, StoreDefinition, transactional_id
+from statestore.model import transactional_id
 from statestore.recovery.restore import restore
 from statestore.recovery.spec import AsOf, RestoreSpec
 from statestore.reports import Action, Loss, Status

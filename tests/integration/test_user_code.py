@@ -11,7 +11,9 @@ from statestore_jobs.planning import task_specs
 from demo.damage import flip_bit
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
-from statestore.model import Engine, StoreDefinition, StoreFormat
+from statestore.definitions.fields import Engine
+from statestore.definitions.store import StoreDefinition
+from statestore.model import StoreFormat
 from statestore.stores.key_value import KeyValueBytes
 from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp
 from tests.integration import broker, support

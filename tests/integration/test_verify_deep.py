@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from statestore.changelog.topics import LogRange
+from statestore.definitions.store import StoreDefinition
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.timestamped_value import encode
-from statestore.model import StoreDefinition, StoreFormat, TopicPartition
+from statestore.model import StoreFormat, TopicPartition
 from statestore.reports import Action, Contents, Status, VerifyRow
 from statestore.statedir.seal import break_seal
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import KafkaUnavailableError, StateStoreError, StoreAccessError
-from statestore.model import StoreDefinition
 from statestore.partition import inspection
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status, VerifyRow

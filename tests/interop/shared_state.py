@@ -21,8 +21,9 @@ from demo.processes import wait_until
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import Topics
 from statestore.changelog.writer import TransactionalWriter
+from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import StoreDefinition, StoreFormat, TaskId, TopicPartition, changelog_topic
+from statestore.model import StoreFormat, TaskId, TopicPartition, changelog_topic
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.api import StoreContext

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from statestore.definitions.aggregation import Sessions, Windows
 from statestore.formats import session_key, window_key
-from statestore.model import Sessions, Windows
 
 
 class Input(NamedTuple):

@@ -18,16 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from statestore.changelog.reader import SCHEMA
+from statestore.definitions.aggregation import AggregationDefinition, Sessions, Windows
+from statestore.definitions.store import StoreDefinition
 from statestore.formats import session_key, window_key
-from statestore.model import (
-    AggregationDefinition,
-    Sessions,
-    StoreDefinition,
-    StoreFormat,
-    TaskId,
-    TopicPartition,
-    Windows,
-)
+from statestore.model import StoreFormat, TaskId, TopicPartition
 from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store
 from statestore.stores.serdes import INT64, JSON, UTF8

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InvalidCommandError
 from statestore.metastore.catalogue import Catalogue, Rebuild
 from statestore.metastore.commands import (
@@ -22,10 +23,10 @@ from statestore.metastore.commands import (
     digest_of,
     stamped,
 )
-from statestore.metastore.definitions import parse_definitions, to_yaml
+from statestore.metastore.definition_files import parse_definitions, to_yaml
 from statestore.metastore.evolution import internal_topic_names, partitions_of
 from statestore.metastore.plan import difference, put
-from statestore.model import ApplicationDefinition, changelog_topic
+from statestore.model import changelog_topic
 
 # Few names, so that commands meet; and names with dashes, so that `a` + `b-c` meets `a-b` + `c`.
 APPLICATIONS = st.sampled_from(["a", "a-b", "x"])

@@ -16,7 +16,9 @@ from statestore_jobs.sources.register import register
 from demo.processes import wait_until
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
-from statestore.model import ApplicationDefinition, StoreDefinition, StoreFormat
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
+from statestore.model import StoreFormat
 from tests.spark.logged_store import LoggedStore
 
 #: Tests name offsets, so their changelogs must not be compacted. Kafka would do it at once: a record's timestamp in the

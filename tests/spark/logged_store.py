@@ -13,8 +13,10 @@ from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import Topics
 from statestore.changelog.writer import TransactionalWriter
 from statestore.config import Settings
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import ApplicationDefinition, StoreDefinition, StorePartition, TaskId
+from statestore.model import StorePartition, TaskId
 from statestore.statedir.paths import TaskPaths, paths_of
 from statestore.stores.open import open_key_value_store
 

@@ -17,8 +17,9 @@ from statestore_jobs.sources.described import definition_of
 from statestore_jobs.sources.state_store import StateStoreReader
 from statestore_jobs.sources.where import places_of
 
+from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import StoreDefinition, StoreFormat, TaskId, TopicPartition
+from statestore.model import StoreFormat, TaskId, TopicPartition
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.api import StoreContext, Windowed
 from statestore.stores.open import build_store

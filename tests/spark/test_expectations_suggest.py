@@ -13,8 +13,8 @@ from statestore_expectations.suggest import suggest
 from statestore_expectations.suites import load_suite
 
 from statestore.changelog.partitioner import partition_of
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
-from statestore.model import StoreDefinition
 from tests.spark.suite_examples import HOUR, NOON, PARTITIONS
 
 Row = tuple[Any, ...]

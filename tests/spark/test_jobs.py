@@ -13,12 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 from statestore_jobs.parallel import run_each
 
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import RetryError
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.evolution import partitions_of
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.view import Pin
-from statestore.model import ApplicationDefinition, StoreDefinition
 from statestore.reports import ProcessReport, ProcessRow, RestoreReport, Status, VerifyReport, read_report
 from statestore.statedir.lock import locked
 from statestore.tasks.stream_task import run_task

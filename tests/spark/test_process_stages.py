@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from statestore_jobs import process
 
 from statestore.config import Settings
-from statestore.model import ApplicationDefinition, TaskId
+from statestore.definitions.application import ApplicationDefinition
+from statestore.model import TaskId
 from statestore.reports import ProcessReport
 from statestore.statedir.lock import locked
 from statestore.statedir.paths import TaskPaths

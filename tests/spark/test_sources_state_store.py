@@ -29,9 +29,10 @@ from pyspark.sql.types import (
 )
 from statestore_jobs.sources import opening
 
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, LockedError, StoreCorruptedError, UnknownApplicationError, UnknownStoreError
 from statestore.metastore.metastore import Metastore
-from statestore.model import ApplicationDefinition, StoreDefinition
 from statestore.statedir.lock import locked
 from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
 from statestore.stores.rocksdb import RocksDB

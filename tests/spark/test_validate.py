@@ -18,10 +18,12 @@ from statestore_jobs.readings import read_offset
 from statestore.changelog.topics import LogRange, Topics
 from statestore.cli.rolling_back import parse_replaced
 from statestore.config import Settings
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.durable import write_durably
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
 from statestore.formats.offsets import STATUS_CLOSED
-from statestore.model import ApplicationDefinition, StoreDefinition, StoreFormat, TaskId, TopicPartition
+from statestore.model import StoreFormat, TaskId, TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore
 from statestore.recovery.spec import AsOf

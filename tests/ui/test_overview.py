@@ -11,7 +11,7 @@ from statestore_dags.suggestions import remember
 from statestore_ui.judging import RESTORED, UNVERIFIED, Dated, Newest, judge
 from statestore_ui.overview import Overviews
 
-from statestore.metastore.definitions import parse_definitions
+from statestore.metastore.definition_files import parse_definitions
 from statestore.reports import Failure, RestorePlanReport, RestorePlanRow, Status, write_report
 from tests.ui.made_reports import T0, names, restored, validated, verify_row
 

@@ -10,7 +10,8 @@ import pytest
 from fastapi.responses import JSONResponse
 from statestore_ui.running import Running
 
-from statestore.model import StoreDefinition, TaskId
+from statestore.definitions.store import StoreDefinition
+from statestore.model import TaskId
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.progress import Progress
 from statestore.reports import RestoreReport, write_report

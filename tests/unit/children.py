@@ -23,11 +23,11 @@ from typing import Any
 
 import samples
 
+from statestore.definitions.store import StoreDefinition
 from statestore.durable import write_durably
 from statestore.errors import LockedError, StoreCorruptedError
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import StoreDefinition
 from statestore.reports import VerifyReport, write_report
 from statestore.statedir import lock as lock_module
 from statestore.statedir.lock import locked, locked_file

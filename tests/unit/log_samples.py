@@ -9,7 +9,7 @@ from samples import batches
 
 from statestore.bulk.routing import Routing, routing_of
 from statestore.bulk.runs import RunWriter
-from statestore.model import StoreDefinition
+from statestore.definitions.store import StoreDefinition
 
 KEY_VALUE = Routing()
 WINDOW = routing_of(StoreDefinition(name="w", kind="window", retention_ms=200_000, window_size_ms=1_000))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from statestore.definitions.application import ApplicationDefinition
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import Command, PutApplication, stamped
 from statestore.metastore.evolution import partitions_of
-from statestore.model import ApplicationDefinition
 
 WHO = "anna@host"
 ORDERS: dict[str, Any] = {

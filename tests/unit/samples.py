@@ -10,8 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from statestore.changelog.reader import SCHEMA
+from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import StoreDefinition, TopicPartition
+from statestore.model import TopicPartition
 
 TIMESTAMPED = StoreDefinition(name="s")
 PLAIN = StoreDefinition(name="s", format="plain")

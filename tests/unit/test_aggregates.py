@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 
 from statestore.changelog.reader import SCHEMA
+from statestore.definitions.aggregation import AggregationDefinition, Sessions, Windows
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import DefinitionError
 from statestore.formats import session_key, window_key
-from statestore.model import AggregationDefinition, Sessions, StoreDefinition, TaskId, Windows
+from statestore.model import TaskId
 from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store
 from statestore.stores.serdes import INT64, JSON, UTF8

@@ -14,9 +14,10 @@ from statestore.bulk.databases import write_databases
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import RunWriter, merged
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import StoreAccessError, StoreCorruptedError
 from statestore.formats.offsets import COLUMN_FAMILY, STATUS_CLOSED, UNKNOWN_OFFSET
-from statestore.model import StoreDefinition, TaskId
+from statestore.model import TaskId
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store

@@ -13,12 +13,13 @@ from statestore.cli.catalogue_tables import applications_table, history_rows, pl
 from statestore.cli.options import require_writable
 from statestore.cli.output import STANDARD_OUTPUT, console, require_yes, write_content
 from statestore.cli.service import offset_of
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import Command, DropStore, PutApplication, RecordTopics, stamped
 from statestore.metastore.plan import make_plan
 from statestore.metastore.view import Health, LoggedCommand, View
-from statestore.model import ApplicationDefinition, StoreDefinition
 
 COUNTS = StoreDefinition(name="counts")
 MORE = StoreDefinition(name="more", owner="[red]data-team")

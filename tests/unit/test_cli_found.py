@@ -8,10 +8,11 @@ import time
 import pytest
 from rocksdict import Options, Rdict
 
+from statestore.definitions.store import StoreDefinition
 from statestore.durable import write_durably
 from statestore.errors import InputError, UnknownFormatError
 from statestore.formats import checkpoint_file, session_key, window_key
-from statestore.model import StoreDefinition, StoreFormat, TaskId, TopicPartition
+from statestore.model import StoreFormat, TaskId, TopicPartition
 from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY

@@ -10,9 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import DefinitionError, InputError, UnknownApplicationError, UnknownStoreError
-from statestore.metastore.definitions import load_definitions, parse_definitions, select, to_yaml
-from statestore.model import ApplicationDefinition, StoreFormat
+from statestore.metastore.definition_files import load_definitions, parse_definitions, select, to_yaml
+from statestore.model import StoreFormat
 
 GOOD = """
 name: {name}

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from statestore.metastore.definitions import parse_definitions
-from statestore.model import AggregationDefinition, ApplicationDefinition, Sessions, StoreDefinition, Windows
+from statestore.definitions.aggregation import AggregationDefinition, Sessions, Windows
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
+from statestore.metastore.definition_files import parse_definitions
 
 ROOT = Path(__file__).parents[2]
 

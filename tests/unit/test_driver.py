@@ -7,8 +7,8 @@ import json
 import pytest
 from orders import BY_CITY, ENGINES, ORDERS, make, order
 
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import DefinitionError, InputError, UnknownStoreError
-from statestore.model import ApplicationDefinition
 from statestore.tasks import BYTES, INT64, UTF8, ValueAndTimestamp
 from statestore.testing import TopologyTestDriver
 

@@ -21,8 +21,8 @@ from statestore_jobs.frames import log_end
 
 from statestore.changelog.partitioner import partition_of
 from statestore.changelog.topics import LogRange
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
-from statestore.model import StoreDefinition
 
 _RULE = "expect_store_rows_to_satisfy"
 _NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "key"}}

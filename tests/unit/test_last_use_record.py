@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 from samples import CHANGELOG
 
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import StoreUncleanError
 from statestore.formats.offsets import STATUS_OPEN
-from statestore.model import StoreDefinition
 from statestore.statedir.context import store_context
 from statestore.statedir.swap import swap
 from statestore.stores.last_use import LastUse, last_use_file

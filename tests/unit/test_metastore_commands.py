@@ -9,6 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from metastore_samples import WHO, after, orders, put, simple
 
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, InvalidCommandError, NewerCommandError, UnreadableCommandError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import (
@@ -27,7 +29,6 @@ from statestore.metastore.commands import (
     stamped,
     this_writer,
 )
-from statestore.model import ApplicationDefinition, StoreDefinition
 
 CATALOGUE = after(
     Catalogue(), put(orders()), put(simple()), RecordTopics(application="app", topics={"app-s-changelog": "x"})

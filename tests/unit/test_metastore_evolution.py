@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from metastore_samples import after, orders, put, simple
 
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InvalidCommandError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import DropStore, PutApplication
 from statestore.metastore.evolution import internal_topic_names, partitions_of, require_compatible, require_droppable
-from statestore.model import ApplicationDefinition
 
 WINDOW = {"name": "s", "kind": "window", "retention_ms": 9_000, "window_size_ms": 1_000}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from metastore_samples import after, orders, simple
 
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InvalidCommandError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import DropApplication
 from statestore.metastore.evolution import partitions_of
 from statestore.metastore.plan import difference, make_plan, put
-from statestore.model import ApplicationDefinition
 
 
 def texts(old, new):

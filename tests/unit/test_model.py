@@ -9,15 +9,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from statestore.definitions.aggregation import Windows
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, UnknownStoreError
 from statestore.model import (
-    ApplicationDefinition,
-    StoreDefinition,
     StoreFormat,
     StorePartition,
     TaskId,
     TopicPartition,
-    Windows,
     changelog_topic,
     check_name,
     repartition_topic,

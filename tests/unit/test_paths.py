@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from statestore.model import StoreDefinition, StorePartition, TaskId
+from statestore.definitions.store import StoreDefinition
+from statestore.model import StorePartition, TaskId
 from statestore.statedir.paths import TaskPaths, paths_of
 
 PATHS = TaskPaths(Path("/state"), "app", TaskId(1, 3))

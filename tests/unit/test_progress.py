@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from statestore.model import ApplicationDefinition, TaskId
+from statestore.definitions.application import ApplicationDefinition
+from statestore.model import TaskId
 from statestore.tasks import progress as progress_module
 from statestore.tasks.progress import Progress, TaskProgress, read_files
 from statestore.tasks.spec import TaskSpec

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 from samples import CHANGELOG
 
+from statestore.definitions.store import StoreDefinition
 from statestore.durable import with_checksum, write_durably
 from statestore.errors import InvalidStateError
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import StoreDefinition
 from statestore.partition import quarantine as quarantine_module
 from statestore.partition.quarantine import (
     ANOTHER_LOG,

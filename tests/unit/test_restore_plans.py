@@ -14,9 +14,10 @@ from samples import CHANGELOG, TIMESTAMPED, batches
 from statestore.bulk.routing import Routing
 from statestore.bulk.runs import RunWriter
 from statestore.changelog.topics import LogRange
+from statestore.definitions.store import StoreDefinition
 from statestore.durable import write_durably
 from statestore.errors import DiskSpaceError, InputError, TopicMismatchError
-from statestore.model import StoreDefinition, TaskId, TopicPartition
+from statestore.model import TaskId, TopicPartition
 from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec, StorePartitionSpec
 from statestore.recovery import planning
 from statestore.recovery.as_of import claim_target

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from statestore.model import StoreDefinition, TaskId
+from statestore.definitions.store import StoreDefinition
+from statestore.model import TaskId
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery import progress as progress_module
 from statestore.recovery.progress import RESTORES, Progress, RestoreProgress

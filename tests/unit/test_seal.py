@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import StoreDefinition
 from statestore.statedir import seal as seal_module
 from statestore.statedir.context import store_context
 from statestore.statedir.record import StoreRecord, write_record

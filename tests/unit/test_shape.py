@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import DefinitionError
-from statestore.model import ApplicationDefinition, TaskId
+from statestore.model import TaskId
 from statestore.partition.spec import ChangelogSpec
 from statestore.tasks.shape import check_shape, remember_shape
 from statestore.tasks.spec import TaskSpec

@@ -17,9 +17,9 @@ from statestore_jobs.sources.decoding import check_fields, decode
 from statestore_jobs.sources.json_values import read_json, read_json_text
 from statestore_jobs.sources.options import described_store, refuse_unknown, time_ms
 
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, StoreCorruptedError
 from statestore.formats import session_key, timestamped_value, window_key
-from statestore.model import StoreDefinition
 
 _COUNTS = StoreDefinition(name="counts")
 _WINDOWS = StoreDefinition(name="windows", kind="window", retention_ms=100, window_size_ms=10, retain_duplicates=True)
@@ -334,7 +334,7 @@ import numpy as np
 import pyarrow as pa
 from statestore_jobs.sources.columns import layout_of, split_timestamps
 from statestore_jobs.sources.ranges import Range
-from statestore.model import StoreDefinition
+from statestore.definitions.store import StoreDefinition
 
 store = StoreDefinition(name="w", kind="window", retention_ms=100, window_size_ms=10)
 ends = pa.py_buffer(np.arange(3, dtype=np.int32) * 20)

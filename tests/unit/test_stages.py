@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from statestore_jobs.stages import not_begun, split_by_readiness
 
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import LockedError, ProcessingError, StateStoreError
-from statestore.model import ApplicationDefinition, StoreDefinition, TaskId
+from statestore.model import TaskId
 from statestore.reports import Failure, ProcessRow
 from statestore.tasks.spec import TaskSpec
 

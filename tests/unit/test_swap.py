@@ -13,10 +13,11 @@ from children import exit_code, finish_swaps_dying, swap_dying, write_durably_dy
 from samples import TIMESTAMPED as KEY_VALUE
 from samples import contents
 
+from statestore.definitions.store import StoreDefinition
 from statestore.durable import read_checked, remove_durably, remove_tree, rename_durably, write_durably
 from statestore.errors import InvalidStateError, StateStoreError
 from statestore.formats import checkpoint_file
-from statestore.model import StoreDefinition, TopicPartition
+from statestore.model import TopicPartition
 from statestore.statedir import swap as swap_module
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.record import read_record, write_record

@@ -7,8 +7,9 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import KafkaUnavailableError, ProcessingError
-from statestore.model import ApplicationDefinition, TaskId
+from statestore.model import TaskId
 from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store
 from statestore.tasks import INT64, ValueAndTimestamp, sum_of

@@ -9,8 +9,9 @@ import pytest
 from statestore.changelog.epochs import Comparison, Continuity, LogEnd
 from statestore.changelog.standing import Standing
 from statestore.changelog.topics import LogRange
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, LockedError, StoreCorruptedError
-from statestore.model import StoreDefinition, TaskId
+from statestore.model import TaskId
 from statestore.partition.inspection import damaged_file
 from statestore.partition.judgement import (
     Had,

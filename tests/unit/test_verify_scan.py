@@ -7,9 +7,10 @@ import shutil
 import pytest
 from rocksdict import Rdict
 
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import ValueAndTimestamp, encode
-from statestore.model import StoreDefinition, StoreFormat
+from statestore.model import StoreFormat
 from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.scan import ScannedDatabase

@@ -8,8 +8,9 @@ import pytest
 
 from statestore.changelog.group import GroupOffset
 from statestore.changelog.topics import LogRange, Topic
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputOffsetError
-from statestore.model import StoreDefinition, TaskId, TopicPartition
+from statestore.model import TaskId, TopicPartition
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.verification import targets
 from statestore.verification.targets import changelog_spec, is_input, log_ranges, processed

@@ -10,8 +10,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from statestore.changelog.reader import LogReader
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, StoreCorruptedError, TopicMismatchError
-from statestore.model import StoreDefinition, StoreFormat, TopicPartition
+from statestore.model import StoreFormat, TopicPartition
 from statestore_jobs.sources.changelog_ranges import Bounds, LogPart, parts_of
 from statestore_jobs.sources.columns import Layout, layout_of
 from statestore_jobs.sources.decoding import DECODING_OPTIONS

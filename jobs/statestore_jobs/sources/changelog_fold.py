@@ -15,8 +15,9 @@ from statestore.bulk.merging import merge
 from statestore.bulk.routing import Routing, routing_of
 from statestore.bulk.run_file import RunFacts, read_run, write_run
 from statestore.bulk.runs import Runs, RunWriter, merged
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InvalidStateError, StoreCorruptedError, TopicMismatchError
-from statestore.model import StoreDefinition, TopicPartition
+from statestore.model import TopicPartition
 from statestore.verification.kernels import numbers_in
 
 _BATCH_BYTES = 1 << 20

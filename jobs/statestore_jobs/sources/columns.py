@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, StoreCorruptedError
 from statestore.formats import session_key, window_key
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
-from statestore.model import StoreDefinition
 from statestore_jobs.sources.decoding import END, Decoded, Decoding, arrow, check_fields, decode, decoding_of, fixed
 
 _LARGEST_TIME = (1 << 63) - 1

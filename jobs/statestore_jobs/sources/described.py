@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, StoreCorruptedError, UnknownFormatError
-from statestore.model import StoreDefinition, StoreFormat, check_name
+from statestore.model import StoreFormat, check_name
 from statestore.verification.look import Look, store_format
 from statestore_jobs.sources.opening import families_of, look_into
 from statestore_jobs.sources.options import defined_store, store_settings
@@ -68,7 +69,7 @@ def _defined(options: Mapping[str, str], place: Place) -> dict[str, Any] | None:
     if place.application is None:
         raise InputError(f"{place.directory} does not tell its application, and with it its definition: say its kind")
     # Only here: Kafka's clients come with them, and each Spark worker would load them.
-    from statestore.metastore.definitions import load_definitions, select
+    from statestore.metastore.definition_files import load_definitions, select
     from statestore.metastore.metastore import Metastore
 
     if "definitions" in options:

@@ -9,8 +9,8 @@ from difflib import get_close_matches
 
 from pydantic import ValidationError
 
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
-from statestore.model import StoreDefinition
 
 #: Options that say what a store is (see `described_store`).
 STORE_OPTIONS = ("kind", "format", "window_size_ms", "retention_ms", "retain_duplicates")

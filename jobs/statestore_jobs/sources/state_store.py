@@ -10,8 +10,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, StoreCorruptedError, of_os_error
-from statestore.model import StoreDefinition, StoreFormat
+from statestore.model import StoreFormat
 from statestore_jobs.sources.columns import Layout, layout_of, split_timestamps
 from statestore_jobs.sources.decoding import DECODING_OPTIONS
 from statestore_jobs.sources.described import DEFINITION_OPTIONS, definition_of

@@ -12,7 +12,9 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from statestore.model import ApplicationDefinition, StoreDefinition, StoreFormat
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
+from statestore.model import StoreFormat
 from statestore.stores.api import Windowed
 from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp
 from tests.integration.broker import WAIT_S

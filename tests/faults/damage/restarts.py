@@ -10,7 +10,8 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from statestore.model import Engine, StoreDefinition
+from statestore.definitions.fields import Engine
+from statestore.definitions.store import StoreDefinition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.reports import Action, Status

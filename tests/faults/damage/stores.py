@@ -15,7 +15,8 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from statestore.model import StoreDefinition, StoreFormat, TaskId
+from statestore.definitions.store import StoreDefinition
+from statestore.model import StoreFormat, TaskId
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.reports import RestoreRow, VerifyRow

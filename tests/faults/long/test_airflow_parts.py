@@ -21,7 +21,7 @@ from demo.kafka import Kafka
 from demo.processes import Processes
 from demo.recompute import Rows, differences, expected
 from demo.registering import DEFINITION, register
-from statestore.metastore.definitions import load_definitions
+from statestore.metastore.definition_files import load_definitions
 from statestore.model import TaskId
 from statestore.partition.quarantine import quarantined
 from statestore.reports import RestoreReport, Status, VerifyReport, read_report

@@ -14,7 +14,8 @@ from demo.kafka_jars import find_java
 from demo.processes import Processes
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
-from statestore.model import ApplicationDefinition, changelog_topic
+from statestore.definitions.application import ApplicationDefinition
+from statestore.model import changelog_topic
 from statestore.reports import Status
 from statestore.tasks.spec import TaskSpec
 from statestore.verification.check import verify

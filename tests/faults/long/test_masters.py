@@ -14,7 +14,8 @@ import pyspark
 import pytest
 
 from statestore.changelog.topics import Topics
-from statestore.model import AggregationDefinition, TopicPartition, changelog_topic, repartition_topic
+from statestore.definitions.aggregation import AggregationDefinition
+from statestore.model import TopicPartition, changelog_topic, repartition_topic
 from statestore.reports import ProcessReport, read_report
 from tests.integration import broker
 from tests.integration.broker import WAIT_S, consume, fold, wait_for

@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from statestore import kill_switch
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import CommitOutcomeUnknownError, InvalidCommandError, RetryError
 from statestore.metastore.backup import BackupFile
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import Command, DropApplication, PutApplication
 from statestore.metastore.metastore import Health, Metastore
-from statestore.model import ApplicationDefinition, StoreDefinition
 from tests.faults.own_broker import OwnBroker
 from tests.integration.commands import Service, put
 from tests.integration.dying import start_process

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from statestore.definitions.store import StoreDefinition
 from statestore.formats import window_key
-from statestore.model import StoreDefinition
 from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp
 from tests.integration.broker import Logged
 

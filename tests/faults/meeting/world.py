@@ -15,9 +15,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from demo.processes import ServiceError
+from statestore.definitions.fields import Engine, Guarantee
 from statestore.errors import InvalidStateError, StoreCorruptedError
 from statestore.formats.offsets import STATUS_OPEN
-from statestore.model import Engine, Guarantee, StoreFormat, changelog_topic
+from statestore.model import StoreFormat, changelog_topic
 from statestore.partition.quarantine import quarantined
 from statestore.reports import Loss
 from statestore.statedir.beside import beside_quarantined

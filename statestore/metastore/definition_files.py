@@ -20,9 +20,9 @@ from typing import Any, BinaryIO
 import yaml
 from pydantic import ValidationError
 
+from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import DefinitionError, InvalidCommandError, UnknownApplicationError, UnknownStoreError
 from statestore.metastore.ownership import OwnedTopics
-from statestore.model import ApplicationDefinition
 
 _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 32

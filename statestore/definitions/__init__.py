@@ -1,0 +1,1 @@
+"""Definitions of applications and stores."""

@@ -1,0 +1,208 @@
+"""What an application is: its topics, what it does with records, and its stores."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from statestore.definitions.aggregation import AggregationDefinition
+from statestore.definitions.fields import Definition, Engine, Guarantee, Reference
+from statestore.definitions.store import StoreDefinition
+from statestore.errors import UnknownStoreError
+from statestore.model import Name, changelog_topic, repartition_topic
+
+#: Kafka's offset.metadata.max.bytes is 4096, of which Base64 leaves three quarters (formats/commit_metadata.py).
+_MAX_TIMES_BYTES = 3_000
+
+_TIME_BYTES = 12
+
+
+class Subtopology(Definition):
+    """What the tasks of one index do: the part of an application that reads one topic.
+
+    Attributes
+    ----------
+    index
+        The first number of its tasks' ids. 0 reads the application's input, the others a repartition topic each.
+    processor
+        The application's own processor.
+    aggregations
+        What is aggregated from the topic's records as they are keyed.
+    regrouped
+        Aggregations whose records are sent on, with another key, to their repartition topics.
+    """
+
+    index: int
+    input_topic: str
+    processor: str | None = None
+    aggregations: tuple[AggregationDefinition, ...] = ()
+    regrouped: tuple[AggregationDefinition, ...] = ()
+    stores: tuple[StoreDefinition, ...] = ()
+
+
+class ApplicationDefinition(Definition):
+    """A stream application: its topics, what it does with records, and its stores.
+
+    `name` is Kafka Streams' `application.id`: consumer group, prefix of changelog topics and of `transactional.id`.
+
+    Attributes
+    ----------
+    processor
+        A function `process(record, context)`, or a class with such a method.
+    aggregations
+        Ready-made aggregations of the input, beside the processor or instead of it.
+    processing_guarantee
+        `at_least_once` commits without Kafka transactions: faster, and after a crash records are processed again.
+    rocksdb_config_setter
+        A function `set_config(store_name, options)` that sets RocksDB's options where a task opens a store (Kafka
+        Streams' `rocksdb.config.setter`); the options are rocksdict's.
+    dead_letter_topic
+        Where records go that the application's code fails on, with the reason in their headers. Without one the task
+        stops at such a record.
+    """
+
+    schema_version: Literal[1] = 1
+    name: Name
+    input_topic: Name
+    output_topics: tuple[Name, ...] = ()
+    processor: Reference | None = Field(default=None, description="module:attribute")
+    aggregations: tuple[AggregationDefinition, ...] = ()
+    processing_guarantee: Guarantee = "exactly_once_v2"
+    dead_letter_topic: Name | None = None
+    default_dsl_store: Engine = Field(default="txn_rocksDB", description="engine of stores that name none")
+    rocksdb_config_setter: Reference | None = Field(default=None, description="module:attribute")
+    stores: tuple[StoreDefinition, ...] = ()
+    commit_interval_ms: int = Field(default=1_000, ge=10, le=600_000)
+    uncommitted_max_bytes: int = Field(
+        default=64 * 1024 * 1024, ge=1024, description="staged bytes per task at which a commit is made early"
+    )
+
+    @model_validator(mode="after")
+    def _stores_are_complete(self) -> ApplicationDefinition:
+        listed = [store.name for store in self.stores]
+        made = tuple(
+            StoreDefinition(name=aggregation.store, **aggregation.default_store())
+            for aggregation in {item.store: item for item in self.aggregations}.values()
+            if aggregation.store not in listed
+        )
+        stores = tuple(
+            store if "engine" in store.model_fields_set else store.model_copy(update={"engine": self.default_dsl_store})
+            for store in (*self.stores, *made)
+        )
+        object.__setattr__(self, "stores", stores)  # a frozen model's own validator may still complete it
+        return self
+
+    @model_validator(mode="after")
+    def _does_something(self) -> ApplicationDefinition:
+        if self.processor is None and not self.aggregations:
+            raise ValueError("expected a processor, aggregations or both, found neither")
+        if not self.stores:
+            raise ValueError("expected at least one store, found none")
+        return self
+
+    @model_validator(mode="after")
+    def _topics_and_stores_are_distinct(self) -> ApplicationDefinition:
+        names = [store.name for store in self.stores]
+        if len(set(names)) != len(names):
+            raise ValueError(f"store names must be distinct, found {names}")
+        sent_to = {*self.output_topics, *(item.output_topic for item in self.aggregations)} | {self.dead_letter_topic}
+        taken = {self.input_topic, *(changelog_topic(self.name, name) for name in names)}
+        taken |= {repartition_topic(self.name, item.store) for item in self.aggregations}
+        if mixed := sorted(taken.intersection(sent_to)):
+            raise ValueError(
+                f"{mixed} cannot be output topics: they are the application's input, changelogs or repartition topics"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _changelogs_are_their_stores(self) -> ApplicationDefinition:
+        for store in self.stores:
+            derived = changelog_topic(self.name, store.name)
+            if store.changelog not in (None, derived):
+                raise ValueError(
+                    f"the changelog topic of store {store.name} is {derived}, as in Kafka Streams; found "
+                    f"{store.changelog!r}. Rename the application or the store, or leave `changelog` out"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _stream_times_fit_into_a_commit(self) -> ApplicationDefinition:
+        # Only subtopology 0 may have many stores: those behind a repartition topic have one each.
+        elsewhere = {item.store for item in self.aggregations if item.group_by is not None}
+        names = [store.name for store in self.stores if store.segmented and store.name not in elsewhere]
+        size = sum(len(name) + _TIME_BYTES for name in names)
+        if size > _MAX_TIMES_BYTES:
+            raise ValueError(
+                f"the names of the {len(names)} window and session stores of a task are too long: with each name, "
+                f"{_TIME_BYTES} bytes more are committed, in all {size}; expected at most {_MAX_TIMES_BYTES}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _aggregations_fit_their_stores(self) -> ApplicationDefinition:
+        names = [aggregation.store for aggregation in self.aggregations]
+        if len(set(names)) != len(names):
+            raise ValueError(f"each aggregation has a store of its own, found {names}")
+        for aggregation in self.aggregations:
+            store, needed = self.store(aggregation.store), aggregation.default_store()
+            if store.kind != needed["kind"] or store.window_size_ms != needed.get("window_size_ms"):
+                raise ValueError(
+                    f"aggregation into {store.name} needs a {needed['kind']} store with window_size_ms "
+                    f"{needed.get('window_size_ms')}; found a {store.kind} store with {store.window_size_ms}"
+                )
+            if (store.retention_ms or 0) < aggregation.kept_ms or store.retain_duplicates:
+                raise ValueError(
+                    f"aggregation into {store.name} needs a retention_ms of at least {aggregation.kept_ms} and no "
+                    f"retain_duplicates; found {store.retention_ms} and {store.retain_duplicates}"
+                )
+        return self
+
+    @property
+    def subtopologies(self) -> tuple[Subtopology, ...]:
+        """Parts of the application, by index: 0 reads the input, each regrouped aggregation follows with its own."""
+        regrouped = tuple(item for item in self.aggregations if item.group_by is not None)
+        elsewhere = {item.store for item in regrouped}
+        first = Subtopology(
+            index=0,
+            input_topic=self.input_topic,
+            processor=self.processor,
+            aggregations=tuple(item for item in self.aggregations if item.group_by is None),
+            regrouped=regrouped,
+            stores=tuple(store for store in self.stores if store.name not in elsewhere),
+        )
+        others = (
+            Subtopology(
+                index=index,
+                input_topic=repartition_topic(self.name, item.store),
+                aggregations=(item,),
+                stores=(self.store(item.store),),
+            )
+            for index, item in enumerate(regrouped, start=1)
+        )
+        return (first, *others)
+
+    def subtopology_of(self, store: str) -> Subtopology:
+        """Return the subtopology that a store belongs to.
+
+        Raises
+        ------
+        UnknownStoreError
+            If the application has no such store.
+        """
+        self.store(store)
+        return next(part for part in self.subtopologies if store in {found.name for found in part.stores})
+
+    def store(self, name: str) -> StoreDefinition:
+        """Return the store called `name`.
+
+        Raises
+        ------
+        UnknownStoreError
+            If the application has no such store.
+        """
+        for store in self.stores:
+            if store.name == name:
+                return store
+        known = ", ".join(store.name for store in self.stores)
+        raise UnknownStoreError(f"application {self.name} has no store {name!r}; its stores are: {known}")

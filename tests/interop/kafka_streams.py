@@ -165,6 +165,8 @@ class Driver:
         archive, partial = self.directory / "classes.jsa", self.directory / f"{name}.jsa"
         options = [
             f"-XX:SharedArchiveFile={archive}" if archive.exists() else f"-XX:ArchiveClassesAtExit={partial}",
+            # Else what the JVM says of the archive hides what the driver says.
+            *("-Xlog:disable", "-Xlog:all=error:stderr"),
             *("-Xmx512m", f"-Djava.io.tmpdir={self.directory}"),  # where RocksDB unpacks its library
             *("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"),
             "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.streams.processor=info",

@@ -16,7 +16,7 @@ from benchmarks.restore_program import Order
 from benchmarks.restore_run import seconds_of
 from demo.processes import Processes, wait_until
 from statestore.changelog.client import client_config
-from statestore.changelog.topics import CHANGELOG_CONFIG, Topics
+from statestore.changelog.topics import Topics, changelog_config
 from statestore.definitions.store import StoreDefinition
 from statestore.model import StoreFormat, StorePartition, TaskId, changelog_topic
 from statestore.statedir.paths import TaskPaths
@@ -72,7 +72,7 @@ def _copy(source: str, target: str) -> None:
 def _fill(servers: str, names: list[str], partitions: int) -> None:
     topics = Topics(servers, _TIMEOUT_S)
     for name in names:
-        topics.create(name, partitions, {**CHANGELOG_CONFIG, **_SMALL_INDEX})
+        topics.create(name, partitions, {**changelog_config(stores(1)[0]), **_SMALL_INDEX})
     wait_until(lambda: len(topics.describe(names)) == len(names), _TIMEOUT_S, "the changelog topics to be there")
     producer = Producer(client_config(servers, **{"transactional.id": APPLICATION, "linger.ms": 20}))
     producer.init_transactions(_TIMEOUT_S)

@@ -25,8 +25,6 @@ SUITES = Path(__file__).resolve().parents[1] / "suites"
 
 #: What marks a suite as a file of the user's own.
 _FILE = ".json"
-#: The suite of all stores of a kind.
-_OF_KIND = {"key-value": "key_value", "window": "window", "session": "session"}
 
 
 def suite_of(application: str, store: StoreDefinition) -> ExpectationSuite:
@@ -38,7 +36,7 @@ def suite_of(application: str, store: StoreDefinition) -> ExpectationSuite:
         As `load_suite`.
     """
     own = [store.expectations] if store.expectations else []
-    return load_suite(f"{application}.{store.name}", [_OF_KIND[store.kind], *own])
+    return load_suite(f"{application}.{store.name}", [store.store_kind.suite, *own])
 
 
 def load_suite(name: str, files: Iterable[str], directory: Path = SUITES) -> ExpectationSuite:

@@ -1,7 +1,7 @@
 """The views that suites see: a store's rows, those of its changelog, and both side by side.
 
-A row's identity is its partition and key, and in a window store the window's start, in a session store the session's
-start and end.
+A row's identity is its partition and key, and what its kind has between key and value: in a window store the window's
+start, in a session store the session's start and end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 #: The names under which suites find the store's rows (also `{batch}`), the changelog's, and both side by side.
 STORE_VIEW, CHANGELOG_VIEW, COMPARISON_VIEW = "store", "changelog", "comparison"
 
-_TIMES = ("window_start", "window_end", "session_start", "session_end")
 #: Follows from the start of a window.
 _WINDOW_END = "window_end"
 #: Numbers the values that a window store retains as duplicates.
@@ -34,7 +33,14 @@ IS_JSON = f"{_WRAPPED} IS NOT NULL AND try_parse_json('[' || value_text || ']') 
 
 def identity(frame: DataFrame) -> list[str]:
     """Columns that tell the rows of a store or a changelog apart, if it does not retain duplicates."""
-    return ["partition", "key", *(name for name in _TIMES if name in frame.columns and name != _WINDOW_END)]
+    return ["partition", "key", *(name for name in _of_kind(frame) if name not in (_WINDOW_END, _SEQUENCE))]
+
+
+def _of_kind(frame: DataFrame) -> list[str]:
+    """Columns that rows have between key and value, because they are of a kind that has more in its row keys."""
+    names = frame.columns
+    value = min(names.index(name) for name in ("value", "store_value") if name in names)
+    return names[names.index("key") + 1 : value]
 
 
 def row_key(frame: DataFrame) -> list[str]:
@@ -62,7 +68,7 @@ def compared(store: DataFrame, log: DataFrame) -> DataFrame:
         `in_store`, `in_log`. It is read several times: persist it.
     """
     on = identity(store)
-    times = [name for name in _TIMES if name in store.columns]
+    times = [name for name in _of_kind(store) if name != _SEQUENCE]
     if _SEQUENCE in store.columns:
         on = [*on, "value", _OCCURRENCE]
         order = Window.partitionBy(*identity(store), "value").orderBy("timestamp")

@@ -132,11 +132,11 @@ def _beside_log(
     reading_ms = (time.monotonic() - began) * 1000
     stream_time = None
     if routing.interval_ms is not None:
-        log_has = logged(latest, definition.kind, routing)
+        log_has = logged(latest, definition.store_kind, routing)
         here = {spec.task.partition: reading.segments for spec, reading in zip(specs, readings, strict=True)}
         of_store, of_log = expired(here, log_has, routing)
-        store = without(store, of_store, definition.kind, routing)
-        latest = without(latest, of_log, definition.kind, routing)
+        store = without(store, of_store, definition.store_kind, routing)
+        latest = without(latest, of_log, definition.store_kind, routing)
         stream_time = min(log_has.stream_times.values(), default=None)
     log = latest.where("value IS NOT NULL")
     assert specs[0].changelog is not None

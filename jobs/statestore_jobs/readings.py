@@ -89,8 +89,9 @@ def kind_options(store: StoreDefinition) -> dict[str, str]:
     options = {"kind": store.kind, "format": store.format.value}
     if store.retention_ms is not None:
         options["retention_ms"] = str(store.retention_ms)
-    if store.kind == "window":
+    if store.window_size_ms is not None:
         options["window_size_ms"] = str(store.window_size_ms)
+    if store.store_kind.may_retain_duplicates:
         options["retain_duplicates"] = "true" if store.retain_duplicates else "false"
     return options
 

@@ -18,12 +18,10 @@ from statestore.bulk.routing import Routing
 from statestore.changelog.topics import LogRange, Topics
 from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
+from statestore.kinds.kind import StoreKind
 from statestore.model import TopicPartition
 
 _FOREVER = (1 << 63) - 1
-#: The time of a row, by which it belongs to a segment; and the earliest that its record can have.
-_SEGMENT_TIME = {"window": "window_start", "session": "session_end"}
-_EARLIEST_TIME = {"window": "window_start", "session": "session_start"}
 
 
 class Segment(NamedTuple):
@@ -40,9 +38,9 @@ class Logged(NamedTuple):
     stream_times: Mapping[int, int]
 
 
-def logged(latest: DataFrame, kind: str, routing: Routing) -> Logged:
+def logged(latest: DataFrame, kind: StoreKind, routing: Routing) -> Logged:
     """Look which segments a log has rows or deletes of; it must be that of a window or session store."""
-    time_of = F.col(_SEGMENT_TIME[kind])
+    time_of = F.col(kind.segment_time)
     found = (
         latest.groupBy("partition", _segment(kind, routing).alias("segment"))
         .agg(F.max(time_of).alias("last"))
@@ -81,7 +79,7 @@ def expired(
     return frozenset(of_store), frozenset(of_log)
 
 
-def without(frame: DataFrame, segments: Iterable[Segment], kind: str, routing: Routing) -> DataFrame:
+def without(frame: DataFrame, segments: Iterable[Segment], kind: StoreKind, routing: Routing) -> DataFrame:
     """Leave out the rows of some segments."""
     if not (gone := sorted(segments)):
         return frame
@@ -90,8 +88,8 @@ def without(frame: DataFrame, segments: Iterable[Segment], kind: str, routing: R
     return numbered.join(left_out, ["partition", "segment"], "left_anti").select(*frame.columns)
 
 
-def _segment(kind: str, routing: Routing) -> Column:
-    time_of = F.col(_SEGMENT_TIME[kind])
+def _segment(kind: StoreKind, routing: Routing) -> Column:
+    time_of = F.col(kind.segment_time)
     return time_of - time_of % F.lit(routing.interval_ms)
 
 
@@ -147,6 +145,6 @@ def may_be_gone(
     if definition.segmented:
         # A record may be older than its window.
         known = F.when(F.col("timestamp") != UNKNOWN_TIMESTAMP, F.col("timestamp"))
-        old = F.least(F.col(_EARLIEST_TIME[definition.kind]), known) < F.col("before")
+        old = F.least(F.col(definition.store_kind.first_time), known) < F.col("before")
     found = store.join(bounds, "partition").where(old).select(*identity(store))
     return found if definition.retain_duplicates else found.join(latest, identity(store), "left_anti")

@@ -132,13 +132,13 @@ def _named(
         raise UnknownStoreError(f"{report} names {', '.join(unknown)}; the definitions have: {', '.join(specs)}")
     named = [spec for label, spec in specs.items() if label in names]
     for spec in named:
-        if spec.store.supplier is not None:
+        if spec.store.supplied:
             print(f"validate: {spec.store_partition} is left out: {_SUPPLIED}", file=sys.stderr)
     return {str(spec.store_partition): spec for spec in _readable(named)}
 
 
 def _readable(specs: Iterable[StorePartitionSpec]) -> list[StorePartitionSpec]:
-    return [spec for spec in specs if spec.store.supplier is None]
+    return [spec for spec in specs if not spec.store.supplied]
 
 
 def _where_restored(spec: StorePartitionSpec, row: RestoreRow) -> StorePartitionSpec:
@@ -162,7 +162,7 @@ def _tell_left_out(
             if (asked and store.name not in asked) or (application.name, store.name) in there:
                 continue
             in_memory = "it is kept in memory" if store.engine == "in_memory" else None
-            never = _SUPPLIED if store.supplier is not None else in_memory
+            never = _SUPPLIED if store.supplied else in_memory
             reason = never or "it has never been run"
             if store.name in asked and never:
                 raise InputError(f"{application.name}/{store.name} cannot be validated: {reason}; name another store")

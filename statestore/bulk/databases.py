@@ -71,11 +71,15 @@ def write_databases(
         directory.mkdir(parents=True, exist_ok=True)
         for segment, rows in groupby(merged(runs, routing_of(store)), key=lambda found: found.segment):
             files = _write_files(rows, store.format, staged, digest)
-            _make_database(store, _home(store, directory, segment), files.files, offsets, position or {})
+            _make_database(
+                store, store.store_kind.database(directory, store.name, segment), files.files, offsets, position or {}
+            )
             size += files.bytes
             databases += 1
         if not databases:
-            _make_database(store, _home(store, directory, _EMPTY_SEGMENT), [], offsets, position or {})
+            _make_database(
+                store, store.store_kind.database(directory, store.name, _EMPTY_SEGMENT), [], offsets, position or {}
+            )
         for made in (directory, directory.parent):  # RocksDB has seen to what is in a database's own
             sync_directory(made)
     except OSError as error:
@@ -83,10 +87,6 @@ def write_databases(
     finally:
         remove_tree(staged)
     return Written(digest.rows, size, digest.hexdigest())
-
-
-def _home(store: StoreDefinition, directory: Path, segment: int) -> Path:
-    return directory / f"{store.name}.{segment}" if store.segmented else directory
 
 
 def _write_files(rows: Iterable[Rows], store_format: StoreFormat, directory: Path, digest: Digest) -> SstFiles:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from statestore.definitions.store import StoreDefinition
-from statestore.formats import session_key, window_key
 from statestore.stores.segments import segment_interval_ms
 
 
@@ -19,7 +18,7 @@ class Routing(NamedTuple):
     ----------
     suffix_bytes
         Bytes behind the user's key, of which the first eight are the row's time: 0 in a key-value store, 12 in a window
-        store, 16 in a session store.
+        store, 16 in a session store (`StoreKind.suffix_bytes`).
     interval_ms, retention_ms
         Length of a segment, and how long rows are kept; None in a key-value store.
     ignores_deletes
@@ -43,6 +42,7 @@ def routing_of(store: StoreDefinition) -> Routing:
     """Return where the rows of a store belong."""
     if not store.segmented:
         return Routing()
-    suffix = window_key.SUFFIX_BYTES if store.kind == "window" else session_key.SUFFIX_BYTES
     retention_ms = store.retention_ms or 0
-    return Routing(suffix, segment_interval_ms(retention_ms), retention_ms, store.retain_duplicates)
+    return Routing(
+        store.store_kind.suffix_bytes, segment_interval_ms(retention_ms), retention_ms, store.retain_duplicates
+    )

@@ -26,8 +26,6 @@ from statestore.model import TopicPartition
 
 #: Whose a topic's timestamps are: the producers' or the brokers'.
 TIMESTAMP_TYPE, CREATE_TIME, APPEND_TIME = "message.timestamp.type", "CreateTime", "LogAppendTime"
-#: Kafka Streams' settings of a key-value store's changelog topic.
-CHANGELOG_CONFIG = {"cleanup.policy": "compact", TIMESTAMP_TYPE: CREATE_TIME}
 #: Kafka Streams' settings of a repartition topic: records stay until they are processed.
 REPARTITION_CONFIG = {
     "cleanup.policy": "delete",
@@ -35,21 +33,14 @@ REPARTITION_CONFIG = {
     "segment.bytes": "52428800",
     TIMESTAMP_TYPE: CREATE_TIME,
 }
-#: Kafka Streams' `windowstore.changelog.additional.retention.ms`: event time may lag behind the brokers' clock.
-_MORE_RETENTION_MS = 24 * 60 * 60 * 1000
+_PAUSE_S = 0.1
+#: After so long the leader that is asked for an offset is no longer one. A broker answers within milliseconds.
+_LISTING_S = 5.0
 
 
 def changelog_config(store: StoreDefinition) -> dict[str, str]:
     """Return Kafka Streams' settings of a store's changelog topic."""
-    if store.retention_ms is None:
-        return CHANGELOG_CONFIG
-    retention_ms = str(store.retention_ms + _MORE_RETENTION_MS)
-    return {**CHANGELOG_CONFIG, "cleanup.policy": "compact,delete", "retention.ms": retention_ms}
-
-
-_PAUSE_S = 0.1
-#: After so long the leader that is asked for an offset is no longer one. A broker answers within milliseconds.
-_LISTING_S = 5.0
+    return {**store.store_kind.changelog_config(store), TIMESTAMP_TYPE: CREATE_TIME}
 
 
 def has_append_time(config: Mapping[str, str]) -> bool:

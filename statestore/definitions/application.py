@@ -130,7 +130,7 @@ class ApplicationDefinition(Definition):
     def _stream_times_fit_into_a_commit(self) -> ApplicationDefinition:
         # Only subtopology 0 may have many stores: those behind a repartition topic have one each.
         elsewhere = {item.store for item in self.aggregations if item.group_by is not None}
-        names = [store.name for store in self.stores if store.segmented and store.name not in elsewhere]
+        names = [store.name for store in self.stores if store.kind != "key-value" and store.name not in elsewhere]
         size = sum(len(name) + _TIME_BYTES for name in names)
         if size > _MAX_TIMES_BYTES:
             raise ValueError(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
+from statestore.kinds.known import BUILT_IN
 from statestore.model import check_name
 
 #: Fields that came later. While they say nothing they are left out, so that a catalogue is what it was before them.
@@ -38,6 +40,14 @@ def _check_suite(text: str) -> str:
     return _check_printable(text)
 
 
+def _check_kind(text: str) -> str:
+    """Return `text` if it is a kind of ours, or may be the reference of another one."""
+    if text not in BUILT_IN and not re.fullmatch(_REFERENCE, text):
+        raise ValueError(f"expected one of {', '.join(BUILT_IN)}, or module:attribute of a kind, found {text!r:.120}")
+    return text
+
+
+_REFERENCE = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 #: A suite of expectations/suites, by its name, or a user's own, by the absolute path of its JSON file.
 Suite = Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_check_suite)]
 
@@ -45,8 +55,10 @@ Suite = Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_ch
 Line = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_check_printable)]
 
 #: An attribute of a module on the Python path, as `package.module:attribute`.
-Reference = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+Reference = Annotated[str, Field(pattern=_REFERENCE)]
 
+#: A kind of stores: one of ours, or a reference to a `StoreKind` of the user's own.
+KindName = Annotated[str, AfterValidator(_check_kind)]
 #: Values of Kafka Streams' `processing.guarantee`.
 Guarantee = Literal["exactly_once_v2", "at_least_once"]
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field, model_validator
 
-from statestore.definitions.fields import Definition, Engine, Line, Reference, SerdeName, Suite
-from statestore.model import KEY_VALUE_DIRECTORY, Name, StoreFormat
-
-#: Lengths of time that a store of a kind has or has not.
-_TIMES = ("retention_ms", "window_size_ms")
-
-_HAS_TIMES = {"key-value": (False, False), "session": (True, False), "window": (True, True)}
+from statestore.definitions.fields import Definition, Engine, KindName, Line, Reference, SerdeName, Suite
+from statestore.kinds.kind import StoreKind
+from statestore.kinds.known import BUILT_IN, kind_of
+from statestore.model import Name, StoreFormat
 
 
 class StoreDefinition(Definition):
@@ -20,6 +15,8 @@ class StoreDefinition(Definition):
 
     Attributes
     ----------
+    kind
+        Of the user's own: the `module:attribute` of a `StoreKind` (docs/extending.md).
     engine
         Where its rows are; the application's `default_dsl_store` if not said.
     supplier
@@ -45,7 +42,7 @@ class StoreDefinition(Definition):
     """
 
     name: Name
-    kind: Literal["key-value", "window", "session"] = "key-value"
+    kind: KindName = "key-value"
     format: StoreFormat = StoreFormat.TIMESTAMPED
     engine: Engine = "txn_rocksDB"
     supplier: Reference | None = Field(default=None, description="module:attribute")
@@ -60,9 +57,25 @@ class StoreDefinition(Definition):
     changelog: str | None = Field(default=None, max_length=249)
 
     @property
+    def store_kind(self) -> StoreKind:
+        """What its kind is.
+
+        Raises
+        ------
+        DefinitionError
+            If it is one of the user's own that cannot be loaded.
+        """
+        return kind_of(self.kind)
+
+    @property
+    def supplied(self) -> bool:
+        """True if it is a store of the user's own, of whose files nothing is known."""
+        return self.supplier is not None
+
+    @property
     def segmented(self) -> bool:
-        """True for a window or session store: its rows lie in segments of time, a database each."""
-        return self.kind != "key-value"
+        """True if rows lie in segments of time, a database each, as those of a window or session store."""
+        return self.store_kind.segmented
 
     @model_validator(mode="after")
     def _sessions_are_plain(self) -> StoreDefinition:
@@ -73,33 +86,13 @@ class StoreDefinition(Definition):
 
     @model_validator(mode="after")
     def _settings_fit_the_kind(self) -> StoreDefinition:
-        fits = (self.retention_ms is not None, self.window_size_ms is not None) == _HAS_TIMES[self.kind]
-        if not fits or (self.retain_duplicates and self.kind != "window"):
-            needed = [name for name, has in zip(_TIMES, _HAS_TIMES[self.kind], strict=True) if has]
-            found = [name for name in _TIMES if getattr(self, name) is not None]
-            raise ValueError(
-                f"a {self.kind} store has {', '.join(needed) or 'neither retention nor window'}"
-                f"{' and may have retain_duplicates' if self.kind == 'window' else ', and no retain_duplicates'}; "
-                f"found {', '.join(found) or 'none'}, retain_duplicates {self.retain_duplicates}"
-            )
-        if self.kind == "window" and (self.retention_ms or 0) < (self.window_size_ms or 0):
-            raise ValueError(
-                f"retention_ms of {self.retention_ms} is shorter than window_size_ms of {self.window_size_ms}; "
-                "expected at least as long"
-            )
+        """Those of a user's kind are checked where its code is loaded (`tasks/loading.py`)."""
+        if (known := BUILT_IN.get(self.kind)) is not None:
+            known.check(self)
         return self
 
     @model_validator(mode="after")
     def _supplier_can_make_it(self) -> StoreDefinition:
         if self.supplier is not None and self.retain_duplicates:
             raise ValueError("a supplier's store cannot retain duplicates: its changes could not be replayed or undone")
-        return self
-
-    @model_validator(mode="after")
-    def _has_a_directory_of_its_own(self) -> StoreDefinition:
-        if self.segmented and self.name == KEY_VALUE_DIRECTORY:
-            raise ValueError(
-                f"a {self.kind} store cannot be called {self.name}, as the directory of a task's key-value stores is; "
-                "choose another name"
-            )
         return self

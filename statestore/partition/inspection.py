@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -53,8 +53,8 @@ def inspect(
             record = read_record(spec.paths, spec.store.name)
             if not spec.live.exists():
                 return Seen(present=False, record=record, had=had_by_record(record))
-            segmented = spec.store.segmented
-            seal = check_seal(spec.paths, spec.store.name, segmented=segmented, contents=contents, between=between)
+            kind = spec.store.store_kind
+            seal = check_seal(spec.paths, spec.store.name, kind, contents=contents, between=between)
             if not open_sealed and seal is not None and (by_seal := _by_seal(spec, seal, record)) is not None:
                 return by_seal
             return _open(spec, record, sealed=seal is not None)
@@ -98,7 +98,7 @@ def _unusable(spec: StorePartitionSpec, record: StoreRecord | None, status: Stat
         had=had(
             record,
             committed,
-            anything=any(spec.live.rglob("*.sst" if spec.store.supplier is None else "*")),
+            anything=any(spec.live.rglob("*" if spec.store.supplied else "*.sst")),
             readable=readable,
         ),
     )
@@ -119,18 +119,12 @@ def had(record: StoreRecord | None, committed: int | None, *, anything: bool, re
 
 def _offset_left(spec: StorePartitionSpec) -> tuple[int | None, bool]:
     """Committed offset in a store that cannot be used, None for none; and whether all of it could be asked."""
-    found = [_offset_in(directory, spec) for directory in _databases(spec)]
+    found = [_offset_in(directory, spec) for directory in spec.store.store_kind.databases(spec.live)]
     offsets = [offset for offset, _ in found]
     offsets += legacy_offsets_of(spec.paths, spec.store.name, spec.partitions).values()
     with suppress(FileNotFoundError, StoreCorruptedError):
         offsets += checkpoint_file.read(spec.paths.offsets(spec.store.name)).values()
     return max((offset for offset in offsets if offset is not None), default=None), all(read for _, read in found)
-
-
-def _databases(spec: StorePartitionSpec) -> Iterator[Path]:
-    if not spec.store.segmented:
-        return iter([spec.live])
-    return iter(sorted(path for path in spec.live.glob("*") if path.is_dir()))
 
 
 def _offset_in(directory: Path, spec: StorePartitionSpec) -> tuple[int | None, bool]:

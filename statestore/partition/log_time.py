@@ -5,7 +5,6 @@ from __future__ import annotations
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange
 from statestore.errors import StoreCorruptedError
-from statestore.formats import session_key, window_key
 from statestore.partition.spec import StorePartitionSpec
 
 #: Offsets that are looked at: any record tells a time that is not too late.
@@ -36,6 +35,6 @@ def stream_time_at_least(spec: StorePartitionSpec, log: LogRange) -> int | None:
 
 def _row_time(spec: StorePartitionSpec, row_key: bytes) -> int | None:
     try:
-        return window_key.decode(row_key)[1] if spec.store.kind == "window" else session_key.decode(row_key)[2]
+        return spec.store.store_kind.row_time(row_key)
     except StoreCorruptedError:  # no row of such a store, and it tells no time
         return None

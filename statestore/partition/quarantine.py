@@ -146,6 +146,6 @@ def is_whole(paths: TaskPaths, store: StoreDefinition, *, contents: bool = True)
     if not paths.live(store).exists():
         return False
     try:
-        return bool(check_seal(paths, store.name, segmented=store.segmented, contents=contents))
+        return bool(check_seal(paths, store.name, store.store_kind, contents=contents))
     except StoreCorruptedError:
         return False

@@ -8,7 +8,6 @@ After a tail the rows are read in any case: nothing but reading tells how many t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from statestore.bulk.digest import Digest
@@ -32,11 +31,13 @@ def check_staged(store: StorePartitionSpec, built: Built, depth: CheckDepth) -> 
         If it is not what was built.
     """
     staged = store.paths.staging(store.store.name)
-    if store.store.supplier is not None:
+    if store.store.supplied:
         return _check_supplied(store, built, staged)
     digest = Digest(store.store.format) if depth == "deep" and built.digest is not None else None
     read = built.rows is None or depth == "deep"
-    keys = sum(_check(directory, store, built, digest, read=read) for directory in _databases(store, staged))
+    keys = sum(
+        _check(directory, store, built, digest, read=read) for directory in store.store.store_kind.databases(staged)
+    )
     if built.rows is not None and keys != built.rows:
         raise _wrong(staged, f"{keys} rows", f"{built.rows}")
     if digest is not None and digest.hexdigest() != built.digest:
@@ -49,14 +50,7 @@ def _check_supplied(store: StorePartitionSpec, built: Built, staged: Path) -> in
         for partition, expected in built.committed.items():
             if (offset := found.committed_offset(partition)) != expected:
                 raise _wrong(staged, f"offset {offset} for {partition}", f"{expected}")
-        return count(found, store.store.kind, nobody_waits)
-
-
-def _databases(store: StorePartitionSpec, staged: Path) -> Iterator[Path]:
-    if not store.store.segmented:
-        yield staged
-        return
-    yield from sorted(path for path in staged.iterdir() if path.is_dir())
+        return count(found, store.store, nobody_waits)
 
 
 def _check(directory: Path, store: StorePartitionSpec, built: Built, digest: Digest | None, *, read: bool) -> int:

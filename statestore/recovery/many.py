@@ -178,7 +178,7 @@ def _read_ranges(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -
 
 
 def _is_cut(spec: RestoreSpec) -> bool:
-    return spec.ranges > 1 and spec.mode in ("auto", "full") and spec.store.store.supplier is None
+    return spec.ranges > 1 and spec.mode in ("auto", "full") and not spec.store.store.supplied
 
 
 def _look_at_task(stores: Sequence[StorePartitionSpec]) -> _Verified:

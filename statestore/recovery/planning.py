@@ -275,7 +275,7 @@ def require_disk_for_all(rows: Sequence[RestorePlanRow]) -> None:
 
 def _copied_bytes(spec: RestoreSpec, mode: str) -> int:
     """Bytes of a supplier's store that gets a tail: it is copied, while ours share their files with their copies."""
-    if mode != "tail" or spec.store.store.supplier is None:
+    if mode != "tail" or not spec.store.store.supplied:
         return 0
     return sum(path.stat().st_size for path in spec.store.live.rglob("*") if path.is_file())
 

@@ -185,7 +185,7 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Pro
 
 def _build_anew(spec: RestoreSpec, staging: Staging, logs: Logs, progress: Progress, asked_ms: int) -> Built:
     """Build the store from all of its log, by a replay if nothing is known of its files."""
-    if spec.store.store.supplier is None:
+    if not spec.store.store.supplied:
         return build_full(spec, staging, logs, progress, asked_ms)
     return build_replayed(spec, logs, None, progress, asked_ms, anew=True)
 
@@ -245,7 +245,7 @@ def _begun(store: StorePartitionSpec) -> dict[str, object]:
 def _seal(store: StorePartitionSpec) -> None:
     kill_switch.reached("restore, swapped, not sealed")
     definition = store.store
-    seal(store.paths, definition.name, segmented=definition.segmented, supplied=definition.supplier is not None)
+    seal(store.paths, definition.name, definition.store_kind, supplied=definition.supplied)
 
 
 def _clear(store: StorePartitionSpec, staging: Staging) -> None:
@@ -263,7 +263,7 @@ def _figures(built: Built, logs: Logs, spec: RestoreSpec) -> dict[str, object]:
         "start": min(log.start for log in logs.values()),
         "end": max(log.last_stable for log in logs.values()),
         "checked": "deep"
-        if spec.check == "deep" and spec.store.store.supplier is None
+        if spec.check == "deep" and not spec.store.store.supplied
         else "files"
         if built.rows is not None
         else "rows",

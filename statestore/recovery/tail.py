@@ -73,7 +73,7 @@ def _build(
     clean = False
     try:
         # Our own stores have nothing to recover here: what they stage is in memory.
-        if store.store.supplier is not None and not anew and opened.transactional and not opened.recover(before):
+        if store.store.supplied and not anew and opened.transactional and not opened.recover(before):
             raise StoreCorruptedError(
                 f"store {store.store_partition} says that it cannot be brought to what was committed at offset "
                 f"{before}; use mode full"
@@ -111,7 +111,7 @@ def link_store(store: StorePartitionSpec, staged: Path) -> None:
     live, name = store.live, store.store.name
     if not live.exists():
         return
-    if store.store.supplier is not None:
+    if store.store.supplied:
         shutil.copytree(live, staged)
         if (offsets := store.paths.offsets(name)).exists():
             shutil.copy2(offsets, store.paths.staged_offsets(name))

@@ -56,7 +56,7 @@ class TaskPaths(NamedTuple):
 
     def live(self, store: StoreDefinition) -> Path:
         """Directory of a store of any kind on disk: a key-value store's database, or all segments of another."""
-        return self.task_dir / store.name if store.segmented else self.store(store.name)
+        return store.store_kind.directory(self.task_dir, store.name)
 
     def segments(self, name: str) -> Path:
         """What we keep of a window or session store's segments."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -28,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from statestore.durable import read_checked, remove_durably, write_checked
 from statestore.errors import StoreCorruptedError, about
+from statestore.kinds.kind import StoreKind
 from statestore.model import StorePartition
 from statestore.statedir.lock import require_locks
 from statestore.statedir.paths import TaskPaths
@@ -90,24 +91,24 @@ class _Digests(BaseModel):
     sst: dict[str, SstFile]
 
 
-def seal(paths: TaskPaths, store: str, *, segmented: bool = False, supplied: bool = False) -> None:
+def seal(paths: TaskPaths, store: str, kind: StoreKind, *, supplied: bool = False) -> None:
     """Seal a store that was just closed cleanly and recorded; the caller holds the task's lock.
 
     Parameters
     ----------
-    segmented
-        True for a window or session store.
+    kind
+        The store's.
     supplied
         True for a supplier's store.
     """
-    directory = _directory(paths, store, segmented=segmented)
+    directory = kind.directory(paths.task_dir, store)
     known = _known_digests(paths, store)
     databases: dict[str, SealedDatabase] = {}
     sst: dict[str, SstFile] = {}
     if supplied:
         # Files that may be changed where they are, so that what was read of them before says nothing.
         sst = {str(path.relative_to(directory)): _digest(path, None) for path in _files(directory)}
-    for name in [] if supplied else _databases(directory, segmented=segmented):
+    for name in [] if supplied else _databases(directory, kind):
         found = _sealed(directory / name)
         # A new database counts its files from the start again: what is known of its predecessor's is not of them.
         same = found.identity != "" and known.identities.get(name) == found.identity
@@ -142,8 +143,8 @@ def forget_digests(paths: TaskPaths, store: str) -> None:
 def check_seal(
     paths: TaskPaths,
     store: str,
+    kind: StoreKind,
     *,
-    segmented: bool = False,
     contents: bool = False,
     between: Callable[[], None] | None = None,
 ) -> Seal | None:
@@ -151,8 +152,8 @@ def check_seal(
 
     Parameters
     ----------
-    segmented
-        True for a window or session store.
+    kind
+        The store's.
     contents
         Whether the SST files are read, too. RocksDB finds a changed block when it reads it, so opening needs no more
         than their sizes; but blocks that it can do without, such as filters, nobody else checks.
@@ -176,14 +177,14 @@ def check_seal(
         return None
     if sealed.store_partition != _name(paths, store):
         return None
-    directory = _directory(paths, store, segmented=segmented)
+    directory = kind.directory(paths.task_dir, store)
     if not sealed.databases and sealed.sst:
         for name, file in sealed.sst.items():
             if contents and between is not None:
                 between()
             _check_file(directory / name, file, contents=contents)
         return sealed if {str(path.relative_to(directory)) for path in _files(directory)} == set(sealed.sst) else None
-    there = set(_databases(directory, segmented=segmented))
+    there = set(_databases(directory, kind))
     same = {name: _is_same(directory / name, sealed, name) for name in sealed.databases if name in there}
     for name, file in sealed.sst.items():
         if same.get(name.rpartition("/")[0]):
@@ -238,15 +239,11 @@ def _name(paths: TaskPaths, store: str) -> str:
     return str(StorePartition(paths.application, store, paths.task))
 
 
-def _directory(paths: TaskPaths, store: str, *, segmented: bool) -> Path:
-    return paths.task_dir / store if segmented else paths.store(store)
-
-
-def _databases(directory: Path, *, segmented: bool) -> Iterator[str]:
-    """Names of the databases in a store's directory."""
-    if not segmented:
-        return iter([""])
-    return iter(sorted(path.name for path in directory.iterdir()) if directory.exists() else [])
+def _databases(directory: Path, kind: StoreKind) -> list[str]:
+    """Names of the databases in a store's directory, and of what lies beside them; that of the only one is empty."""
+    if not kind.segmented:
+        return [""]
+    return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
 
 
 def _files(directory: Path) -> list[Path]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import StoreFormat, TaskId
-from statestore.stores import builders, suppliers
+from statestore.model import TaskId
 from statestore.stores.api import StoreContext
+from statestore.stores.builders import StoreBuilder
 from statestore.stores.serdes import BYTES, Serde
+from statestore.stores.storage import storage_of
 from statestore.stores.supplied import Supplier
 from statestore.stores.suppliers import BuiltIn, DslStore
 from statestore.stores.typed import AnyStore, KeyValueStore
@@ -27,33 +29,17 @@ def supplier_of(definition: StoreDefinition) -> BuiltIn[Any] | Supplier:
     DefinitionError
         If it is one of the user's own that cannot be used.
     """
-    if definition.supplier is not None:
-        return Supplier(definition)
-    name, engine, kind = definition.name, DslStore(definition.engine), definition.format
-    persistent, transactional = engine.persistent, engine.transactional
-    if not definition.segmented:
-        return suppliers.key_value_supplier(name, kind, persistent, transactional)
-    retention_ms = definition.retention_ms or 0
-    if definition.kind == "session":
-        return suppliers.session_supplier(name, kind, retention_ms, persistent, transactional)
-    size_ms, duplicates = definition.window_size_ms or 0, definition.retain_duplicates
-    return suppliers.window_supplier(name, kind, retention_ms, size_ms, duplicates, persistent, transactional)
+    if definition.supplied:
+        return Supplier(definition, storage_of(definition).methods)
+    return BuiltIn(definition.name, partial(storage_of(definition).make, definition, DslStore(definition.engine)))
 
 
 def build_store(
     definition: StoreDefinition, key_serde: Serde[Any] = BYTES, value_serde: Serde[Any] = BYTES
 ) -> AnyStore:
     """Return the store that a definition describes, not yet open; of bytes unless serdes are given."""
-    build = {
-        ("key-value", StoreFormat.PLAIN): builders.key_value_store_builder,
-        ("key-value", StoreFormat.TIMESTAMPED): builders.timestamped_key_value_store_builder,
-        ("window", StoreFormat.PLAIN): builders.window_store_builder,
-        ("window", StoreFormat.TIMESTAMPED): builders.timestamped_window_store_builder,
-        ("session", StoreFormat.PLAIN): builders.session_store_builder,
-        ("session", StoreFormat.TIMESTAMPED): builders.timestamped_session_store_builder,
-    }[definition.kind, definition.format]
-    store: AnyStore = build(supplier_of(definition), key_serde, value_serde).build()  # type: ignore[operator]
-    return store
+    typed = storage_of(definition).typed
+    return StoreBuilder(typed, supplier_of(definition), definition.format, key_serde, value_serde).build()
 
 
 def open_key_value_store(definition: StoreDefinition, directory: Path, *, read_only: bool = False) -> Any:

@@ -7,7 +7,7 @@ replay of its changelog, and verified by its rows. All that it keeps lies in `St
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -20,13 +20,8 @@ from statestore.stores.key_value import KeyValueBytes
 from statestore.stores.session import SessionBytes
 from statestore.stores.window import WindowBytes
 
-#: What a store of any kind must have, and what one of a kind must besides.
+#: What a store of any kind must have.
 _ANY = ("persistent", "transactional", "manages_offsets", "is_open", "init", "close", "commit", "restore")
-_OF_KIND = {
-    "key-value": ("get", "put", "scan"),
-    "window": ("put", "fetch", "fetch_range", "window_size_ms"),
-    "session": ("put", "fetch_session", "find_sessions"),
-}
 #: Our own stores, which tell how they were last used.
 _MARKED = (KeyValueBytes, WindowBytes, SessionBytes)
 _EXPECTED = "a function that is called with the store's definition and returns a supplier"
@@ -93,14 +88,20 @@ class SuppliedStore(Around):
 class Supplier:
     """The supplier that a definition names.
 
+    Parameters
+    ----------
+    methods
+        What its stores must have besides what any store has.
+
     Raises
     ------
     DefinitionError
         If it cannot be loaded, or is none.
     """
 
-    def __init__(self, definition: StoreDefinition) -> None:
+    def __init__(self, definition: StoreDefinition, methods: Sequence[str]) -> None:
         assert definition.supplier is not None
+        self._methods = methods
         self.name = definition.name
         self._definition = definition
         make: Callable[[StoreDefinition], Any] = load(definition.supplier, "supplier", _EXPECTED)
@@ -127,7 +128,7 @@ class Supplier:
         except Exception as error:  # as above
             raise self._wrong(f"has a get that raised {type(error).__name__}: {error}") from error
         kind = self._definition.kind
-        if lacks := [name for name in (*_ANY, *_OF_KIND[kind]) if not hasattr(store, name)]:
+        if lacks := [name for name in (*_ANY, *self._methods) if not hasattr(store, name)]:
             raise self._wrong(f"makes a {type(store).__name__} without {', '.join(lacks)}, expected a {kind} store")
         if store.persistent and store.manages_offsets and not store.transactional and not isinstance(store, _MARKED):
             raise self._wrong(

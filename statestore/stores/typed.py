@@ -44,6 +44,9 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
     """
 
     scope = ""
+    #: These come with what reads rows of the kind (`readers.py`).
+    is_empty: Any
+    all: Any
 
     def __init__(self, inner: Inner, store_format: StoreFormat, key_serde: Serde[K], value_serde: Serde[Any]) -> None:
         super().__init__(inner, store_format)
@@ -325,4 +328,4 @@ def _check_time(timestamp: int, what: str) -> None:
 
 
 #: A store of any kind, with any types.
-AnyStore = KeyValueStore[Any, Any] | WindowStore[Any, Any] | SessionStore[Any, Any]
+AnyStore = TypedStore[Any, Any, Any]

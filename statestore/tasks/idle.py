@@ -75,7 +75,7 @@ def _record_of_closed(spec: StorePartitionSpec) -> StoreRecord | None:
     whole_ms = record.whole_ms(record.committed, clock.now_ms())
     if whole_ms is None or (topic.compacted and clock.now_ms() - whole_ms >= topic.delete_retention_ms / 2):
         return None
-    sealed = check_seal(paths, name, segmented=spec.store.segmented)
+    sealed = check_seal(paths, name, spec.store.store_kind)
     return record if sealed is not None and sealed.committed == record.committed else None
 
 

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from statestore.definitions.aggregation import AggregationDefinition
 from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
+from statestore.errors import DefinitionError
+from statestore.kinds.known import BUILT_IN
 from statestore.stores.open import build_store
 from statestore.stores.serdes import load_serde
 from statestore.stores.supplied import load_config_setter
@@ -32,7 +35,7 @@ class Named(NamedTuple):
 
 
 def named_code(definition: ApplicationDefinition) -> Iterator[Named]:
-    """Return each processor, grouping, aggregate, supplier, setter and serde that the tasks of an application load."""
+    """Return each piece of the user's code that the tasks of an application load, serdes last."""
     if definition.processor is not None:
         yield Named(f"processor {definition.processor}", partial(load_processor, definition.processor))
     for item in definition.aggregations:
@@ -43,11 +46,21 @@ def named_code(definition: ApplicationDefinition) -> Iterator[Named]:
         what = f"rocksdb_config_setter {definition.rocksdb_config_setter}"
         yield Named(what, partial(load_config_setter, definition.rocksdb_config_setter))
     for store in definition.stores:
+        if store.kind not in BUILT_IN:
+            yield Named(f"kind {store.kind} of store {store.name}", partial(_load_kind, store))
         if store.supplier is not None:
             yield Named(f"supplier {store.supplier} of store {store.name}", partial(build_store, store))
     serdes = (name for store in definition.stores for name in (store.key_serde, store.value_serde))
     for name in dict.fromkeys(serdes):
         yield Named(f"serde {name}", partial(load_serde, name))
+
+
+def _load_kind(store: StoreDefinition) -> None:
+    try:
+        store.store_kind.check(store)
+    except ValueError as error:
+        raise DefinitionError(f"store {store.name}: {error}") from error
+    build_store(store)
 
 
 def _load_capable(definition: AggregationDefinition) -> None:

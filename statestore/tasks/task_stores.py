@@ -149,7 +149,7 @@ class TaskStores:
         there = store.persistent and self._paths.live(definition).exists()
         if not there:
             remove_durably(self._paths.offsets(name))  # it speaks of a store that is lost
-        if there and not check_seal(self._paths, name, segmented=definition.segmented):
+        if there and not check_seal(self._paths, name, definition.store_kind):
             forget_digests(self._paths, name)  # somebody else may have built it anew
         self._init(name, self._migrated.get(self._spec.changelog(name)))
         if read_in_full:
@@ -429,7 +429,7 @@ class TaskStores:
             write_record(self._paths, name, record)
             kill_switch.reached("store recorded, not sealed")
             definition = self._definitions[name]
-            seal(self._paths, name, segmented=definition.segmented, supplied=definition.supplier is not None)
+            seal(self._paths, name, definition.store_kind, supplied=definition.supplied)
             kill_switch.reached("store sealed, mode not forgotten")
             forget_mode(self._paths, name)  # it tells of a lost segment until the seal does
 

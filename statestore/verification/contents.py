@@ -27,7 +27,7 @@ from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
 from statestore.durable import remove_tree
 from statestore.errors import InvalidStateError, StoreCorruptedError, TopicMismatchError, unreadable_is_damaged
-from statestore.formats import session_key, window_key
+from statestore.formats import window_key
 from statestore.formats.sst_layout import OtherLayoutError
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
 from statestore.model import StoreFormat
@@ -72,9 +72,9 @@ def count_rows(spec: StorePartitionSpec, give_way: Callable[[], None] = nobody_w
         If one does.
     """
     with unreadable_is_damaged():
-        if spec.store.supplier is not None:
+        if spec.store.supplied:
             with opened(spec.store, spec.context(read_only=True)) as store:
-                return count(store, spec.store.kind, give_way)
+                return count(store, spec.store, give_way)
         return sum(_count(spec, directory, give_way) for directory in databases(spec).values())
 
 
@@ -114,7 +114,7 @@ def compare_contents(
         fold.read(committed, scratch, topics)
         with unreadable_is_damaged():  # our scratch files tell their errors themselves
             found: Contents | None
-            if spec.store.supplier is not None:
+            if spec.store.supplied:
                 found = _compared_supplied(spec, fold, fold.allowances(topics), options, scratch)
             elif (found := _looked_up(spec, fold)) is None:
                 allowances = fold.allowances(topics)
@@ -238,8 +238,7 @@ class _Fold:
             if self.routing.interval_ms is not None and by_time and retention_ms >= 0:
                 gone_before_ms = clock.now_ms() - retention_ms + clock.BROKERS_DIFFER_MS
                 # The start of a session, and of a window: no record of it is older.
-                session = self._spec.store.kind == "session"
-                time_back = session_key.SUFFIX_BYTES - 8 if session else window_key.SUFFIX_BYTES
+                time_back = self._spec.store.store_kind.first_time_bytes
         return Allowances(
             changed_since=self._changed_since,
             gone_before_ms=gone_before_ms,
@@ -385,12 +384,12 @@ def _compared_supplied(
     spec: StorePartitionSpec, fold: _Fold, allowances: Allowances, options: VerifyOptions, scratch: Path
 ) -> Contents:
     """Compare a supplier's store, whose rows come in an order of its own, and which may drop each row as it expires."""
-    kind, routing = spec.store.kind, fold.routing
+    routing = fold.routing
     writer = RunWriter(scratch / "stored", routing, options.run_bytes, start=0)
     count_read = 0
     with opened(spec.store, spec.context(read_only=True)) as store:
         fold.keeps_timestamps = store.inner.keeps_timestamps
-        for batch in batches(store, kind, fold.give_way):
+        for batch in batches(store, spec.store, fold.give_way):
             writer.add(batch if fold.sample is None else fold.sample.of(batch))
             count_read += batch.num_rows
     runs = [writer.finish(count_read)]

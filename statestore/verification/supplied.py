@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
 
 import pyarrow as pa
 
 from statestore.changelog.reader import SCHEMA
 from statestore.definitions.store import StoreDefinition
-from statestore.formats import session_key, window_key
 from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store
 from statestore.stores.scan import STORED_SCHEMA
-from statestore.stores.table import Row
+from statestore.stores.storage import storage_of
 from statestore.stores.typed import AnyStore
 
 _BATCH_ROWS = 10_000
@@ -38,7 +36,7 @@ def opened(definition: StoreDefinition, context: StoreContext) -> Iterator[AnySt
         store.close(clean=False)
 
 
-def count(store: AnyStore, kind: str, give_way: Callable[[], None]) -> int:
+def count(store: AnyStore, definition: StoreDefinition, give_way: Callable[[], None]) -> int:
     """Read every row; return how many there are.
 
     Parameters
@@ -46,15 +44,15 @@ def count(store: AnyStore, kind: str, give_way: Callable[[], None]) -> int:
     give_way
         Called now and then.
     """
-    return sum(batch.num_rows for batch in batches(store, kind, give_way))
+    return sum(batch.num_rows for batch in batches(store, definition, give_way))
 
 
-def batches(store: AnyStore, kind: str, give_way: Callable[[], None]) -> Iterator[pa.RecordBatch]:
+def batches(store: AnyStore, definition: StoreDefinition, give_way: Callable[[], None]) -> Iterator[pa.RecordBatch]:
     """Yield all rows with `changelog.reader.SCHEMA`, in any order, as `bulk.runs.RunWriter` sorts them.
 
     Their values are as they are stored, their timestamps nothing, and their offsets count them.
     """
-    rows, at = _rows(store.inner, kind), 0
+    rows, at = storage_of(definition).rows(store.inner), 0
     while part := list(islice(rows, _BATCH_ROWS)):
         give_way()
         keys, values = zip(*part, strict=True)
@@ -67,14 +65,3 @@ def batches(store: AnyStore, kind: str, give_way: Callable[[], None]) -> Iterato
 def as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return such rows with `scan.STORED_SCHEMA`."""
     return pa.RecordBatch.from_arrays(batch.columns[: len(STORED_SCHEMA)], schema=STORED_SCHEMA)
-
-
-def _rows(store: Any, kind: str) -> Iterator[Row]:
-    if kind == "key-value":
-        yield from store.scan(None, None)
-    elif kind == "session":
-        for session, value in store.find_sessions(None, None, 0, session_key.MAX_TIME):
-            yield session_key.encode(session.key, session.start, session.end), value
-    else:
-        for key, start, value in store.fetch_range(None, None, 0, window_key.MAX_TIME):
-            yield window_key.encode(key, start), value

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka.admin import AdminClient
 
-from statestore.changelog.topics import CHANGELOG_CONFIG, Topics
+from statestore.changelog.topics import Topics, changelog_config
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.metastore.applying import carry_out, plan_definitions
@@ -34,6 +34,7 @@ from statestore.verification.check import verify
 from tests.integration.broker import T0, Row, consume, create_topic, fold, produce, settle, unique
 
 STORE = "counts"
+CHANGELOG_CONFIG = changelog_config(StoreDefinition(name=STORE))
 T = TypeVar("T")
 
 

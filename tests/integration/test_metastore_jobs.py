@@ -9,7 +9,7 @@ import pytest
 from statestore_jobs.entry import view_of
 from statestore_jobs.planning import prepare
 
-from statestore.changelog.topics import CHANGELOG_CONFIG, REPARTITION_CONFIG, Topics
+from statestore.changelog.topics import REPARTITION_CONFIG, Topics
 from statestore.definitions.aggregation import AggregationDefinition
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
@@ -20,7 +20,7 @@ from statestore.metastore.metastore import Metastore
 from statestore.model import changelog_topic, repartition_topic
 from statestore.reports import Status
 from tests.integration.broker import create_topic, delete_topic, produce, unique
-from tests.integration.support import STORE, Application, put, register
+from tests.integration.support import CHANGELOG_CONFIG, STORE, Application, put, register
 
 GROUPED = AggregationDefinition(store="grouped", group_by="tests.integration.support:value_of", partitions=3)
 

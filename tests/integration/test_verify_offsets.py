@@ -12,6 +12,7 @@ import pytest
 
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import KafkaUnavailableError, StateStoreError, StoreAccessError
+from statestore.kinds.known import BUILT_IN
 from statestore.partition import inspection
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status, VerifyRow
@@ -25,6 +26,8 @@ from tests.integration import broker, dying
 from tests.integration.broker import NO_BROKER, Row, transaction
 from tests.integration.support import STORE, Application, plain_store
 from tests.records import recorded
+
+KEY_VALUE = BUILT_IN["key-value"]
 
 OFFSETS = VerifyOptions(depth="offsets")
 INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b", None)]
@@ -256,7 +259,7 @@ def test_a_missing_permission_is_never_taken_for_damage(
     if not sealed:
         break_seal(spec.paths, STORE)
     if refused == "the seal" and not sealed:
-        seal(spec.paths, STORE)
+        seal(spec.paths, STORE, KEY_VALUE)
     victim = FILES[refused](spec)
     mode = victim.stat().st_mode
     victim.chmod(0)

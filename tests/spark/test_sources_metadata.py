@@ -29,7 +29,7 @@ def _reader(options: dict[str, Any]) -> StateStoreMetadataReader:
 
 
 def _sealed(files: StoreFiles, partition: int = 0) -> None:
-    seal(files.paths(partition), files.definition.name, segmented=files.definition.kind != "key-value")
+    seal(files.paths(partition), files.definition.name, files.definition.store_kind)
 
 
 def test_each_store_partition_has_a_row_with_what_its_files_tell(tmp_path: Path) -> None:

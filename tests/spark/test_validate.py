@@ -23,6 +23,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.durable import write_durably
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
 from statestore.formats.offsets import STATUS_CLOSED
+from statestore.kinds.known import BUILT_IN
 from statestore.model import StoreFormat, TaskId, TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore
@@ -286,7 +287,7 @@ def test_after_a_restore_only_what_passed_leaves_quarantine(spark: SparkSession,
         store.log(partition, [(b"a", b"1", 1000)])
         store.catch_up(partition)
     store.change(1, [(b"a", b"9", 1000)])
-    seal(store.paths(0), "counts", segmented=False)
+    seal(store.paths(0), "counts", BUILT_IN["key-value"])
     old = {partition: store.paths(partition).quarantine("counts", "r") for partition in range(2)}
     for partition, directory in old.items():
         directory.mkdir(parents=True)

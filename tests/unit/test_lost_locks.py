@@ -15,6 +15,7 @@ from children import child, hold_lock_file, hold_store, received
 from samples import TIMESTAMPED, contents, open_below
 
 from statestore.errors import LockedError
+from statestore.kinds.known import BUILT_IN
 from statestore.partition.quarantine import release
 from statestore.partition.replacing import clear_built
 from statestore.statedir import lock, open_databases
@@ -24,6 +25,8 @@ from statestore.statedir.record import StoreRecord, write_record
 from statestore.statedir.seal import break_seal, check_seal, seal
 from statestore.statedir.swap import swap
 from statestore.stores.open import open_key_value_store
+
+KEY_VALUE = BUILT_IN["key-value"]
 
 _WAIT_S = 60
 
@@ -339,7 +342,7 @@ def test_given_a_database_that_is_open_elsewhere_then_the_error_says_where(paths
 
 _STEPS = {
     "record": lambda paths: write_record(paths, "s", StoreRecord(topic_id="t", caught_up_ms=1)),
-    "seal": lambda paths: seal(paths, "s"),
+    "seal": lambda paths: seal(paths, "s", KEY_VALUE),
     "open for writing": lambda paths: break_seal(paths, "s"),
     "clear what was built": clear_built,
     "replace": lambda paths: swap(paths, TIMESTAMPED, "run"),
@@ -353,7 +356,7 @@ def test_given_a_lock_file_that_was_deleted_then_each_step_is_refused_and_change
     open_key_value_store(TIMESTAMPED, paths.store("s")).close()
     with locked(paths):
         write_record(paths, "s", StoreRecord(topic_id="t", caught_up_ms=0))
-        seal(paths, "s")
+        seal(paths, "s", KEY_VALUE)
         before = contents(paths.state_dir)
         path = (paths.own_dir if name == "lock" else paths.application_dir) / name
         path.unlink()
@@ -365,8 +368,8 @@ def test_given_a_lock_file_that_was_deleted_then_each_step_is_refused_and_change
 
 def test_who_holds_no_lock_has_none_that_could_be_lost(paths):
     open_key_value_store(TIMESTAMPED, paths.store("s")).close()
-    seal(paths, "s")
-    assert check_seal(paths, "s")
+    seal(paths, "s", KEY_VALUE)
+    assert check_seal(paths, "s", KEY_VALUE)
 
 
 @pytest.mark.parametrize("kind", ["key-value", "window"])

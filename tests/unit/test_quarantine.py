@@ -107,7 +107,7 @@ def test_a_validation_removes_a_predecessor_of_a_sealed_store_alone(paths, live)
     break_seal(paths, "s")  # by a run that could not go on, say
     assert not release_validated(paths, live, "run")
     assert there(paths, "run") == [True, True, True]
-    seal(paths, "s", segmented=live.kind == "window")
+    seal(paths, "s", live.store_kind)
     assert release_validated(paths, live, "run")
     assert there(paths, "run") == [False, False, False]
 
@@ -161,7 +161,7 @@ def live(request, paths):
     opened.commit({CHANGELOG: 0})
     opened.close()
     paths.own_dir.mkdir(parents=True, exist_ok=True)
-    seal(paths, "s", segmented=request.param == "window")
+    seal(paths, "s", store.store_kind)
     return store
 
 

@@ -19,6 +19,7 @@ from statestore.changelog.topics import LogRange
 from statestore.durable import write_durably
 from statestore.errors import DiskSpaceError, InputError, KafkaUnavailableError, LockedError, TopicMismatchError
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.kinds.known import BUILT_IN
 from statestore.model import TaskId
 from statestore.partition.quarantine import clean_quarantine, quarantined
 from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec, StorePartitionSpec
@@ -44,6 +45,8 @@ from statestore.statedir.seal import seal
 from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.sst import write_sst
+
+KEY_VALUE = BUILT_IN["key-value"]
 
 
 def found(status, action):
@@ -422,7 +425,7 @@ def sealed(paths):
     store.put(b"k", ValueAndTimestamp(b"v", 1))
     store.commit({CHANGELOG: 0})
     store.close()
-    seal(paths, "s")
+    seal(paths, "s", KEY_VALUE)
     return paths
 
 

@@ -20,6 +20,7 @@ from statestore_jobs.sources.options import described_store, refuse_unknown, tim
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, StoreCorruptedError
 from statestore.formats import session_key, timestamped_value, window_key
+from statestore.kinds.known import BUILT_IN
 
 _COUNTS = StoreDefinition(name="counts")
 _WINDOWS = StoreDefinition(name="windows", kind="window", retention_ms=100, window_size_ms=10, retain_duplicates=True)
@@ -49,18 +50,16 @@ def _binary(*values: bytes | None) -> pa.Array:
 @given(st.lists(st.tuples(st.binary(max_size=30), st.integers(0, 2**63 - 1), st.integers(0, 2**31 - 1)), max_size=40))
 @settings(max_examples=30, deadline=None)
 def test_row_keys_are_split_as_their_formats_say(rows: list[tuple[bytes, int, int]]) -> None:
-    windows = split_keys(_binary(*(window_key.encode(*row) for row in rows)), "window")
-    sessions = split_keys(_binary(*(session_key.encode(key, end // 2, end) for key, end, _ in rows)), "session")
+    windows = split_keys(_binary(*(window_key.encode(*row) for row in rows)), BUILT_IN["window"])
+    sessions = split_keys(
+        _binary(*(session_key.encode(key, end // 2, end) for key, end, _ in rows)), BUILT_IN["session"]
+    )
 
     assert windows.keys.to_pylist() == sessions.keys.to_pylist() == [key for key, _, _ in rows]
-    assert windows.starts is not None
-    assert windows.starts.tolist() == [start for _, start, _ in rows]
-    assert windows.sequences is not None
-    assert windows.sequences.tolist() == [number for _, _, number in rows]
-    assert sessions.starts is not None
-    assert sessions.starts.tolist() == [end // 2 for _, end, _ in rows]
-    assert sessions.ends is not None
-    assert sessions.ends.tolist() == [end for _, end, _ in rows]
+    assert windows.numbers["window_start"].tolist() == [start for _, start, _ in rows]
+    assert windows.numbers["sequence"].tolist() == [number for _, _, number in rows]
+    assert sessions.numbers["session_start"].tolist() == [end // 2 for _, end, _ in rows]
+    assert sessions.numbers["session_end"].tolist() == [end for _, end, _ in rows]
 
 
 @given(st.lists(st.tuples(st.binary(max_size=30), st.integers(-1, 2**63 - 1)), max_size=40))
@@ -73,7 +72,7 @@ def test_stored_values_are_split_as_their_format_says(rows: list[tuple[bytes, in
 
 def test_what_is_too_short_for_its_kind_or_format_is_refused() -> None:
     with pytest.raises(StoreCorruptedError, match="a session store's row key has at least 16 bytes, found 12"):
-        split_keys(_binary(b"x" * 16, b"x" * 12), "session")
+        split_keys(_binary(b"x" * 16, b"x" * 12), BUILT_IN["session"])
     with pytest.raises(StoreCorruptedError, match="a timestamped value has at least 8 bytes, found 0"):
         split_timestamps(_binary(b"x" * 8, b""))
 
@@ -340,7 +339,7 @@ store = StoreDefinition(name="w", kind="window", retention_ms=100, window_size_m
 ends = pa.py_buffer(np.arange(3, dtype=np.int32) * 20)
 rows = pa.Array.from_buffers(pa.binary(), 2, [None, ends, pa.py_buffer(bytes(15) + bytes([1]) + bytes(24))])
 stored = pa.RecordBatch.from_arrays([rows, rows], ["key", "value"])
-keys, values = Range("window", time_to=1).of(stored).columns
+keys, values = Range(store.store_kind, time_to=1).of(stored).columns
 options = {"value_serde": "utf8", "undecodable": "keep"}
 batch = layout_of(options, store, with_offset=False).batch(0, keys, *split_timestamps(values))
 assert batch.num_rows == 1

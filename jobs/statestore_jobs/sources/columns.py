@@ -24,23 +24,15 @@ from pyspark.sql.types import StructType
 
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, StoreCorruptedError
-from statestore.formats import session_key, window_key
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
+from statestore.kinds.kind import StoreKind
 from statestore_jobs.sources.decoding import END, Decoded, Decoding, arrow, check_fields, decode, decoding_of, fixed
 
-_LARGEST_TIME = (1 << 63) - 1
-_SUFFIX_BYTES = {"key-value": 0, "window": window_key.SUFFIX_BYTES, "session": session_key.SUFFIX_BYTES}
-_WINDOW = np.dtype([("start", ">i8"), ("sequence", ">i4")])
-_SESSION = np.dtype([("end", ">i8"), ("start", ">i8")])
 _KEPT_DDL = "undecodable BOOLEAN, key_bytes BINARY, value_bytes BINARY"
 _KEPT = [("undecodable", pa.bool_()), ("key_bytes", pa.binary()), ("value_bytes", pa.binary())]
 
-#: Columns that with partition and key tell rows apart, by kind.
-TIME_COLUMNS = {
-    "key-value": (),
-    "window": ("window_start", "window_end"),
-    "session": ("session_start", "session_end"),
-}
+#: Types of a kind's numbers by their bytes: for Spark, and for Arrow.
+_NUMBERS = {4: ("INT", pa.int32()), 8: ("LONG", pa.int64())}
 
 
 class RowKeys(NamedTuple):
@@ -50,19 +42,15 @@ class RowKeys(NamedTuple):
     ----------
     keys
         The user's keys.
-    starts, ends
-        Window start, and nothing; or session start and end (ms); nothing in a key-value store.
-    sequences
-        Numbers of a window's duplicates.
+    numbers
+        What is behind them, by the names of the kind's numbers: int32 or int64.
     """
 
     keys: pa.Array
-    starts: npt.NDArray[np.int64] | None = None
-    ends: npt.NDArray[np.int64] | None = None
-    sequences: npt.NDArray[np.int32] | None = None
+    numbers: Mapping[str, npt.NDArray[Any]]
 
 
-def split_keys(row_keys: pa.Array, kind: str) -> RowKeys:
+def split_keys(row_keys: pa.Array, kind: StoreKind) -> RowKeys:
     """Split the row keys of a store of a kind.
 
     Raises
@@ -70,16 +58,13 @@ def split_keys(row_keys: pa.Array, kind: str) -> RowKeys:
     StoreCorruptedError
         If one is too short to be one of such a store.
     """
-    size = _SUFFIX_BYTES[kind]
+    size = kind.suffix_bytes
     if not size:
-        return RowKeys(row_keys)
-    _require_length(row_keys, size, f"a {kind} store's row key")
-    keys = pc.binary_slice(row_keys, 0, -size)
-    if kind == "window":
-        found = fixed(row_keys, -size, END, _WINDOW)
-        return RowKeys(keys, found["start"].astype(np.int64), sequences=found["sequence"].astype(np.int32))
-    found = fixed(row_keys, -size, END, _SESSION)
-    return RowKeys(keys, found["start"].astype(np.int64), found["end"].astype(np.int64))
+        return RowKeys(row_keys, {})
+    _require_length(row_keys, size, f"a {kind.name} store's row key")
+    found = fixed(row_keys, -size, END, np.dtype([(number.name, f">i{number.bytes}") for number in kind.numbers]))
+    numbers = {number.name: found[number.name].astype(f"i{number.bytes}") for number in kind.numbers}
+    return RowKeys(pc.binary_slice(row_keys, 0, -size), numbers)
 
 
 def split_timestamps(stored: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -149,7 +134,7 @@ class Layout(NamedTuple):
             If a row key is not one of the store's kind.
         """
         rows = len(keys)
-        split = split_keys(keys, self.store.kind)
+        split = split_keys(keys, self.store.store_kind)
         nowhere = pa.nulls(rows, pa.int32())
         where = nowhere if partition is None else arrow(np.full(rows, partition, np.int32))
         shown: dict[str, Any] = {"partition": where, "offset": offsets}
@@ -158,31 +143,15 @@ class Layout(NamedTuple):
         value = Decoded(pa.nulls(rows, value_type))
         if self.decoding.values and values is not None:
             value = decode(values, self.decoding.value_serde, value_type)
-        shown |= {"key": key.values, **self._times(split), "value": value.values, "timestamp": timestamps}
+        numbers = self.store.store_kind.shown(split.numbers, self.store)
+        shown |= {name: arrow(found) for name, found in numbers.items()}
+        shown |= {"key": key.values, "value": value.values, "timestamp": timestamps}
         bad = _either(key.bad, value.bad)
         if self.decoding.keep:
             shown |= _kept(rows, bad, split.keys, values)
         elif bad is not None:
             raise self._undecodable(split.keys, key, value, bad)
         return pa.RecordBatch.from_arrays([shown[name] for name in self.schema.names], schema=self.schema)
-
-    def _times(self, split: RowKeys) -> dict[str, pa.Array]:
-        match self.store.kind:
-            case "window":
-                assert split.starts is not None
-                ends = split.starts + (self.store.window_size_ms or 0)
-                ends[ends < split.starts] = _LARGEST_TIME  # as Kafka Streams: a window ends at the largest time at most
-                assert split.sequences is not None
-                return {
-                    "window_start": arrow(split.starts),
-                    "window_end": arrow(ends),
-                    "sequence": arrow(split.sequences),
-                }
-            case "session":
-                assert split.starts is not None
-                assert split.ends is not None
-                return {"session_start": arrow(split.starts), "session_end": arrow(split.ends)}
-        return {}
 
     def _undecodable(self, keys: pa.Array, key: Decoded, value: Decoded, bad: npt.NDArray[np.bool_]) -> InputError:
         at = int(bad.argmax())
@@ -216,18 +185,16 @@ def layout_of(
     if schema is not None and decoding.value_type is None and "value" in schema.names:
         value_type = to_arrow_schema(schema).field("value").type
         check_fields(value_type)
-    times = list(TIME_COLUMNS[store.kind])
     columns = [
         ("partition", "INT", pa.int32()),
         *([("offset", "LONG", pa.int64())] if with_offset else []),
         ("key", decoding.key_ddl, decoding.key_type),
-        *((name, "LONG", pa.int64()) for name in times),
-        *([("sequence", "INT", pa.int32())] if store.retain_duplicates else []),
+        *((number.name, *_NUMBERS[number.bytes]) for number in store.store_kind.columns(store)),
         ("value", decoding.value_ddl, value_type),
         ("timestamp", "LONG", pa.int64()),
     ]
     ddl = ", ".join(f"{name} {ddl}" for name, ddl, _ in columns)
-    fields = [(name, kind) for name, _, kind in columns]
+    fields = [(name, arrow_type) for name, _, arrow_type in columns]
     if decoding.keep:
         ddl, fields = f"{ddl}, {_KEPT_DDL}", fields + _KEPT
     result = Layout(store, decoding, ddl, pa.schema(fields))

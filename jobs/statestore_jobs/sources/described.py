@@ -9,6 +9,7 @@ from typing import Any
 
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, StoreCorruptedError, UnknownFormatError
+from statestore.kinds.known import BUILT_IN
 from statestore.model import StoreFormat, check_name
 from statestore.verification.look import Look, store_format
 from statestore_jobs.sources.opening import families_of, look_into
@@ -83,8 +84,10 @@ def _defined(options: Mapping[str, str], place: Place) -> dict[str, Any] | None:
 
 def _complete(settings: dict[str, Any], place: Place, look: Look) -> None:
     """Add what its segments tell."""
-    _require_ordinary(look, place)
     kind = settings.get("kind")
+    if kind is not None and kind not in BUILT_IN:  # a kind of the user's, whose row keys only its code can tell
+        return
+    _require_ordinary(look, place)
     if kind is None:
         kind = kind_of(look)
         if kind is None and look.rows:

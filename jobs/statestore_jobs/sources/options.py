@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
+from statestore.kinds.known import BUILT_IN
 
 #: Options that say what a store is (see `described_store`).
 STORE_OPTIONS = ("kind", "format", "window_size_ms", "retention_ms", "retain_duplicates")
@@ -116,7 +117,8 @@ def store_settings(options: Mapping[str, str]) -> dict[str, object]:
     """Return what `STORE_OPTIONS` say of a store: fields of its definition, only those that are given."""
     found: dict[str, object] = {}
     if "kind" in options:
-        found["kind"] = choice(options, "kind", ("key-value", "window", "session"), "")
+        kind = options["kind"].strip()
+        found["kind"] = kind if ":" in kind else choice(options, "kind", BUILT_IN, "")
     if "format" in options:
         found["format"] = choice(options, "format", ("timestamped", "plain"), "")
     for name in ("window_size_ms", "retention_ms"):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.errors import InputError
-from statestore.formats import session_key, window_key
+from statestore.kinds.kind import StoreKind
 from statestore.stores.serdes import load_serde
 from statestore_jobs.sources.columns import split_keys
 from statestore_jobs.sources.decoding import arrow, flags
@@ -34,7 +34,7 @@ class Range(NamedTuple):
         In ms, `time_to` exclusive: windows that start in between, sessions that were active in between.
     """
 
-    kind: str
+    kind: StoreKind
     key: bytes | None = None
     key_from: bytes | None = None
     key_to: bytes | None = None
@@ -52,26 +52,20 @@ class Range(NamedTuple):
         """
         if self.time_from is not None and following is not None and following <= self.time_from:
             return False
-        # A session lies in the segment of its end, and may have begun long before.
-        return self.kind != "window" or self.time_to is None or start < self.time_to
+        return self.time_to is None or self.kind.may_be_in_segment(start, self.time_to)
 
     def bounds(self) -> tuple[bytes | None, bytes | None]:
         """Row keys `start <= row key < stop` between which all such rows lie."""
-        if self.kind == "key-value":
-            return (self.key_from, self.key_to) if self.key is None else (self.key, self.key + b"\0")
-        bounds_of = window_key if self.kind == "window" else session_key
         if self.key is None:
-            return bounds_of.range_bounds(self.key_from, self.key_to)
+            return self.kind.range_bounds(self.key_from, self.key_to)
         latest = _LARGEST_TIME if self.time_to is None else self.time_to - 1
-        return bounds_of.key_bounds(self.key, self.time_from or 0, latest)
+        return self.kind.key_bounds(self.key, self.time_from or 0, latest)
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return those rows of a batch from within the bounds that are in the range: bounds take in other rows, too."""
-        if self.kind == "key-value" or self == Range(self.kind):
+        if not self.kind.segmented or self == Range(self.kind):
             return batch
         split = split_keys(batch.column(0), self.kind)
-        assert split.starts is not None
-        last = split.starts if split.ends is None else split.ends
         wanted = np.ones(len(batch), np.bool_)
         for bound, compare in (
             (self.key, pc.equal),
@@ -81,13 +75,13 @@ class Range(NamedTuple):
             if bound is not None:
                 wanted &= flags(compare(split.keys, pa.scalar(bound, pa.binary())))
         if self.time_from is not None:
-            wanted &= last >= self.time_from
+            wanted &= split.numbers[self.kind.last_time] >= self.time_from
         if self.time_to is not None:
-            wanted &= split.starts < self.time_to
+            wanted &= split.numbers[self.kind.first_time] < self.time_to
         return batch if wanted.all() else batch.filter(arrow(wanted))
 
 
-def range_of(options: Mapping[str, str], kind: str, key_serde: str) -> Range:
+def range_of(options: Mapping[str, str], kind: StoreKind, key_serde: str) -> Range:
     """Read `RANGE_OPTIONS`.
 
     Raises
@@ -97,9 +91,9 @@ def range_of(options: Mapping[str, str], kind: str, key_serde: str) -> Range:
     """
     keys = {name: _key(options[name], name, key_serde) for name in ("key", "key_from", "key_to") if name in options}
     times = {name: time for name in ("time_from", "time_to") if (time := time_ms(options, name)) is not None}
-    if times and kind == "key-value":
+    if times and not kind.segmented:
         raise InputError(
-            f"option {min(times)}: a key-value store has no times in its keys; filter by its column timestamp instead"
+            f"option {min(times)}: a {kind.name} store has no times in its keys; filter by its column timestamp instead"
         )
     if "key" in keys and len(keys) > 1:
         raise InputError("option key names the only key: leave key_from and key_to out")

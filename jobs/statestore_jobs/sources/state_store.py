@@ -165,7 +165,7 @@ class StateStoreReader(DataSourceReader):
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._places, store = _store_at(options)
         self._layout: Layout = layout_of(options, store, with_offset=False, schema=schema)
-        self._range: Range = range_of(options, store.kind, self._layout.decoding.key_serde)
+        self._range: Range = range_of(options, store.store_kind, self._layout.decoding.key_serde)
         self._mode = cast(Mode, choice(options, "read", ("live", "locked", "snapshot"), "live"))
         wait_s = number(options, "lock_wait_s")
         self._lock_wait_s = _LOCK_WAIT_S if wait_s is None else wait_s

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from statestore.errors import StateStoreError, StoreCorruptedError
 from statestore.formats import checkpoint_file
 from statestore.formats.offsets import STATUS_CLOSED, STATUS_OPEN
+from statestore.kinds.known import BUILT_IN
 from statestore.model import StoreFormat, TopicPartition
 from statestore.statedir.legacy import legacy_offsets_of
 from statestore.statedir.paths import TaskPaths
@@ -211,7 +212,8 @@ def _sealed(place: Place, paths: TaskPaths) -> str:
     if _in_use(paths):
         return "in use"
     try:
-        seal = check_seal(paths, place.store, segmented=place.segmented)
+        # Which kind of segments does not matter to the seal.
+        seal = check_seal(paths, place.store, BUILT_IN["window" if place.segmented else "key-value"])
     except StoreCorruptedError:
         # It may have been opened meanwhile.
         return "in use" if _in_use(paths) else "broken"

@@ -1,0 +1,1 @@
+"""Kinds of stores, one a file. docs/extending.md tells how to add one."""

@@ -1,0 +1,13 @@
+"""Key-value stores: one row a key."""
+
+from __future__ import annotations
+
+from statestore.kinds.kind import StoreKind
+
+
+class KeyValue(StoreKind):
+    """A value for each key."""
+
+    name = "key-value"
+    storage = "statestore.stores.storage:KEY_VALUE"
+    suite = "key_value"

@@ -1,0 +1,210 @@
+"""What a kind of store is: all that key-value, window and session stores do differently, but for their methods.
+
+A row key is the user's key and, behind it, numbers of a fixed length. A kind that has such numbers keeps its rows in
+segments of time, a database each: the first number is the time that decides on the segment, and so on the row's expiry.
+
+0           n
++-----------+---------+---------+---
+| key bytes | number  | number  | ...     big-endian, signed, of 4 or 8 bytes; the first has 8
++-----------+---------+---------+---
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from statestore.errors import StoreCorruptedError
+from statestore.formats.key_bounds import upper_bound
+from statestore.model import KEY_VALUE_DIRECTORY, check_name
+
+_TIME_BYTES = 8
+#: Kafka Streams' `windowstore.changelog.additional.retention.ms`: event time may lag behind the brokers' clock.
+_MORE_RETENTION_MS = 24 * 60 * 60 * 1000
+
+
+class Number(NamedTuple):
+    """A number behind the key of a row, or a column that shows one: its name, and 4 or 8 bytes."""
+
+    name: str
+    bytes: int = 8
+
+
+class Definition(Protocol):
+    """What a kind looks at in the definition of a store (`definitions/store.py`)."""
+
+    @property
+    def name(self) -> str:
+        """Name of the store."""
+
+    @property
+    def retention_ms(self) -> int | None:
+        """How long rows are kept."""
+
+    @property
+    def window_size_ms(self) -> int | None:
+        """Length of a window."""
+
+    @property
+    def retain_duplicates(self) -> bool:
+        """Whether a put adds a value."""
+
+
+class StoreKind:
+    """A kind of store; one without numbers behind its keys, such as a key-value store, has no more to say.
+
+    Attributes
+    ----------
+    name
+        What a definition calls it.
+    storage
+        `module:attribute` of its `stores.storage.Storage`: what its stores are made of, and how they are used.
+    times
+        Lengths of time that its definitions must say: `retention_ms` where there are segments, and `window_size_ms`.
+        They may say no other.
+    may_retain_duplicates
+        Whether a definition may have `retain_duplicates`.
+    numbers
+        What is behind the user's key in a row key.
+    first_time, last_time
+        Names of the numbers between which a row is of its time (ms, both inclusive).
+    suite
+        The suite for all stores of the kind: the name of one in expectations/suites, or the absolute path of a file.
+    """
+
+    name: ClassVar[str]
+    storage: ClassVar[str]
+    times: ClassVar[tuple[str, ...]] = ()
+    may_retain_duplicates: ClassVar[bool] = False
+    numbers: ClassVar[tuple[Number, ...]] = ()
+    first_time: ClassVar[str] = ""
+    last_time: ClassVar[str] = ""
+    suite: ClassVar[str]
+
+    @property
+    def segmented(self) -> bool:
+        """True if rows lie in segments of time."""
+        return bool(self.numbers)
+
+    # -- definitions --------------------------------------------------------------------------------------------------
+
+    def check(self, store: Definition) -> None:
+        """Refuse a definition that does not say what the kind needs.
+
+        Raises
+        ------
+        ValueError
+            With what was expected and found.
+        """
+        found = [name for name in ("retention_ms", "window_size_ms") if getattr(store, name) is not None]
+        if found != [*self.times] or (store.retain_duplicates and not self.may_retain_duplicates):
+            raise ValueError(
+                f"a {self.name} store has {', '.join(self.times) or 'neither retention nor window'}"
+                f"{' and may have retain_duplicates' if self.may_retain_duplicates else ', and no retain_duplicates'}; "
+                f"found {', '.join(found) or 'none'}, retain_duplicates {store.retain_duplicates}"
+            )
+        if self.segmented and store.name == KEY_VALUE_DIRECTORY:
+            raise ValueError(
+                f"a {self.name} store cannot be called {store.name}, as the directory of a task's key-value stores is; "
+                "choose another name"
+            )
+
+    def changelog_config(self, store: Definition) -> dict[str, str]:
+        """Return Kafka Streams' settings of the changelog topic of a store."""
+        if store.retention_ms is None:
+            return {"cleanup.policy": "compact"}
+        return {"cleanup.policy": "compact,delete", "retention.ms": str(store.retention_ms + _MORE_RETENTION_MS)}
+
+    # -- directories --------------------------------------------------------------------------------------------------
+
+    def directory(self, task_directory: Path, store: str) -> Path:
+        """Directory of a store: its database, or all of its segments."""
+        return task_directory / check_name(store) if self.segmented else task_directory / KEY_VALUE_DIRECTORY / store
+
+    def databases(self, directory: Path) -> list[Path]:
+        """Directories of the databases in a store's directory, by name."""
+        if not self.segmented:
+            return [directory]
+        return sorted(path for path in directory.iterdir() if path.is_dir()) if directory.exists() else []
+
+    def database(self, directory: Path, store: str, start_ms: int) -> Path:
+        """Directory of the database whose segment starts at a time; without segments, of the only one."""
+        return directory / f"{store}.{start_ms}" if self.segmented else directory
+
+    # -- row keys -----------------------------------------------------------------------------------------------------
+
+    @property
+    def suffix_bytes(self) -> int:
+        """Bytes of a row key behind the user's key."""
+        return sum(number.bytes for number in self.numbers)
+
+    @property
+    def first_time_bytes(self) -> int:
+        """Bytes from the row key's end to where its first time begins."""
+        names = [number.name for number in self.numbers]
+        return sum(number.bytes for number in self.numbers[names.index(self.first_time) :])
+
+    @property
+    def segment_time(self) -> str:
+        """Name of the number that decides on a row's segment."""
+        return self.numbers[0].name
+
+    def row_time(self, row_key: bytes) -> int:
+        """Time (ms) that decides on the segment of a row.
+
+        Raises
+        ------
+        StoreCorruptedError
+            If this is no row key of the kind.
+        """
+        size = self.suffix_bytes
+        if len(row_key) < size:
+            raise StoreCorruptedError(f"a {self.name} store's row key has at least {size} bytes, found {len(row_key)}")
+        at = len(row_key) - size
+        return int.from_bytes(row_key[at : at + _TIME_BYTES], "big", signed=True)
+
+    def key_bounds(self, key: bytes, time_from: int, time_to: int) -> tuple[bytes, bytes]:
+        """Row keys `start <= row key < stop` between which all rows of a key that are of a time range (ms) lie."""
+        if not self.segmented:
+            return key, key + b"\0"
+        # From the second number on, smaller ones may stand behind a larger first one.
+        first = [
+            max(time_from, 0) if at == 0 and number.name == self.last_time else 0
+            for at, number in enumerate(self.numbers)
+        ]
+        last = [time_to if number.name == self.first_time else _largest(number) for number in self.numbers]
+        return key + self._packed(first), key + self._packed(last) + b"\0"
+
+    def range_bounds(self, key_from: bytes | None, key_to: bytes | None) -> tuple[bytes | None, bytes | None]:
+        """Row keys `start <= row key < stop` between which all rows of a range of keys lie; None is an open end.
+
+        `key_to` is inclusive where there are numbers behind it, as in Kafka Streams.
+        """
+        if not self.segmented or key_to is None:
+            return key_from, key_to
+        return key_from, upper_bound(key_to, self._packed([_largest(number) for number in self.numbers])) + b"\0"
+
+    def may_be_in_segment(self, start_ms: int, time_to: int) -> bool:
+        """Whether a row that begins before a time (ms) may be in the segment that starts at `start_ms`."""
+        # A session lies in the segment of its end, and may have begun long before.
+        return self.first_time != self.segment_time or start_ms < time_to
+
+    def _packed(self, values: list[int]) -> bytes:
+        return b"".join(
+            value.to_bytes(number.bytes, "big", signed=True) for number, value in zip(self.numbers, values, strict=True)
+        )
+
+    # -- columns ------------------------------------------------------------------------------------------------------
+
+    def columns(self, store: Definition) -> tuple[Number, ...]:
+        """Columns that a row has besides partition, key, value and timestamp; those that tell rows apart among them."""
+        return self.numbers
+
+    def shown(self, numbers: Mapping[str, Any], store: Definition) -> Mapping[str, Any]:
+        """Return these columns, of arrays of numbers by their names (numpy, int64 or int32)."""
+        return numbers
+
+
+def _largest(number: Number) -> int:
+    return (1 << (8 * number.bytes - 1)) - 1

@@ -1,0 +1,31 @@
+"""Kinds by the names that definitions give them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from statestore.errors import DefinitionError
+from statestore.kinds.key_value import KeyValue
+from statestore.kinds.kind import StoreKind
+from statestore.kinds.session import Session
+from statestore.kinds.window import Window
+from statestore.reference import load
+
+BUILT_IN = {kind.name: kind for kind in (KeyValue(), Window(), Session())}
+
+
+@cache
+def kind_of(name: str) -> StoreKind:
+    """Return a kind: one of ours by its name, or a user's own by `module:attribute`.
+
+    Raises
+    ------
+    DefinitionError
+        If it cannot be loaded, or is none.
+    """
+    if (known := BUILT_IN.get(name)) is not None:
+        return known
+    found = load(name, "kind", f"a StoreKind, or one of {', '.join(BUILT_IN)}")
+    if not isinstance(found, StoreKind):
+        raise DefinitionError(f"kind {name} is {found!r:.120}, expected a StoreKind; see docs/extending.md")
+    return found

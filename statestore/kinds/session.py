@@ -1,0 +1,20 @@
+"""Session stores: rows by key, session end and session start (`formats/session_key.py`)."""
+
+from __future__ import annotations
+
+from statestore.kinds.kind import Definition, Number, StoreKind
+
+
+class Session(StoreKind):
+    """A value for each session of a key."""
+
+    name = "session"
+    storage = "statestore.stores.storage:SESSION"
+    times = ("retention_ms",)
+    numbers = (Number("session_end"), Number("session_start"))
+    first_time, last_time = "session_start", "session_end"
+    suite = "session"
+
+    def columns(self, store: Definition) -> tuple[Number, ...]:
+        """Start and end of the session."""
+        return Number("session_start"), Number("session_end")

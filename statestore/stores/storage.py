@@ -1,0 +1,94 @@
+"""What stores of a kind are made of, and how they are used: the other half of a `StoreKind`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from statestore.definitions.store import StoreDefinition
+from statestore.errors import DefinitionError
+from statestore.formats import session_key, window_key
+from statestore.reference import load
+from statestore.stores.key_value import KeyValueBytes
+from statestore.stores.session import SessionBytes
+from statestore.stores.suppliers import DslStore
+from statestore.stores.table import Row
+from statestore.stores.typed import KeyValueStore, SessionStore, TypedStore, WindowStore
+from statestore.stores.window import WindowBytes
+
+
+class Storage(NamedTuple):
+    """Stores of one kind.
+
+    Attributes
+    ----------
+    typed
+        The store that a processor uses; it has a store of bytes inside.
+    make
+        Makes our own store of bytes, not yet open, from a definition and its engine.
+    methods
+        What a supplier's store of bytes must have.
+    rows
+        All rows of a supplier's store of bytes, in any order: row keys and stored values.
+    """
+
+    typed: type[TypedStore[Any, Any, Any]]
+    make: Callable[[StoreDefinition, DslStore], Any]
+    methods: tuple[str, ...]
+    rows: Callable[[Any], Iterator[Row]]
+
+
+def storage_of(definition: StoreDefinition) -> Storage:
+    """Return what a store of this definition's kind is made of.
+
+    Raises
+    ------
+    DefinitionError
+        If it is a user's kind that cannot be loaded.
+    """
+    kind = definition.store_kind
+    found = load(kind.storage, f"storage of kind {definition.kind}", "a Storage")
+    if not isinstance(found, Storage):
+        raise DefinitionError(f"storage {kind.storage} of kind {definition.kind} is {found!r:.120}, expected a Storage")
+    return found
+
+
+def _key_value(store: StoreDefinition, engine: DslStore) -> KeyValueBytes:
+    return KeyValueBytes(store.name, store.format, persistent=engine.persistent, transactional=engine.transactional)
+
+
+def _window(store: StoreDefinition, engine: DslStore) -> WindowBytes:
+    return WindowBytes(
+        store.name,
+        store.format,
+        store.retention_ms or 0,
+        store.window_size_ms or 0,
+        retain_duplicates=store.retain_duplicates,
+        persistent=engine.persistent,
+        transactional=engine.transactional,
+    )
+
+
+def _session(store: StoreDefinition, engine: DslStore) -> SessionBytes:
+    return SessionBytes(
+        store.name,
+        store.format,
+        store.retention_ms or 0,
+        persistent=engine.persistent,
+        transactional=engine.transactional,
+    )
+
+
+def _windows(store: Any) -> Iterator[Row]:
+    for key, start, value in store.fetch_range(None, None, 0, window_key.MAX_TIME):
+        yield window_key.encode(key, start), value
+
+
+def _sessions(store: Any) -> Iterator[Row]:
+    for session, value in store.find_sessions(None, None, 0, session_key.MAX_TIME):
+        yield session_key.encode(session.key, session.start, session.end), value
+
+
+KEY_VALUE = Storage(KeyValueStore, _key_value, ("get", "put", "scan"), lambda store: store.scan(None, None))
+WINDOW = Storage(WindowStore, _window, ("put", "fetch", "fetch_range", "window_size_ms"), _windows)
+SESSION = Storage(SessionStore, _session, ("put", "fetch_session", "find_sessions"), _sessions)

@@ -6,7 +6,7 @@ for it: they keep records, show under exactly once only what was committed, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -18,12 +18,12 @@ from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
 from statestore.model import TaskId, TopicPartition, changelog_topic
 from statestore.partition.spec import ChangelogSpec
-from statestore.statedir.record import StoreRecord
 from statestore.stores.typed import AnyStore
 from statestore.tasks.driver_logs import ListReader, LoggedRecord, Logs
 from statestore.tasks.processor import Headers
 from statestore.tasks.replay import replay
 from statestore.tasks.spec import TaskSpec
+from statestore.tasks.task_changelogs import TaskChangelogs
 from statestore.tasks.task_stores import TaskStores
 from statestore.tasks.topology import Counts, Topology
 
@@ -67,7 +67,7 @@ class DriverTask:
 
     def _open(self) -> None:
         spec, changelogs = self._spec, [self._spec.changelog(name) for name in self._spec.changelogs]
-        self._stores = _Stores(spec, self._logs)
+        self._stores = TaskStores(spec, _Changelogs(spec, self._logs))
         try:
             self._stores.recover({changelog: self._logs.range_of(changelog) for changelog in changelogs})
             metadata = commit_metadata.decode(self._committed_metadata)
@@ -193,22 +193,29 @@ class _Output:
         return delivered
 
 
-class _Stores(TaskStores):
-    """A task's stores, restored from the logs."""
+class _Changelogs(TaskChangelogs):
+    """Changelogs that are lists: nothing of them is lost, and there is no Kafka to ask."""
 
     def __init__(self, spec: TaskSpec, logs: Logs) -> None:
-        self._logs = logs
         super().__init__(spec)
+        self._logs = logs
 
-    def _replay(self, store: AnyStore, name: str, start: int, log: LogRange) -> int:
-        reader = ListReader(self._spec.changelog(name), self._logs)
+    def replay(self, store: AnyStore, changelog: TopicPartition, start: int, log: LogRange) -> int:
+        """Apply a part of a changelog and return its records."""
+        reader = ListReader(changelog, self._logs)
         return replay(store, cast(LogReader, reader), start, log.last_stable).records
 
-    def _nothing_left(self, name: str, start: int, log: LogRange) -> bool:
-        return start >= log.last_stable
+    def has_record(self, changelog: TopicPartition, start: int, log: LogRange) -> bool:
+        """Whether a record follows."""
+        return start < log.last_stable
 
-    def _with_ends(self, records: Mapping[str, StoreRecord]) -> dict[str, StoreRecord]:
-        return dict(records)  # there is no Kafka to ask
+    def settled(self, changelogs: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
+        """Return the offsets of changelogs."""
+        return {changelog: self._logs.range_of(changelog) for changelog in changelogs}
+
+    def first_from(self, times: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int | None]:
+        """Nothing expires from a list."""
+        return {}
 
 
 def added(one: Counts, other: Counts) -> Counts:

@@ -376,7 +376,7 @@ class StreamTask:
                 "dropped_records": before.dropped_records + counts.dropped,
                 "poison_records": before.poison_records + counts.poison,
                 "commits": before.commits + self._commits,
-                "restored": before.restored + sum(self._stores.restored.values()),
+                "restored": before.restored + self._stores.restored,
                 "lag": lag,
                 "recover_seconds": round(before.recover_seconds + self._recover_s, 3),
                 "process_seconds": round(before.process_seconds + self._process_s, 3),

@@ -25,7 +25,7 @@ from statestore.statedir.record import StoreRecord
 from statestore.statedir.seal import break_seal
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
-from statestore.tasks import task_stores
+from statestore.tasks import task_changelogs
 from tests.integration import broker, dying
 from tests.integration.broker import T0, Row
 from tests.integration.support import STORE, Application
@@ -363,7 +363,7 @@ def test_a_rebuild_that_took_longer_than_tombstones_are_kept_replaces_nothing(
 ) -> None:
     damage(whole)
     kept = Kept(whole)
-    replay = task_stores.replay
+    replay = task_changelogs.replay
 
     def slowly(*arguments: Any) -> Any:
         result = replay(*arguments)
@@ -371,7 +371,7 @@ def test_a_rebuild_that_took_longer_than_tombstones_are_kept_replaces_nothing(
         monkeypatch.setattr(time, "time", lambda: later_s)
         return result
 
-    monkeypatch.setattr(task_stores, "replay", slowly)
+    monkeypatch.setattr(task_changelogs, "replay", slowly)
     row = whole.run()
     monkeypatch.undo()
     assert row.failure is not None

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import statestore.partition.quarantine
-import statestore.tasks.task_stores
+import statestore.tasks.task_changelogs
+import statestore.tasks.task_store
 import statestore.verification.check
 from demo.kafka_jars import find_java
 from demo.processes import Processes
@@ -90,20 +91,20 @@ def _nobody_waits(patch: pytest.MonkeyPatch) -> None:
 
 
 def _nothing_is_lost(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(statestore.tasks.task_stores, "rebuild_loss", lambda *_, **__: Lost(Loss.NONE))
+    patch.setattr(statestore.tasks.task_store, "rebuild_loss", lambda *_, **__: Lost(Loss.NONE))
 
 
 def _all_is_clean(patch: pytest.MonkeyPatch) -> None:
-    context = statestore.tasks.task_stores.store_context
+    context = statestore.tasks.task_store.store_context
     patch.setattr(
-        statestore.tasks.task_stores,
+        statestore.tasks.task_store,
         "store_context",
         lambda *found, **how: context(*found, **{**how, "exactly_once": False}),
     )
 
 
 def _nothing_to_replay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(statestore.tasks.task_stores.TaskStores, "_replay", lambda *_: 0)
+    patch.setattr(statestore.tasks.task_changelogs.TaskChangelogs, "replay", lambda *_: 0)
 
 
 def _contents_are(differing: int) -> Callable[[pytest.MonkeyPatch], None]:

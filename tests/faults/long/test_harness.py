@@ -11,11 +11,12 @@ import pytest
 from statestore import kill_switch
 from statestore.changelog.writer import TransactionalWriter
 from statestore.formats import offsets as offsets_format
+from statestore.model import TopicPartition
 from statestore.stores.rocksdb import RocksDB
 from statestore.tasks import stream_task
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import StreamTask
-from statestore.tasks.task_stores import TaskStores
+from statestore.tasks.task_changelogs import TaskChangelogs
 from tests.faults import oracle
 from tests.faults.children import Child, Hook, Kill
 from tests.faults.hooks import to_disk
@@ -39,11 +40,11 @@ def _stores_first(specs: Sequence[TaskSpec], directory: Path) -> None:
 def _no_replay(specs: Sequence[TaskSpec], directory: Path) -> None:
     """Take stores that are behind for whole."""
 
-    def skip(stores: TaskStores, store: Any, name: str, start: int, log: Any) -> int:
-        store.commit({stores._spec.changelog(name): log.last_stable - 1})
+    def skip(_: TaskChangelogs, store: Any, changelog: TopicPartition, start: int, log: Any) -> int:
+        store.commit({changelog: log.last_stable - 1})
         return 0
 
-    TaskStores._replay = skip  # type: ignore[method-assign]
+    TaskChangelogs.replay = skip  # type: ignore[method-assign]
 
 
 def _no_input_offsets(specs: Sequence[TaskSpec], directory: Path) -> None:

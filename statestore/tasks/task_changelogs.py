@@ -1,0 +1,104 @@
+"""What a task asks of the changelogs of its stores: their records, where they end, and whether they were cut."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from statestore.changelog.epochs import compare_ends, log_ends
+from statestore.changelog.reader import LogReader, first_offset
+from statestore.changelog.topics import LogRange, Topics
+from statestore.model import TopicPartition
+from statestore.partition.judgement import cut_at, log_end
+from statestore.partition.log_time import stream_time_at_least
+from statestore.partition.spec import StorePartitionSpec
+from statestore.statedir.record import StoreRecord
+from statestore.stores.typed import AnyStore
+from statestore.tasks.replay import replay
+from statestore.tasks.spec import TaskSpec
+
+#: For so long the markers of the last transaction are waited for before a store is recorded, s.
+_MARKERS_S = 2.0
+_PAUSE_S = 0.01
+
+
+class ChangelogEnd(NamedTuple):
+    """Where a changelog ends, exclusive, and with which leader epoch; None: not known."""
+
+    offset: int | None = None
+    epoch: int | None = None
+
+
+class TaskChangelogs:
+    """The changelogs of one task's stores, in Kafka."""
+
+    def __init__(self, spec: TaskSpec) -> None:
+        self._spec = spec
+
+    def replay(self, store: AnyStore, changelog: TopicPartition, start: int, log: LogRange) -> int:
+        """Apply a part of a changelog and return its records; all of it is on disk then.
+
+        At least once reads what an open transaction hides, too, but nothing aborted: the changelog may be of a time
+        when the application processed exactly once.
+        """
+        spec, end = self._spec, log.last_stable
+        stable = end if spec.exactly_once else min(self._topics().log_ranges([changelog])[changelog].last_stable, end)
+        records = 0
+        for committed, first, last in ((True, start, stable), (False, max(start, stable), end)):
+            if first < last:
+                with LogReader(
+                    spec.bootstrap_servers, changelog, read_committed=committed, stall_timeout_s=spec.kafka_timeout_s
+                ) as reader:
+                    records += replay(store, reader, first, last).records
+        store.sync()
+        return records
+
+    def has_record(self, changelog: TopicPartition, start: int, log: LogRange) -> bool:
+        """Whether a committed record follows: markers and compacted offsets are none."""
+        spec = self._spec
+        return first_offset(spec.bootstrap_servers, changelog, start, log.last_stable, spec.kafka_timeout_s) is not None
+
+    def cuts(self, records: Mapping[TopicPartition, StoreRecord | None]) -> dict[TopicPartition, int]:
+        """Return where changelogs were cut since their stores were recorded: these grow again, and offsets do not tell.
+
+        Parameters
+        ----------
+        records
+            Of the stores, by changelog partition.
+        """
+        topics = {self._spec.changelog(name): changelog for name, changelog in self._spec.changelogs.items()}
+        ends = {
+            changelog: end
+            for changelog, record in records.items()
+            if (end := log_end(record, topics[changelog])) is not None
+        }
+        found = compare_ends(self._spec.bootstrap_servers, ends, self._spec.kafka_timeout_s) if ends else {}
+        return {changelog: at for changelog, comparison in found.items() if (at := cut_at(comparison)) is not None}
+
+    def ends(self, logs: Mapping[TopicPartition, LogRange]) -> dict[TopicPartition, ChangelogEnd]:
+        """Return where changelogs end, with their leader epochs where Kafka tells them."""
+        known = log_ends(self._spec.bootstrap_servers, logs, self._spec.kafka_timeout_s)
+        return {at: ChangelogEnd(log.last_stable, known[at].epoch if at in known else None) for at, log in logs.items()}
+
+    def settled(self, changelogs: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
+        """Return the offsets of changelogs, behind the markers of what was committed last."""
+        if not changelogs:
+            return {}
+        topics, deadline = self._topics(), time.monotonic() + _MARKERS_S
+        logs = topics.log_ranges(changelogs)
+        while any(log.last_stable < log.high_watermark for log in logs.values()) and time.monotonic() < deadline:
+            time.sleep(_PAUSE_S)  # a commit is answered before its markers are in the log
+            logs = topics.log_ranges(changelogs)
+        return logs
+
+    def first_from(self, times: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int | None]:
+        """Return the offset of each changelog's first record with such a timestamp (ms) or a later one."""
+        return self._topics().first_from(times) if times else {}
+
+    def stream_time(self, spec: StorePartitionSpec, log: LogRange) -> int | None:
+        """Return a time (ms) that a window or session store's changelog has reached; None: it does not tell."""
+        return stream_time_at_least(spec, log)
+
+    def _topics(self) -> Topics:
+        return Topics(self._spec.bootstrap_servers, self._spec.kafka_timeout_s)

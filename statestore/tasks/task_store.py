@@ -1,0 +1,337 @@
+"""One store of a task: opened, brought to the end of its changelog, rebuilt where it cannot be used, and recorded.
+
+A store that cannot be used as it is, such as one left open without transactions, is rebuilt from its changelog
+(conformance T13). Its successor is built beside it, as a restore does it, and takes its place when it is whole; the
+store goes to quarantine. It is not replaced if its changelog has lost what it had.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple, NoReturn
+
+from statestore import clock, kill_switch
+from statestore.changelog.standing import next_offset
+from statestore.changelog.topics import LogRange
+from statestore.durable import remove_durably
+from statestore.errors import (
+    ChangelogReplacedError,
+    RebuildError,
+    StoreAheadError,
+    StoreBehindLogStartError,
+)
+from statestore.partition.inspection import had, inspect
+from statestore.partition.judgement import Had, Lost, Supply, needs_stream_time, rebuild_loss, standing_of
+from statestore.partition.needed import advanced_need, recorded_need
+from statestore.partition.quarantine import keep_set_aside
+from statestore.partition.replacing import clear_built, require_tombstones, staged_context
+from statestore.reports import Action, Loss, Status, StoreFigures
+from statestore.statedir.beside import Verdict
+from statestore.statedir.context import forget_mode, store_context
+from statestore.statedir.record import StoreRecord, read_record, write_record
+from statestore.statedir.seal import break_seal, check_seal, forget_digests, seal
+from statestore.statedir.swap import swap
+from statestore.stores.open import build_store
+from statestore.stores.rocksdb_options import ConfigSetter
+from statestore.stores.serdes import load_serde
+from statestore.stores.typed import AnyStore
+from statestore.tasks.spec import TaskSpec
+from statestore.tasks.task_changelogs import ChangelogEnd, TaskChangelogs
+
+#: Name in quarantine of what a task has replaced.
+_QUARANTINED_AS = "process"
+#: As what a task refuses to rebuild a store, unasked, whose changelog may have lost something that it has.
+_REFUSED: dict[Status, type[RebuildError]] = {
+    Status.AHEAD: StoreAheadError,
+    Status.REPLACED: ChangelogReplacedError,
+    Status.TRUNCATED: StoreBehindLogStartError,
+}
+
+
+class _Before(NamedTuple):
+    """What a store has from before this run, as its record says.
+
+    Attributes
+    ----------
+    needed_from
+        First offset that a rebuild needs.
+    adopted
+        It was there before its first record.
+    stream_time
+        Largest timestamp (ms) of its rows.
+    """
+
+    needed_from: int | None
+    adopted: bool = False
+    stream_time: int | None = None
+
+
+class TaskStore:
+    """One store of a task, under the task's lock.
+
+    Attributes
+    ----------
+    store
+        The store itself; another one after a rebuild.
+    changelog
+        Its changelog partition.
+    damage
+        Why it could not be opened; None: it is open, or was rebuilt.
+    committed
+        Offset that this run has committed in it; None: nothing.
+    """
+
+    def __init__(
+        self, spec: TaskSpec, name: str, changelogs: TaskChangelogs, config_setter: ConfigSetter | None
+    ) -> None:
+        self._task = spec
+        self._spec = spec.store_partition(name)
+        self._name = name
+        self._changelogs = changelogs
+        self._config_setter = config_setter
+        self._restored = 0
+        self._rebuilt: str | None = None
+        self._end = ChangelogEnd()
+        self._before = _Before(None)
+        self.store: AnyStore = self._build()
+        self.changelog = self._spec.partition
+        self.damage: RebuildError | None = None
+        self.committed: int | None = None
+
+    def _build(self) -> AnyStore:
+        definition = self._spec.store
+        return build_store(definition, load_serde(definition.key_serde), load_serde(definition.value_serde))
+
+    # -- opening --------------------------------------------------------------------------------------------------
+
+    def open(self, legacy_offset: int | None, *, read_in_full: bool) -> None:
+        """Open the store; one that cannot be used is closed again, and `damage` says why.
+
+        Parameters
+        ----------
+        legacy_offset
+            Its offset in the legacy checkpoint file, which it takes over.
+        read_in_full
+            Read every row: something in one of the task's stores could not be read, and it is not known where.
+        """
+        paths, definition = self._spec.paths, self._spec.store
+        try:
+            there = self.store.persistent and self._spec.live.exists()
+            if not there:
+                remove_durably(paths.offsets(self._name))  # it speaks of a store that is lost
+            if there and not check_seal(paths, self._name, definition.store_kind):
+                forget_digests(paths, self._name)  # somebody else may have built it anew
+            self._init(legacy_offset)
+            if read_in_full:
+                for _ in self.store.all():
+                    pass
+        except RebuildError as error:
+            self.store.close(clean=False)
+            self.damage = error
+
+    def _init(self, legacy_offset: int | None = None) -> None:
+        self.store.init(
+            store_context(
+                self._spec.paths,
+                # A commit comes first; only what a single record writes far beyond the bound spills.
+                uncommitted_max_bytes=4 * self._task.application.uncommitted_max_bytes,
+                recording_level=self._task.recording_level,
+                opening=lambda store: break_seal(self._spec.paths, store),
+                exactly_once=self._spec.exactly_once,
+                config_setter=self._config_setter,
+            )
+        )
+        if legacy_offset is not None and not self.store.is_empty:
+            self.store.commit({self.changelog: legacy_offset}, {})
+            kill_switch.reached("legacy offset taken over, not on disk")
+            self.store.sync()
+
+    # -- recovery -------------------------------------------------------------------------------------------------
+
+    @property
+    def record(self) -> StoreRecord | None:
+        """What is recorded of it; None: nothing."""
+        return read_record(self._spec.paths, self._name) if self.store.persistent else None
+
+    def recover(self, log: LogRange, end: ChangelogEnd, cut: int | None, asked_ms: int) -> None:
+        """Bring the store to the end of its changelog; rebuild it if it cannot be used as it is.
+
+        Parameters
+        ----------
+        cut
+            Offset at which the changelog was cut since the store was recorded; None: it was not.
+        asked_ms
+            Wall clock time before `log` was asked for.
+
+        Raises
+        ------
+        RebuildError
+            If it cannot catch up, and its changelog may have lost what it has.
+        """
+        keep_set_aside(self._spec.paths, self._name)
+        reason = self.damage or self._catch_up(log, cut)
+        if reason is not None:
+            if self.store.is_open:
+                self.store.close(clean=False)
+            self._rebuild(reason, log, cut, asked_ms)
+        self.damage = None
+        self._end = end
+        if self.store.persistent:
+            write_record(self._spec.paths, self._name, self.known().model_copy(update={"caught_up_ms": asked_ms}))
+
+    def _catch_up(self, log: LogRange, cut: int | None) -> RebuildError | None:
+        """Bring a store that can be used to the end of its changelog; say why it has to be rebuilt instead."""
+        store, topic, record = self.store, self._task.changelogs[self._name], self.record
+        offset = store.committed_offset(self.changelog)
+        if store.transactional and not store.recover(offset):
+            return RebuildError(
+                f"store {self._name} says that it cannot be brought to what was committed at offset {offset}"
+            )
+        committed, empty = store.committed_offset(self.changelog), store.is_empty
+        found = standing_of(committed, log, record, topic, empty=empty, now_ms=clock.now_ms())
+        begins = committed is None and empty
+        if found.status not in (Status.OK, Status.LAGGING) or begins or cut is not None:
+            lost = self._lost(had(record, committed, anything=not begins), log, cut)
+            if lost.loss is Loss.LIKELY:
+                self._refuse(lost, "is not there" if begins else f"is {found.status}")
+        self._before = _Before(log.start) if begins else _before(record, log)
+        if found.action is Action.NONE:
+            return None
+        start = log.start
+        if committed is not None:
+            start = next_offset(committed, record.seen_end(committed) if record else None)
+        if found.action is not Action.TAIL:
+            lags = found.status is Status.LAGGING and committed is not None
+            whole = lags and not self._changelogs.has_record(self.changelog, start, log)
+            return None if whole else RebuildError(found.detail)
+        self._restored = self._changelogs.replay(store, self.changelog, start, log)
+        if committed is not None and record is not None and topic.compacted:
+            whole_ms = record.whole_ms(committed, clock.now_ms()) or 0
+            if clock.now_ms() - whole_ms >= topic.delete_retention_ms > 0:
+                return RebuildError("replaying its tail took longer than its changelog keeps tombstones")
+        return None
+
+    def _rebuild(self, reason: RebuildError, log: LogRange, cut: int | None, asked_ms: int) -> None:
+        """Build a store anew from its changelog, beside the one that is there, and put it in its place."""
+        spec = self._spec
+        seen = inspect(spec)
+        lost = self._lost(seen.had, log, cut)
+        if lost.loss is Loss.LIKELY:
+            self._refuse(lost, f"cannot be used ({reason})")
+        clear_built(spec.paths)
+        staged = build_store(spec.store)
+        staged.init(replace(staged_context(spec, read_only=False), config_setter=self._config_setter))
+        kill_switch.reached("store being rebuilt")
+        try:
+            self._restored = self._changelogs.replay(staged, self.changelog, log.start, log)
+            require_tombstones(
+                spec, asked_ms, clock.now_ms(), "run restore for it, which is faster, or raise that setting"
+            )
+            record = StoreRecord(
+                topic_id=self._task.changelogs[self._name].topic_id,
+                caught_up_ms=asked_ms,
+                committed=staged.committed_offset(self.changelog),
+                end=log.last_stable,
+                needed_from=log.start,
+                stream_time=_stream_time(staged),
+            )
+            staged.close(clean=True)
+        finally:
+            if staged.is_open:
+                staged.close(clean=False)
+        kill_switch.reached("store rebuilt, not in its place")
+        verdict = Verdict(seen.trouble.status if seen.trouble else Status.LAGGING, lost.loss, lost.why)
+        swap(spec.paths, spec.store, _QUARANTINED_AS, spec.partitions, verdict=verdict, record=record)
+        kill_switch.reached("store rebuilt, the old one in quarantine")
+        self._before = _Before(log.start)
+        self._rebuilt = str(reason)
+        self.store = self._build()
+        self._init()
+
+    def _lost(self, known: Had, log: LogRange, cut: int | None) -> Lost:
+        """Say what a rebuild of the store would lose."""
+        supply = Supply(self._spec.changelog, log, cut)
+        if needs_stream_time(self._spec, known.record, log):
+            supply = supply._replace(stream_time=self._changelogs.stream_time(self._spec, log))
+        return rebuild_loss(known, supply, retention_ms=self._spec.store.retention_ms, now_ms=clock.now_ms())
+
+    def _refuse(self, lost: Lost, what: str) -> NoReturn:
+        raise _REFUSED[lost.status](
+            f"store {self._name} of {self._spec.application} task {self._spec.task} {what}, and would lose something "
+            f"if it was rebuilt ({lost.status}: {lost.why}): that is not done by itself; run restore for it with "
+            "--accept-loss, which keeps the old store in quarantine"
+        )
+
+    # -- at work --------------------------------------------------------------------------------------------------
+
+    @property
+    def stream_time(self) -> int | None:
+        """Stream time (ms) of a window or session store, which decides on what has expired; None: it has none."""
+        return _stream_time(self.store)
+
+    def advance_stream_time(self, time_ms: int) -> None:
+        """Let the store go on from the stream time (ms) that an earlier run had reached."""
+        advance = getattr(self.store.inner, "advance_stream_time", None)
+        if advance is not None:
+            advance(time_ms)
+
+    def figures(self) -> StoreFigures:
+        """What the store did so far."""
+        store = self.store
+        commits, restores = store.metrics.figures("commit"), store.metrics.figures("restore")
+        return StoreFigures(
+            store=self._name,
+            commits=commits.count,
+            commit_latency_avg_ms=round(commits.latency_avg / 1e6, 3),
+            commit_latency_max_ms=round(commits.latency_max / 1e6, 3),
+            committed=self.committed,
+            restored=self._restored,
+            restore_seconds=round(restores.count * restores.latency_avg / 1e9, 3),
+            rebuilt=self._rebuilt,
+            expired=store.expired_records,
+        )
+
+    # -- closing --------------------------------------------------------------------------------------------------
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """Rows with a smaller time (ms) have expired; None: rows do not expire."""
+        stream_time = self.stream_time
+        return None if stream_time is None else max(stream_time - (self._spec.store.retention_ms or 0), 0)
+
+    def known(self) -> StoreRecord:
+        """Return what is known of the open store, which has all of its log."""
+        return StoreRecord(
+            topic_id=self._task.changelogs[self._name].topic_id,
+            caught_up_ms=clock.now_ms(),
+            committed=self.store.committed_offset(self.changelog),
+            end=self._end.offset,
+            epoch=self._end.epoch,
+            needed_from=self._before.needed_from,
+            stream_time=self.stream_time,
+            adopted=self._before.adopted,
+        )
+
+    def needed_from(self, log: LogRange, unexpired: int | None, oldest_ms: int) -> int | None:
+        """Return the first offset that a rebuild needs, now that time went on; see `advanced_need`."""
+        before = self._before
+        return advanced_need(before.needed_from, log, unexpired, oldest_ms, before.stream_time)
+
+    def vouch(self, record: StoreRecord) -> None:
+        """Record and seal the store, which was just closed cleanly."""
+        paths, definition = self._spec.paths, self._spec.store
+        write_record(paths, self._name, record)
+        kill_switch.reached("store recorded, not sealed")
+        seal(paths, self._name, definition.store_kind, supplied=definition.supplied)
+        kill_switch.reached("store sealed, mode not forgotten")
+        forget_mode(paths, self._name)  # it tells of a lost segment until the seal does
+
+
+def _before(record: StoreRecord | None, log: LogRange) -> _Before:
+    needed = recorded_need(record, log)
+    return _Before(needed, adopted=True) if record is None else _Before(needed, record.adopted, record.stream_time)
+
+
+def _stream_time(store: AnyStore) -> int | None:
+    latest = getattr(store.inner, "stream_time", -1)
+    return latest if latest >= 0 else None

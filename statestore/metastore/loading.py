@@ -1,7 +1,7 @@
 """Whether the code and the suites that definitions name can be loaded. A process of its own tries, with a deadline.
 
 It sees what a job on this machine sees: the Python path of the environment. How the two speak is told in
-`jobs/statestore_jobs/loading.py`.
+`load_code.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import IO, Any
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import DefinitionError
 
-_PROGRAM = "statestore_jobs.loading"
+_PROGRAM = "statestore.metastore.load_code"
 #: Loading one thing may take so long.
 LOAD_S = 60.0
 #: So may Python, the library and Great Expectations, on a machine that is busy.

@@ -1,4 +1,4 @@
-"""Load the code and the suites that definitions name, and tell what cannot be loaded: what `apply` starts.
+"""Load the code and the suites that definitions name, and tell what cannot be loaded: what `loading.py` starts.
 
 A program of its own: an import runs code of the user's, which may hang, end its process, or change it.
 
@@ -9,6 +9,7 @@ object a line: `{"loading": ...}` before each thing, `{"problem": ...}` behind o
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
 from statestore.tasks.loading import Named, named_code
 
@@ -39,11 +41,13 @@ def main() -> None:
 def _suites(definition: ApplicationDefinition) -> Iterator[Named]:
     for store in definition.stores:
         if store.expectations is not None:
-            # Here, and not at the top: it takes seconds.
-            from statestore_expectations.suites import suite_of
-
             what = f"suite {store.expectations} of store {store.name}"
-            yield Named(what, partial(suite_of, definition.name, store))
+            yield Named(what, partial(_load_suite, definition.name, store))
+
+
+def _load_suite(application: str, store: StoreDefinition) -> None:
+    # By its name: the library does without the package that validates.
+    importlib.import_module("statestore_expectations.suites").suite_of(application, store)
 
 
 def _tell(told: int, what: str, value: object) -> None:

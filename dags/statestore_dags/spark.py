@@ -18,14 +18,13 @@ from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from statestore.config import load_directories
+from statestore.packages import files_of
 from statestore_dags.connections import kafka_connection
 from statestore_dags.parts import attempt_path
 from statestore_dags.retrying import RETRIED, bad_input_fails
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
-
-_REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 class SparkJobOperator(SparkSubmitOperator):
@@ -74,16 +73,16 @@ class SparkJobOperator(SparkSubmitOperator):
 
 
 def spark_jobs(job: str, planned: XComArg) -> Any:
-    """Run `jobs/<job>.py` (or that of STATESTORE_JOBS_DIR) on connection `spark_default`, once for each part of a plan.
+    """Run the program of a job (or that in STATESTORE_JOBS_DIR) on connection `spark_default`, for each part of a plan.
 
     STATESTORE_SPARK_POOL names the Airflow pool that bounds the JVMs of all DAGs. A new installation has none but
     Airflow's own, so without it STATESTORE_SPARK_JOBS bounds those of each DAG.
     """
-    jobs_dir = Path(os.environ.get("STATESTORE_JOBS_DIR") or _REPOSITORY / "jobs")
+    programs = os.environ.get("STATESTORE_JOBS_DIR") or files_of("statestore_jobs", inside="programs", beside=".")
     return SparkJobOperator.partial(
         task_id="spark",
         conn_id="spark_default",
-        application=str(jobs_dir.resolve() / f"{job}.py"),
+        application=str(Path(programs).resolve() / f"{job}.py"),
         name=f"statestore-{job}",
         map_index_template="{{ task.part }}",
         pool=os.environ.get("STATESTORE_SPARK_POOL", "").strip() or "default_pool",

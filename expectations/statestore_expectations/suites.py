@@ -18,10 +18,11 @@ from great_expectations.expectations.expectation_configuration import Expectatio
 
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
+from statestore.packages import files_of
 from statestore_expectations.custom import Bindable, ExpectStoreValuesToParse
 from statestore_expectations.parameters import PARAMETERS, named
 
-SUITES = Path(__file__).resolve().parents[1] / "suites"
+SUITES = files_of("statestore_expectations", inside="suites", beside="suites")
 
 #: What marks a suite as a file of the user's own.
 _FILE = ".json"

@@ -1,0 +1,34 @@
+"""The wheel, and an environment into which it is installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.environments import REPOSITORY, WAIT_S, Installed
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that is built from the tree."""
+    directory = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(directory)]
+    subprocess.run(command, cwd=REPOSITORY, capture_output=True, timeout=WAIT_S, check=True)
+    (built,) = directory.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="session")
+def complete(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The wheel with all packages of this environment, but its editable install."""
+    installed = Installed(tmp_path_factory.mktemp("complete"), wheel, "--no-deps")
+    packages = tmp_path_factory.mktemp("packages")
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if not entry.name.startswith(("statestore-", "_statestore")):
+            (packages / entry.name).symlink_to(entry)
+    (installed.site_packages / "packages.pth").write_text(f"{packages}\n")
+    return installed

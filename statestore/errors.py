@@ -178,6 +178,10 @@ class BackupError(InputError):
     """The backup of the command topic is missing, torn or altered."""
 
 
+class MissingExtraError(InputError, ImportError):
+    """What was asked for needs an extra of this package that is not installed."""
+
+
 # -- give up ------------------------------------------------------------------------------------------------------
 
 

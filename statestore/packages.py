@@ -1,9 +1,43 @@
-"""The packages on top of the library: where the files that come with them lie."""
+"""The packages on top of the library: the extra that each needs, and where the files that come with it lie.
+
+Base dependencies carry the library and the command. `statestore_jobs`, `statestore_expectations` and `statestore_dags`
+are in every wheel, but what they import comes with an extra of pyproject.toml.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+
+from statestore.errors import MissingExtraError
+
+#: What shows whether an extra is installed.
+_MODULES: Mapping[str, tuple[str, ...]] = {
+    "spark": ("pyspark",),
+    "validate": ("pyspark", "great_expectations", "matplotlib"),
+    "airflow": ("airflow", "airflow.providers.apache.spark"),
+}
+
+
+def require_extra(extra: str, user: str) -> None:
+    """Refuse to go on without an extra, before an import fails.
+
+    Parameters
+    ----------
+    user
+        What needs it, such as a package; for the error.
+
+    Raises
+    ------
+    MissingExtraError
+        Naming the missing modules, and the command that installs them.
+    """
+    if missing := [module for module in _MODULES[extra] if not _is_installed(module)]:
+        are = "is" if len(missing) == 1 else "are"
+        raise MissingExtraError(
+            f"{user} needs {', '.join(missing)}, which {are} not installed. Run: pip install 'statestore[{extra}]'"
+        )
 
 
 def files_of(package: str, inside: str, beside: str) -> Path:
@@ -22,3 +56,11 @@ def files_of(package: str, inside: str, beside: str) -> Path:
     root = Path(spec.submodule_search_locations[0])
     installed = root / inside
     return (installed if installed.is_dir() else root.parent / beside).resolve()
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        spec = find_spec(module)
+    except ModuleNotFoundError:  # not even its parent is
+        return False
+    return spec is not None and spec.origin is not None  # a mere directory of that name has none

@@ -14,6 +14,7 @@ from statestore.cli import completion, options
 from statestore.cli.programs import run_program
 from statestore.durable import write_durably
 from statestore.errors import InputError
+from statestore.packages import require_extra
 
 if TYPE_CHECKING:
     from statestore.cli.choice import Asked, Chosen
@@ -52,6 +53,7 @@ def suggest(
     from statestore.changelog.topics import Topics
     from statestore.cli.choice import choose
 
+    require_extra("validate", "statestore expectations suggest")
     if out is not None:
         _require_new(out)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)

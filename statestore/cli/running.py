@@ -17,6 +17,7 @@ from statestore.cli.programs import run_program
 from statestore.cli.reporting import show
 from statestore.config import as_of_dir
 from statestore.errors import InputError
+from statestore.packages import require_extra
 
 _Master = Annotated[
     str | None, typer.Option(help="Spark's master; local[--parallel] if not said. A cluster must see the same paths.")
@@ -126,6 +127,7 @@ def _spark(master: str | None, parallel: int, conf: list[str] | None) -> str:
 
 
 def _run(job: str, arguments: list[str], settings: Installation, spark: str, json: Path | None) -> None:
+    require_extra("validate" if job == "validate" else "spark", f"the job {job}")
     reports_dir = Path(settings["STATESTORE_REPORTS_DIR"])
     options.require_writable(json=json, reports_dir=reports_dir)
     report = reports_dir / job / f"command-{clock.now_ms()}.json"

@@ -46,7 +46,7 @@ def _suites(definition: ApplicationDefinition) -> Iterator[Named]:
 
 
 def _load_suite(application: str, store: StoreDefinition) -> None:
-    # By its name: the library does without the package that validates.
+    # By its name: the library does without the package that validates, and without the extra that this needs.
     importlib.import_module("statestore_expectations.suites").suite_of(application, store)
 
 

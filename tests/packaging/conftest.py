@@ -1,4 +1,4 @@
-"""The wheel, and an environment into which it is installed."""
+"""The wheel, and environments into which it is installed: with its base dependencies, and with those of all extras."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(command, cwd=REPOSITORY, capture_output=True, timeout=WAIT_S, check=True)
     (built,) = directory.glob("*.whl")
     return built
+
+
+@pytest.fixture(scope="session")
+def alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The wheel with its base dependencies."""
+    lock = REPOSITORY / "requirements" / "demo.txt"
+    return Installed(tmp_path_factory.mktemp("alone"), wheel, "--constraints", str(lock))
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,8 @@ SECRET = re.compile(r"PASSWORD(?!S_FILE)|SECRET|FERNET|TOKEN")
 def pinned(package: str) -> str:
     """Version of a package in pyproject.toml."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (version,) = [d.split("==")[1] for d in project["dependencies"] if d.split("==")[0] == package]
+    extras = project["optional-dependencies"].values()
+    (version,) = [d.split("==")[1] for extra in extras for d in extra if d.split("==")[0] == package]
     return version
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,3 +72,85 @@ def test_a_kind_that_cannot_be_loaded_is_refused_where_it_is_used(reference, sai
         _ = store.store_kind
     with pytest.raises(DefinitionError):
         kind_of(reference)
+
+
+def test_a_store_lies_where_kafka_streams_has_it_and_its_segments_beside_each_other(tmp_path):
+    assert KEY_VALUE.directory(tmp_path, "s") == tmp_path / "rocksdb" / "s"
+    assert WINDOW.directory(tmp_path, "s") == SESSION.directory(tmp_path, "s") == tmp_path / "s"
+    assert KEY_VALUE.database(tmp_path / "s", "s", 7) == tmp_path / "s"
+    assert WINDOW.database(tmp_path / "s", "s", 7) == tmp_path / "s" / "s.7"
+    assert KEY_VALUE.databases(tmp_path / "s") == [tmp_path / "s"]
+    assert WINDOW.databases(tmp_path / "s") == []
+    for name in ("s.7", "s.30"):
+        (tmp_path / "s" / name).mkdir(parents=True)
+    (tmp_path / "s" / "a-file").touch()
+    assert WINDOW.databases(tmp_path / "s") == [tmp_path / "s" / "s.30", tmp_path / "s" / "s.7"]
+    with pytest.raises(ValueError, match="is not a valid name"):
+        WINDOW.directory(tmp_path, "../s")
+
+
+def test_a_changelog_has_the_settings_of_kafka_streams():
+    assert KEY_VALUE.changelog_config(StoreDefinition(name="s")) == {"cleanup.policy": "compact"}
+    session = StoreDefinition(name="s", kind="session", retention_ms=5)
+    expected = {"cleanup.policy": "compact,delete", "retention.ms": "86400005"}
+    assert SESSION.changelog_config(session) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"retention_ms": 1},
+            "a key-value store has neither retention nor window, and no retain_duplicates; found retention_ms, "
+            "retain_duplicates False",
+        ),
+        (
+            {"kind": "window", "retention_ms": 1},
+            "a window store has retention_ms, window_size_ms and may have retain_duplicates; found retention_ms, "
+            "retain_duplicates False",
+        ),
+        (
+            {"kind": "session", "retain_duplicates": True},
+            "a session store has retention_ms, and no retain_duplicates; found none, retain_duplicates True",
+        ),
+        (
+            {"kind": "session", "retention_ms": 1, "retain_duplicates": True},
+            "a session store has retention_ms, and no retain_duplicates; found retention_ms, retain_duplicates True",
+        ),
+        (
+            {"kind": "window", "retention_ms": 1, "window_size_ms": 2},
+            "retention_ms of 1 is shorter than window_size_ms of 2; expected at least as long",
+        ),
+        (
+            {"kind": "session", "name": "rocksdb", "retention_ms": 1},
+            "a session store cannot be called rocksdb, as the directory of a task's key-value stores is; choose "
+            "another name",
+        ),
+        (
+            {"kind": "neither"},
+            "expected one of key-value, window, session, or module:attribute of a kind, found 'neith",
+        ),
+    ],
+)
+def test_a_definition_that_does_not_say_what_its_kind_needs_is_refused(fields, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        StoreDefinition.model_validate({"name": "s", **fields})
+
+
+def test_the_least_that_a_kind_needs_is_enough():
+    assert StoreDefinition(name="rocksdb").store_kind is KEY_VALUE
+    assert StoreDefinition(name="s", kind="window", retention_ms=2, window_size_ms=2).store_kind is WINDOW
+    assert StoreDefinition(name="s", kind="session", retention_ms=0).store_kind is SESSION
+
+
+def test_a_window_ends_at_the_largest_time_at_most_and_shows_its_number_where_it_retains_duplicates():
+    plain = StoreDefinition(name="s", kind="window", retention_ms=20, window_size_ms=20)
+    numbered = plain.model_copy(update={"retain_duplicates": True})
+    names = [number.name for number in WINDOW.columns(plain)]
+    assert names == ["window_start", "window_end"]
+    assert [(number.name, number.bytes) for number in WINDOW.columns(numbered)][2:] == [("sequence", 4)]
+    latest = window_key.MAX_TIME
+    shown = WINDOW.shown({"window_start": np.array([0, latest - 20, latest - 19])}, plain)
+    assert shown["window_end"].tolist() == [20, latest, latest]
+    assert shown["window_start"].tolist() == [0, latest - 20, latest - 19]
+    assert [number.name for number in SESSION.columns(plain)] == ["session_start", "session_end"]

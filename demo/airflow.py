@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import secrets
 import sys
 from importlib.metadata import version
-from pathlib import Path
 
 from demo.airflow_client import AirflowClient
 from demo.installation import REPOSITORY, Installation
 from demo.kafka import HOST, free_port, is_free
 from demo.processes import Processes, Service, ServiceError, wait_until
+from statestore.durable import write_atomically
 
 USER = "admin"
 _COMPONENTS = {
@@ -28,6 +27,7 @@ _COMPONENTS = {
     "triggerer": ["triggerer", "--skip-serve-logs"],
 }
 _PORT_ATTEMPTS = 3
+_PRIVATE = 0o600
 _MIGRATE_S = 240
 _HEALTHY_S = 240
 #: What DAGs would do by time.
@@ -72,7 +72,7 @@ class Airflow:
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             if not is_free(port):
                 port = free_port()
-            _write_private(self._home / "keys.json", {**keys, "port": str(port)})
+            write_atomically(self._home / "keys.json", json.dumps({**keys, "port": str(port)}), mode=_PRIVATE)
             self.url = f"http://{HOST}:{port}"
             environment = self.environment(port, keys)
             self._migrate(environment)
@@ -162,7 +162,7 @@ class Airflow:
                 "api_secret": secrets.token_urlsafe(32),
                 "port": str(free_port()),
             }
-        _write_private(self._home / "passwords.json", {USER: keys["password"]})
+        write_atomically(self._home / "passwords.json", json.dumps({USER: keys["password"]}), mode=_PRIVATE)
         return keys
 
     def _migrate(self, environment: dict[str, str]) -> None:
@@ -185,11 +185,3 @@ class Airflow:
     def _run(self, name: str, arguments: list[str], environment: dict[str, str]) -> Service:
         log_path = self._installation.logs_dir / f"airflow-{name}.log"
         return self._processes.start(name, [sys.executable, "-m", "airflow", *arguments], environment, log_path)
-
-
-def _write_private(path: Path, content: dict[str, str]) -> None:
-    partial = path.with_name(f".{path.name}")
-    partial.unlink(missing_ok=True)
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        json.dump(content, file)
-    partial.replace(path)

@@ -23,6 +23,7 @@ from uuid import uuid4
 
 import psutil
 
+from statestore.durable import write_atomically
 from statestore.errors import StateStoreError
 
 MARKER = "STATESTORE_RUN"
@@ -122,9 +123,7 @@ class Processes:
 
     def _write_state(self) -> None:
         state = {"marker": self.marker, "pids": {service.name: service.pid for service in self._services}}
-        partial = self.run_dir / f".{_STATE}"
-        partial.write_text(json.dumps(state, indent=1), encoding="utf-8")
-        partial.replace(self.run_dir / _STATE)
+        write_atomically(self.run_dir / _STATE, json.dumps(state, indent=1))
 
 
 def wait_until(

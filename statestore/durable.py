@@ -1,4 +1,10 @@
-"""Durable small-file operations: what has returned survives a power cut."""
+"""Small-file operations: a reader finds a file as a whole, and what is durable has survived a power cut on return.
+
+A writer fills a hidden file beside the one that it replaces:
+
+    .<name>.partial     one writer at a time; what a killed one left is written over
+    .<name>.<random>    one of several writers; whoever owns the directory removes what a killed one left
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,7 @@ import hashlib
 import os
 import shutil
 from pathlib import Path
+from uuid import uuid4
 
 _CHECKSUM = "\nsha256 "
 
@@ -19,16 +26,42 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def write_durably(path: Path, text: str) -> None:
-    """Replace the file's content as a whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+def write_durably(path: Path, content: str | bytes, *, several_writers: bool = False) -> None:
+    """Replace the file's content as a whole, durably.
+
+    Parameters
+    ----------
+    several_writers
+        Whether others may write the same file at the same time; one of them wins.
+    """
+    _write(path, content, several_writers=several_writers, durable=True)
     sync_directory(path.parent)
+
+
+def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
+    """Replace the file's content as a whole, also beside other writers; a power cut may lose it or leave it empty.
+
+    Parameters
+    ----------
+    mode
+        Permissions of the file, less the process's umask.
+    """
+    _write(path, content, several_writers=True, durable=False, mode=mode)
+
+
+def _write(path: Path, content: str | bytes, *, several_writers: bool, durable: bool, mode: int = 0o666) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{uuid4().hex if several_writers else 'partial'}")
+    try:
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def with_checksum(text: str) -> str:

@@ -6,14 +6,13 @@ A report is written once, atomically, at `<reports_dir>/<job>/<run id>.json`. It
 from __future__ import annotations
 
 import math
-import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
-from uuid import uuid4
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
+from statestore.durable import write_durably
 from statestore.errors import InputError, RetryError, StateStoreError
 
 
@@ -454,16 +453,7 @@ _ANY: TypeAdapter[AnyReport] = TypeAdapter(Report)
 
 def write_report(path: Path, report: JobReport) -> None:
     """Write the report so that a reader finds all of it or nothing, also after a power cut."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(report.model_dump_json(indent=1))
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_durably(path, report.model_dump_json(indent=1), several_writers=True)
 
 
 def read_report(path: Path, kind: type[R]) -> R:

@@ -15,9 +15,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from statestore.definitions.application import ApplicationDefinition
+from statestore.durable import write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +32,8 @@ def remember(reports_dir: Path, applications: Mapping[str, ApplicationDefinition
     names = {name: [store.name for store in found.stores] for name, found in sorted(applications.items())}
     if names == _read(path):
         return
-    partial = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(names), encoding="utf-8")
-        partial.replace(path)
+        write_atomically(path, json.dumps(names))
     except OSError as error:
         log.warning("names for the forms could not be written: %s", error)
 

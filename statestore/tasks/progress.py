@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from statestore.durable import write_atomically
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.topology import Counts
 
@@ -43,10 +43,7 @@ class ProgressFile:
             return
         self._told = time.monotonic()
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            partial = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-            partial.write_text(progress.model_dump_json(), encoding="utf-8")
-            partial.replace(self._path)
+            write_atomically(self._path, progress.model_dump_json())
         except OSError:
             self._path = None
 

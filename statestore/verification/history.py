@@ -10,13 +10,13 @@ A run's file is written at once; a rerun of the run replaces it. Any reader of P
 
 from __future__ import annotations
 
-import os
+from io import BytesIO
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from statestore.durable import sync_directory
+from statestore.durable import write_durably
 from statestore.errors import InputError
 from statestore.reports import VerifyReport
 
@@ -93,14 +93,9 @@ def write_history(reports_dir: Path, report: VerifyReport) -> Path:
     path = history_dir(reports_dir) / f"run-{report.run_id}.parquet"
     head = {"run_id": report.run_id, "started_ms": report.started_ms}
     rows = [{**head, **row.model_dump(mode="json")} for row in report.rows]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")  # readers pass over hidden files
-    with partial.open("wb") as file:
-        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), file, compression="zstd")
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    sync_directory(path.parent)
+    content = BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), content, compression="zstd")
+    write_durably(path, content.getvalue())
     return path
 
 

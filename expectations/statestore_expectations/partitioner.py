@@ -13,10 +13,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType
 
 from statestore.changelog.compiled import compiled
+from statestore.changelog.partitioner import murmur2
 
-_MASK = np.uint64(0xFFFFFFFF)
-_MULTIPLIER = np.uint64(0x5BD1E995)
-_SEED = np.uint64(0x9747B28C)
+_murmur2 = compiled(murmur2)
 
 
 def register(spark: SparkSession) -> None:
@@ -33,7 +32,7 @@ def partitions_of(keys: pa.Array, partitions: pa.Array) -> pa.Array:
         _partitions(
             np.frombuffer(data or b"", np.uint8),
             np.frombuffer(ends, np.int64)[keys.offset : keys.offset + len(keys) + 1],
-            partitions.to_numpy(zero_copy_only=False).astype(np.uint64),
+            partitions.to_numpy(zero_copy_only=False).astype(np.int64),
             found,
         )
     return pa.array(found, mask=np.asarray(keys.is_null()))
@@ -43,28 +42,8 @@ def partitions_of(keys: pa.Array, partitions: pa.Array) -> pa.Array:
 def _partitions(
     data: npt.NDArray[np.uint8],
     ends: npt.NDArray[np.int64],
-    counts: npt.NDArray[np.uint64],
+    counts: npt.NDArray[np.int64],
     found: npt.NDArray[np.int32],
 ) -> None:
     for row in range(len(found)):
-        found[row] = (_murmur2(data[ends[row] : ends[row + 1]]) & np.uint64(0x7FFFFFFF)) % counts[row]
-
-
-@compiled
-def _murmur2(data: npt.NDArray[np.uint8]) -> np.uint64:
-    """See statestore/changelog/partitioner.py; 32 bits in 64, as numba widens what it multiplies."""
-    found = (_SEED ^ np.uint64(len(data))) & _MASK
-    whole = len(data) & ~3
-    for at in range(0, whole, 4):
-        word = np.uint64(0)
-        for byte in range(4):
-            word |= np.uint64(data[at + byte]) << np.uint64(8 * byte)
-        word = (word * _MULTIPLIER) & _MASK
-        word = ((word ^ (word >> np.uint64(24))) * _MULTIPLIER) & _MASK
-        found = ((found * _MULTIPLIER) & _MASK) ^ word
-    if whole < len(data):
-        for byte in range(len(data) - whole):
-            found ^= np.uint64(data[whole + byte]) << np.uint64(8 * byte)
-        found = (found * _MULTIPLIER) & _MASK
-    found = ((found ^ (found >> np.uint64(13))) * _MULTIPLIER) & _MASK
-    return found ^ (found >> np.uint64(15))
+        found[row] = (_murmur2(data[ends[row] : ends[row + 1]]) & 0x7FFFFFFF) % counts[row]

@@ -61,7 +61,10 @@ class _Cache(FunctionCache):
     def _stamp(self) -> None:
         if not self._stamped:
             ingredients = {_file_digest(compiled), *_ingredients(self._py_func, set())}
-            self._cache_file._source_stamp = sha256(b"".join(sorted(ingredients))).hexdigest()
+            stamp = sha256(b"".join(sorted(ingredients))).hexdigest()
+            # numba compares the version first, and unpickles nothing of another one: that may name what is gone by now.
+            self._cache_file._version = f"{self._cache_file._version} {stamp}"
+            self._cache_file._source_stamp = stamp
             self._stamped = True
 
 

@@ -14,7 +14,7 @@ from statestore.changelog.compiled import compiled
 
 STEP = {step}
 
-class Place(NamedTuple):
+class {name}(NamedTuple):
     {fields}
 
 @compiled
@@ -24,7 +24,7 @@ def inner(number):
 _WHOLE = """
 from __future__ import annotations
 from statestore.changelog.compiled import compiled
-from parts import STEP, Place, inner
+from parts import STEP, {name} as Place, inner
 
 @compiled
 def whole(number: int, place: Place) -> int:
@@ -42,12 +42,12 @@ print(whole(1, Place(one=4, two=5)), sum(whole.stats.cache_hits.values()))
 
 @pytest.mark.long
 def test_what_is_kept_is_used_until_something_in_another_file_changes(tmp_path):
-    parts = {"step": 2, "inner": 1, "fields": "one: int; two: int"}
-    (tmp_path / "whole.py").write_text(_WHOLE)
+    parts = {"step": 2, "inner": 1, "name": "Place", "fields": "one: int; two: int"}
 
     def run(**changes):
         parts.update(changes)
         (tmp_path / "parts.py").write_text(_PARTS.format(**parts))
+        (tmp_path / "whole.py").write_text(_WHOLE.format(**parts))
         # Without Python's own bytecode, which looks at a file's size and the second of its change alone.
         environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
         environment.pop("NUMBA_CACHE_DIR", None)
@@ -62,4 +62,6 @@ def test_what_is_kept_is_used_until_something_in_another_file_changes(tmp_path):
     assert run(inner=2) == (324, False)
     assert run(step=3) == (334, False)
     assert run(fields="two: int; one: int") == (334, False)
+    assert run() == (334, True)
+    assert run(name="Spot") == (334, False)  # what was kept names a class that is gone
     assert run() == (334, True)

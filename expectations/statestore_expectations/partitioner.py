@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType
 
-from statestore.changelog.compiled import compiled
 from statestore.changelog.partitioner import murmur2
+from statestore.compiled.loops import compiled
 
 _murmur2 = compiled(murmur2)
 

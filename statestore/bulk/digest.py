@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from statestore.bulk.columns import Address, UInt64s, address_of
-from statestore.bulk.raw import Int, load_big_i64, load_i32, load_i64, mixed, xxh64
-from statestore.changelog.compiled import compiled
 from statestore.changelog.reader import SCHEMA
+from statestore.compiled.batches import Address, UInt64s, address_of
+from statestore.compiled.loops import compiled
+from statestore.compiled.memory import Int, load_big_i64, load_i32, load_i64, mixed, xxh64
 from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
 from statestore.model import StoreFormat

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from statestore.bulk.columns import Address, Int64s, address_of
 from statestore.bulk.records import (
     ADDRESSABLE_BYTES,
     AHEAD,
@@ -30,6 +29,7 @@ from statestore.bulk.records import (
     take,
 )
 from statestore.bulk.routing import Routing
+from statestore.compiled.batches import Address, Int64s, address_of
 from statestore.errors import StoreCorruptedError
 
 _SMALLEST_TABLE = 64

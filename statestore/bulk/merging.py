@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from statestore.bulk.columns import Buffers, Int64s, address_of, buffers
+from statestore.bulk.columns import Buffers, buffers
 from statestore.bulk.ordering import BATCH_ROWS, segment_of
-from statestore.bulk.raw import Int, compare, copy, load_big_u64, load_i32, load_i64, load_u8, shared_prefix
 from statestore.bulk.records import is_null
 from statestore.bulk.routing import Routing
-from statestore.changelog.compiled import compiled
+from statestore.compiled.batches import Int64s, address_of
+from statestore.compiled.loops import compiled
+from statestore.compiled.memory import Int, compare, copy, load_big_u64, load_i32, load_i64, load_u8, shared_prefix
 
 _AT_END = -1
 _SIGN = np.uint64(1 << 63)

@@ -13,9 +13,13 @@ from typing import NoReturn
 import numpy as np
 import pyarrow as pa
 
-from statestore.bulk.columns import Buffers, Int64s, UInt64s, buffers
+from statestore.bulk.columns import Buffers, buffers
 from statestore.bulk.latest import Latest
-from statestore.bulk.raw import (
+from statestore.bulk.records import DELETE, HEAD
+from statestore.bulk.routing import Routing
+from statestore.compiled.batches import Int64s, UInt64s
+from statestore.compiled.loops import compiled
+from statestore.compiled.memory import (
     Int,
     compare,
     copy,
@@ -27,9 +31,6 @@ from statestore.bulk.raw import (
     mixed,
     prefetch,
 )
-from statestore.bulk.records import DELETE, HEAD
-from statestore.bulk.routing import Routing
-from statestore.changelog.compiled import compiled
 
 _SMALL = 12
 #: More parts than can wait: of three the largest two do, so there are at most two for each halving.

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from statestore.bulk.columns import Address, Int64s, UInt64s
-from statestore.bulk.raw import (
+from statestore.compiled.batches import Address, Int64s, UInt64s
+from statestore.compiled.loops import compiled
+from statestore.compiled.memory import (
     Int,
     copy,
     equal,
@@ -33,7 +34,6 @@ from statestore.bulk.raw import (
     store_u32,
     xxh64,
 )
-from statestore.changelog.compiled import compiled
 
 HEAD = 32
 DELETE = -1

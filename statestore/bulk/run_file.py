@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from statestore.bulk.raw import xxh64
 from statestore.bulk.routing import Routing
 from statestore.changelog.reader import SCHEMA
+from statestore.compiled.memory import xxh64
 from statestore.errors import StoreCorruptedError, of_os_error
 
 _FACTS = b"statestore.run"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from statestore.bulk.columns import Address, Int32s, Int64s, UInt32s
-from statestore.bulk.raw import (
+from statestore.compiled.batches import Address, Int32s, Int64s, UInt32s
+from statestore.compiled.loops import compiled
+from statestore.compiled.memory import (
     Int,
     copy,
     load_i32,
@@ -18,7 +19,6 @@ from statestore.bulk.raw import (
     store_u32,
     xxh64,
 )
-from statestore.changelog.compiled import compiled
 from statestore.formats.sst_layout import TRAILER_BYTES
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
 

@@ -25,8 +25,6 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from statestore.bulk.columns import Address, Int64s, address_of
-from statestore.bulk.raw import xxh64
 from statestore.bulk.sst_blocks import (
     BLOCK,
     BLOCK_ROWS,
@@ -46,6 +44,8 @@ from statestore.bulk.sst_blocks import (
     cut,
     fill,
 )
+from statestore.compiled.batches import Address, Int64s, address_of
+from statestore.compiled.memory import xxh64
 from statestore.errors import of_os_error
 from statestore.formats.sst_layout import FOOTER, MAGIC, PROPERTIES, TRAILER_BYTES, VERSION, XXH64
 

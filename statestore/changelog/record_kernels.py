@@ -12,7 +12,7 @@ from numba import types
 from numba.core.cgutils import raw_memcpy
 from numba.extending import intrinsic
 
-from statestore.changelog.compiled import compiled
+from statestore.compiled.loops import compiled
 
 _VERSION_HEADER, _POSITION_HEADER = ord("v"), ord("c")
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from statestore.bulk.digest import Digest
 from statestore.changelog.reader import SCHEMA
+from statestore.compiled.batches import Bytes, Int32s, UInt64s
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES, UNKNOWN_TIMESTAMP
 from statestore.formats.window_key import SEQUENCE_BYTES
 from statestore.model import StoreFormat
@@ -30,9 +31,6 @@ from statestore.verification.kernels import (
     ONLY_IN_LOG,
     ONLY_IN_STORE,
     OTHER_VALUE,
-    Bytes,
-    Int32s,
-    UInt64s,
     column,
     hashes_of,
     merge_rows,

@@ -25,6 +25,7 @@ from statestore.bulk.routing import Routing, routing_of
 from statestore.bulk.runs import Rows, Runs, RunWriter, merged
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
+from statestore.compiled.batches import UInt64s
 from statestore.durable import remove_tree
 from statestore.errors import InvalidStateError, StoreCorruptedError, TopicMismatchError, unreadable_is_damaged
 from statestore.formats import window_key
@@ -36,7 +37,7 @@ from statestore.reports import Contents
 from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
 from statestore.verification.comparison import Allowances, Comparison
 from statestore.verification.directories import segments_in
-from statestore.verification.kernels import UInt64s, hashes_of, numbers_in
+from statestore.verification.kernels import hashes_of, numbers_in
 from statestore.verification.lookup import Lookup
 from statestore.verification.options import VerifyOptions, nobody_waits
 from statestore.verification.sampling import Sample, choose, some_keys

@@ -1,20 +1,15 @@
-"""Loops over rows of stores and logs, compiled by numba. Rows are addresses of Arrow buffers (bulk/raw.py)."""
+"""Loops over rows of stores and logs, compiled by numba. Rows are addresses of Arrow buffers (compiled/memory.py)."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.bulk.raw import compare, equal, load_big_i64, load_i32, load_i64, xxh64
-from statestore.changelog.compiled import compiled
-
-Bytes = npt.NDArray[np.uint8]
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
-UInt64s = npt.NDArray[np.uint64]
+from statestore.compiled.batches import Bytes, Int32s, Int64s, UInt64s
+from statestore.compiled.loops import compiled
+from statestore.compiled.memory import compare, equal, load_big_i64, load_i32, load_i64, xxh64
 
 OTHER_VALUE, ONLY_IN_STORE, ONLY_IN_LOG = 1, 2, 3
 _UNKNOWN_TIMESTAMP = -1

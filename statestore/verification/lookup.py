@@ -12,14 +12,15 @@ import pyarrow as pa
 from statestore.bulk.digest import Digest, add_row
 from statestore.bulk.latest import Latest
 from statestore.bulk.ordering import segment_of
-from statestore.bulk.raw import Int, compare, equal, load_big_i64, load_i32, load_i64, load_u32, prefetch, xxh64
 from statestore.bulk.records import AHEAD, DELETE, HEAD, find, place_in, record_bytes
 from statestore.bulk.routing import Routing
-from statestore.changelog.compiled import compiled
+from statestore.compiled.batches import UInt64s
+from statestore.compiled.loops import compiled
+from statestore.compiled.memory import Int, compare, equal, load_big_i64, load_i32, load_i64, load_u32, prefetch, xxh64
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
 from statestore.model import StoreFormat
 from statestore.reports import Contents
-from statestore.verification.kernels import UInt64s, column
+from statestore.verification.kernels import column
 
 
 class Lookup:

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.changelog.reader import LogReader
-from statestore.verification.kernels import Bytes, rows_within
+from statestore.compiled.batches import Bytes
+from statestore.verification.kernels import rows_within
 
 _RANGES = 256
 _PLACES = 16

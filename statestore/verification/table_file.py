@@ -14,8 +14,9 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from statestore.bulk.raw import Int, copy, load_i64, load_u8, load_u32, store_i32, xxh64
-from statestore.changelog.compiled import compiled
+from statestore.compiled.batches import Int64s
+from statestore.compiled.loops import compiled
+from statestore.compiled.memory import Int, copy, load_i64, load_u8, load_u32, store_i32, xxh64
 from statestore.formats.sst_layout import (
     FOOTER,
     MAGIC,
@@ -28,7 +29,6 @@ from statestore.formats.sst_layout import (
     varints,
 )
 from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
-from statestore.verification.kernels import Int64s
 
 _PUT = 1
 #: What a file must say of itself; no other meta block than its properties may be there.

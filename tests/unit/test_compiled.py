@@ -10,7 +10,7 @@ import pytest
 
 _PARTS = """
 from typing import NamedTuple
-from statestore.changelog.compiled import compiled
+from statestore.compiled.loops import compiled
 
 STEP = {step}
 
@@ -23,7 +23,7 @@ def inner(number):
 """
 _WHOLE = """
 from __future__ import annotations
-from statestore.changelog.compiled import compiled
+from statestore.compiled.loops import compiled
 from parts import STEP, {name} as Place, inner
 
 @compiled

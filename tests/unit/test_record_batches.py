@@ -18,7 +18,6 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from numba.core import caching
 
 from statestore.changelog.columns import SCHEMA, decode
-from statestore.changelog.compiled import compiled
 from statestore.changelog.compression import GZIP, LZ4, SNAPPY, ZSTD, Bytes
 from statestore.changelog.record_batch import (
     SLACK,
@@ -28,6 +27,7 @@ from statestore.changelog.record_batch import (
     first_record,
     split,
 )
+from statestore.compiled.loops import compiled
 from statestore.errors import LogCorruptedError
 from statestore.model import TopicPartition
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statestore.bulk.raw import compare, copy, equal, load_big_i64, move, shared_prefix, store_big_i64, xxh64
-from statestore.changelog.compiled import compiled
+from statestore.compiled.loops import compiled
+from statestore.compiled.memory import compare, copy, equal, load_big_i64, move, shared_prefix, store_big_i64, xxh64
 
 BYTES = st.lists(st.sampled_from([b"\0", b"a", b"\xff", b"eight---"]), max_size=6).map(b"".join) | st.binary(
     max_size=40

@@ -13,7 +13,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from statestore.changelog.compiled import compiled
+from statestore.compiled.loops import compiled
 
 _BYTE = ir.IntType(8)
 #: A number in a compiled loop: 64 bits, to Python an int or one of numpy's.

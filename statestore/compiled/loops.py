@@ -1,4 +1,4 @@
-"""Loops over the records of a log, compiled by numba.
+"""Loops over records and rows, compiled by numba.
 
 What is compiled is kept on disk: beside the source (`__pycache__`), or below the user's cache directory where that may
 not be written, or where NUMBA_CACHE_DIR says. So a process pays for numba's import, not for the compiler. It is used

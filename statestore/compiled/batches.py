@@ -1,0 +1,60 @@
+"""What loops are given: arrays by their types, and where the buffers of Arrow batches lie."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Bytes = npt.NDArray[np.uint8]
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+UInt32s = npt.NDArray[np.uint32]
+UInt64s = npt.NDArray[np.uint64]
+_NO_BYTES = np.zeros(8, np.uint8)
+
+
+class Address(NamedTuple):
+    """Where a batch of a log (`changelog.reader.SCHEMA`) lies in memory; valid while the batch lives.
+
+    Arrow's offsets of keys and values (int32), their bytes, the bitmaps of what is not null (0: nothing is), and
+    timestamps and offsets (int64). `shift` is the bit of a bitmap that the first row has.
+    """
+
+    rows: int
+    key_ends: int
+    keys: int
+    keys_valid: int
+    keys_shift: int
+    value_ends: int
+    values: int
+    values_valid: int
+    values_shift: int
+    timestamps: int
+    offsets: int
+
+
+def address_of(batch: pa.RecordBatch) -> Address:
+    """Return where a batch lies."""
+    keys, values, timestamps, offsets = batch.columns
+    return Address(
+        batch.num_rows, *_binary(keys), *_binary(values), *(_numbers(column) for column in (timestamps, offsets))
+    )
+
+
+def _binary(array: pa.Array) -> tuple[int, int, int, int]:
+    valid, ends, data = array.buffers()
+    has_nulls = array.null_count > 0
+    return (
+        0 if ends is None else ends.address + 4 * array.offset,
+        _NO_BYTES.ctypes.data if data is None else data.address,
+        valid.address if has_nulls else 0,
+        array.offset if has_nulls else 0,
+    )
+
+
+def _numbers(array: pa.Array) -> int:
+    data = array.buffers()[1]
+    return 0 if data is None else data.address + 8 * array.offset

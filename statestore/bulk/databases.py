@@ -14,12 +14,12 @@ from typing import NamedTuple
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Rows, Runs, merged
-from statestore.bulk.sst_file import SstFiles
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree, sync_directory
 from statestore.errors import StoreAccessError, of_os_error
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.model import StoreFormat, TopicPartition
+from statestore.sst.writer import SstFiles
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from statestore.errors import about, unreadable_is_damaged
-from statestore.formats.sst_layout import CREATOR, OtherLayoutError, read_properties
+from statestore.sst.layout import CREATOR, OtherLayoutError, read_properties
 from statestore.stores.manifest import database_identity
 
 #: Of files that no database wrote: the bulk path names no creator, and RocksDB's SstFileWriter this one.

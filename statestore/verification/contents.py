@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -29,20 +29,20 @@ from statestore.compiled.batches import UInt64s
 from statestore.durable import remove_tree
 from statestore.errors import InvalidStateError, StoreCorruptedError, TopicMismatchError, unreadable_is_damaged
 from statestore.formats import window_key
-from statestore.formats.sst_layout import OtherLayoutError
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
 from statestore.model import StoreFormat
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Contents
+from statestore.sst.layout import OtherLayoutError
 from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
 from statestore.verification.comparison import Allowances, Comparison
 from statestore.verification.directories import segments_in
 from statestore.verification.kernels import hashes_of, numbers_in
 from statestore.verification.lookup import Lookup
 from statestore.verification.options import VerifyOptions, nobody_waits
+from statestore.verification.row_files import rows_from_files
 from statestore.verification.sampling import Sample, choose, some_keys
 from statestore.verification.supplied import as_stored, batches, count, opened
-from statestore.verification.table_file import files_of_rows, rows_of
 
 #: How often the log's end is asked for anew. Each time there is less to read, down to what is younger than any segment
 #: that a broker compacts.
@@ -290,12 +290,6 @@ def _without_timestamps(batch: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-def _straight_from_files(database: ScannedDatabase) -> Iterator[pa.RecordBatch] | None:
-    """Rows of a database without RocksDB; None if its files do not allow it."""
-    files = files_of_rows(database)
-    return None if files is None else chain.from_iterable(map(rows_of, files))
-
-
 def _looked_up(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:
     """Compare without sorting where the log is in memory; None if that cannot be, or if anything differs."""
     if fold.latest is None:
@@ -308,7 +302,7 @@ def _looked_up(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:
             continue
         database = ScannedDatabase(directory, spec.store.format)
         try:
-            straight = _straight_from_files(database)
+            straight = rows_from_files(database)
             if not all(lookup.finds(segment, batch) for batch in fold.comparable(straight or database.rows())):
                 return None
         except OtherLayoutError:
@@ -329,7 +323,7 @@ def _compared_fast(
 
     def stored(database: ScannedDatabase, sample: Sample | None) -> Iterator[pa.RecordBatch]:
         nonlocal without
-        straight = _straight_from_files(database)
+        straight = rows_from_files(database)
         if straight is None:
             return _stored(database, sample)
         without += 1

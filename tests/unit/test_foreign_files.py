@@ -14,15 +14,15 @@ from samples import CHANGELOG, TIMESTAMPED, batches, contents
 from statestore.bulk.databases import write_databases
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import RunWriter
-from statestore.bulk.sst_file import SstFiles
 from statestore.errors import StoreCorruptedError
-from statestore.formats.sst_layout import CREATOR, read_properties
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import TaskId
 from statestore.partition.inspection import inspect
 from statestore.partition.judgement import Had
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.reports import Status
+from statestore.sst.layout import CREATOR, read_properties
+from statestore.sst.writer import SstFiles
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.manifest import database_identity
 from statestore.stores.open import open_key_value_store

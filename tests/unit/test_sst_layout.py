@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from rocksdict import BlockBasedOptions, DBCompressionType, Options, Rdict
 from samples import batches
 
-from statestore.bulk.sst_file import SstFiles
-from statestore.formats.sst_layout import (
+from statestore.sst.layout import (
     CREATOR,
     FOOTER,
     MAGIC,
@@ -21,6 +20,7 @@ from statestore.formats.sst_layout import (
     read_properties,
     varints,
 )
+from statestore.sst.writer import SstFiles
 from statestore.stores.sst import write_sst
 
 ENTRIES = b"rocksdb.num.entries"

@@ -1,4 +1,4 @@
-"""Blocks of an SST file (see sst_file.py), filled from columns, and the entries of the index for them."""
+"""Data blocks of an SST file (layout.py), filled from columns, and the entries of the index for them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ from statestore.compiled.memory import (
     store_u32,
     xxh64,
 )
-from statestore.formats.sst_layout import TRAILER_BYTES
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
+from statestore.sst.layout import KIND_BYTES, PUT, TRAILER_BYTES
 
 _BLOCK_BYTES = 4096
 _RESTART_INTERVAL = 16
 #: More than a block can have: an entry has 11 bytes or more.
 MOST_RESTARTS = 64
-_KIND_BYTES = 8
-_PUT = 1
 VARINT_BYTES = 10
 
 #: Why a loop ended.
@@ -38,6 +36,12 @@ DONE, BUFFER_FULL, INDEX_FULL, FILE_FULL = range(4)
 #: bytes of their keys and values; bytes of room that are needed to go on.
 USED, BLOCK, FLUSHED, BLOCK_ROWS, RESTARTS, INDEX_USED, BLOCKS, ROWS, KEY_BYTES, VALUE_BYTES, ROOM = range(11)
 STATES = 11
+
+
+@compiled
+def checksum_of(block: Int, size: Int) -> Int:
+    """Checksum of a block and of the compression byte behind it."""
+    return xxh64(block, size + 1) & np.uint64(0xFFFFFFFF)
 
 
 @compiled
@@ -74,7 +78,7 @@ def fill(
         begin = np.int64(load_i32(place.value_ends + 4 * row))
         value, value_bytes = place.values + begin, load_i32(place.value_ends + 4 * row + 4) - begin
         stored_bytes = value_bytes + TIMESTAMP_BYTES if timestamped else value_bytes
-        entry_bytes = 3 * 5 + key_bytes + _KIND_BYTES + stored_bytes
+        entry_bytes = 3 * 5 + key_bytes + KIND_BYTES + stored_bytes
         if state[BLOCK_ROWS] and state[USED] - state[BLOCK] + entry_bytes > _BLOCK_BYTES:
             stop = cut(
                 last,
@@ -103,12 +107,12 @@ def fill(
         else:
             shared = shared_prefix(last, key, min(last_bytes, key_bytes))
         at = _put_varint(buffer + state[USED], shared)
-        at = _put_varint(at, key_bytes + _KIND_BYTES - shared)
+        at = _put_varint(at, key_bytes + KIND_BYTES - shared)
         at = _put_varint(at, stored_bytes)
         copy(at, key + shared, key_bytes - shared)
         at += key_bytes - shared
-        store_i64(at, _PUT)
-        at += _KIND_BYTES
+        store_i64(at, PUT)
+        at += KIND_BYTES
         if timestamped:
             store_big_i64(at, load_i64(place.timestamps + 8 * row))
             at += TIMESTAMP_BYTES
@@ -116,7 +120,7 @@ def fill(
         state[USED] = at + value_bytes - buffer
         state[BLOCK_ROWS] += 1
         state[ROWS] += 1
-        state[KEY_BYTES] += key_bytes + _KIND_BYTES
+        state[KEY_BYTES] += key_bytes + KIND_BYTES
         state[VALUE_BYTES] += stored_bytes
         last, last_bytes = key, key_bytes
         row += 1
@@ -153,7 +157,7 @@ def cut(
     store_u8(at + 4, np.uint8(0))
     block = buffer + state[BLOCK]
     size = at + 4 - block
-    store_u32(at + 5, np.uint32(xxh64(block, size + 1) & np.uint64(0xFFFFFFFF)))
+    store_u32(at + 5, np.uint32(checksum_of(block, size)))
     state[USED] += tail
 
     kept, raised = _separator(last, last_bytes, key, key_bytes)

@@ -1,15 +1,4 @@
-"""SST files, written straight from columns: RocksDB's block-based table, format version 5.
-
-    data block ... | properties block | metaindex block | index block | footer
-
-    block     entries | offset of each restart (u32) | how many (u32) | 0: not compressed (u8) | checksum (u32)
-    entry     shared key bytes | own key bytes | value bytes (varints) | own part of the key | value
-    index     for each block: 0 | key bytes (varints) | key | offset of the block | its bytes (varints)
-    footer    checksum type (u8) | handles of metaindex and index (varints), in 40 bytes | version (u32) | magic (u64)
-
-Numbers are little-endian. The key in a data block is the row's and eight bytes for sequence number 0 and kind "put".
-The key in the index is a row's alone: at or above the block's last, below the next block's first; each has a restart.
-The checksum is the lower half of XXH64 over block and compression byte.
+"""Rows as SST files (layout.py), written straight from columns.
 
 There is no filter: these files go to the last level, where `optimize_filters_for_hits` has RocksDB write and read none.
 Nor is there an identity of the database that wrote them, so RocksDB keys its cache by the database that has them.
@@ -19,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from struct import Struct
 from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
-from statestore.bulk.sst_blocks import (
+from statestore.compiled.batches import Address, Int64s, address_of
+from statestore.errors import of_os_error
+from statestore.sst.blocks import (
     BLOCK,
     BLOCK_ROWS,
     BLOCKS,
@@ -41,17 +31,14 @@ from statestore.bulk.sst_blocks import (
     STATES,
     USED,
     VALUE_BYTES,
+    checksum_of,
     cut,
     fill,
 )
-from statestore.compiled.batches import Address, Int64s, address_of
-from statestore.compiled.memory import xxh64
-from statestore.errors import of_os_error
-from statestore.formats.sst_layout import FOOTER, MAGIC, PROPERTIES, TRAILER_BYTES, VERSION, XXH64
+from statestore.sst.layout import BULK_LAYOUT, FOOTER, MAGIC, PROPERTIES, TRAILER_BYTES, U32, VERSION, XXH64, varint
 
 FILE_BYTES = 64 << 20
 _BUFFER_BYTES = 1 << 20
-_U32 = Struct("<I")
 
 
 class SstFiles:
@@ -191,13 +178,13 @@ class SstFiles:
         index = (
             self._index[: int(state[INDEX_USED])].tobytes()
             + self._index_restarts[:blocks].astype("<u4").tobytes()
-            + _U32.pack(blocks)
+            + U32.pack(blocks)
         )
         properties = _block(_properties(state, data_bytes, len(index) + TRAILER_BYTES))
-        meta = _block({PROPERTIES: _varint(data_bytes) + _varint(len(properties))})
+        meta = _block({PROPERTIES: varint(data_bytes) + varint(len(properties))})
         meta_at = data_bytes + len(properties) + TRAILER_BYTES
         index_at = meta_at + len(meta) + TRAILER_BYTES
-        handles = _varint(meta_at) + _varint(len(meta)) + _varint(index_at) + _varint(len(index))
+        handles = varint(meta_at) + varint(len(meta)) + varint(index_at) + varint(len(index))
         footer = FOOTER.pack(XXH64, handles, VERSION, MAGIC)
         _write(self._file, b"".join([*map(_sealed, (properties, meta, index)), footer]))
         self.bytes += self._file.tell()
@@ -216,57 +203,41 @@ def _properties(state: Int64s, data_bytes: int, index_bytes: int) -> Mapping[byt
     numbers = {
         b"column.family.id": (1 << 31) - 1,  # unknown: any may take the file
         b"data.size": data_bytes,
-        b"deleted.keys": 0,
         b"filter.size": 0,
         b"fixed.key.length": 0,
         b"format.version": VERSION,
-        b"index.key.is.user.key": 1,
         b"index.size": index_bytes,
-        b"index.value.is.delta.encoded": 1,
-        b"merge.operands": 0,
         b"num.data.blocks": int(state[BLOCKS]),
         b"num.entries": int(state[ROWS]),
         b"num.filter_entries": 0,
-        b"num.range-deletions": 0,
         b"raw.key.size": int(state[KEY_BYTES]),
         b"raw.value.size": int(state[VALUE_BYTES]),
         b"tail.start.offset": data_bytes,
     }
     texts = {
-        b"block.based.table.index.type": bytes(4),  # binary search
         b"block.based.table.prefix.filtering": b"0",
         b"block.based.table.whole.key.filtering": b"1",
-        b"comparator": b"leveldb.BytewiseComparator",
-        b"compression": b"NoCompression",
         b"external_sst_file.global_seqno": bytes(8),
-        b"external_sst_file.version": _U32.pack(2),
+        b"external_sst_file.version": U32.pack(2),
         b"merge.operator": b"nullptr",
         b"prefix.extractor.name": b"nullptr",
         b"property.collectors": b"[]",
     }
-    found = texts | {name: _varint(number) for name, number in numbers.items()}
-    return {b"rocksdb." + name: value for name, value in sorted(found.items())}
+    found = texts | {name: varint(number) for name, number in numbers.items()}
+    named = {b"rocksdb." + name: value for name, value in found.items()}
+    return dict(sorted((named | BULK_LAYOUT).items()))
 
 
 def _block(entries: Mapping[bytes, bytes]) -> bytes:
     """A block of few entries, with a restart at each."""
     parts, restarts, at = [], [], 0
     for key, value in entries.items():
-        parts.append(b"\0" + _varint(len(key)) + _varint(len(value)) + key + value)
-        restarts.append(_U32.pack(at))
+        parts.append(b"\0" + varint(len(key)) + varint(len(value)) + key + value)
+        restarts.append(U32.pack(at))
         at += len(parts[-1])
-    return b"".join([*parts, *restarts, _U32.pack(len(restarts))])
+    return b"".join([*parts, *restarts, U32.pack(len(restarts))])
 
 
 def _sealed(block: bytes) -> bytes:
     raw = np.frombuffer(block + b"\0", np.uint8)
-    return block + b"\0" + _U32.pack(int(xxh64(raw.ctypes.data, len(raw))) & 0xFFFFFFFF)
-
-
-def _varint(number: int) -> bytes:
-    result = bytearray()
-    while number > 0x7F:
-        result.append(number & 0x7F | 0x80)
-        number >>= 7
-    result.append(number)
-    return bytes(result)
+    return raw.tobytes() + U32.pack(int(checksum_of(raw.ctypes.data, len(block))))

@@ -1,6 +1,6 @@
-"""Parts of an SST file (RocksDB's block-based table) that do not depend on its writer: footer, metaindex, properties.
+"""Layout of an SST file (RocksDB's block-based table), and what does not depend on its writer: footer and properties.
 
-    ... | properties block | ... | metaindex block | ... | footer (53 bytes)
+    data block ... | properties block | metaindex block | index block | footer (53 bytes)
 
     footer 1-5  checksum type (u8) | handles of metaindex and index, in 40 bytes | version (u32) | magic (u64)
     footer 6    checksum type (u8) | 3e 00 7a 00 | checksums of the footer and of its place (2 x u32) | size of the
@@ -9,9 +9,15 @@
     block       entries | offset of each restart (u32) | number of restarts (u32)
     trailer     0: not compressed (u8) | checksum (u32)
     entry       shared key bytes | own key bytes | value bytes (varints) | own part of the key | value
+    data key    a row's key | kind (u8) | sequence number (7 bytes)
+    index       for each data block: 0 | key bytes (varints) | key | offset | size (varints); a restart at each
 
 Numbers are little-endian. "Shared" are the bytes that a key has in common with the key before it. RocksDB writes the
-footer last: a file without one is incomplete.
+footer last: a file without one is incomplete. Its own files may have more blocks, in another order.
+
+Files of the bulk path (writer.py, reader.py) have format version 5, sequence number 0, nothing compressed, and as
+checksum the lower half of XXH64 over block and compression byte. A key in their index is at or above the last of its
+block, below the first of the next.
 """
 
 from __future__ import annotations
@@ -27,12 +33,26 @@ MAGIC = 0x88E241B785F4CFF7
 XXH64 = 3
 VERSION = 5
 TRAILER_BYTES = 5
+#: What follows the key of a row in a data block of the bulk path: sequence number 0, kind "put".
+PUT = 1
+KIND_BYTES = 8
 PROPERTIES = b"rocksdb.properties"
 #: Property with the identity of the database that wrote the file.
 CREATOR = b"rocksdb.creating.db.identity"
+#: Properties that say how rows, index and blocks of the bulk path are laid out.
+BULK_LAYOUT = {
+    b"rocksdb.block.based.table.index.type": bytes(4),  # binary search
+    b"rocksdb.comparator": b"leveldb.BytewiseComparator",
+    b"rocksdb.compression": b"NoCompression",
+    b"rocksdb.deleted.keys": b"\0",
+    b"rocksdb.index.key.is.user.key": b"\1",
+    b"rocksdb.index.value.is.delta.encoded": b"\1",
+    b"rocksdb.merge.operands": b"\0",
+    b"rocksdb.num.range-deletions": b"\0",
+}
+U32 = Struct("<I")
 
 _ALWAYS_THERE = b"rocksdb.num.entries"
-_U32 = Struct("<I")
 #: The first version whose footer has the size of the metaindex instead of handles.
 _SIZE_ONLY = 6
 _SIZE_AT = 12
@@ -74,7 +94,7 @@ def read_properties(path: Path) -> Mapping[bytes, bytes]:
         if version < _SIZE_ONLY:
             (at, size), _ = varints(handles, 0, 2)
         else:
-            (size,) = _U32.unpack_from(handles, _SIZE_AT)
+            (size,) = U32.unpack_from(handles, _SIZE_AT)
             at = footer_at - size - TRAILER_BYTES
         meta = entries(block(at, size))
         if PROPERTIES not in meta:
@@ -129,3 +149,13 @@ def varints(data: bytes, at: int, count: int) -> tuple[list[int], int]:
                 break
         numbers.append(number)
     return numbers, at
+
+
+def varint(number: int) -> bytes:
+    """Return a number as a varint."""
+    result = bytearray()
+    while number > 0x7F:
+        result.append(number & 0x7F | 0x80)
+        number >>= 7
+    result.append(number)
+    return bytes(result)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rocksdict import DBCompressionType, Options, Rdict, SstFileWriter
 from samples import batches
 
-from statestore.bulk.sst_file import SstFiles
 from statestore.errors import DiskSpaceError, StateStoreError, StoreAccessError, StoreCorruptedError
+from statestore.sst.writer import SstFiles
 from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB
 from statestore.stores.rocksdb_options import options
 

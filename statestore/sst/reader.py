@@ -1,13 +1,12 @@
 """Rows of the SST files that the bulk path writes, straight from their bytes and without RocksDB: ten times as fast.
 
-Every block is checked (format: bulk/sst_file.py). A file that is laid out otherwise, such as one that RocksDB has
+Every block is checked (layout.py). A file that is laid out otherwise, such as one that RocksDB has
 written or compacted, is refused, and RocksDB has to read the store.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,11 +15,15 @@ import pyarrow as pa
 
 from statestore.compiled.batches import Int64s
 from statestore.compiled.loops import compiled
-from statestore.compiled.memory import Int, copy, load_i64, load_u8, load_u32, store_i32, xxh64
-from statestore.formats.sst_layout import (
+from statestore.compiled.memory import Int, copy, load_i64, load_u8, load_u32, store_i32
+from statestore.sst.blocks import checksum_of
+from statestore.sst.layout import (
+    BULK_LAYOUT,
     FOOTER,
+    KIND_BYTES,
     MAGIC,
     PROPERTIES,
+    PUT,
     TRAILER_BYTES,
     VERSION,
     XXH64,
@@ -28,38 +31,13 @@ from statestore.formats.sst_layout import (
     entries,
     varints,
 )
-from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
 
-_PUT = 1
-#: What a file must say of itself; no other meta block than its properties may be there.
-_PROPERTIES = {
-    b"rocksdb.block.based.table.index.type": bytes(4),
-    b"rocksdb.comparator": b"leveldb.BytewiseComparator",
-    b"rocksdb.compression": b"NoCompression",
-    b"rocksdb.deleted.keys": b"\0",
-    b"rocksdb.index.key.is.user.key": b"\1",
-    b"rocksdb.index.value.is.delta.encoded": b"\1",
-    b"rocksdb.merge.operands": b"\0",
-    b"rocksdb.num.range-deletions": b"\0",
-}
 _BLOCKS_A_BATCH = 64
 _BATCH_BYTES = 4 << 20
 
 
-def files_of_rows(database: ScannedDatabase) -> list[Path] | None:
-    """Return a database's files of rows in key order, if all are such files, and no key can be in two; else None."""
-    live = [(database.directory / file["name"].lstrip("/"), file) for file in database.live_files()]
-    # RocksDB itself writes offsets, so a file of the bulk path is one of rows.
-    ours = sorted(((path, file) for path, file in live if _is_ours(path)), key=lambda found: found[1]["start_key"])
-    entries = sum(file["num_entries"] for _, file in ours)
-    overlap = any(one["end_key"] >= other["start_key"] for (_, one), (_, other) in pairwise(ours))
-    if overlap or (len(ours), entries) != (database.row_files(), database.entries()):
-        return None
-    return [path for path, _ in ours]
-
-
-def rows_of(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield a file's rows in key order, as batches with `scan.STORED_SCHEMA`.
+def rows_of(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield a file's rows in key order, as batches with a schema of two binary columns: key and value.
 
     Raises
     ------
@@ -75,7 +53,7 @@ def rows_of(path: Path) -> Iterator[pa.RecordBatch]:
                 part = slice(first, max(first + 1, min(first + _BLOCKS_A_BATCH, within)))
                 first = part.stop
                 begin, end = int(offsets[part][0]), int(offsets[part][-1] + sizes[part][-1] + TRAILER_BYTES)
-                yield _batch(_read(file, begin, end - begin), offsets[part] - begin, sizes[part])
+                yield _batch(_read(file, begin, end - begin), offsets[part] - begin, sizes[part], schema)
     except OSError as error:
         raise OtherLayoutError(f"{path}: {error}") from error
 
@@ -94,7 +72,7 @@ def _blocks(file: BinaryIO) -> tuple[Int64s, Int64s]:
         raise OtherLayoutError(f"meta blocks {sorted(meta)}")
     (at, size), _ = varints(meta[PROPERTIES], 0, 2)
     properties = entries(_checked(file, at, size))
-    if other := {name for name, value in _PROPERTIES.items() if properties.get(name) != value}:
+    if other := {name for name, value in BULK_LAYOUT.items() if properties.get(name) != value}:
         raise OtherLayoutError(f"properties {sorted(other)}")
     index = np.frombuffer(_checked(file, index_at, index_size), np.uint8)
     count = int(np.frombuffer(index[-4:].tobytes(), "<u4")[0])
@@ -106,7 +84,8 @@ def _blocks(file: BinaryIO) -> tuple[Int64s, Int64s]:
     return offsets, sizes
 
 
-def _is_ours(path: Path) -> bool:
+def is_of_bulk_path(path: Path) -> bool:
+    """True if the footer of an SST file is as the bulk path writes it."""
     try:
         with path.open("rb") as file:
             at = file.seek(0, 2) - FOOTER.size
@@ -133,7 +112,7 @@ def _checked(file: BinaryIO, at: int, size: int) -> bytes:
     return raw[:size].tobytes()
 
 
-def _batch(data: bytes, offsets: Int64s, sizes: Int64s) -> pa.RecordBatch:
+def _batch(data: bytes, offsets: Int64s, sizes: Int64s, schema: pa.Schema) -> pa.RecordBatch:
     raw = np.frombuffer(data, np.uint8)
     rows, key_bytes, value_bytes = _measure(raw.ctypes.data, offsets, sizes)
     if rows < 0:
@@ -153,7 +132,7 @@ def _batch(data: bytes, offsets: Int64s, sizes: Int64s) -> pa.RecordBatch:
         pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(ends), pa.py_buffer(found)])
         for ends, found in ((key_ends, keys), (value_ends, values))
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=STORED_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 # -- loops, compiled --------------------------------------------------------------------------------------------------
@@ -162,8 +141,7 @@ def _batch(data: bytes, offsets: Int64s, sizes: Int64s) -> pa.RecordBatch:
 @compiled
 def _is_whole(block: Int, size: Int) -> bool:
     """True if a block has its checksum, and is not compressed."""
-    found = xxh64(block, size + 1) & np.uint64(0xFFFFFFFF)
-    return bool(load_u8(block + size) == 0 and found == np.uint64(load_u32(block + size + 1)))
+    return bool(load_u8(block + size) == 0 and checksum_of(block, size) == np.uint64(load_u32(block + size + 1)))
 
 
 @compiled
@@ -222,11 +200,11 @@ def _measure(data: Int, offsets: Int64s, sizes: Int64s) -> tuple[Int, Int, Int]:
             shared, at = _varint(at, end)
             own, at = _varint(at, end)
             size, at = _varint(at, end)
-            if shared < 0 or shared > before or own < 8 or size < 0 or at + own + size > end:
+            if shared < 0 or shared > before or own < KIND_BYTES or size < 0 or at + own + size > end:
                 return odd
-            if load_i64(at + own - 8) != _PUT:  # sequence number 0, kind put
+            if load_i64(at + own - KIND_BYTES) != PUT:
                 return odd
-            before = shared + own - 8
+            before = shared + own - KIND_BYTES
             key_bytes += before
             value_bytes += size
             rows += 1

@@ -7,16 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statestore.bulk.sst_file import SstFiles
 from statestore.changelog.reader import SCHEMA
-from statestore.formats.sst_layout import OtherLayoutError
 from statestore.formats.timestamped_value import ValueAndTimestamp, encode
 from statestore.model import StoreFormat
+from statestore.sst.layout import OtherLayoutError
+from statestore.sst.reader import rows_of
+from statestore.sst.writer import SstFiles
 from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
-from statestore.stores.scan import ScannedDatabase
+from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
 from statestore.stores.sst import write_sst
-from statestore.verification.table_file import files_of_rows, rows_of
+from statestore.verification.row_files import files_of_rows
 from tests.unit.samples import CHANGELOG, TIMESTAMPED
 
 FAMILY = "keyValueWithTimestamp"
@@ -36,7 +37,7 @@ def read(files):
     return [
         row
         for file in files
-        for batch in rows_of(file)
+        for batch in rows_of(file, STORED_SCHEMA)
         for row in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
     ]
 

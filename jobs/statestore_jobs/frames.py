@@ -22,7 +22,7 @@ from statestore.changelog.topics import LogRange, Topics, append_time_refused
 from statestore.errors import LockedError, RetryError
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
-from statestore.verification.contents import ROUNDS
+from statestore.verification.exclusions import ROUNDS, deletes_may_be_gone
 from statestore_jobs.parallel import run_each
 from statestore_jobs.readings import Found, Reading, Tail, find_record, log_frame, nothing, read_offset, store_frame
 from statestore_jobs.uncompared import differing, expired, gone_before, logged, may_be_gone, without
@@ -155,8 +155,7 @@ def _beside_log(
             store, log = (
                 frame.join(left_out, identity(frame), "left_anti").select(*frame.columns) for frame in (store, log)
             )
-    if reading_ms >= specs[0].changelog.delete_retention_ms:
-        # Deletes may have gone from the log while it was read: a row that only the log has says nothing.
+    if deletes_may_be_gone(reading_ms, specs[0].changelog.delete_retention_ms):
         log = log.join(store, row_key(log), "left_semi")
     return Frames(
         store=store,

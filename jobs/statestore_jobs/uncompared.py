@@ -1,8 +1,4 @@
-"""Rows that a store and its log are not compared by, as in deep verification (`statestore/verification/contents.py`).
-
-Window and session stores drop whole segments by the largest time that they have seen, each side in its own time. And
-a log that was cut at its start, or has gone on behind the store's committed offset, cannot tell all that it once had.
-"""
+"""The rules of `statestore/verification/exclusions.py` on Spark's DataFrames: rows that validation does not compare."""
 
 from __future__ import annotations
 
@@ -20,8 +16,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
 from statestore.kinds.kind import StoreKind
 from statestore.model import TopicPartition
-
-_FOREVER = (1 << 63) - 1
+from statestore.verification.exclusions import gone_before_ms, live_segments
 
 
 class Segment(NamedTuple):
@@ -66,15 +61,12 @@ def expired(
     of_log: set[Segment] = set()
     for partition in {*here, *log.stream_times}:
         starts = set(here.get(partition, ()))
-        oldest = routing.oldest_live(log.stream_times.get(partition, -1))
-        # The store's own time lies within its newest segment.
-        droppable = routing.oldest_live(max(starts) + (routing.interval_ms or 0) - 1) if starts else 0
-        of_store |= {Segment(partition, start) for start in starts if start < oldest}
+        live = live_segments(starts, log.stream_times.get(partition, -1), routing)
+        of_store |= {Segment(partition, start) for start in starts if live.excludes_stored(start)}
         of_log |= {
             found
             for found in log.segments
-            if found.partition == partition
-            and (found.start < oldest or (found.start not in starts and found.start < droppable))
+            if found.partition == partition and live.excludes_logged(found.start, stored=found.start in starts)
         }
     return frozenset(of_store), frozenset(of_log)
 
@@ -114,16 +106,15 @@ def gone_before(topics: Topics, logs: Mapping[TopicPartition, LogRange], *, by_t
     by_time
         Whether the store's row keys tell how old a record can be.
     """
-    cut = [partition for partition, log in logs.items() if log.start > 0]
+    cut = {partition: log.start for partition, log in logs.items() if log.start > 0}
     if not cut:
         return {}
-    before = _FOREVER
-    config = topics.topic_configs([cut[0].topic])[cut[0].topic]
-    retention_ms = int(config.get("retention.ms", -1))
-    deleted_by_time = "delete" in config.get("cleanup.policy", "") and int(config.get("retention.bytes", -1)) < 0
-    if by_time and deleted_by_time and retention_ms >= 0:
-        before = clock.now_ms() - retention_ms + clock.BROKERS_DIFFER_MS
-    return {partition.partition: before for partition in cut}
+    [topic] = {partition.topic for partition in cut}
+    config, now_ms = topics.topic_configs([topic])[topic], clock.now_ms()
+    return {
+        partition.partition: gone_before_ms(start, config, by_time=by_time, now_ms=now_ms)
+        for partition, start in cut.items()
+    }
 
 
 def may_be_gone(

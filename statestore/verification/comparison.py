@@ -2,7 +2,7 @@
 
 Two rows with one key are the same if their values are, and in the timestamped format their timestamps, unless the
 store's is unknown (-1). Where windows keep duplicates, what counts is which values each window has (duplicates.py).
-What the log can no longer tell is counted and not judged.
+What the log can no longer tell is counted and not judged (exclusions.py).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from statestore.reports import Contents, DifferingKey
 from statestore.stores.codec import stored_value
 from statestore.stores.scan import STORED_SCHEMA
 from statestore.verification.duplicates import OneSided, Window, Windows
+from statestore.verification.exclusions import FOREVER
 from statestore.verification.kernels import (
     ONLY_IN_LOG,
     ONLY_IN_STORE,
@@ -44,7 +45,6 @@ _NAMES: dict[int, Literal["only in store", "only in log", "other value"]] = {
     ONLY_IN_STORE: "only in store",
     ONLY_IN_LOG: "only in log",
 }
-_FOREVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Allowances:
         Sorted hashes of the keys that the log has changed behind the store's committed offset: compaction may have
         removed the record that the store has. Where windows keep duplicates these are keys without their numbers.
     gone_before_ms
-        Rows older than this may be gone from the log; 0: nothing is gone.
+        See `exclusions.gone_before_ms`.
     time_back
         Where a row key has the earliest time (ms) that its record can have: bytes from its end; 0: nowhere.
     deletes_are_gone
-        Deletes may have been removed from the log while it was read, so a row that only the log has says nothing.
+        See `exclusions.deletes_may_be_gone`.
     """
 
     changed_since: UInt64s = field(default_factory=lambda: np.empty(0, np.uint64))
@@ -85,14 +85,14 @@ class Allowances:
 
     def may_be_gone(self, keys: pa.Array, stored: pa.Array, *, timestamped: bool) -> Flags:
         """Say for each row of the store whether its record may be gone from the log."""
-        if not self.gone_before_ms:
-            return np.zeros(len(keys), np.bool_)
+        if not self.gone_before_ms or self.gone_before_ms == FOREVER:
+            return np.full(len(keys), self.gone_before_ms == FOREVER)
         if not self.time_back:
             return np.ones(len(keys), np.bool_)
         earliest = numbers_in(keys, back=self.time_back)
         if timestamped:  # a record may be older than its window
             times = numbers_in(stored)
-            earliest = np.minimum(earliest, np.where(times == UNKNOWN_TIMESTAMP, _FOREVER, times))
+            earliest = np.minimum(earliest, np.where(times == UNKNOWN_TIMESTAMP, FOREVER, times))
         return earliest < self.gone_before_ms
 
 

@@ -4,8 +4,7 @@ The log is read as in a restore: into memory, or where that is too small into so
 ours. In memory the store's rows are looked up, which tells whether all is the same (lookup.py). If not, or from runs,
 log and store are read beside each other in key order.
 
-What is compared of a window or session store are the segments that are live for both: at the log's stream time, and,
-where the store has dropped one, at the store's own, which lies within its newest segment.
+What is compared, and what the log can no longer tell, is decided by the rules of exclusions.py.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import pyarrow.compute as pc
 
 from statestore import clock
 from statestore.bulk.latest import Latest
-from statestore.bulk.routing import Routing, routing_of
+from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Rows, Runs, RunWriter, merged
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
@@ -37,6 +36,12 @@ from statestore.sst.layout import OtherLayoutError
 from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
 from statestore.verification.comparison import Allowances, Comparison
 from statestore.verification.directories import segments_in
+from statestore.verification.exclusions import (
+    ROUNDS,
+    deletes_may_be_gone,
+    gone_before_ms,
+    live_segments,
+)
 from statestore.verification.kernels import hashes_of, numbers_in
 from statestore.verification.lookup import Lookup
 from statestore.verification.options import VerifyOptions, nobody_waits
@@ -44,9 +49,6 @@ from statestore.verification.row_files import rows_from_files
 from statestore.verification.sampling import Sample, choose, some_keys
 from statestore.verification.supplied import as_stored, batches, count, opened
 
-#: How often the log's end is asked for anew. Each time there is less to read, down to what is younger than any segment
-#: that a broker compacts.
-ROUNDS = 5
 _HASHES_HELD = 1 << 20
 #: Arrow refuses to slice some values without an end.
 _TO_THE_END = (1 << 31) - 1
@@ -228,23 +230,15 @@ class _Fold:
 
     def allowances(self, topics: Topics) -> Allowances:
         """What the log no longer tells."""
-        assert self._spec.changelog is not None
-        seconds = time.monotonic() - self._began
-        gone_before_ms, time_back = 0, 0
-        if self._log.start > 0:
-            gone_before_ms = int(np.iinfo(np.int64).max)
-            config = topics.topic_configs([self._spec.changelog.topic])[self._spec.changelog.topic]
-            retention_ms = int(config.get("retention.ms", -1))
-            by_time = "delete" in config.get("cleanup.policy", "") and int(config.get("retention.bytes", -1)) < 0
-            if self.routing.interval_ms is not None and by_time and retention_ms >= 0:
-                gone_before_ms = clock.now_ms() - retention_ms + clock.BROKERS_DIFFER_MS
-                # The start of a session, and of a window: no record of it is older.
-                time_back = self._spec.store.store_kind.first_time_bytes
+        changelog, by_time = self._spec.changelog, self.routing.interval_ms is not None
+        assert changelog is not None
+        reading_ms = (time.monotonic() - self._began) * 1000
+        config = topics.topic_configs([changelog.topic])[changelog.topic] if self._log.start > 0 else {}
         return Allowances(
             changed_since=self._changed_since,
-            gone_before_ms=gone_before_ms,
-            time_back=time_back,
-            deletes_are_gone=seconds * 1000 >= self._spec.changelog.delete_retention_ms,
+            gone_before_ms=gone_before_ms(self._log.start, config, by_time=by_time, now_ms=clock.now_ms()),
+            time_back=self._spec.store.store_kind.first_time_bytes if by_time else 0,
+            deletes_are_gone=deletes_may_be_gone(reading_ms, changelog.delete_retention_ms),
         )
 
     @property
@@ -295,9 +289,10 @@ def _looked_up(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:
     if fold.latest is None:
         return None
     lookup = Lookup(fold.latest, fold.routing, fold.compared_format)
-    oldest = fold.routing.oldest_live(fold.stream_time)
-    for segment, directory in databases(spec).items():
-        if segment < oldest:
+    here = databases(spec)
+    live = live_segments(here, fold.stream_time, fold.routing)
+    for segment, directory in here.items():
+        if live.excludes_stored(segment):
             _count(spec, directory, fold.give_way)
             continue
         database = ScannedDatabase(directory, spec.store.format)
@@ -309,7 +304,7 @@ def _looked_up(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:
             return None
         finally:
             database.close()
-    return lookup.all_found(oldest)
+    return lookup.all_found(live.oldest)
 
 
 def _compared_fast(
@@ -355,11 +350,10 @@ def _compared(
     )
     here = databases(spec)
     logged = _Segments(fold.rows())
-    oldest = fold.routing.oldest_live(fold.stream_time)
-    droppable = _droppable_before(here, fold.routing)
+    live = live_segments(here, fold.stream_time, fold.routing)
     for segment in logged.with_those_of(here):
         rows = logged.rows_of(segment)
-        if segment < oldest or (segment not in here and segment < droppable):
+        if live.excludes_logged(segment, stored=segment in here):
             for _ in rows:
                 pass
             if segment in here:
@@ -411,13 +405,6 @@ def _stored(database: ScannedDatabase, sample: Sample | None) -> Iterator[pa.Rec
     if sample is None:
         return database.rows()
     return (sample.of(batch) for key_range in sample.ranges for batch in database.rows(*key_range))
-
-
-def _droppable_before(here: Iterable[int], routing: Routing) -> int:
-    """Segments before this may have expired in a store with these: its stream time lies within the newest."""
-    if routing.interval_ms is None:
-        return 0
-    return routing.oldest_live(max(here, default=0) + routing.interval_ms - 1)
 
 
 class _Segments:

@@ -10,9 +10,9 @@ import pyarrow as pa
 from statestore.compiled.batches import Bytes, Int32s, Int64s, UInt64s
 from statestore.compiled.loops import compiled
 from statestore.compiled.memory import compare, equal, load_big_i64, load_i32, load_i64, xxh64
+from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
 
 OTHER_VALUE, ONLY_IN_STORE, ONLY_IN_LOG = 1, 2, 3
-_UNKNOWN_TIMESTAMP = -1
 
 
 class Column(NamedTuple):
@@ -75,7 +75,7 @@ def merge_rows(
                 fits = size >= 8
                 if fits:
                     time = load_big_i64(value)
-                    fits = time == _UNKNOWN_TIMESTAMP or time == load_i64(log_times + 8 * log_at)
+                    fits = time == UNKNOWN_TIMESTAMP or time == load_i64(log_times + 8 * log_at)
                     value += 8
                     size -= 8
             if fits and size == log_size and equal(value, log_value, size):

@@ -21,6 +21,7 @@ from statestore.errors import (
 from statestore.partition.judgement import waits_for_loss
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import point_and_target, point_range, require_exact, require_free_target
+from statestore.recovery.cleaning import size_of
 from statestore.recovery.full import Logs
 from statestore.recovery.spec import Mode, RestoreSpec
 from statestore.recovery.staging import Staging, next_offsets
@@ -277,7 +278,7 @@ def _copied_bytes(spec: RestoreSpec, mode: str) -> int:
     """Bytes of a supplier's store that gets a tail: it is copied, while ours share their files with their copies."""
     if mode != "tail" or not spec.store.store.supplied:
         return 0
-    return sum(path.stat().st_size for path in spec.store.live.rglob("*") if path.is_file())
+    return size_of(spec.store.live)
 
 
 def _resumable(store: StorePartitionSpec) -> int:

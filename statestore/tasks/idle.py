@@ -11,18 +11,18 @@ the input, or a transaction open on a changelog, or a changelog that is longer t
 from __future__ import annotations
 
 from statestore import clock
-from statestore.changelog.epochs import compare_ends, log_ends
 from statestore.changelog.group import ConsumerGroup, GroupOffset
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import RetryError, StateStoreError
 from statestore.formats import commit_metadata
-from statestore.partition.judgement import cut_at, log_end, standing_of
+from statestore.partition.judgement import standing_of
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status, StoreFigures
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import check_seal
 from statestore.tasks.shape import is_remembered
 from statestore.tasks.spec import TaskSpec
+from statestore.tasks.task_changelogs import TaskChangelogs
 
 
 def is_idle(spec: TaskSpec) -> bool:
@@ -102,16 +102,13 @@ def _have_all(spec: TaskSpec, records: dict[str, StoreRecord]) -> bool:
     """Whether the changelogs are those of the records, and end where they ended then."""
     if not records:
         return True
-    topics = {spec.changelog(name): (record, spec.changelogs[name]) for name, record in records.items()}
-    logs = _topics(spec).log_ranges(topics)
+    changelogs = TaskChangelogs(spec)
+    recorded = {spec.changelog(name): record for name, record in records.items()}
+    logs = _topics(spec).log_ranges(recorded)
     if not all(_has_all(spec, name, record, logs[spec.changelog(name)]) for name, record in records.items()):
         return False
-    ends = log_ends(spec.bootstrap_servers, logs, spec.kafka_timeout_s)
-    if any(record.epoch != (ends[at].epoch if at in ends else None) for at, (record, _) in topics.items()):
-        return False
-    seen = {at: end for at, (record, topic) in topics.items() if (end := log_end(record, topic)) is not None}
-    compared = compare_ends(spec.bootstrap_servers, seen, spec.kafka_timeout_s) if seen else {}
-    return all(cut_at(comparison) is None for comparison in compared.values())
+    ends = changelogs.ends(logs)
+    return all(record.epoch == ends[at].epoch for at, record in recorded.items()) and not changelogs.cuts(recorded)
 
 
 def _has_all(spec: TaskSpec, name: str, record: StoreRecord, log: LogRange) -> bool:

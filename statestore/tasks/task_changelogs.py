@@ -6,11 +6,11 @@ import time
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from statestore.changelog.epochs import compare_ends, log_ends
+from statestore.changelog.epochs import log_ends
 from statestore.changelog.reader import LogReader, first_offset
 from statestore.changelog.topics import LogRange, Topics
 from statestore.model import TopicPartition
-from statestore.partition.judgement import cut_at, log_end
+from statestore.partition.cuts import find_cuts
 from statestore.partition.log_time import stream_time_at_least
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.record import StoreRecord
@@ -68,13 +68,8 @@ class TaskChangelogs:
             Of the stores, by changelog partition.
         """
         topics = {self._spec.changelog(name): changelog for name, changelog in self._spec.changelogs.items()}
-        ends = {
-            changelog: end
-            for changelog, record in records.items()
-            if (end := log_end(record, topics[changelog])) is not None
-        }
-        found = compare_ends(self._spec.bootstrap_servers, ends, self._spec.kafka_timeout_s) if ends else {}
-        return {changelog: at for changelog, comparison in found.items() if (at := cut_at(comparison)) is not None}
+        recorded = {changelog: (record, topics[changelog]) for changelog, record in records.items()}
+        return find_cuts(self._spec.bootstrap_servers, recorded, self._spec.kafka_timeout_s)
 
     def ends(self, logs: Mapping[TopicPartition, LogRange]) -> dict[TopicPartition, ChangelogEnd]:
         """Return where changelogs end, with their leader epochs where Kafka tells them."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from statestore.changelog.epochs import compare_ends
 from statestore.changelog.reader import first_offsets
 from statestore.changelog.topics import LogRange, Topics
 from statestore.model import TopicPartition
-from statestore.partition.judgement import NO_LOG, Seen, Supply, cut_at, log_end
+from statestore.partition.cuts import find_cuts
+from statestore.partition.judgement import NO_LOG, Seen, Supply
 from statestore.partition.spec import StorePartitionSpec
 from statestore.verification.targets import log_ranges
 
@@ -41,12 +41,9 @@ class Cluster:
     def supplies(self, asked: Sequence[tuple[StorePartitionSpec, Seen]]) -> list[Supply]:
         """What the logs of store partitions have, and whether it is what was seen of them."""
         logs = self.log_ranges([spec for spec, _ in asked])
-        ends = {spec.partition: end for spec, seen in asked if (end := log_end(seen.record, spec.changelog))}
-        compared = compare_ends(self._servers, ends, self._timeout_s) if ends else {}
-        return [
-            Supply(spec.changelog, logs.get(spec.partition, NO_LOG), cut_at(compared.get(spec.partition)))
-            for spec, _ in asked
-        ]
+        recorded = {spec.partition: (seen.record, spec.changelog) for spec, seen in asked}
+        cuts = find_cuts(self._servers, recorded, self._timeout_s)
+        return [Supply(spec.changelog, logs.get(spec.partition, NO_LOG), cuts.get(spec.partition)) for spec, _ in asked]
 
     def firsts(self, asked: Sequence[tuple[TopicPartition, tuple[int, int] | None]]) -> list[int | None]:
         """Offset of the first record in each range, as a read-committed consumer gets it; None: none is there.

@@ -6,7 +6,7 @@ of an application run only if all of its earlier tasks have reached their ends (
 
 from __future__ import annotations
 
-import sys
+import logging
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +32,8 @@ from statestore_jobs.planning import prepare, task_specs
 from statestore_jobs.progress import TASKS
 from statestore_jobs.shared_state import shared_state
 from statestore_jobs.stages import failed_row, not_begun, split_by_readiness
+
+_log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -131,7 +133,7 @@ def _forget_processed(settings: Settings, topics: Topics, application: Applicati
             found = {partition: group.committed(partition) for partition in partitions}
         topics.delete_records({partition: offset.next_offset for partition, offset in found.items() if offset})
     except StateStoreError as error:  # the next run deletes them; this one has done its work
-        print(f"process: processed records of repartition topics are still there: {error}", file=sys.stderr)
+        _log.warning("process: processed records of repartition topics are still there: %s", error)
 
 
 def main() -> None:

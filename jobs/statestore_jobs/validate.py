@@ -6,7 +6,7 @@ store stays in quarantine, and the row names the command that puts it back. Vali
 
 from __future__ import annotations
 
-import sys
+import logging
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -31,6 +31,8 @@ from statestore_jobs.entry import Definitions, run_job, spark_session
 from statestore_jobs.judging import Judge, Judged
 from statestore_jobs.shared_state import shared_state
 from statestore_jobs.sources.register import register
+
+_log = logging.getLogger(__name__)
 
 #: Store partition -> directory of the store that a restore has replaced.
 Quarantine = dict[StorePartition, Path]
@@ -133,7 +135,7 @@ def _named(
     named = [spec for label, spec in specs.items() if label in names]
     for spec in named:
         if spec.store.supplied:
-            print(f"validate: {spec.store_partition} is left out: {_SUPPLIED}", file=sys.stderr)
+            _log.warning("validate: %s is left out: %s", spec.store_partition, _SUPPLIED)
     return {str(spec.store_partition): spec for spec in _readable(named)}
 
 
@@ -166,7 +168,7 @@ def _tell_left_out(
             reason = never or "it has never been run"
             if store.name in asked and never:
                 raise InputError(f"{application.name}/{store.name} cannot be validated: {reason}; name another store")
-            print(f"validate: {application.name}/{store.name} is left out: {reason}", file=sys.stderr)
+            _log.warning("validate: %s/%s is left out: %s", application.name, store.name, reason)
 
 
 def _quarantined(spec: StorePartitionSpec, directory: Path) -> Path:

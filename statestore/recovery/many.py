@@ -6,7 +6,7 @@ restores the store partition then puts them together. Stores of one task are one
 
 from __future__ import annotations
 
-import sys
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
@@ -26,6 +26,8 @@ from statestore.recovery.staging import Range
 from statestore.reports import Action, RestorePlanRow, RestoreRow, VerifyRow
 from statestore.tasks.progress_shown import shown
 from statestore.verification.check import verify
+
+_log = logging.getLogger(__name__)
 
 S = TypeVar("S")
 M = TypeVar("M", bound=BaseModel)
@@ -174,7 +176,7 @@ def _read_ranges(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -
         rows = run(parts, _read_range, RestoreRow, _lost_range)
     for row in rows:
         if row.failure is not None:
-            print(f"restore: a range of {row.label} is read again: {row.failure.message}", file=sys.stderr)
+            _log.warning("restore: a range of %s is read again: %s", row.label, row.failure.message)
 
 
 def _is_cut(spec: RestoreSpec) -> bool:

@@ -6,7 +6,7 @@ the sorted runs that it left.
 
 from __future__ import annotations
 
-import sys
+import logging
 import time
 
 from statestore import clock, kill_switch
@@ -33,6 +33,8 @@ from statestore.statedir.seal import seal
 from statestore.statedir.swap import locked_task, swap
 from statestore.verification.check import check
 from statestore.verification.options import VerifyOptions
+
+_log = logging.getLogger(__name__)
 
 _OFFSETS, _SCAN = VerifyOptions(depth="offsets"), VerifyOptions(depth="scan")
 
@@ -127,7 +129,7 @@ def _restore_live(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> Res
         try:
             clean_quarantine(store.paths, store.store, spec.quarantine_s, accept_loss=spec.accept_loss)
         except (StateStoreError, OSError) as error:  # of no harm to the store, which is whole by now
-            print(f"restore: {row.label}: old stores in quarantine could not be removed: {error}", file=sys.stderr)
+            _log.warning("restore: %s: old stores in quarantine could not be removed: %s", row.label, error)
     return row
 
 

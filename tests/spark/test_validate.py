@@ -405,13 +405,13 @@ _LEFT_OUT = [
 
 @pytest.mark.parametrize(("left_out", "why"), _LEFT_OUT, ids=["in memory", "of a supplier"])
 def test_a_store_that_is_left_out_is_said(
-    logged_store: LoggedStores, capsys: pytest.CaptureFixture[str], left_out: StoreDefinition, why: str
+    logged_store: LoggedStores, caplog: pytest.LogCaptureFixture, left_out: StoreDefinition, why: str
 ) -> None:
     store = logged_store()
     application = store.application.model_copy(update={"stores": (left_out,)})
 
     assert _run(LoggedStore(application, store.settings, 1)).rows == ()
-    assert f"validate: {application.name}/cache is left out: {why}" in capsys.readouterr().err
+    assert f"validate: {application.name}/cache is left out: {why}" in caplog.text
 
 
 # -- stores of every kind ---------------------------------------------------------------------------------------------

@@ -143,7 +143,7 @@ def test_runs_that_arrow_cannot_read_are_an_error_of_ours(spec, monkeypatch):
         build(spec)
 
 
-def test_old_stores_that_cannot_be_removed_do_not_fail_the_restore(spec, monkeypatch, capsys):
+def test_old_stores_that_cannot_be_removed_do_not_fail_the_restore(spec, monkeypatch, caplog):
     whole = VerifyRow(application="app", store="s", task="0_0", status=Status.OK, action=Action.NONE, keys=3)
 
     def refuse(*_, **__):
@@ -153,4 +153,4 @@ def test_old_stores_that_cannot_be_removed_do_not_fail_the_restore(spec, monkeyp
     monkeypatch.setattr(restore_module, "clean_quarantine", refuse)
     row = restore(spec)
     assert (row.outcome, row.keys, row.failure) == ("skipped", 3, None)
-    assert "quarantine could not be removed: no permission" in capsys.readouterr().err
+    assert "quarantine could not be removed: no permission" in caplog.text

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from statestore.durable import write_durably
-from statestore.errors import InputError, RetryError, StateStoreError
+from statestore.errors import InputError, RetryError, StateStoreError, of_os_error
 
 
 class Status(StrEnum):
@@ -110,9 +110,10 @@ class Failure(_Row):
     retriable: bool = False
 
     @classmethod
-    def of(cls, error: StateStoreError) -> Failure:
-        """Describe an error of the library."""
-        return cls(kind=error.kind, message=str(error), retriable=isinstance(error, RetryError))
+    def of(cls, error: StateStoreError | OSError) -> Failure:
+        """Describe an error of the library, or of the operating system in the library's terms."""
+        cause = of_os_error(error) if isinstance(error, OSError) else error
+        return cls(kind=cause.kind, message=str(cause), retriable=isinstance(cause, RetryError))
 
 
 class StorePartitionRow(_Row):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree
-from statestore.errors import InputError, LockedError, StateStoreError, of_os_error
+from statestore.errors import InputError, LockedError, StateStoreError
 from statestore.model import TaskId
 from statestore.partition.quarantine import clean_quarantine, old_quarantined, waits_for_a_person
 from statestore.partition.replacing import clear_built
@@ -86,7 +86,7 @@ class Removed:
 
     def fail(self, error: StateStoreError | OSError) -> None:
         """Say what could not be removed; the rest is removed all the same."""
-        self._failure = Failure.of(of_os_error(error) if isinstance(error, OSError) else error)
+        self._failure = Failure.of(error)
 
     @property
     def row(self) -> MaintenanceRow:

@@ -16,7 +16,6 @@ from statestore.errors import (
     LockedError,
     StateStoreError,
     TopicMismatchError,
-    of_os_error,
 )
 from statestore.partition.judgement import waits_for_loss
 from statestore.partition.spec import StorePartitionSpec
@@ -185,10 +184,8 @@ def plan_restore(spec: RestoreSpec) -> RestorePlanRow:
     row = RestorePlanRow(application=store.application, store=store.store.name, task=str(store.task))
     try:
         return _planned(spec, row)
-    except StateStoreError as error:
+    except (StateStoreError, OSError) as error:
         return row.model_copy(update={"failure": Failure.of(error)})
-    except OSError as error:
-        return row.model_copy(update={"failure": Failure.of(of_os_error(error))})
 
 
 def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from statestore.errors import InputError, StateStoreError, of_os_error
+from statestore.errors import InputError, StateStoreError
 from statestore.partition.quarantine import is_whole, quarantined, release, waits_for_a_person
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Failure, StorePartitionRow
@@ -56,5 +56,4 @@ def release_replaced(spec: ReleaseSpec) -> ReleaseRow:
                 release(store.paths, store.store.name, path.name)
             return row.model_copy(update={"removed": tuple(map(str, found)), "lost": tuple(why)})
     except (StateStoreError, OSError) as error:
-        cause = of_os_error(error) if isinstance(error, OSError) else error
-        return row.model_copy(update={"failure": Failure.of(cause)})
+        return row.model_copy(update={"failure": Failure.of(error)})

@@ -13,7 +13,7 @@ from statestore import clock, kill_switch
 from statestore.changelog.epochs import log_ends
 from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree
-from statestore.errors import LockedError, StateStoreError, StoreBehindLogStartError, of_os_error
+from statestore.errors import LockedError, StateStoreError, StoreBehindLogStartError
 from statestore.partition.quarantine import clean_quarantine
 from statestore.partition.replacing import clear_built
 from statestore.partition.spec import StorePartitionSpec
@@ -62,8 +62,7 @@ def _row(store: StorePartitionSpec) -> RestoreRow:
 
 
 def _failed(row: RestoreRow, error: StateStoreError | OSError) -> RestoreRow:
-    cause = of_os_error(error) if isinstance(error, OSError) else error
-    return row.model_copy(update={"failure": Failure.of(cause)})
+    return row.model_copy(update={"failure": Failure.of(error)})
 
 
 # -- ranges that are read before, each by itself ----------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from statestore.errors import InputError, StateStoreError, of_os_error
+from statestore.errors import InputError, StateStoreError
 from statestore.partition.quarantine import last_replaced, release
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Failure, StorePartitionRow
@@ -66,8 +66,7 @@ def roll_back(spec: RollbackSpec) -> RollbackRow:
             release(store.paths, store.store.name, found.name)  # what is left of it: the store itself is live
             return row.model_copy(update={"quarantine": quarantine and str(quarantine)})
     except (StateStoreError, OSError) as error:
-        cause = of_os_error(error) if isinstance(error, OSError) else error
-        return row.model_copy(update={"failure": Failure.of(cause)})
+        return row.model_copy(update={"failure": Failure.of(error)})
 
 
 def require_replaced(store: StorePartitionSpec) -> Path:

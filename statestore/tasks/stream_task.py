@@ -64,10 +64,8 @@ def run_task(spec: TaskSpec) -> ProcessRow:
             if isinstance(error, _WORTH_ANOTHER_ATTEMPT):
                 row, error = _attempt(spec, row, read_in_full=isinstance(error, StoreCorruptedError))
         failure = None if error is None else Failure.of(error)
-    except StateStoreError as error:
+    except (StateStoreError, OSError) as error:
         failure = Failure.of(error)
-    except OSError as error:
-        failure = Failure.of(of_os_error(error))
     return row.model_copy(update={"failure": failure, "seconds": round(time.monotonic() - started, 3)})
 
 

@@ -111,13 +111,13 @@ def list_reports(reports_dir: Path) -> tuple[list[ReportFile], list[Problem]]:
     problems = []
     for job in KINDS:
         try:
-            files = [_stat(job, path) for path in (reports_dir / job).iterdir() if _is_report(path)]
+            known = [_stat(job, path) for path in (reports_dir / job).iterdir() if _is_report(path)]
         except FileNotFoundError:
             continue  # this job has not run yet
         except OSError as error:
             problems.append(_refused(reports_dir / job, error))
             continue
-        files = [file for file in files if file is not None]
+        files = [file for file in known if file is not None]
         found += sorted(files, key=lambda file: file.mtime_ns, reverse=True)[:MOST_FILES]
     return found, problems
 
@@ -178,7 +178,8 @@ def _read_rows(file: ReportFile) -> Sequence[Any] | Problem:
         report: Any = KINDS[file.job].model_validate_json(file.path.read_bytes())
     except (OSError, ValueError) as error:
         return _broken(file, _short(error))
-    return report.rows
+    rows: Sequence[Any] = report.rows
+    return rows
 
 
 def _short(error: OSError | ValueError) -> str:

@@ -27,10 +27,10 @@ _NOTHING = {
 
 def process(record: Record, context: ProcessorContext) -> None:
     """Add one flight to its aircraft's totals and forward them."""
-    flight = json.loads(record.value)
+    flight = json.loads(record.value or b"")
     store = context.state_store("aircraft")
     found = store.get(record.key)
-    totals = json.loads(found.value) if found else dict(_NOTHING)
+    totals: dict[str, Any] = json.loads(found.value) if found else dict(_NOTHING)
     totals["flights"] += 1
     if flight["dep_time"] is None:
         totals["cancelled"] += 1

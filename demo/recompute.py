@@ -98,12 +98,13 @@ def _sessions(flights: pd.DataFrame) -> Rows:
             miles=("miles", "sum"),
         )
     )
+    rows: Iterable[Any] = sessions.itertuples()
     return {
         (str(row.aircraft).encode(), int(row.start), int(row.end)): {
             "flights": int(row.flights),
             "distance_miles": int(row.miles),
         }
-        for row in sessions.itertuples()
+        for row in rows
     }
 
 
@@ -112,10 +113,8 @@ def _departures(flights: pd.DataFrame) -> Rows:
     departed = flights[flights["dep_time"].notna()]
     hours = departed.assign(hour=departed["event_ms"] // _HOUR_MS * _HOUR_MS).groupby(["origin", "hour"])["event_ms"]
     found = pd.DataFrame({"count": hours.size(), "last": hours.max()})
-    return {
-        (str(row.Index[0]).encode(), int(row.Index[1])): (int(row.count_), int(row.last))
-        for row in found.rename(columns={"count": "count_"}).itertuples()
-    }
+    rows: Iterable[Any] = found.rename(columns={"count": "count_"}).itertuples()
+    return {(str(row.Index[0]).encode(), int(row.Index[1])): (int(row.count_), int(row.last)) for row in rows}
 
 
 def differences(

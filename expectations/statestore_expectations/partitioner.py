@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.types import IntegerType
 
 from statestore.changelog.partitioner import murmur2
@@ -20,7 +20,7 @@ _murmur2 = compiled(murmur2)
 
 def register(spark: SparkSession) -> None:
     """Make `kafka_partition` known to a session."""
-    spark.udf.register("kafka_partition", F.arrow_udf(partitions_of, IntegerType()))
+    spark.udf.register("kafka_partition", arrow_udf(partitions_of, IntegerType(), ArrowUDFType.SCALAR))
 
 
 def partitions_of(keys: pa.Array, partitions: pa.Array) -> pa.Array:

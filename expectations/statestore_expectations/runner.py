@@ -22,7 +22,10 @@ from urllib.request import url2pathname
 
 from great_expectations.checkpoint import Checkpoint, UpdateDataDocsAction
 from great_expectations.core.expectation_suite import ExpectationSuite
-from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
+from great_expectations.core.expectation_validation_result import (
+    ExpectationSuiteValidationResult,
+    ExpectationValidationResult,
+)
 from great_expectations.core.run_identifier import RunIdentifier
 from great_expectations.core.validation_definition import ValidationDefinition
 from pyspark import StorageLevel
@@ -101,9 +104,9 @@ def validate_store(
         partitioner.register(spark)
         result, page = _run(store, suite, known, run_id, data_docs_dir.absolute())
         order = [title(one) for one in suite.expectations]
-        results = sorted(result.results, key=lambda one: order.index(title(one.expectation_config)))
+        results = sorted(result.results, key=lambda one: order.index(_title(one)))
         outcomes = [(one, why_not_evaluated(one)) for one in results]
-        errors = _by_reason((title(one.expectation_config), why) for one, why in outcomes if why)
+        errors = _by_reason((_title(one), why) for one, why in outcomes if why)
         broken = [one for one, why in outcomes if not one.success and not why]
         detail = errors or (describe_differences(comparison) if broken else "")
         failed_rows = tuple(failed_rows_of(spark, one) for one in broken)
@@ -174,4 +177,9 @@ def _run(
     outcome = context.checkpoints.add(checkpoint).run(**arguments, run_id=RunIdentifier(run_name=run_id))
     [(identifier, result)] = outcome.run_results.items()
     [page] = context.get_docs_sites_urls(resource_identifier=identifier, site_names=[SITE])
-    return result, Path(url2pathname(urlsplit(page["site_url"]).path))
+    return result, Path(url2pathname(urlsplit(str(page["site_url"])).path))
+
+
+def _title(result: ExpectationValidationResult) -> str:
+    assert result.expectation_config is not None, "a result of a suite's expectation"
+    return title(result.expectation_config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from great_expectations.compatibility import pydantic
 from great_expectations.core.suite_parameters import SuiteParameterDict
@@ -25,7 +25,7 @@ class ExpectStoreKeysToBeInTheirPartition(RowsExpectation):
     """
 
     success_keys: ClassVar[tuple[str, ...]] = ("partitions", "mostly")
-    partitions: pydantic.PositiveInt | SuiteParameterDict
+    partitions: pydantic.PositiveInt | SuiteParameterDict[str, Any]
 
     def rule(self) -> Rule:
         """Return the rule; `statestore_expectations.partitioner` has its function."""

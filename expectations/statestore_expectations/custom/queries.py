@@ -23,7 +23,7 @@ class QueriedRows(TableMetricProvider):
 
     @metric_value(engine=SparkDFExecutionEngine)
     def _spark(
-        cls: type[QueriedRows],
+        cls,
         execution_engine: SparkDFExecutionEngine,
         metric_domain_kwargs: dict[str, Any],
         metric_value_kwargs: dict[str, Any],
@@ -40,7 +40,7 @@ class RepeatedRows(TableMetricProvider):
 
     @metric_value(engine=SparkDFExecutionEngine)
     def _spark(
-        cls: type[RepeatedRows],
+        cls,
         execution_engine: SparkDFExecutionEngine,
         metric_domain_kwargs: dict[str, Any],
         metric_value_kwargs: dict[str, Any],
@@ -60,7 +60,7 @@ class _FindsNoRow:
         self,
         metrics: dict[str, Any],
         runtime_configuration: dict[str, Any] | None = None,
-        execution_engine: ExecutionEngine | None = None,
+        execution_engine: ExecutionEngine[Any] | None = None,
     ) -> dict[str, Any]:
         count, rows = metrics[self.metric_dependencies[0]]
         return {"success": count == 0, "result": query_result(count, rows)}

@@ -61,7 +61,7 @@ class JudgedRows(TableMetricProvider):
         domain_type=MetricDomainTypes.TABLE,
     )
     def _spark(
-        cls: type[JudgedRows],
+        cls,
         execution_engine: SparkDFExecutionEngine,
         metric_domain_kwargs: dict[str, Any],
         metric_value_kwargs: dict[str, Any],
@@ -90,7 +90,7 @@ class RowsExpectation(Bindable):
         """Return what the rows have to satisfy."""
 
     def get_validation_dependencies(
-        self, execution_engine: ExecutionEngine | None = None, runtime_configuration: dict[str, Any] | None = None
+        self, execution_engine: ExecutionEngine[Any] | None = None, runtime_configuration: dict[str, Any] | None = None
     ) -> ValidationDependencies:
         """Ask for the counts."""
         dependencies = super().get_validation_dependencies(execution_engine, runtime_configuration)
@@ -104,7 +104,7 @@ class RowsExpectation(Bindable):
         self,
         metrics: dict[str, Any],
         runtime_configuration: dict[str, Any] | None = None,
-        execution_engine: ExecutionEngine | None = None,
+        execution_engine: ExecutionEngine[Any] | None = None,
     ) -> dict[str, Any]:
         judged, broken = metrics[_METRIC]
         success = not judged or (judged - broken) / judged >= self.mostly
@@ -144,7 +144,8 @@ class ExpectStoreRowsToSatisfy(RowsExpectation):
 
 
 def _frame(execution_engine: SparkDFExecutionEngine, view: str) -> DataFrame:
-    return execution_engine.spark.table(view)
+    frame: DataFrame = execution_engine.spark.table(view)
+    return frame
 
 
 def _columns(rule: Rule) -> tuple[Column, Column]:

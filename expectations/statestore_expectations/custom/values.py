@@ -58,7 +58,10 @@ class ExpectStoreValuesToParse(RowsExpectation):
         if self.value_schema is None:
             return Rule(_PLAIN[self.serde])
         parsed = [_PLAIN["json"], "value_json IS NOT NULL", f"value_json.{UNPARSABLE} IS NULL"]
-        return Rule(" AND ".join([*parsed, *_rules(StructType.fromDDL(self.value_schema), "value_json")]))
+        schema = StructType.fromDDL(self.value_schema)
+        if not isinstance(schema, StructType):
+            raise ValueError("expected the names and types of an object's fields")
+        return Rule(" AND ".join([*parsed, *_rules(schema, "value_json")]))
 
 
 def _rules(schema: StructType, column: str, *path: str) -> Iterator[str]:

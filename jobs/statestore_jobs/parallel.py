@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
@@ -123,7 +123,7 @@ def _do_all(
     def job(numbers: Sequence[int], patience_s: float = _CANCELLED_S) -> str | None:
         """Do some; return why Spark gave up, if it did."""
 
-        def run(mine: Iterator[tuple[int, S]]) -> None:
+        def run(mine: Iterable[tuple[int, S]]) -> None:
             task = TaskContext.get()
             second = task is not None and task.attemptNumber() > 0
             deadline, pause_s = time.monotonic() + (_FIRST_ATTEMPT_S if second else patience_s), _PAUSE_S

@@ -14,7 +14,8 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import TopicMismatchError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import Entry
-from statestore.metastore.effects import InternalTopic, internal_topics, make_topics, unrecorded_topics, written_topics
+from statestore.metastore.effects import InternalTopic, internal_topics, make_topics, unrecorded_topics
+from statestore.metastore.evolution import written_topics
 from statestore.metastore.metastore import Metastore
 from statestore.model import TaskId, TopicPartition, changelog_topic, repartition_topic
 from statestore.stores.serdes import load_serde

@@ -6,8 +6,9 @@ for is not drawn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,19 +67,21 @@ def draw_all(
     for old in directory.glob("*.svg"):
         old.unlink()
     drawn = []
-    for name, data, draw in (
-        ("partitions", sizes, _draw_sizes),
-        ("timestamps", histogram, _draw_histogram),
-        ("lag", lags, _draw_lags),
-    ):
-        if data:
-            drawn.append(directory / f"{name}.svg")
-            # Text and ids that do not change from run to run, as long as the data do not.
-            with rc_context({"svg.hashsalt": name, "svg.fonttype": "none", "font.size": 8}):
-                figure = Figure(figsize=(8, 3.2), layout="constrained")
-                figure.suptitle(title)
-                draw(figure, data)
-                figure.savefig(drawn[-1], format="svg", metadata={"Date": None})
+    plots: dict[str, Callable[[Figure], None]] = {}
+    if sizes:
+        plots["partitions"] = partial(_draw_sizes, sizes=sizes)
+    if histogram:
+        plots["timestamps"] = partial(_draw_histogram, histogram=histogram)
+    if lags:
+        plots["lag"] = partial(_draw_lags, lags=lags)
+    for name, draw in plots.items():
+        drawn.append(directory / f"{name}.svg")
+        # Text and ids that do not change from run to run, as long as the data do not.
+        with rc_context({"svg.hashsalt": name, "svg.fonttype": "none", "font.size": 8}):
+            figure = Figure(figsize=(8, 3.2), layout="constrained")
+            figure.suptitle(title)
+            draw(figure)
+            figure.savefig(drawn[-1], format="svg", metadata={"Date": None})
     return tuple(drawn)
 
 
@@ -135,7 +138,7 @@ def _draw_sizes(figure: Figure, sizes: Mapping[int, Size]) -> None:
 
 
 def _draw_histogram(figure: Figure, histogram: Histogram) -> None:
-    axis = figure.subplots()
+    axis: Any = figure.subplots()  # its types leave out dates
     starts = [histogram.start + number * histogram.step for number in range(len(histogram.counts))]
     if _is_dates(starts):
         days = histogram.step / 86_400_000
@@ -149,7 +152,7 @@ def _draw_histogram(figure: Figure, histogram: Histogram) -> None:
 
 
 def _draw_lags(figure: Figure, lags: Sequence[Lag]) -> None:
-    axis = figure.subplots()
+    axis: Any = figure.subplots()  # its types leave out dates
     named = len(lags) <= _NAMED
     for lag in lags:
         style = {"label": lag.task} if named else {"color": _PALE, "linewidth": 0.8}

@@ -127,5 +127,5 @@ def log_frame(spark: SparkSession, specs: Sequence[StorePartitionSpec], **option
     return spark.read.format("changelog").options(**given).load().drop("offset")
 
 
-def _listed(specs: list[StorePartitionSpec]) -> str:
+def _listed(specs: Sequence[StorePartitionSpec]) -> str:
     return ",".join(str(spec.task.partition) for spec in specs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -171,8 +171,9 @@ def _row(place: Place) -> dict[str, Any]:
 def _contents(place: Place, databases: Sequence[Opened]) -> dict[str, Any]:
     tables = [opened.database for opened in databases]
     statuses = {table.status() for table in tables}
+    committed: list[Mapping[TopicPartition, int | None]]
     committed = [{log: table.committed_offset(log) for log in table.offset_partitions()} for table in tables]
-    positions = [table.position() for table in tables]
+    positions: list[Mapping[TopicPartition, int | None]] = [table.position() for table in tables]
     files = [file for table in tables for file in table.live_files()]
     if place.paths is not None and place.segmented and not databases:
         kept = place.paths.segments(place.store)
@@ -191,7 +192,7 @@ def _contents(place: Place, databases: Sequence[Opened]) -> dict[str, Any]:
     }
 
 
-def _least(found: Sequence[dict[TopicPartition, int | None]], *, everywhere: bool = True) -> dict[str, int]:
+def _least(found: Sequence[Mapping[TopicPartition, int | None]], *, everywhere: bool = True) -> dict[str, int]:
     """Smallest offset of each partition over all databases; for `everywhere`, of those that all of them have."""
     partitions = sorted({partition for offsets in found for partition in offsets})
     result = {}

@@ -206,5 +206,5 @@ class _Rows:
     def last(self) -> Indexes:
         """Return the last record of each key."""
         reversed_ids = (self._window * self._keys + self._key)[::-1]
-        first = np.unique(reversed_ids, return_index=True)[1]
+        first: Indexes = np.unique(reversed_ids, return_index=True)[1]
         return len(reversed_ids) - 1 - first

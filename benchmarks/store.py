@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from rocksdict import Rdict, WriteBatch, WriteOptions
@@ -244,8 +245,8 @@ def cases() -> list[Case]:
                     f"{name}, {engine}",
                     "µs/call" if rows == SCANS else "µs/row",
                     {
-                        "ours": lambda engine=engine, work=work, rows=rows: read(engine, work, rows),
-                        "rocksdict": lambda peer=peer, rows=rows: raw_read(peer, rows),
+                        "ours": partial(read, engine, work, rows),
+                        "rocksdict": partial(raw_read, peer, rows),
                     },
                 )
             )

@@ -64,10 +64,10 @@ QUERIES = {CHECKSUM: checksum} if SMALL else {COUNT: count, CHECKSUM: checksum}
 
 def frames_of(spark: SparkSession, order: Order, log: Log, parquet: Path) -> dict[str, Frame]:
     """Return ways to read the same rows, by the name of the system; each call is a query from the beginning."""
-    store = {"state_dir": order.state_dir, "application": order.application, "store": STORE}
+    store = {"state_dir": str(order.state_dir), "application": order.application, "store": STORE}
     changelog = {"bootstrap_servers": log.servers, "topic": log.topic}
 
-    def source(name: str, options: Mapping[str, object]) -> Frame:
+    def source(name: str, options: Mapping[str, str]) -> Frame:
         return lambda: spark.read.format(name).options(**options).load()
 
     return {
@@ -118,7 +118,7 @@ def validation(validated: Callable[[], Outcome], rows: int, rounds: int) -> list
     found = [validated() for _ in range(rounds)]
     if wrong := [outcome.rows for outcome in found if outcome.rows != rows]:
         raise ServiceError(f"a store of {rows:,} rows was validated, found {wrong[0]:,}")
-    figures = (
+    figures: tuple[tuple[str, str, str, Callable[[Outcome], float]], ...] = (
         (VALIDATE, "ours", "s", attrgetter("seconds")),
         *((VALIDATE, f"ours, {part}", "s", attrgetter(part)) for part in PARTS),
         (MEMORY, "ours", "MiB", lambda outcome: outcome.jvm_mib + outcome.python_mib),

@@ -120,7 +120,10 @@ def test_a_rule_that_fails_while_rows_are_read_is_an_error(spark: SparkSession, 
     assert "CAST_INVALID_INPUT" in verdict.detail
 
 
-@pytest.mark.parametrize(("schema", "because"), [("flights WHOLE", "WHOLE"), ("`a'b` INT", 'a field "a\'b" cannot')])
+@pytest.mark.parametrize(
+    ("schema", "because"),
+    [("flights WHOLE", "WHOLE"), ("`a'b` INT", 'a field "a\'b" cannot'), ("INT", "the names and types of an object's")],
+)
 def test_a_schema_that_is_none_is_an_error(spark: SparkSession, tmp_path: Path, schema: str, because: str) -> None:
     kwargs = {"serde": "json", "value_schema": schema}
     own = {"type": "expect_store_values_to_parse", "kwargs": kwargs, "description": "values are so"}

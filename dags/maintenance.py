@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG
 from statestore_dags.every_dag import every_dag
+from statestore_dags.form import field
 from statestore_dags.schedules import schedule
 from statestore_dags.steps import job_steps
+
+from statestore.requests.maintenance import MaintenanceRequest
 
 DOC = """
 ### What it does
@@ -36,13 +39,6 @@ with DAG(
     schedule=schedule("STATESTORE_MAINTENANCE_SCHEDULE", "43 3 * * *"),
     catchup=False,
     **every_dag(),
-    params={
-        "dry_run": Param(
-            False,
-            type="boolean",
-            title="Only list",
-            description="On: nothing is removed; the squares say what would be.",
-        ),
-    },
+    params={"dry_run": field(MaintenanceRequest, "dry_run")},
 ):
     job_steps("maintenance")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from airflow.sdk import DAG, Param
 from statestore_dags.assets import PROCESSED
 from statestore_dags.every_dag import every_dag
+from statestore_dags.form import application_field
 from statestore_dags.schedules import process_schedules, schedule
 from statestore_dags.steps import job_steps, told
-from statestore_dags.suggestions import suggested_applications
 
 DOC = """
 ### What it does
@@ -52,12 +52,8 @@ _own = process_schedules()
 _dag(
     "process",
     schedule("STATESTORE_PROCESS_SCHEDULE", "*/10 * * * *"),
-    Param(
-        None,
-        type=["null", "string"],
-        title="Application",
-        description="The one application to process. Blank: all in the catalogue that have no schedule of their own.",
-        **suggested_applications(),
+    application_field(
+        "The one application to process. Blank: all in the catalogue that have no schedule of their own."
     ),
     sorted(_own),
 )

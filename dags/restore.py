@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Param
 from statestore_dags.approval import always_wanted, approve
-from statestore_dags.arguments import MODES
 from statestore_dags.every_dag import every_dag
+from statestore_dags.form import application_field, field
 from statestore_dags.rows import wants_validation
 from statestore_dags.steps import job_steps, trigger_once
-from statestore_dags.suggestions import suggested_applications, suggested_stores
+from statestore_dags.suggestions import suggested_stores
+
+from statestore.requests.restore import RestoreRequest
 
 DOC = """
 ### What it does
@@ -44,40 +46,18 @@ with DAG(
     is_paused_upon_creation=False,
     **every_dag(),
     params={
-        "application": Param(
-            None,
-            type=["null", "string"],
-            title="Application",
-            description_md="Name of the application whose stores are restored (its `application.id`).",
-            **suggested_applications(),
-        ),
-        "stores": Param(
-            [],
-            type=["array", "null"],
-            items={"type": "string"},
-            title="Stores",
-            description="Names of the stores to restore. Blank: all stores of the application.",
-            **suggested_stores(),
-        ),
-        "partitions": Param(
-            [],
-            type=["array", "null"],
-            items={"type": "integer", "minimum": 0},
-            title="Partitions",
-            description_md="Numbers of the partitions to restore, such as `[0, 3]`. Blank: all partitions.",
-        ),
-        "mode": Param(
-            "auto",
-            type="string",
-            enum=list(MODES),
+        "application": application_field("Name of the application whose stores are restored (its application.id)."),
+        "stores": field(RestoreRequest, "stores", **suggested_stores()),
+        "partitions": field(RestoreRequest, "partitions", description="Such as [0, 3]. Blank: all partitions."),
+        "mode": field(
+            RestoreRequest,
+            "mode",
             values_display={
                 "auto": "auto: the tail where that is enough, otherwise full",
                 "tail": "tail: replay what the store has not seen",
                 "full": "full: rebuild from the whole changelog",
                 "as-of": "as-of: build the store as it was at a point, elsewhere",
             },
-            title="Mode",
-            description_md="*tail* is quick and needs a sound store. *full* trusts nothing but the changelog.",
         ),
         "as_of": Param(
             None,
@@ -86,37 +66,16 @@ with DAG(
             description_md="With mode *as-of*: the last changelog offset in the store, such as `1200`, or a time in "
             "ISO 8601, such as `2026-01-31T12:00:00+00:00`. Otherwise leave it blank.",
         ),
-        "dry_run": Param(
-            False,
-            type="boolean",
-            title="Only show the plan",
-            description="On: nothing is touched; each square says what would be done, and what it takes.",
-        ),
+        "dry_run": field(RestoreRequest, "dry_run"),
         "deep_check": Param(
             False,
             type="boolean",
             title="Read every row before the swap",
             description="Off: a new store is checked by its files.",
         ),
-        "force": Param(
-            False,
-            type="boolean",
-            title="Rebuild also what is whole",
-            description="Off: store partitions that are whole are skipped.",
-        ),
-        "accept_loss": Param(
-            False,
-            type="boolean",
-            title="Rebuild also what the changelog can no longer give in full",
-            description_md="Off: a store that may be the only copy of something is left as it is. On: it is rebuilt "
-            "from what its changelog still has, and stays in quarantine until a person removes it.",
-        ),
-        "best_effort": Param(
-            False,
-            type="boolean",
-            title="Leave out what compaction has removed",
-            description_md="With mode *as-of*. Off: where records up to the point are gone, the restore is refused.",
-        ),
+        "force": field(RestoreRequest, "force"),
+        "accept_loss": field(RestoreRequest, "accept_loss"),
+        "best_effort": field(RestoreRequest, "best_effort"),
         "approval": Param(
             always_wanted(),
             type="boolean",
@@ -124,14 +83,13 @@ with DAG(
             description_md="On: this run waits until a person approves it. Where `STATESTORE_RESTORE_APPROVAL` is set, "
             "each run does.",
         ),
-        "verify_report": Param(
-            None,
-            type=["null", "string"],
-            title="Report of a verify run",
+        "verify_report": field(
+            RestoreRequest,
+            "verify_report",
             section="Set by verify",
-            description_md="Path of a report below the reports directory: everything it found is restored as it "
-            "says; only the switches for the plan, the check, the approval and what may be lost may be set with it. "
-            "`verify` fills this in; by hand leave it blank.",
+            description="Path of a report below the reports directory: everything it found is restored as it says; "
+            "only the switches for the plan, the check, the approval and what may be lost may be set with it. verify "
+            "fills this in; by hand leave it blank.",
         ),
     },
 ):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG
 from statestore_dags.every_dag import every_dag
+from statestore_dags.form import application_field, field
 from statestore_dags.schedules import schedule
 from statestore_dags.steps import job_steps
-from statestore_dags.suggestions import suggested_applications, suggested_stores
+from statestore_dags.suggestions import suggested_stores
+
+from statestore.requests.validate import ValidateRequest
 
 DOC = """
 ### What it does
@@ -41,36 +44,10 @@ with DAG(
     is_paused_upon_creation=False,
     **every_dag(),
     params={
-        "application": Param(
-            None,
-            type=["null", "string"],
-            title="Application",
-            description_md="Name of the application whose stores are validated (its `application.id`).",
-            **suggested_applications(),
-        ),
-        "stores": Param(
-            [],
-            type=["array", "null"],
-            items={"type": "string"},
-            title="Stores",
-            description="Names of the stores to validate. Blank: all stores of the application.",
-            **suggested_stores(),
-        ),
-        "verify_report": Param(
-            None,
-            type=["null", "string"],
-            title="Report of a verify run",
-            description_md="Path of a report below the reports directory: everything it looked at is validated, and "
-            "the other fields must be left blank.",
-        ),
-        "restore_report": Param(
-            None,
-            type=["null", "string"],
-            title="Report of a restore run",
-            section="Set by restore",
-            description_md="Path of a report below the reports directory: everything it restored is validated, and the "
-            "other fields must be left blank. `restore` fills this in; by hand leave it blank.",
-        ),
+        "application": application_field("Name of the application whose stores are validated (its application.id)."),
+        "stores": field(ValidateRequest, "stores", **suggested_stores()),
+        "verify_report": field(ValidateRequest, "verify_report"),
+        "restore_report": field(ValidateRequest, "restore_report", section="Set by restore"),
     },
 ):
     job_steps("validate")

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param
-from statestore_dags.arguments import DEPTHS
+from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
 from statestore_dags.assets import PROCESSED
 from statestore_dags.every_dag import every_dag
+from statestore_dags.form import application_field, field
 from statestore_dags.rows import wants_restore
 from statestore_dags.schedules import deep_sample, depth_after_process, schedule
 from statestore_dags.steps import job_steps, trigger_once
-from statestore_dags.suggestions import suggested_applications
+
+from statestore.requests.verify import VerifyRequest
 
 DOC = """
 ### What it does
@@ -49,35 +50,18 @@ def _dag(dag_id: str, when: Any, description: str, depth: str, sample: float | N
         catchup=False,
         **every_dag(),
         params={
-            "application": Param(
-                None,
-                type=["null", "string"],
-                title="Application",
-                description="The one application to verify. Blank: all in the catalogue.",
-                **suggested_applications(),
-            ),
-            "depth": Param(
-                depth,
-                type="string",
-                enum=list(DEPTHS),
+            "application": application_field("The one application to verify. Blank: all in the catalogue."),
+            "depth": field(
+                VerifyRequest,
+                "depth",
+                default=depth,
                 values_display={
                     "offsets": "offsets: how far each store is; whole files are not opened",
                     "scan": "scan: every row is read, too",
                     "deep": "deep: every row is compared with the changelog",
                 },
-                title="Depth",
-                description_md="*offsets* takes milliseconds a store partition. *deep* reads the whole changelog, as "
-                "a restore does, and finds what no checksum can.",
             ),
-            "sample": Param(
-                sample,
-                type=["null", "number"],
-                exclusiveMinimum=0,
-                maximum=1,
-                title="Sample",
-                description_md="With *deep*: the fraction of the key ranges to compare, such as `0.1`, other ones in "
-                "each run. Blank: all keys.",
-            ),
+            "sample": field(VerifyRequest, "sample", default=sample),
         },
     ):
         steps = job_steps("verify")

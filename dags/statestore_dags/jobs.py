@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statestore.config import as_of_dir
 from statestore.reports import Action, VerifyReport, read_report
+from statestore.requests.arguments import argv
+from statestore.requests.process import ProcessRequest
+from statestore.requests.request import Request
+from statestore.requests.restore import RestoreRequest
 from statestore_dags import arguments
 from statestore_dags.parts import part_path, split_by_application
 
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
     from statestore.config import Settings
 
 #: What the job of one application is given, by the application.
-_Work = Mapping[str, Sequence[str]]
+_Work = Mapping[str, Request]
 
 
 class Asked(NamedTuple):
@@ -72,9 +76,9 @@ def plan_jobs(
         {
             "part": name,
             "report": str(reports[name]),
-            "application_args": ["--report", str(reports[name]), *head, *chosen],
+            "application_args": ["--report", str(reports[name]), *head, *argv(request)],
         }
-        for name, chosen in work.items()
+        for name, request in work.items()
     ]
 
 
@@ -88,32 +92,31 @@ def _work(
 ) -> _Work:
     match job:
         case "process" | "verify":
-            options = arguments.verify_options(params) if job == "verify" else []
             names = arguments.chosen_applications(params, applications, asked.without, asked.only)
-            return {name: ["--application", name, *options] for name in names}
+            if job == "process":
+                return {name: ProcessRequest(applications=(name,)) for name in names}
+            return {name: arguments.verify_request(params, name) for name in names}
         case "restore":
             target = as_of_dir(settings.state_dir) / report.stem
-            chosen = arguments.restore_arguments(params, applications, settings.reports_dir, target)
-            return _restores(chosen, report)
+            return _restores(arguments.restore_request(params, applications, settings.reports_dir, target), report)
         case "validate":
             by_time = asked.by_time
-            chosen = arguments.validate_arguments(params, applications, settings.reports_dir, by_time=by_time)
-            return {"validate": chosen} if chosen else {}
+            chosen = arguments.validate_request(params, applications, settings.reports_dir, by_time=by_time)
+            return {} if chosen is None else {"validate": chosen}
         case _:
             days = os.environ.get("STATESTORE_REPORTS_DAYS", "")
-            return {"maintenance": arguments.maintenance_arguments(params, days, as_of_dir(settings.state_dir))}
+            return {"maintenance": arguments.maintenance_request(params, days, as_of_dir(settings.state_dir))}
 
 
-def _restores(chosen: list[str], report: Path) -> _Work:
-    flag, value, *rest = chosen
-    if flag != "--verify-report":
-        return {value: chosen}
-    found = read_report(Path(value), VerifyReport)
+def _restores(request: RestoreRequest, report: Path) -> _Work:
+    if request.verify_report is None:
+        return {request.applications[0]: request}
+    found = read_report(request.verify_report, VerifyReport)
     damaged = dict.fromkeys(row.application for row in found.rows if row.action in (Action.TAIL, Action.FULL))
     if len(damaged) < 2:
-        return {next(iter(damaged), "nothing"): chosen}
+        return {next(iter(damaged), "nothing"): request}
     parts = split_by_application(found, report, damaged)
-    return {name: [flag, str(part), *rest] for name, part in parts.items()}
+    return {name: request.model_copy(update={"verify_report": part}) for name, part in parts.items()}
 
 
 def summary(job: str, params: arguments.Params) -> str:

@@ -10,7 +10,7 @@ from airflow.sdk import CronTriggerTimetable
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from statestore.model import check_name
-from statestore_dags.arguments import DEPTHS
+from statestore.requests.verify import DEPTHS
 
 _SCHEDULES = "STATESTORE_PROCESS_SCHEDULES"
 _AFTER_PROCESS = "STATESTORE_VERIFY_AFTER_PROCESS"

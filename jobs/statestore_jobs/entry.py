@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
@@ -27,18 +28,22 @@ from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.view import Pin, View
 from statestore.reports import JobReport, write_report
+from statestore.requests.arguments import add_arguments, from_namespace
+from statestore.requests.request import Request
 from statestore_jobs import python_daemon
 
 Definitions = dict[str, ApplicationDefinition]
-Run = Callable[[argparse.Namespace, Settings, Catalogue], JobReport]
+R = TypeVar("R", bound=Request)
+#: Does the work of a job; it is given the id of the run last.
+Run = Callable[[R, Settings, Catalogue, str], JobReport]
 #: Says why a run is to be repeated although its report could be written; None: it is not.
 TryAgain = Callable[[JobReport], str | None]
 
 
 def run_job(
     name: str,
-    run: Run,
-    add_arguments: Callable[[argparse.ArgumentParser], None],
+    kind: type[R],
+    run: Run[R],
     try_again: TryAgain = lambda _: None,
 ) -> None:
     """Run the job as a program and exit with its code; the report is written before a retry is decided on."""
@@ -49,14 +54,15 @@ def run_job(
     )
     parser.add_argument("--dag-id", help="the DAG that this job works for; it stands in the report")
     parser.add_argument("--dag-run-id", help="run id of that DAG's run; it stands in the report")
-    add_arguments(parser)
+    add_arguments(parser, kind)
     arguments = parser.parse_args()
     exit_with_parent()
     try:
+        request = from_namespace(kind, arguments)
         settings = load_settings()
         view = view_of(Metastore.of(settings), arguments.catalogue)
         print(f"{name}: definitions of catalogue {view.pin}", flush=True)
-        report = run(arguments, settings, view.catalogue)
+        report = run(request, settings, view.catalogue, arguments.report.stem)
         said = {"catalogue": str(view.pin), "dag_id": arguments.dag_id, "dag_run_id": arguments.dag_run_id}
         write_report(arguments.report, report.model_copy(update=said))
         if (why := try_again(report)) is not None:

@@ -7,7 +7,6 @@ of an application run only if all of its earlier tasks have reached their ends (
 from __future__ import annotations
 
 import logging
-from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from statestore.metastore.definition_files import select
 from statestore.metastore.metastore import Metastore
 from statestore.model import TopicPartition
 from statestore.reports import JobReport, ProcessReport, ProcessRow
+from statestore.requests.process import ProcessRequest
 from statestore.tasks.progress_shown import shown
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import run_task
@@ -36,27 +36,17 @@ from statestore_jobs.stages import failed_row, not_begun, split_by_readiness
 _log = logging.getLogger(__name__)
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare this job's arguments."""
-    parser.add_argument("--application", action="append", default=[], help="may be repeated; none means all")
-    parser.add_argument(
-        "--resume-from-position",
-        action="store_true",
-        help="go on from the stores' position where the consumer group's input offsets are gone",
-    )
-
-
-def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> ProcessReport:
+def run(request: ProcessRequest, settings: Settings, catalogue: Catalogue, run_id: str) -> ProcessReport:
     """Plan on the driver, process in Spark tasks."""
     started = clock.now_ms()
-    applications = select(catalogue.definitions(), arguments.application, [])
+    applications = select(catalogue.definitions(), request.applications)
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     prepare(topics, Metastore.of(settings), [catalogue.applications[application.name] for application in applications])
     spark = spark_session("process")
-    progress = settings.reports_dir.absolute() / "process" / f".progress-{arguments.report.stem}"
+    progress = settings.reports_dir.absolute() / "process" / f".progress-{run_id}"
 
     def run_all(planned: Sequence[TaskSpec]) -> list[ProcessRow]:
-        specs = [spec.model_copy(update={"resume_from_position": arguments.resume_from_position}) for spec in planned]
+        specs = [spec.model_copy(update={"resume_from_position": request.resume_from_position}) for spec in planned]
         with shown(progress, [f"{spec.application.name}/{spec.task}" for spec in specs], TASKS):
             return run_each(spark, specs, run_task, ProcessRow, failed_row)
 
@@ -73,7 +63,7 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Proce
         if application.name not in unfinished:
             _forget_processed(settings, topics, application)
     return ProcessReport(
-        run_id=arguments.report.stem,
+        run_id=run_id,
         applications=tuple(application.name for application in applications),
         started_ms=started,
         finished_ms=clock.now_ms(),
@@ -138,4 +128,4 @@ def _forget_processed(settings: Settings, topics: Topics, application: Applicati
 
 def main() -> None:
     """Run this job as a program."""
-    run_job("process", run, add_arguments, try_again)
+    run_job("process", ProcessRequest, run, try_again)

@@ -7,7 +7,6 @@ store stays in quarantine, and the row names the command that puts it back. Vali
 from __future__ import annotations
 
 import logging
-from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -25,6 +24,7 @@ from statestore.model import StorePartition
 from statestore.partition.quarantine import release_validated, waits_for_a_person
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import RestoreReport, RestoreRow, ValidateReport, ValidateRow, VerifyReport, read_report
+from statestore.requests.validate import ValidateRequest
 from statestore.statedir.lock import locked
 from statestore.verification.targets import store_partition_specs
 from statestore_jobs.entry import Definitions, run_job, spark_session
@@ -40,15 +40,7 @@ Quarantine = dict[StorePartition, Path]
 _SUPPLIED = "it is a store of a supplier: deep verification compares it with its changelog"
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare this job's arguments."""
-    parser.add_argument("--application", action="append", default=[], help="whose stores to validate; may be repeated")
-    parser.add_argument("--store", action="append", default=[], help="may be repeated; none means all")
-    parser.add_argument("--restore-report", type=Path, help="validate what this report restored, instead of the above")
-    parser.add_argument("--verify-report", type=Path, help="validate what this report verified, instead of the above")
-
-
-def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> ValidateReport:
+def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_id: str) -> ValidateReport:
     """Validate one store after the other; suites are read first, so that a bad one ends the run before any work.
 
     Raises
@@ -59,7 +51,7 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Valid
     started = clock.now_ms()
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     definitions = catalogue.definitions()
-    specs, quarantine = _chosen(arguments, settings, definitions, topics)
+    specs, quarantine = _chosen(request, settings, definitions, topics)
     stores = [list(of_store) for _, of_store in groupby(specs, lambda spec: spec.store_partition[:2])]
     suites = [suite_of(of_store[0].application, of_store[0].store) for of_store in stores]
     judged: list[Judged] = []
@@ -69,7 +61,7 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Valid
         register(spark)
         # A suite is some forty small queries, and adaptive execution runs each as several Spark jobs: twice as slow.
         spark.conf.set("spark.sql.adaptive.enabled", "false")
-        judge = Judge(spark, topics, Path(arguments.report).stem, settings.data_docs_dir, settings.reports_dir)
+        judge = Judge(spark, topics, run_id, settings.data_docs_dir, settings.reports_dir)
         with shared_state(spark, settings.state_dir):
             for of_store, suite in zip(stores, suites, strict=True):
                 judged.append(judge.store(definitions[of_store[0].application], of_store, suite))
@@ -79,7 +71,7 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Valid
         rows += [_row(spec, found, quarantine.get(spec.store_partition)) for spec in of_store]
     index = settings.data_docs_dir / "index.html"
     return ValidateReport(
-        run_id=Path(arguments.report).stem,
+        run_id=run_id,
         applications=tuple(dict.fromkeys(spec.application for spec in specs)),
         started_ms=started,
         finished_ms=clock.now_ms(),
@@ -93,26 +85,19 @@ def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> Valid
 
 
 def _chosen(
-    arguments: Namespace, settings: Settings, definitions: Definitions, topics: Topics
+    request: ValidateRequest, settings: Settings, definitions: Definitions, topics: Topics
 ) -> tuple[list[StorePartitionSpec], Quarantine]:
-    given = [report for report in (arguments.restore_report, arguments.verify_report) if report is not None]
-    if len(given) > 1:
-        raise InputError("expected a report of a restore or of a verification, found both")
-    if not given:
-        if not arguments.application:
-            raise InputError("name the application to validate, or a report of a restore or verification")
-        applications = select(definitions, arguments.application, arguments.store)
-        specs = _readable(store_partition_specs(settings, topics, applications, arguments.store))
-        _tell_left_out(applications, specs, arguments.store)
+    if request.verify_report is not None:
+        verified = {row.label: None for row in read_report(request.verify_report, VerifyReport).rows}
+        return list(_named(verified, request.verify_report, settings, definitions, topics).values()), {}
+    if request.restore_report is None:
+        applications = select(definitions, request.applications, request.stores)
+        specs = _readable(store_partition_specs(settings, topics, applications, request.stores))
+        _tell_left_out(applications, specs, request.stores)
         return specs, {}
-    if arguments.application or arguments.store:
-        raise InputError("a report says what to validate: name no application and no store with it")
-    if arguments.verify_report is not None:
-        verified = {row.label: None for row in read_report(arguments.verify_report, VerifyReport).rows}
-        return list(_named(verified, given[0], settings, definitions, topics).values()), {}
-    report = read_report(arguments.restore_report, RestoreReport)
+    report = read_report(request.restore_report, RestoreReport)
     restored = {row.label: row for row in report.rows if row.outcome == "restored"}
-    found = _named(restored, given[0], settings, definitions, topics)
+    found = _named(restored, request.restore_report, settings, definitions, topics)
     quarantine = {
         found[label].store_partition: _quarantined(found[label], Path(row.quarantine))
         for label, row in restored.items()
@@ -228,4 +213,4 @@ def _release(spec: StorePartitionSpec, quarantine: Path) -> str:
 
 def main() -> None:
     """Run this job as a program."""
-    run_job("validate", run, add_arguments)
+    run_job("validate", ValidateRequest, run)

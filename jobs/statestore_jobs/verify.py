@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
@@ -21,9 +20,10 @@ from statestore.partition.grouping import by_task, in_order
 from statestore.partition.judgement import not_now
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Status, VerifyReport, VerifyRow
+from statestore.requests.verify import Depth, VerifyRequest
 from statestore.verification.check import verify_many
 from statestore.verification.history import write_history
-from statestore.verification.options import DEPTHS, Depth, VerifyOptions
+from statestore.verification.options import VerifyOptions
 from statestore.verification.targets import store_partition_specs, task_counts
 from statestore_jobs.entry import run_job, spark_session
 from statestore_jobs.parallel import run_each
@@ -46,38 +46,16 @@ class _Rows(BaseModel):
     lost: bool = False
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare this job's arguments."""
-    parser.add_argument("--application", action="append", default=[], help="may be repeated; none means all")
-    parser.add_argument("--store", action="append", default=[], help="may be repeated; none means all")
-    parser.add_argument("--partition", action="append", default=[], type=int, help="may be repeated; none means all")
-    parser.add_argument(
-        "--depth",
-        choices=DEPTHS,
-        default="scan",
-        help="offsets opens no store whose seal is intact, scan reads every row, deep compares every row with the log",
-    )
-    parser.add_argument("--sample", type=float, help="with depth deep: fraction of the key ranges to compare")
-    parser.add_argument("--seed", type=int, help="which key ranges a sample has; other ones in each run if not given")
-    parser.add_argument("--hide-keys", action="store_true", help="report digests of the keys that differ, no keys")
-
-
-def run(arguments: Namespace, settings: Settings, catalogue: Catalogue) -> VerifyReport:
+def run(request: VerifyRequest, settings: Settings, catalogue: Catalogue, run_id: str) -> VerifyReport:
     """Plan on the driver, verify in Spark tasks, keep the rows in the history."""
     started = clock.now_ms()
-    options = VerifyOptions(
-        depth=arguments.depth,
-        sample=arguments.sample,
-        seed=started if arguments.seed is None else arguments.seed,
-        run_bytes=settings.restore_run_bytes,
-        name_keys=not arguments.hide_keys,
-    )
-    applications = select(catalogue.definitions(), arguments.application, arguments.store)
+    options = VerifyOptions.of(request, started, run_bytes=settings.restore_run_bytes)
+    applications = select(catalogue.definitions(), request.applications, request.stores)
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
-    specs = store_partition_specs(settings, topics, applications, arguments.store, arguments.partition)
+    specs = store_partition_specs(settings, topics, applications, request.stores, request.partitions)
     rows = tuple(_verify(settings.state_dir, specs, options, task_counts(topics, applications)))
     report = VerifyReport(
-        run_id=arguments.report.stem,
+        run_id=run_id,
         applications=tuple(application.name for application in applications),
         started_ms=started,
         finished_ms=clock.now_ms(),
@@ -134,4 +112,4 @@ def split(items: Sequence[T], parts: int) -> list[Sequence[T]]:
 
 def main() -> None:
     """Run this job as a program."""
-    run_job("verify", run, add_arguments)
+    run_job("verify", VerifyRequest, run)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -130,7 +130,7 @@ def to_yaml(definition: ApplicationDefinition) -> str:
 
 
 def select(
-    definitions: dict[str, ApplicationDefinition], applications: list[str], stores: list[str]
+    definitions: dict[str, ApplicationDefinition], applications: Sequence[str], stores: Sequence[str] = ()
 ) -> list[ApplicationDefinition]:
     """Return the applications asked for, or all if none is named; every store named must belong to one of them.
 

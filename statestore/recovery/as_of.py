@@ -24,7 +24,8 @@ from statestore.errors import InputError, TopicMismatchError
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Logs
-from statestore.recovery.spec import AsOf, RestoreSpec
+from statestore.recovery.spec import RestoreSpec
+from statestore.requests.restore import AsOf
 from statestore.statedir.paths import OWN_DIRECTORY
 from statestore.verification.targets import log_ranges
 

@@ -16,7 +16,7 @@ from statestore.formats.offsets import STATUS_CLOSED
 from statestore.partition.replacing import staged_context
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built
-from statestore.recovery.spec import CheckDepth
+from statestore.requests.restore import CheckDepth
 from statestore.stores.scan import ScannedDatabase
 from statestore.verification.options import nobody_waits
 from statestore.verification.supplied import count, opened

@@ -22,9 +22,10 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import point_and_target, point_range, require_exact, require_free_target
 from statestore.recovery.cleaning import size_of
 from statestore.recovery.full import Logs
-from statestore.recovery.spec import Mode, RestoreSpec
+from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging, next_offsets
 from statestore.reports import Action, Failure, Loss, RestorePlanRow, VerifyRow
+from statestore.requests.restore import Mode
 from statestore.verification.check import verify
 from statestore.verification.targets import log_ranges
 

@@ -4,29 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from statestore.errors import InputError
 from statestore.partition.spec import StorePartitionSpec
+from statestore.requests.restore import AsOf as AsOf
+from statestore.requests.restore import CheckDepth as CheckDepth
+from statestore.requests.restore import Mode as Mode
 
-Mode = Literal["auto", "tail", "full", "as-of"]
-#: How a store is checked before it goes live: its files' facts, or every row against what was written.
-CheckDepth = Literal["files", "deep"]
 _DAY_S = 24 * 60 * 60
 QUARANTINE_KEPT_S = 7.0 * _DAY_S
-
-
-class AsOf(NamedTuple):
-    """A point of a changelog: the record at an offset, or the last one that is not younger than a time (ms).
-
-    One of them is given. Both points are inclusive.
-    """
-
-    offset: int | None = None
-    timestamp_ms: int | None = None
-
-    def __str__(self) -> str:
-        return f"offset {self.offset}" if self.timestamp_ms is None else f"time {self.timestamp_ms} ms"
 
 
 class RestoreSpec(NamedTuple):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from statestore.errors import InputError
-
-#: `offsets` opens no store whose seal is intact; `scan` reads every row; `deep` compares every row with the log.
-Depth = Literal["offsets", "scan", "deep"]
-DEPTHS: tuple[Depth, ...] = get_args(Depth)
+from statestore.requests.verify import DEPTHS as DEPTHS
+from statestore.requests.verify import Depth as Depth
+from statestore.requests.verify import VerifyRequest
 
 
 def nobody_waits() -> None:
@@ -61,3 +59,14 @@ class VerifyOptions:
             raise InputError(f"sample: only depth deep compares a sample, found depth {self.depth}")
         if self.first_keys < 0:
             raise InputError(f"first_keys: expected a number from 0, found {self.first_keys}")
+
+    @classmethod
+    def of(cls, request: VerifyRequest, started_ms: int, *, run_bytes: int) -> VerifyOptions:
+        """Return what a request asks for; if it names no seed, each run has its own."""
+        return cls(
+            depth=request.depth,
+            sample=request.sample,
+            seed=started_ms if request.seed is None else request.seed,
+            run_bytes=run_bytes,
+            name_keys=not request.hide_keys,
+        )

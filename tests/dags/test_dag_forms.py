@@ -8,11 +8,11 @@ import pytest
 from statestore_dags.arguments import (
     chosen_applications,
     definitions_form,
-    maintenance_arguments,
+    maintenance_request,
     may_rebuild,
-    restore_arguments,
-    validate_arguments,
-    verify_options,
+    restore_request,
+    validate_request,
+    verify_request,
 )
 from statestore_dags.parts import part_path, report_path
 
@@ -20,6 +20,10 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
 from statestore.reports import ProcessReport, RestoreReport, VerifyReport, write_report
+from statestore.requests.maintenance import MaintenanceRequest
+from statestore.requests.restore import RestoreRequest
+from statestore.requests.validate import ValidateRequest
+from statestore.requests.verify import VerifyRequest
 
 APPLICATIONS = {
     "flight-delays": ApplicationDefinition(
@@ -78,37 +82,33 @@ def test_an_unknown_application_is_named_together_with_the_known_ones():
 
 def test_depth_and_sample_of_verify():
     form = {"application": None, "depth": "deep", "sample": 0.25}
-    assert verify_options(form) == ["--depth", "deep", "--sample", "0.25"]
-    assert verify_options({"depth": "offsets", "sample": None}) == ["--depth", "offsets"]
-    assert verify_options({}) == []
+    shop = VerifyRequest(applications=("shop",))
+    assert verify_request(form, "shop") == shop.model_copy(update={"depth": "deep", "sample": 0.25})
+    assert verify_request({"depth": "offsets", "sample": None}, "shop") == shop.model_copy(update={"depth": "offsets"})
+    assert verify_request({}, "shop") == shop
 
 
 @pytest.mark.parametrize(
     ("form", "message"),
     [
         ({"depth": "deeper"}, "depth: expected one of offsets, scan, deep, found 'deeper'"),
-        ({"depth": 3}, "depth: expected a text, found 3"),
+        ({"depth": 3}, "depth: expected one of offsets, scan, deep, found 3"),
         ({"sample": 0.5}, "sample: only depth deep compares a sample, found depth scan"),
         ({"depth": "offsets", "sample": 0.5}, "sample: only depth deep .* found depth offsets"),
         ({"depth": "deep", "sample": 0}, "sample: expected a number above 0 and at most 1, found 0"),
-        ({"depth": "deep", "sample": 1.5}, "sample: expected a number .* found 1.5"),
-        ({"depth": "deep", "sample": "half"}, "sample: expected a number .* found 'half'"),
-        ({"depth": "deep", "sample": True}, "sample: expected a number .* found True"),
+        ({"depth": "deep", "sample": 1.5}, "sample: expected a number above 0 and at most 1, found 1.5"),
+        ({"depth": "deep", "sample": "half"}, "sample: expected a number above 0 and at most 1, found 'half'"),
+        ({"depth": "deep", "sample": True}, "sample: expected a number above 0 and at most 1, found True"),
     ],
 )
 def test_verify_refuses(form, message):
     with pytest.raises(InputError, match=message):
-        verify_options(form)
+        verify_request(form, "shop")
 
 
 def test_restore_of_everything_in_an_application(reports_dir):
     form = BLANK | {"application": "flight-delays"}
-    assert restore_arguments(form, APPLICATIONS, reports_dir, TARGET) == [
-        "--application",
-        "flight-delays",
-        "--mode",
-        "auto",
-    ]
+    assert restore_request(form, APPLICATIONS, reports_dir, TARGET) == RestoreRequest(applications=("flight-delays",))
 
 
 def test_restore_of_chosen_partitions_by_force(reports_dir):
@@ -119,35 +119,38 @@ def test_restore_of_chosen_partitions_by_force(reports_dir):
         "mode": "full",
         "force": True,
     }
-    assert restore_arguments(form, APPLICATIONS, reports_dir, TARGET) == [
-        *("--application", "flight-delays", "--store", "aircraft", "--store", "airports"),
-        *("--partition", "0", "--partition", "3", "--mode", "full", "--force"),
-    ]
+    assert restore_request(form, APPLICATIONS, reports_dir, TARGET) == RestoreRequest(
+        applications=("flight-delays",),
+        stores=("aircraft", "airports"),
+        partitions=(0, 3),
+        mode="full",
+        force=True,
+    )
 
 
 def test_restore_of_what_verify_found(reports_dir):
-    report = str(reports_dir / "verify" / "a.json")
-    form = BLANK | {"verify_report": report}
-    assert restore_arguments(form, APPLICATIONS, reports_dir, TARGET) == ["--verify-report", report]
+    report = reports_dir / "verify" / "a.json"
+    form = BLANK | {"verify_report": str(report)}
+    assert restore_request(form, APPLICATIONS, reports_dir, TARGET) == RestoreRequest(verify_report=report)
     form |= {"dry_run": True, "deep_check": True, "approval": True}
-    assert restore_arguments(form, APPLICATIONS, reports_dir, TARGET) == [
-        *("--verify-report", report, "--check", "deep", "--dry-run")
-    ]
+    assert restore_request(form, APPLICATIONS, reports_dir, TARGET) == RestoreRequest(
+        verify_report=report, check="deep", dry_run=True
+    )
 
 
 @pytest.mark.parametrize(
     ("point", "chosen"),
     [
-        (" 1200 ", ["--as-of-offset", "1200"]),
-        ("2026-01-31T12:00:00+00:00", ["--as-of-timestamp", "2026-01-31T12:00:00+00:00"]),
-        ("2026-01-31", ["--as-of-timestamp", "2026-01-31"]),
+        (" 1200 ", {"as_of_offset": 1200}),
+        ("2026-01-31T12:00:00+00:00", {"as_of_timestamp": "2026-01-31T12:00:00+00:00"}),
+        ("2026-01-31", {"as_of_timestamp": "2026-01-31"}),
     ],
 )
 def test_a_restore_as_of_a_point_goes_elsewhere(reports_dir, point, chosen):
     form = BLANK | {"application": "flight-delays", "mode": "as-of", "as_of": point}
-    assert restore_arguments(form, APPLICATIONS, reports_dir, TARGET) == [
-        *("--application", "flight-delays", "--mode", "as-of", *chosen, "--target", str(TARGET))
-    ]
+    assert restore_request(form, APPLICATIONS, reports_dir, TARGET) == RestoreRequest(
+        applications=("flight-delays",), mode="as-of", target=TARGET, **chosen
+    )
 
 
 @pytest.mark.parametrize(
@@ -166,36 +169,33 @@ def test_whether_a_restore_may_replace_live_stores(form, rebuilds):
 
 
 def test_maintenance_takes_its_age_from_the_settings():
-    there = ["--as-of-dir", "/state-as-of"]
-    assert maintenance_arguments({}, "", TARGET.parent) == there
-    assert maintenance_arguments({"dry_run": True}, "1.5", TARGET.parent) == [
-        *("--reports-days", "1.5", *there, "--dry-run")
-    ]
-    for days in ("soon", "-1", "1e3", "nan"):
-        with pytest.raises(InputError, match="STATESTORE_REPORTS_DAYS: expected a number of days"):
-            maintenance_arguments({}, days, TARGET.parent)
+    there = TARGET.parent
+    assert maintenance_request({}, "", there) == MaintenanceRequest(as_of_dir=there)
+    assert maintenance_request({"dry_run": True}, " 1.5", there) == MaintenanceRequest(
+        reports_days=1.5, as_of_dir=there, dry_run=True
+    )
+    for days in ("soon", "-1", "nan", "inf"):
+        with pytest.raises(InputError, match=f"STATESTORE_REPORTS_DAYS: expected a number from 0, found '{days}'"):
+            maintenance_request({}, days, there)
 
 
 def test_validation_of_what_a_report_names_or_of_chosen_stores(reports_dir):
-    report = str(reports_dir / "restore" / "a.json")
-    assert validate_arguments(BLANK | {"restore_report": report}, APPLICATIONS, reports_dir) == [
-        "--restore-report",
-        report,
-    ]
-    verified = str(reports_dir / "verify" / "a.json")
-    assert validate_arguments(BLANK | {"verify_report": verified}, APPLICATIONS, reports_dir) == [
-        "--verify-report",
-        verified,
-    ]
+    for field, report in (
+        ("restore_report", reports_dir / "restore" / "a.json"),
+        ("verify_report", reports_dir / "verify" / "a.json"),
+    ):
+        form = BLANK | {field: str(report)}
+        assert validate_request(form, APPLICATIONS, reports_dir) == ValidateRequest(**{field: report})
     form = BLANK | {"application": "flight-delays", "stores": ["airports"]}
-    assert validate_arguments(form, APPLICATIONS, reports_dir) == [
-        *("--application", "flight-delays", "--store", "airports")
-    ]
+    assert validate_request(form, APPLICATIONS, reports_dir) == ValidateRequest(
+        applications=("flight-delays",), stores=("airports",)
+    )
 
 
 def test_validation_by_time_is_of_all_applications(reports_dir):
-    assert validate_arguments(BLANK, APPLICATIONS, reports_dir, by_time=True) == ["--application", "flight-delays"]
-    assert validate_arguments(BLANK, {}, reports_dir, by_time=True) == []
+    everything = ValidateRequest(applications=("flight-delays",))
+    assert validate_request(BLANK, APPLICATIONS, reports_dir, by_time=True) == everything
+    assert validate_request(BLANK, {}, reports_dir, by_time=True) is None
 
 
 @pytest.mark.parametrize(
@@ -207,23 +207,35 @@ def test_validation_by_time_is_of_all_applications(reports_dir):
         ({"application": "nope"}, "no 'nope' is defined"),
         ({"application": "flight-delays", "stores": ["aircarft"]}, "no store 'aircarft'; its stores are: aircraft"),
         ({"application": "flight-delays", "stores": "aircraft"}, "stores: expected a list"),
-        ({"application": "flight-delays", "stores": [1]}, r"stores: expected names, found \[1\]"),
-        ({"application": "flight-delays", "partitions": [-1]}, r"partitions: .* found \[-1\]"),
-        ({"application": "flight-delays", "partitions": ["1"]}, r"partitions: .* found \['1'\]"),
-        ({"application": "flight-delays", "partitions": [True]}, r"partitions: .* found \[True\]"),
+        ({"application": "flight-delays", "stores": [1]}, "stores: expected a text, found 1"),
+        ({"application": "flight-delays", "partitions": [-1]}, "partitions: expected a whole number from 0, found -1"),
+        (
+            {"application": "flight-delays", "partitions": ["1"]},
+            "partitions: expected a whole number from 0, found '1'",
+        ),
+        (
+            {"application": "flight-delays", "partitions": [True]},
+            "partitions: expected a whole number from 0, found True",
+        ),
         ({"application": "flight-delays", "partitions": 3}, "partitions: expected a list"),
         (
             {"application": "flight-delays", "mode": "fast"},
             "mode: expected one of auto, tail, full, as-of, found 'fast'",
         ),
-        ({"application": "flight-delays", "mode": "as-of"}, "as_of: mode as-of needs a point"),
-        ({"application": "flight-delays", "mode": "as-of", "as_of": "yesterday"}, "as_of: expected an offset such as"),
-        ({"application": "flight-delays", "mode": "as-of", "as_of": "-1"}, "as_of: expected an offset such as"),
+        ({"application": "flight-delays", "mode": "as-of"}, "mode as-of: expected as_of$"),
+        (
+            {"application": "flight-delays", "mode": "as-of", "as_of": "yesterday"},
+            "as_of: expected a number, or a time in ISO 8601 such as",
+        ),
+        (
+            {"application": "flight-delays", "mode": "as-of", "as_of": "-1"},
+            "as_of: expected a number, or a time in ISO 8601 such as",
+        ),
         (
             {"application": "flight-delays", "as_of": "3"},
-            "as_of, best_effort: they are for mode as-of, found mode auto",
+            "^as_of: expected mode as-of, found mode auto$",
         ),
-        ({"application": "flight-delays", "best_effort": True}, "as_of, best_effort: they are for mode as-of"),
+        ({"application": "flight-delays", "best_effort": True}, "^best_effort: expected mode as-of, found mode auto$"),
         ({"application": "flight-delays", "dry_run": "yes"}, "dry_run: expected true or false"),
         ({"application": "flight-delays", "deep_check": 1}, "deep_check: expected true or false"),
         ({"application": "flight-delays", "force": "yes"}, "force: expected true or false"),
@@ -239,7 +251,7 @@ def test_restore_refuses(form, message, reports_dir):
     if report := form.get("verify_report"):
         form = form | {"verify_report": str(reports_dir / report)}
     with pytest.raises(InputError, match=message):
-        restore_arguments(BLANK | form, APPLICATIONS, reports_dir, TARGET)
+        restore_request(BLANK | form, APPLICATIONS, reports_dir, TARGET)
 
 
 @pytest.mark.parametrize(
@@ -248,17 +260,23 @@ def test_restore_refuses(form, message, reports_dir):
         ({}, "application: choose one"),
         ({"application": "nope"}, "no 'nope' is defined"),
         ({"application": "flight-delays", "stores": ["x"]}, "no store 'x'"),
-        ({"application": "flight-delays", "restore_report": "restore/a.json"}, "restore_report: it already says"),
+        (
+            {"application": "flight-delays", "restore_report": "restore/a.json"},
+            "expected one of application, with or without stores, restore_report and verify_report",
+        ),
         ({"restore_report": "verify/a.json"}, "is not a RestoreReport"),
         ({"verify_report": "restore/a.json"}, "is not a VerifyReport"),
-        ({"verify_report": "verify/a.json", "stores": ["aircraft"]}, "verify_report: it already says"),
-        ({"restore_report": "restore/a.json", "verify_report": "verify/a.json"}, "restore_report: it already says"),
+        ({"verify_report": "verify/a.json", "stores": ["aircraft"]}, "expected one of application, with or"),
+        (
+            {"restore_report": "restore/a.json", "verify_report": "verify/a.json"},
+            "expected one of application, with or without stores, restore_report and verify_report",
+        ),
     ],
 )
 def test_validate_refuses(form, message, reports_dir):
     form = {name: str(reports_dir / value) if name.endswith("_report") else value for name, value in form.items()}
     with pytest.raises(InputError, match=message):
-        validate_arguments(BLANK | form, APPLICATIONS, reports_dir)
+        validate_request(BLANK | form, APPLICATIONS, reports_dir)
 
 
 @pytest.mark.parametrize("dry_run", [False, True])

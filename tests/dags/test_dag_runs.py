@@ -87,7 +87,7 @@ def test_verify_after_process_looks_at_the_offsets_of_its_application_alone(runn
     before = len(runner.calls)
     runner.run("verify", report=verified, started_by="scheduled")
     chosen = runner.chosen[before:]
-    assert ["--application", "flight-delays", "--depth", "scan"] in chosen
+    assert ["--application", "flight-delays"] in chosen
     runner.run("verify.deep", report=verified, started_by="scheduled")
     assert runner.chosen[-1][2:] == ["--depth", "deep", "--sample", "0.1"]
     assert {Path(call[1]).parent.name for call in runner.calls} >= {"process", "verify"}
@@ -121,7 +121,7 @@ def test_verify_of_whole_stores_is_green_and_restores_nothing(runner):
     assert states["check"] == [("flight-delays/aircraft/0_0", "success"), ("flight-delays/aircraft/0_1", "skipped")]
     assert states["trigger_restore"] == "skipped"
     assert runner.triggered("restore") == []
-    assert runner.chosen[0] == ["--application", "flight-delays", "--depth", "scan"]
+    assert runner.chosen[0] == ["--application", "flight-delays"]
 
 
 def test_verify_of_a_damaged_store_is_red_tells_its_asset_and_triggers_one_restore(runner):
@@ -356,7 +356,7 @@ def test_what_a_restore_would_do_is_shown_and_nothing_is_validated(runner):
     refused = store_row(RestorePlanRow, "0_1", failure=Failure(kind="DiskSpaceError", message="full"))
     report = RestorePlanReport(**HEAD, rows=(plan, refused), records_per_s=1_000)
     states = runner.run("restore", {"application": "flight-delays", "dry_run": True, "deep_check": True}, report)
-    assert runner.chosen == [["--application", "flight-delays", "--mode", "auto", "--check", "deep", "--dry-run"]]
+    assert runner.chosen == [["--application", "flight-delays", "--dry-run", "--check", "deep"]]
     assert [state for _, state in states["check"]] == ["success", "failed"]
     assert states["trigger_validate"] == "skipped"
 
@@ -382,5 +382,5 @@ def test_maintenance_shows_each_place_and_passes_over_what_is_in_use(runner, mon
     monkeypatch.setenv("STATESTORE_REPORTS_DAYS", "12")
     states = runner.run("maintenance", {"dry_run": True}, MaintenanceReport(**HEAD, rows=rows))
     as_of = str(runner.directory / "state-as-of")
-    assert runner.chosen == [["--reports-days", "12", "--as-of-dir", as_of, "--dry-run"]]
+    assert runner.chosen == [["--reports-days", "12.0", "--as-of-dir", as_of, "--dry-run"]]
     assert [state for _, state in states["check"]] == ["success", "skipped", "failed"]

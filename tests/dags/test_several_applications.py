@@ -53,7 +53,7 @@ def test_one_application_whose_job_fails_hides_nothing_of_the_other(service, run
     states = runner.run("verify")
     assert states["spark"] == [("bank", "success"), ("shop", "failed")]
     assert states["check"] == [("shop", "failed"), ("bank/totals/0_0", "failed")]
-    assert sorted(runner.chosen) == [["--application", name, "--depth", "scan"] for name in ("bank", "shop")]
+    assert sorted(runner.chosen) == [["--application", name] for name in ("bank", "shop")]
     (restore,) = runner.triggered("restore")
     report = Path(restore.conf["verify_report"])
     assert [row.label for row in read_report(report, VerifyReport).rows] == ["bank/totals/0_0"]

@@ -18,8 +18,9 @@ from statestore.recovery.many import require_points
 from statestore.recovery.planning import plan_restore
 from statestore.recovery.progress import RestoreProgress
 from statestore.recovery.restore import restore
-from statestore.recovery.spec import AsOf, RestoreSpec
+from statestore.recovery.spec import RestoreSpec
 from statestore.reports import RestoreRow, Status
+from statestore.requests.restore import AsOf
 from statestore.statedir.lock import locked
 from statestore.tasks.progress import ProgressFile
 from statestore.verification.check import verify

@@ -15,8 +15,9 @@ from statestore.definitions.store import StoreDefinition
 from statestore.errors import DefinitionError
 from statestore.model import transactional_id
 from statestore.recovery.restore import restore
-from statestore.recovery.spec import AsOf, RestoreSpec
+from statestore.recovery.spec import RestoreSpec
 from statestore.reports import Action, Loss, Status
+from statestore.requests.restore import AsOf
 from statestore.tasks.loading import named_code
 from statestore.verification.options import VerifyOptions
 from tests.integration import dying

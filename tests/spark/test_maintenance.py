@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import time
-from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,10 @@ from statestore.partition.quarantine import quarantined
 from statestore.recovery.cleaning import CleaningSpec, clean_task, tasks_with_own_files
 from statestore.recovery.old_files import OldFiles
 from statestore.recovery.restore import begin_ranges, restore, restore_range
-from statestore.recovery.spec import AsOf
 from statestore.recovery.staging import Staging
 from statestore.reports import MaintenanceReport, MaintenanceRow, Status
+from statestore.requests.maintenance import MaintenanceRequest
+from statestore.requests.restore import AsOf
 from statestore.statedir.lock import locked
 from tests.integration.support import STORE, Application, catalogue_of
 from tests.spark.parcels import clean_or_die
@@ -184,11 +184,8 @@ def run(spark, application, tmp_path, bootstrap_servers):
         reports_dir=tmp_path / "reports",
         data_docs_dir=tmp_path / "docs",
     )
-    parser = ArgumentParser()
-    parser.add_argument("--report", type=Path)
-    maintenance.add_arguments(parser)
-    arguments = parser.parse_args(["--report", str(tmp_path / "run.json"), "--as-of-dir", str(tmp_path / "as-of")])
-    return lambda: maintenance.run(arguments, settings, catalogue_of(application.definition))
+    request = MaintenanceRequest(as_of_dir=tmp_path / "as-of")
+    return lambda: maintenance.run(request, settings, catalogue_of(application.definition), "run")
 
 
 def test_a_worker_that_dies_costs_its_own_row_alone(application, run, monkeypatch):

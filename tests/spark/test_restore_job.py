@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from statestore.reports import (
     VerifyRow,
     write_report,
 )
+from statestore.requests.arguments import add_arguments, from_namespace
+from statestore.requests.restore import RestoreRequest
 from statestore.verification.check import verify_many
 from statestore.verification.options import VerifyOptions
 from tests.integration import broker
@@ -52,14 +54,13 @@ def run(spark: SparkSession, application: Application, tmp_path: Path) -> Run:
         data_docs_dir=tmp_path / "docs",
         kafka_timeout_s=60,
     )
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--report", type=Path)
-    job.add_arguments(parser)
+    parser = ArgumentParser()
+    add_arguments(parser, RestoreRequest)
 
     def call(*arguments: str) -> Any:
         what = [] if "--verify-report" in arguments else ["--application", application.name]
-        named = ["--report", str(tmp_path / "run.json"), *what, *arguments]
-        return job.run(parser.parse_args(named), settings, catalogue_of(application.definition, partitions=2))
+        request = from_namespace(RestoreRequest, parser.parse_args([*what, *arguments]))
+        return job.run(request, settings, catalogue_of(application.definition, partitions=2), "run")
 
     return call
 
@@ -161,9 +162,9 @@ def test_as_of_goes_into_a_directory_of_its_own(application: Application, run: R
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--mode", "as-of", "--as-of-offset", "1"), "expected --as-of-offset or --as-of-timestamp, and --target"),
-        (("--target", "elsewhere"), "are for mode as-of, found auto"),
-        (("--ranges", "0"), "expected a number from 1, found 0"),
+        (("--mode", "as-of", "--as-of-offset", "1"), "mode as-of: expected --target"),
+        (("--target", "elsewhere"), "--target: expected mode as-of, found mode auto"),
+        (("--ranges", "0"), "--ranges: expected a whole number from 1, found '0'"),
         (("--partition", "2"), r"partitions \[2\] do not exist"),
         (("--store", "unknown"), "no store 'unknown'"),
         # The other partition's log is long enough; both are refused.

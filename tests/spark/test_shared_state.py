@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 
@@ -14,6 +13,8 @@ from statestore_jobs.shared_state import shared_state
 
 from statestore.config import Settings
 from statestore.errors import UnsharedStateError
+from statestore.requests.restore import RestoreRequest
+from statestore.requests.verify import VerifyRequest
 from tests.integration.support import Application, catalogue_of
 from tests.spark.parcels import Row, mark
 
@@ -51,13 +52,13 @@ def test_a_state_directory_that_is_not_shared_ends_a_job_before_any_task(
         data_docs_dir=tmp_path / "docs",
         kafka_timeout_s=60,
     )
-    for job in (verify, restore):
-        parser = argparse.ArgumentParser()
-        parser.add_argument("--report", type=Path)
-        job.add_arguments(parser)
-        arguments = parser.parse_args(["--report", str(tmp_path / "run.json"), "--application", application.name])
+    applications = (application.name,)
+    for job, request in (
+        (verify, VerifyRequest(applications=applications)),
+        (restore, RestoreRequest(applications=applications)),
+    ):
         with pytest.raises(UnsharedStateError, match=rf"{unshared}.* the driver on .* left there"):
-            job.run(arguments, settings, catalogue_of(application.definition, partitions=1))
+            job.run(request, settings, catalogue_of(application.definition, partitions=1), "run")
     assert [path for path in unshared.rglob("*") if path.is_file()] == []
     assert not (STARTED_IN / unshared.name).exists(), "a worker has begun with a directory of its own"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from argparse import Namespace
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from statestore.kinds.known import BUILT_IN
 from statestore.model import StoreFormat, TaskId, TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore
-from statestore.recovery.spec import AsOf
 from statestore.reports import (
     Action,
     Loss,
@@ -40,6 +38,8 @@ from statestore.reports import (
     VerifyRow,
     write_report,
 )
+from statestore.requests.restore import AsOf
+from statestore.requests.validate import ValidateRequest
 from statestore.statedir.beside import Beside
 from statestore.statedir.lock import locked
 from statestore.statedir.seal import seal
@@ -61,9 +61,8 @@ KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
 def _job(
     settings: Settings, defined: ApplicationDefinition, partitions: int, run_id: str = "run-1", **arguments: object
 ) -> ValidateReport:
-    given = {"application": [defined.name], "store": [], "restore_report": None, "verify_report": None, **arguments}
-    report = settings.reports_dir / "validate" / f"{run_id}.json"
-    return validate.run(Namespace(report=report, **given), settings, catalogue_of(defined, partitions=partitions))
+    request = ValidateRequest.read({"applications": [defined.name], **arguments})
+    return validate.run(request, settings, catalogue_of(defined, partitions=partitions), run_id)
 
 
 def _run(logged: LoggedStore, run_id: str = "run-1", **arguments: object) -> ValidateReport:
@@ -89,7 +88,7 @@ def _restored(store: LoggedStore, partitions: list[int], quarantine: dict[int, P
     path = store.settings.reports_dir / "restore" / "r.json"
     applications = (store.application.name,)
     write_report(path, RestoreReport(run_id="r", applications=applications, started_ms=0, finished_ms=1, rows=rows))
-    return {"application": None, "restore_report": path}
+    return {"applications": None, "restore_report": path}
 
 
 @pytest.mark.short_for("timestamped")
@@ -371,17 +370,11 @@ def test_bad_input_is_refused_before_anything_is_done(logged_store: LoggedStores
     name = store.application.name
 
     with pytest.raises(UnknownApplicationError, match=f"no application 'other' is defined; defined are: {name}"):
-        _run(store, application=["other"])
+        _run(store, applications=["other"])
     with pytest.raises(UnknownStoreError, match=r"no store 'other' .*; the stores are: counts"):
-        _run(store, store=["other"])
-    with pytest.raises(InputError, match="name the application to validate, or a report of a restore"):
-        _run(store, application=[])
-    with pytest.raises(InputError, match="expected a report of a restore or of a verification, found both"):
-        _run(store, application=[], restore_report=tmp_path, verify_report=tmp_path)
-    with pytest.raises(InputError, match="a report says what to validate: name no application"):
-        _run(store, verify_report=tmp_path)
+        _run(store, stores=["other"])
     with pytest.raises(InputError, match="no report at"):
-        _run(store, application=[], restore_report=tmp_path / "absent.json")
+        _run(store, applications=[], restore_report=tmp_path / "absent.json")
     outside = {0: tmp_path / "precious"}
     with pytest.raises(InputError, match="expected a replaced store in"):
         _run(store, **_restored(store, [0], outside))
@@ -394,7 +387,7 @@ def test_bad_input_is_refused_before_anything_is_done(logged_store: LoggedStores
     for left_out, why in _LEFT_OUT:
         application = store.application.model_copy(update={"stores": (left_out,)})
         with pytest.raises(InputError, match=f"{name}/cache cannot be validated: {why}"):
-            _run(LoggedStore(application, store.settings, 1), store=["cache"])
+            _run(LoggedStore(application, store.settings, 1), stores=["cache"])
 
 
 _LEFT_OUT = [
@@ -515,12 +508,12 @@ def test_what_a_verification_has_looked_at_is_validated(
     head = {"run_id": "v", "applications": (store.application.name,), "started_ms": 0, "finished_ms": 1}
     write_report(tmp_path / "v.json", VerifyReport(rows=rows, **head))
 
-    report = _run(store, application=[], verify_report=tmp_path / "v.json")
+    report = _run(store, applications=[], verify_report=tmp_path / "v.json")
 
     assert _verdicts(report) == [("0_0", "passed", 1), ("0_2", "passed", 1)]
     write_report(tmp_path / "v.json", VerifyReport(rows=(rows[0].model_copy(update={"task": "?_7"}),), **head))
     with pytest.raises(UnknownStoreError, match=r"names .*/counts/\?_7; the definitions have: "):
-        _run(store, application=[], verify_report=tmp_path / "v.json")
+        _run(store, applications=[], verify_report=tmp_path / "v.json")
 
 
 @pytest.mark.long
@@ -537,7 +530,7 @@ def test_a_store_as_of_a_point_is_validated_where_it_was_built(
     head = {"run_id": "r", "applications": (application.name,), "started_ms": 0, "finished_ms": 1}
     write_report(report, RestoreReport(rows=(restored,), **head))
 
-    [row] = _validated(application, tmp_path, application=[], restore_report=report).rows
+    [row] = _validated(application, tmp_path, applications=[], restore_report=report).rows
 
     assert (row.verdict, row.keys) == ("passed", restored.keys), row.detail
     assert not application.live.exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from statestore_jobs import verify as job
 
 from statestore.config import Settings
 from statestore.reports import Status
+from statestore.requests.verify import VerifyRequest
 from statestore.statedir.lock import locked
 from tests.integration.support import Application, catalogue_of
 
@@ -28,9 +28,6 @@ def test_a_store_in_use_is_looked_at_again_when_the_others_are_done(
         data_docs_dir=tmp_path / "docs",
         kafka_timeout_s=60,
     )
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--report", type=Path)
-    job.add_arguments(parser)
     real, looked_at = job.run_each, []
 
     def in_use_at_first(session: SparkSession, parts: list[Any], *how: Any) -> Any:
@@ -42,7 +39,7 @@ def test_a_store_in_use_is_looked_at_again_when_the_others_are_done(
             return real(session, impatient, *how)
 
     monkeypatch.setattr(job, "run_each", in_use_at_first)
-    named = ["--report", str(tmp_path / "run.json"), "--application", application.name, "--depth", "offsets"]
-    report = job.run(parser.parse_args(named), settings, catalogue_of(application.definition, partitions=2))
+    request = VerifyRequest(applications=(application.name,), depth="offsets")
+    report = job.run(request, settings, catalogue_of(application.definition, partitions=2), "run")
     assert looked_at == [["0_0", "0_1"], ["0_0"]]
     assert [(row.task, row.status) for row in report.rows] == [("0_0", Status.OK), ("0_1", Status.EMPTY)]

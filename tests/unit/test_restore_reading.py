@@ -20,9 +20,10 @@ from statestore.recovery import restore as restore_module
 from statestore.recovery.as_of import point_range
 from statestore.recovery.planning import tail_logs
 from statestore.recovery.restore import restore
-from statestore.recovery.spec import AsOf, RestoreSpec
+from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging
 from statestore.reports import Action, Status, VerifyRow
+from statestore.requests.restore import AsOf
 
 LOGS = {CHANGELOG: LogRange(0, 100, 100)}
 

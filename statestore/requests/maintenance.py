@@ -1,0 +1,20 @@
+"""What is asked of maintenance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from statestore.requests.request import Request
+
+
+class MaintenanceRequest(Request):
+    """What is old, and whether it is removed."""
+
+    reports_days: float = Field(30.0, ge=0, allow_inf_nan=False)
+    """Days after which reports, history and verdicts are removed."""
+    as_of_dir: Path | None = None
+    """Directory of the state directories of mode as-of, which are removed likewise."""
+    dry_run: bool = Field(False, title="Only list")
+    """Say what would be removed, and remove nothing."""

@@ -1,0 +1,110 @@
+"""What is asked of a restore."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, NamedTuple, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from statestore.errors import InputError
+from statestore.requests.request import Names, Partitions, Request, called
+
+Mode = Literal["auto", "tail", "full", "as-of"]
+#: How a store is checked before it goes live: its files' facts, or every row against what was written.
+CheckDepth = Literal["files", "deep"]
+
+
+class AsOf(NamedTuple):
+    """A point of a changelog: the record at an offset, or the last one that is not younger than a time (ms).
+
+    One of them is given. Both points are inclusive.
+    """
+
+    offset: int | None = None
+    timestamp_ms: int | None = None
+
+    def __str__(self) -> str:
+        return f"offset {self.offset}" if self.timestamp_ms is None else f"time {self.timestamp_ms} ms"
+
+
+class RestoreRequest(Request):
+    """Which store partitions are restored, and how."""
+
+    applications: Names = ()
+    """Name of an application (its application.id)."""
+    stores: Names = ()
+    """Name of a store. Default: all stores of the application."""
+    partitions: Partitions = ()
+    """Number of a partition, such as 0. Default: all partitions."""
+    mode: Mode = "auto"
+    """auto does what verify advises; tail is quick, and needs a sound store; full rebuilds, and trusts nothing but the
+    changelog; as-of builds the store as it was at a point, elsewhere."""
+    verify_report: Path | None = Field(None, title="Report of a verify run")
+    """Restore only what this report of verify advises."""
+    dry_run: bool = Field(False, title="Only show the plan")
+    """Say what would be done, and what it takes; do nothing."""
+    force: bool = Field(False, title="Rebuild also what is whole")
+    """Rebuild store partitions that are whole, too."""
+    check: CheckDepth = "files"
+    """How a new store is checked before it goes live: by its files; deep reads every row."""
+    ranges: int | None = Field(None, ge=1)
+    """Cut each log into so many ranges. Default: by its length."""
+    as_of_offset: int | None = Field(None, ge=0)
+    """Mode as-of: the last changelog offset in the store."""
+    as_of_timestamp: str | None = None
+    """Mode as-of: ISO 8601 or ms; nothing younger is in the store."""
+    target: Path | None = None
+    """Mode as-of: an empty directory, which becomes a state directory."""
+    best_effort: bool = Field(False, title="Leave out what compaction has removed")
+    """Mode as-of: leave out what compaction has removed, and say so, instead of refusing."""
+    accept_loss: bool = Field(False, title="Rebuild also what the changelog can no longer give in full")
+    """Rebuild also a store that may be the only copy of something, from what its changelog still has; the present store
+    stays in quarantine until a person removes it."""
+
+    @property
+    def as_of(self) -> AsOf | None:
+        """The point of mode as-of."""
+        if self.as_of_timestamp is not None:
+            return AsOf(timestamp_ms=_ms(self.as_of_timestamp))
+        return None if self.as_of_offset is None else AsOf(offset=self.as_of_offset)
+
+    @field_validator("as_of_timestamp")
+    @classmethod
+    def _require_time(cls, text: str | None, info: ValidationInfo) -> str | None:
+        try:
+            if text is not None:
+                _ms(text)
+        except ValueError as error:
+            raise InputError(
+                f"{called(cls, 'as_of_timestamp', info.context)}: expected a number, or a time in ISO 8601 such as "
+                f"2026-01-31T12:00:00+00:00, found {text!r}"
+            ) from error
+        return text
+
+    @model_validator(mode="after")
+    def _require_consistent(self, info: ValidationInfo) -> Self:
+        def names(*fields: str) -> list[str]:
+            return list(dict.fromkeys(called(type(self), field, info.context) for field in fields))
+
+        points = ("as_of_offset", "as_of_timestamp")
+        given = self.model_dump(include={*points, "target", "best_effort"}, exclude_defaults=True)
+        if all(point in given for point in points):
+            raise InputError(f"{' and '.join(names(*points))}: expected one of them, found both")
+        if self.mode != "as-of" and given:
+            raise InputError(f"{', '.join(names(*given))}: expected mode as-of, found mode {self.mode}")
+        if self.mode == "as-of":
+            missing = [] if self.as_of is not None else [" or ".join(names(*points))]
+            missing += [] if self.target is not None else names("target")
+            if missing:
+                raise InputError(f"mode as-of: expected {', and '.join(missing)}")
+        return self
+
+
+def _ms(text: str) -> int:
+    """Read ISO 8601, in UTC if it names no offset from it, or ms since the epoch."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    found = datetime.fromisoformat(text)
+    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,0 +1,34 @@
+"""What is asked of a validation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, ValidationInfo, model_validator
+
+from statestore.errors import InputError
+from statestore.requests.request import Names, Request, called
+
+
+class ValidateRequest(Request):
+    """Which stores are validated: those of applications, or those that one report names."""
+
+    applications: Names = ()
+    """Name of an application (its application.id)."""
+    stores: Names = ()
+    """Name of a store. Default: all stores of the application."""
+    verify_report: Path | None = Field(None, title="Report of a verify run")
+    """Validate what this report of verify has looked at, instead; name nothing else with it."""
+    restore_report: Path | None = Field(None, title="Report of a restore run")
+    """Validate what this report of restore says was restored, instead; name nothing else with it."""
+
+    @model_validator(mode="after")
+    def _require_one_source(self, info: ValidationInfo) -> Self:
+        sources = ("applications", "verify_report", "restore_report")
+        given = [name for name in sources if getattr(self, name)]
+        if len(given) != 1 or (self.stores and not self.applications):
+            application, verified, restored = (called(type(self), name, info.context) for name in sources)
+            stores = called(type(self), "stores", info.context)
+            raise InputError(f"expected one of {application}, with or without {stores}, {restored} and {verified}")
+        return self

@@ -13,9 +13,12 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from statestore.errors import RetryError
+
+if TYPE_CHECKING:
+    from statestore.recovery.many import Runner
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -67,6 +70,11 @@ def run_each(
             child.terminate()
         for child in ours:
             child.join()
+
+
+def runner(processes: int) -> Runner:
+    """Return who does the pieces of a restore; one whose process is killed ends the command, which is run again."""
+    return lambda pieces, work, *_: run_each(pieces, work, processes)
 
 
 def _end_with_parent() -> None:

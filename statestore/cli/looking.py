@@ -10,8 +10,9 @@ import typer
 
 from statestore import clock
 from statestore.cli import completion, options, output
+from statestore.cli.parameters import with_request
 from statestore.errors import InputError
-from statestore.verification.options import Depth, VerifyOptions
+from statestore.requests.verify import VerifyRequest
 
 if TYPE_CHECKING:
     from statestore.cli.choice import Asked
@@ -39,21 +40,11 @@ def partitions(asked: Asked, json: options.Json = None) -> None:
 
 
 @options.with_target
+@with_request(VerifyRequest, without=("applications", "stores", "partitions"))
 def verify(
+    request: VerifyRequest,
     asked: Asked,
     parallel: options.Parallel,
-    depth: Annotated[
-        Depth,
-        typer.Option(
-            help="offsets opens no store whose seal is intact, scan reads every row, deep compares all with the log."
-        ),
-    ] = "scan",
-    sample: Annotated[
-        float | None, typer.Option(help="With depth deep: fraction of the key ranges to compare.")
-    ] = None,
-    hide_keys: Annotated[
-        bool, typer.Option("--hide-keys", help="Report digests of the keys that differ, not the keys.")
-    ] = False,
     run_bytes: options.RunBytes = options.RUN_BYTES,
     json: options.Json = None,
 ) -> None:
@@ -66,11 +57,12 @@ def verify(
     from statestore.cli.choice import choose
     from statestore.reports import VerifyReport
     from statestore.verification.history import write_history
+    from statestore.verification.options import VerifyOptions
     from statestore.verification.targets import task_counts
 
     started_ms = clock.now_ms()
     options.require_writable(json=json, reports_dir=asked.reports_dir)
-    how = VerifyOptions(depth, sample, seed=started_ms, run_bytes=run_bytes, name_keys=not hide_keys)
+    how = VerifyOptions.of(request, started_ms, run_bytes=run_bytes)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     chosen = choose(asked, topics)
     chosen.require_known()

@@ -11,8 +11,9 @@ import typer
 
 from statestore import clock
 from statestore.cli import options, output
+from statestore.cli.parameters import with_request
 from statestore.errors import InputError
-from statestore.recovery.spec import CheckDepth, Mode, parse_as_of
+from statestore.requests.restore import RestoreRequest
 
 if TYPE_CHECKING:
     from statestore.cli.choice import Asked
@@ -21,44 +22,11 @@ if TYPE_CHECKING:
 
 
 @options.with_target
+@with_request(RestoreRequest, without=("applications", "stores", "partitions"))
 def restore(
+    request: RestoreRequest,
     asked: Asked,
     parallel: options.Parallel,
-    mode: Annotated[
-        Mode,
-        typer.Option(help="auto does what verify advises, full rebuilds, tail catches up, as-of builds elsewhere."),
-    ] = "auto",
-    verify_report: Annotated[
-        Path | None, typer.Option(help="Only what this report of verify (--json) advises to restore.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Rebuild store partitions that are whole, too.")] = False,
-    check: Annotated[
-        CheckDepth, typer.Option(help="How a new store is checked before it goes live; deep reads every row.")
-    ] = "files",
-    ranges: Annotated[
-        int | None,
-        typer.Option(min=1, help="Cut each log into so many ranges; by its length if not said."),
-    ] = None,
-    as_of_offset: Annotated[
-        int | None, typer.Option(min=0, help="Mode as-of: the last changelog offset in the store.")
-    ] = None,
-    as_of_timestamp: Annotated[
-        str | None, typer.Option(help="Mode as-of: ISO 8601 or ms; nothing younger is in the store.")
-    ] = None,
-    target: Annotated[
-        Path | None, typer.Option(help="Mode as-of: an empty directory, which becomes a state directory.")
-    ] = None,
-    best_effort: Annotated[
-        bool, typer.Option("--best-effort", help="Mode as-of: leave out what compaction has removed, and say so.")
-    ] = False,
-    accept_loss: Annotated[
-        bool,
-        typer.Option(
-            "--accept-loss",
-            help="Rebuild also what its changelog can no longer give in full; the present store stays in quarantine.",
-        ),
-    ] = False,
     run_bytes: options.RunBytes = options.RUN_BYTES,
     quarantine_days: options.QuarantineDays = 7.0,
     rollback: Annotated[
@@ -81,76 +49,44 @@ def restore(
 ) -> None:
     """Restore store partitions from their changelogs; live stores are replaced when the new ones are whole."""
     from statestore.changelog.topics import Topics
-    from statestore.cli import restoring, tables
+    from statestore.cli import local, restoring, tables
     from statestore.cli.choice import choose
-    from statestore.recovery.planning import RECORDS_PER_S, require_disk_for_all
-    from statestore.reports import RestorePlanReport, RestoreReport, Status, VerifyReport, read_report
+    from statestore.recovery.planning import require_disk_for_all
+    from statestore.recovery.run import restore_specs, run_restore
+    from statestore.reports import RestorePlanReport
 
     started_ms = clock.now_ms()
     if rollback or release:
-        given = (verify_report, ranges, as_of_offset, as_of_timestamp, target)
-        changed = mode != "auto" or check != "files" or force or best_effort or accept_loss or bool(asked.partitions)
-        if changed or any(option is not None for option in given):
+        if request.model_copy(update={"dry_run": False}) != RestoreRequest() or asked.partitions:
             raise InputError(
                 "--rollback puts back what was replaced, --release removes it: of the options that say what is "
                 "restored and how, only --application, --store, --dry-run, --parallel and --json go with them"
             )
         if rollback and release:
             raise InputError("--rollback, --release: expected one of them, found both")
-        _replaced(asked, rollback, release, parallel, json, dry_run=dry_run, label=f"rollback-{started_ms}")
-    verified = None if verify_report is None else read_report(verify_report, VerifyReport)
-    how = restoring.How(
-        mode=mode,
-        label=f"command-{started_ms}",
-        run_bytes=run_bytes,
-        quarantine_s=quarantine_days * 86_400,
-        force=force,
-        diverged=frozenset(row.label for row in verified.rows if row.status is Status.DIVERGED)
-        if verified
-        else frozenset(),
-        check=check,
-        ranges=ranges,
-        as_of=parse_as_of(as_of_offset, as_of_timestamp),
-        target=target,
-        best_effort=best_effort,
-        accept_loss=accept_loss,
-        processes=parallel,
-        reports_dir=asked.reports_dir,
-    )
-    how.require_consistent()
-    options.require_writable(json=json, reports_dir=None if dry_run else asked.reports_dir)
+        label = f"rollback-{started_ms}"
+        _replaced(asked, rollback, release, parallel, json, dry_run=request.dry_run, label=label)
+    # A plan is no result: nothing else reads it.
+    reports_dir = None if request.dry_run else asked.reports_dir
+    options.require_writable(json=json, reports_dir=reports_dir)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     chosen = choose(asked, topics, certain=True)
-    stores = restoring.stores_to_restore(chosen, topics, elsewhere=mode == "as-of")
-    if verified is not None:
-        stores = restoring.advised(stores, verified, accept_loss=accept_loss)
-    report: RestoreReport | RestorePlanReport
-    if dry_run:
-        plans = tuple(restoring.plan_all(stores, how))
-        tables.show_plan(output.console(json), plans)
-        require_disk_for_all(plans)
-        report = RestorePlanReport(
-            run_id=how.label,
-            applications=chosen.applications,
-            catalogue=chosen.catalogue,
-            started_ms=started_ms,
-            finished_ms=clock.now_ms(),
-            records_per_s=RECORDS_PER_S,
-            rows=plans,
-        )
-    else:
-        rows = tuple(restoring.restore_all(stores, how))
-        tables.show_restored(output.console(json), rows)
-        report = RestoreReport(
-            run_id=how.label,
-            applications=chosen.applications,
-            catalogue=chosen.catalogue,
-            started_ms=started_ms,
-            finished_ms=clock.now_ms(),
-            rows=rows,
-        )
-    # A plan is no result: nothing else reads it.
-    output.write_report(json, None if dry_run else asked.reports_dir, report)
+    stores = restoring.stores_to_restore(chosen, topics, elsewhere=request.mode == "as-of")
+    stores = restoring.advised_stores(stores, request)
+    run_id, quarantine_s = f"command-{started_ms}", quarantine_days * 86_400
+    report = run_restore(
+        restore_specs(stores, request, run_id, run_bytes=run_bytes, quarantine_s=quarantine_s),
+        request,
+        run_id,
+        local.runner(parallel),
+        parallelism=parallel,
+        reports_dir=asked.reports_dir,
+        started_ms=started_ms,
+    ).model_copy(update={"applications": chosen.applications, "catalogue": chosen.catalogue})
+    tables.show(output.console(json), report)
+    if isinstance(report, RestorePlanReport):
+        require_disk_for_all(report.rows)
+    output.write_report(json, reports_dir, report)
     raise typer.Exit(restoring.exit_code(report.rows))
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Mapping
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from statestore.cli import completion
 from statestore.cli.output import STANDARD_OUTPUT
+from statestore.cli.parameters import with_function
 from statestore.errors import InputError
 
 # Here and in the modules of the commands, what does the work is imported when it is done: help and the shell's
@@ -276,35 +275,14 @@ def _require_writable_directory(option: str, directory: Path) -> None:
 
 def with_target(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that say what it works on; its first argument is what they ask for."""
-    return _with(_asked, command)
+    return with_function(_asked, command)
 
 
 def with_service(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that say whose catalogue it is about; its first argument is that service."""
-    return _with(_service, command)
+    return with_function(_service, command)
 
 
 def with_installation(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that say where a job finds everything; its first argument is these settings."""
-    return _with(_installation, command)
-
-
-def _with(gather: Callable[..., Any], command: Callable[..., None]) -> Callable[..., None]:
-    shared = {item.name: item for item in _parameters(gather)}
-    own = _parameters(command)[1:]
-    parameters = [*(item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in own), *shared.values()]
-
-    @wraps(command)
-    def run(**given: Any) -> None:
-        gathered = gather(**{name: given.pop(name) for name in shared})
-        command(gathered, **given)
-
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {item.name: item.annotation for item in parameters}
-    return run
-
-
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    # The names that are not there before the work begins stand for what is gathered, which is no option.
-    hints = get_type_hints(function, localns={"Asked": object, "Service": object}, include_extras=True)
-    return [item.replace(annotation=hints[item.name]) for item in inspect.signature(function).parameters.values()]
+    return with_function(_installation, command)

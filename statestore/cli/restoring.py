@@ -1,71 +1,21 @@
-"""What `restore` does with store partitions, in processes of their own: plan, read ranges of long logs, restore."""
+"""What the command `restore` works on: which stores it may restore, and which of them a report advises."""
 
 from __future__ import annotations
 
 import sys
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeVar
-
-from pydantic import BaseModel
+from collections.abc import Iterable, Sequence
 
 from statestore.changelog.topics import Topics
 from statestore.cli.choice import Chosen, FoundIn
-from statestore.cli.local import run_each
-from statestore.durable import remove_tree
-from statestore.errors import InputError, StateStoreError, UnknownFormatError
-from statestore.partition.judgement import waits_for_loss
+from statestore.errors import InputError, UnknownFormatError
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.many import Runner, cut_by_length, plan_many, require_points, restore_many
-from statestore.recovery.planning import require_partitions
 from statestore.recovery.releasing import ReleaseRow
 from statestore.recovery.rollback import RollbackRow
-from statestore.recovery.spec import AsOf, CheckDepth, Mode, RestoreSpec, require_consistent
-from statestore.reports import Action, RestorePlanRow, RestoreRow, VerifyReport
+from statestore.recovery.run import advised, require_as_many_as_tasks
+from statestore.reports import RestorePlanRow, RestoreRow, VerifyReport, read_report
+from statestore.requests.restore import RestoreRequest
 from statestore.verification.log_headers import was_taken_in
 from statestore.verification.older_versions import older_version
-
-S = TypeVar("S")
-M = TypeVar("M", bound=BaseModel)
-
-
-@dataclass(frozen=True)
-class How:
-    """How store partitions are restored; see `recovery/spec.py`.
-
-    Attributes
-    ----------
-    ranges
-        Into how many ranges each log is cut; None: as many as give all processes work.
-    label
-        Names the run.
-    diverged
-        Store partitions that differ from their logs: restored although nothing less thorough finds that.
-    reports_dir
-        Below it the progress files lie; None: in a temporary directory.
-    """
-
-    mode: Mode
-    label: str
-    run_bytes: int
-    quarantine_s: float
-    force: bool = False
-    diverged: frozenset[str] = frozenset()
-    check: CheckDepth = "files"
-    ranges: int | None = None
-    as_of: AsOf | None = None
-    target: Path | None = None
-    best_effort: bool = False
-    accept_loss: bool = False
-    processes: int = 1
-    reports_dir: Path | None = None
-
-    def require_consistent(self) -> None:
-        """Refuse options that do not fit together."""
-        require_consistent(self.mode, self.as_of, self.target, best_effort=self.best_effort)
 
 
 def stores_to_restore(chosen: Chosen, topics: Topics, *, elsewhere: bool = False) -> list[StorePartitionSpec]:
@@ -113,12 +63,7 @@ def stores_to_restore(chosen: Chosen, topics: Topics, *, elsewhere: bool = False
     if not elsewhere:
         _require_current_versions(specs)
     specs = _with_headers_known(chosen, specs, topics)
-    inputs = {(app.name, part.index): part.input_topic for app in chosen.defined for part in app.subtopologies}
-    counts = topics.describe(inputs.values())
-    for spec in specs:
-        topic = inputs.get((spec.application, spec.task.subtopology))
-        if topic is not None and topic in counts:
-            require_partitions(spec, counts[topic].partitions)
+    require_as_many_as_tasks(specs, topics, chosen.defined)
     return specs
 
 
@@ -164,94 +109,22 @@ def _with_headers_known(
     ]
 
 
-def advised(
-    stores: Sequence[StorePartitionSpec], report: VerifyReport, *, accept_loss: bool = False
-) -> list[StorePartitionSpec]:
-    """Return the store partitions that a verification advises to restore, or would but for what would be lost.
+def advised_stores(stores: Sequence[StorePartitionSpec], request: RestoreRequest) -> list[StorePartitionSpec]:
+    """Return the store partitions that the report of a request advises to restore; all, if it names none.
 
     Raises
     ------
     InputError
         If it advises none of them.
     """
-    labels = {
-        row.label
-        for row in report.rows
-        if row.action in (Action.TAIL, Action.FULL) or (accept_loss and waits_for_loss(row))
-    }
+    if request.verify_report is None:
+        return list(stores)
+    report = read_report(request.verify_report, VerifyReport)
+    labels = advised(report, accept_loss=request.accept_loss)
     found = [store for store in stores if str(store.store_partition) in labels]
     if not found:
         raise InputError(f"the report of run {report.run_id} advises to restore none of {len(stores)} store partitions")
     return found
-
-
-def restore_specs(stores: Sequence[StorePartitionSpec], how: How, progress: Path | None = None) -> list[RestoreSpec]:
-    """Say for each store partition how it is restored.
-
-    Raises
-    ------
-    InputError
-        If options do not fit together, an as-of point is not in a log, or its target is in use.
-    """
-    how.require_consistent()
-    made = [
-        RestoreSpec(
-            store,
-            how.mode,
-            how.force or str(store.store_partition) in how.diverged,
-            how.label,
-            how.run_bytes,
-            ranges=how.ranges or 1,
-            check=how.check,
-            progress=progress,
-            as_of=how.as_of,
-            target=how.target and how.target.absolute(),
-            best_effort=how.best_effort,
-            accept_loss=how.accept_loss,
-            quarantine_s=how.quarantine_s,
-        )
-        for store in stores
-    ]
-    require_points(made)
-    return made if how.ranges is not None else cut_by_length(made, how.processes)
-
-
-def plan_all(stores: Sequence[StorePartitionSpec], how: How) -> list[RestorePlanRow]:
-    """Say what would be done, and do nothing."""
-    return plan_many(restore_specs(stores, how), _runner(how))
-
-
-def restore_all(stores: Sequence[StorePartitionSpec], how: How) -> list[RestoreRow]:
-    """Restore store partitions, showing how far each is."""
-    with _progress(how) as progress:
-        return restore_many(restore_specs(stores, how, progress), _runner(how), progress)
-
-
-def _runner(how: How) -> Runner:
-    def run(
-        pieces: Sequence[S],
-        work: Callable[[S], M],
-        _: type[M],
-        __: Callable[[S, StateStoreError], M] | None = None,
-        /,
-    ) -> list[M]:
-        # A process that is killed ends the command: who typed it sees that at once, and runs it again.
-        return run_each(pieces, work, how.processes)
-
-    return run
-
-
-@contextmanager
-def _progress(how: How) -> Iterator[Path]:
-    if how.reports_dir is None:
-        with tempfile.TemporaryDirectory(prefix="statestore-") as name:
-            yield Path(name)
-        return
-    directory = how.reports_dir.absolute() / "restore" / f".progress-{how.label}"
-    try:
-        yield directory
-    finally:
-        remove_tree(directory)
 
 
 def exit_code(rows: Sequence[RestoreRow | RestorePlanRow | RollbackRow | ReleaseRow]) -> int:

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from statestore.errors import InputError
-from statestore.requests.verify import DEPTHS as DEPTHS
-from statestore.requests.verify import Depth as Depth
-from statestore.requests.verify import VerifyRequest
+from statestore.requests.verify import Depth, VerifyRequest
 
 
 def nobody_waits() -> None:
@@ -35,11 +33,6 @@ class VerifyOptions:
         False leaves these keys out of the report, and tells their digests only.
     give_way
         Called now and then while a store is read; raises LockedError to end that.
-
-    Raises
-    ------
-    InputError
-        If they do not fit together.
     """
 
     depth: Depth = "scan"
@@ -51,12 +44,6 @@ class VerifyOptions:
     give_way: Callable[[], None] = nobody_waits
 
     def __post_init__(self) -> None:
-        if self.depth not in DEPTHS:
-            raise InputError(f"depth: expected one of {', '.join(DEPTHS)}, found {self.depth!r}")
-        if self.sample is not None and not 0 < self.sample <= 1:
-            raise InputError(f"sample: expected a fraction above 0 and at most 1, found {self.sample:g}")
-        if self.sample is not None and self.depth != "deep":
-            raise InputError(f"sample: only depth deep compares a sample, found depth {self.depth}")
         if self.first_keys < 0:
             raise InputError(f"first_keys: expected a number from 0, found {self.first_keys}")
 

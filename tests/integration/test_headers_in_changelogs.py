@@ -7,7 +7,7 @@ that the store has taken in, and still it has no column family for headers.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from statestore.changelog.topics import Topics
 from statestore.cli.choice import Asked, Where, choose
-from statestore.cli.restoring import How, restore_all, stores_to_restore
+from statestore.cli.restoring import stores_to_restore
 from statestore.cli.work import rows_without_work
 from statestore.errors import UnknownFormatError
 from statestore.model import changelog_topic
@@ -25,6 +25,7 @@ from statestore.statedir.seal import break_seal
 from statestore.stores.open import open_key_value_store
 from statestore.tasks import ValueAndTimestamp
 from tests.integration.broker import T0, WAIT_S, create_topic, produce, unique
+from tests.integration.restored import restored_here
 from tests.integration.support import STORE, Application
 
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
@@ -59,12 +60,11 @@ def log(servers: str, topic: str, headers: Iterable[tuple[str, bytes]], partitio
     return offsets[0]
 
 
-def restored(servers: str, state_dir: Path, name: str, *stores: str, mode: str = "auto") -> list[RestoreRow]:
+def restored(servers: str, state_dir: Path, name: str, *stores: str, mode: str = "auto") -> Sequence[RestoreRow]:
     """Restore what there is of an application by its directory and topics alone."""
     topics = Topics(servers, WAIT_S)
     chosen = choose(Asked(Where(servers, state_dir, WAIT_S), applications=[name], stores=stores), topics)
-    how = How(mode=mode, label=unique("test"), run_bytes=1 << 24, quarantine_s=0.0)  # type: ignore[arg-type]
-    return restore_all(stores_to_restore(chosen, topics), how)
+    return restored_here(stores_to_restore(chosen, topics), unique("test"), mode=mode)
 
 
 def failures(rows: Iterable[RestoreRow]) -> dict[str, str | None]:

@@ -20,7 +20,7 @@ from shared_state import contents_of
 
 from statestore.changelog.topics import Topics
 from statestore.cli.choice import Asked, Chosen, Where, choose
-from statestore.cli.restoring import How, restore_all, stores_to_restore
+from statestore.cli.restoring import stores_to_restore
 from statestore.cli.work import exit_code, rows_without_work, verify_all
 from statestore.errors import InputError, UnknownFormatError
 from statestore.formats import checkpoint_file, offsets
@@ -30,6 +30,7 @@ from statestore.statedir.paths import TaskPaths
 from statestore.stores.rocksdb import RocksDB, column_families
 from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.broker import T0
+from tests.integration.restored import restored_here
 
 KNOWN = [Store("plain-kv"), Store("sessions", "session")]
 #: By store: what its directory gives away.
@@ -112,10 +113,7 @@ class Stopped:
         return {row.store: row for row in rows}
 
     def restored(self, *stores: str) -> list[tuple[str, str]]:
-        rows = restore_all(
-            stores_to_restore(self.chosen(*stores), self.topics),
-            How(mode="full", label="test", run_bytes=1 << 24, quarantine_s=0.0, force=True),
-        )
+        rows = restored_here(stores_to_restore(self.chosen(*stores), self.topics), mode="full", force=True)
         assert [row.failure for row in rows] == [None] * len(rows)
         return [(row.store, row.outcome) for row in rows]
 

@@ -18,12 +18,13 @@ from shared_state import random_commands
 
 from statestore.changelog.topics import Topics
 from statestore.cli.choice import Asked, Chosen, Where, choose
-from statestore.cli.restoring import How, plan_all, restore_all, stores_to_restore
+from statestore.cli.restoring import stores_to_restore
 from statestore.cli.work import rows_without_work, verify_all
 from statestore.errors import InputError
 from statestore.reports import RestoreRow, Status
 from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.broker import T0
+from tests.integration.restored import planned_here, restored_here
 
 STORES = EVERY_KIND
 PARTITIONS = 2
@@ -33,7 +34,6 @@ SAID = [
     f"{store.name}:kind={'key-value' if store.kind == 'kv' else store.kind},format={store.format.value},subtopology=0"
     for store in STORES
 ]
-RUN_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Wiped:
 
     def restored(self, state_dir: Path, **how: Any) -> dict[str, RestoreRow]:
         stores = stores_to_restore(self.chosen(state_dir), self.topics)
-        rows = restore_all(stores, how_to(**how))
+        rows = restored_here(stores, **{"mode": "full", **how})
         assert [row.failure for row in rows] == [None] * len(rows)
         return {f"{row.store}/{row.task}": row for row in rows}
 
@@ -61,10 +61,6 @@ class Wiped:
     @property
     def topics(self) -> Topics:
         return Topics(self.app.bootstrap_servers)
-
-
-def how_to(**how: Any) -> How:
-    return How(**{"mode": "full", "label": "test", "run_bytes": RUN_BYTES, "quarantine_s": 0.0, **how})
 
 
 WHOLE = {f"{part.store}/0_{part.partition}": (Status.OK, "") for part in PARTS}
@@ -126,7 +122,7 @@ def test_a_wiped_directory_is_missing_and_its_restore_is_planned_before_anything
     assert {row.status for row in rows_without_work(chosen, wiped.topics)} == {Status.MISSING}
     with pytest.raises(InputError, match="6 stores need to be described"):
         stores_to_restore(chosen, wiped.topics)
-    plans = plan_all(stores_to_restore(wiped.chosen(tmp_path), wiped.topics), how_to())
+    plans = planned_here(stores_to_restore(wiped.chosen(tmp_path), wiped.topics), mode="full")
     assert {(plan.status, plan.mode, plan.failure) for plan in plans} == {(Status.MISSING, "full", None)}
     assert all(plan.offsets > 0 and plan.disk_needed <= plan.disk_free for plan in plans)
     assert not list((tmp_path / wiped.app.application_id).glob("*_*"))
@@ -185,7 +181,7 @@ def test_a_store_that_is_damaged_afterwards_is_rebuilt_alone_and_kafka_streams_t
     sst = max(damaged.glob("*.sst"), key=lambda path: path.stat().st_size)
     sst.write_bytes(sst.read_bytes()[: sst.stat().st_size // 2])
     assert wiped.statuses(state_dir)["ts-kv/0_0"][0] is Status.CORRUPT
-    rows = restore_all(stores_to_restore(wiped.chosen(state_dir, []), wiped.topics), how_to(mode="auto", label="later"))
+    rows = restored_here(stores_to_restore(wiped.chosen(state_dir, []), wiped.topics), "later")
     assert {f"{row.store}/{row.task}": row.outcome for row in rows if row.outcome != "skipped"} == {
         "ts-kv/0_0": "restored"
     }

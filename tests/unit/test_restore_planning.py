@@ -36,10 +36,11 @@ from statestore.recovery.planning import (
     require_partitions,
     sample_places,
 )
-from statestore.recovery.spec import AsOf, RestoreSpec, parse_as_of
+from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import BuildPlan, Range, cut, misfit
 from statestore.recovery.tail import link_database
 from statestore.reports import Action, Loss, RestorePlanRow, RestoreRow, Status, VerifyRow
+from statestore.requests.restore import AsOf
 from statestore.statedir.beside import Beside
 from statestore.statedir.seal import seal
 from statestore.stores.open import open_key_value_store
@@ -358,33 +359,6 @@ def test_a_plan_grows_with_its_log():
 
 
 # -- as of a point
-
-
-@pytest.mark.parametrize(
-    ("offset", "timestamp", "found"),
-    [
-        (None, None, None),
-        (0, None, AsOf(offset=0)),
-        (None, "1769860800000", AsOf(timestamp_ms=1769860800000)),
-        (None, "2026-01-31T12:00:00", AsOf(timestamp_ms=1769860800000)),
-        (None, "2026-01-31T13:00:00+01:00", AsOf(timestamp_ms=1769860800000)),
-    ],
-)
-def test_a_point_is_an_offset_or_a_time(offset, timestamp, found):
-    assert parse_as_of(offset, timestamp) == found
-
-
-@pytest.mark.parametrize(
-    ("offset", "timestamp", "message"),
-    [
-        (1, "2026-01-31", "^as of what: expected an offset or a timestamp, found both$"),
-        (-1, None, "from 0, found -1"),
-        (None, "soon", "expected ISO 8601 .*'soon'"),
-    ],
-)
-def test_a_point_that_is_none_is_refused(offset, timestamp, message):
-    with pytest.raises(InputError, match=message):
-        parse_as_of(offset, timestamp)
 
 
 def test_a_target_is_empty_or_of_an_earlier_attempt_at_the_same(tmp_path):

@@ -6,8 +6,6 @@ and a store say is shown in tests/integration/test_restore.py.
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from samples import CHANGELOG, TIMESTAMPED, batches
 
@@ -16,7 +14,7 @@ from statestore.bulk.runs import RunWriter
 from statestore.changelog.topics import LogRange
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import write_durably
-from statestore.errors import DiskSpaceError, InputError, TopicMismatchError
+from statestore.errors import DiskSpaceError, TopicMismatchError
 from statestore.model import TaskId, TopicPartition
 from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec, StorePartitionSpec
 from statestore.recovery import planning
@@ -31,9 +29,10 @@ from statestore.recovery.planning import (
     sample_places,
     store_logs,
 )
-from statestore.recovery.spec import AsOf, RestoreSpec, parse_as_of, require_consistent
+from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import BuildPlan, Range, Staging
 from statestore.reports import Action, Loss, RestorePlanRow, Status, VerifyRow
+from statestore.requests.restore import AsOf
 
 OTHER = CHANGELOG._replace(partition=1)
 MIB = 1024 * 1024
@@ -437,44 +436,6 @@ def test_a_plan_fits_as_a_whole_into_the_least_that_is_free_and_not_a_byte_less(
     with pytest.raises(DiskSpaceError, match=f"^{said}$"):
         require_disk_for_all([*fits, plan_row(mode="full", disk_needed=1, disk_free=300)])
     require_disk_for_all([])
-
-
-# -- what is asked for ------------------------------------------------------------------------------------------------
-
-
-def test_a_point_says_which_it_is():
-    assert str(AsOf(offset=7)) == "offset 7"
-    assert str(AsOf(offset=0)) == "offset 0"
-    assert str(AsOf(timestamp_ms=0)) == "time 0 ms"
-
-
-def test_a_point_and_a_target_are_for_mode_as_of_which_needs_both(tmp_path):
-    point = AsOf(offset=1)
-    require_consistent("as-of", point, tmp_path, best_effort=True)
-    require_consistent("as-of", point, tmp_path, best_effort=False)
-    require_consistent("full", None, None, best_effort=False)
-    for as_of, target in ((None, None), (point, None), (None, tmp_path)):
-        with pytest.raises(
-            InputError, match=r"^mode as-of: expected --as-of-offset or --as-of-timestamp, and --target$"
-        ):
-            require_consistent("as-of", as_of, target, best_effort=False)
-    for as_of, target, best_effort in ((point, None, False), (None, tmp_path, False), (None, None, True)):
-        with pytest.raises(InputError, match="are for mode as-of, found tail"):
-            require_consistent("tail", as_of, target, best_effort=best_effort)
-
-
-def test_a_time_that_names_no_offset_from_utc_is_in_utc_wherever_it_is_asked_for(monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setenv("TZ", "America/New_York")
-        time.tzset()
-        assert parse_as_of(None, "2026-01-31T12:00:00") == AsOf(timestamp_ms=1769860800000)
-    time.tzset()
-
-
-@pytest.mark.parametrize("text", ["²", "٣", "-5", "1e3", ""])
-def test_only_plain_digits_are_ms_since_the_epoch(text):
-    with pytest.raises(InputError, match="expected ISO 8601"):
-        parse_as_of(None, text)
 
 
 def test_a_store_of_another_kind_is_planned_under_its_own_name(store, world):

@@ -66,7 +66,6 @@ def test_w1_killed_before_anything_was_ever_logged(bootstrap_servers: str, tmp_p
     oracle.check(subject)
 
 
-@LONG
 @pytest.mark.behaviour("W2")
 @ENGINES
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Child processes that kill themselves with SIGKILL at a named point.
+"""Child processes that kill themselves with SIGKILL at a named point of the kill switch.
 
 They are forked from a server that has only imported this module: no thread of librdkafka or RocksDB is in it, and a
 child costs no start of Python.
@@ -7,100 +7,37 @@ child costs no start of Python.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from statestore import kill_switch
 from statestore.recovery.restore import RestoreSpec, restore
+from statestore.recovery.rollback import RollbackSpec, roll_back
 from statestore.statedir.lock import locked
-from statestore.tasks import task_stores as task_stores_module
 from statestore.tasks.spec import TaskSpec
-from statestore.tasks.stream_task import StreamTask
+from statestore.tasks.stream_task import run_task
 from tests.integration.broker import WAIT_S, settle
 from tests.preloaded import PRELOADED
 
-
-def _die(*_: Any, **__: Any) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _then_die(call: Callable[..., Any], calls: int = 1) -> Callable[..., Any]:
-    """Wrap a call so that the process dies when it has returned for the n-th time."""
-    left = [calls]
-
-    def wrapped(*arguments: Any, **keywords: Any) -> Any:
-        result = call(*arguments, **keywords)
-        left[0] -= 1
-        if not left[0]:
-            _die()
-        return result
-
-    return wrapped
-
-
-#: Points at which Kafka has committed all that was sent.
-AFTER_COMMIT = (
+#: Points of a task at which Kafka has committed all that was sent.
+AFTER_COMMIT = [
     "Kafka committed, stores not",
-    "second commit in Kafka, not in the stores",
-    "between the stores",
-    "one store on disk, the other not",
+    "segment committed",
+    "store committed",
     "stores committed",
-    "in close",
-    "stores closed",
-)
-
-
-class DyingTask(StreamTask):
-    """A task that kills its process with SIGKILL at a named point of its first commit or before."""
-
-    point = ""
-
-    def __init__(self, spec: TaskSpec) -> None:
-        if self.point == "offsets taken over, file still there":
-            task_stores_module.remove_durably = _die
-        super().__init__(spec)
-        writer: Any = self._writer
-        first = next(iter(self._stores.by_name.values()))
-        this: Any = self
-        if self.point == "before produce":
-            writer.produce = _die
-        elif self.point == "during produce":
-            writer.produce = _then_die(writer.produce, 3)
-        elif self.point == "flushed, not committed":
-            writer.commit = _die
-        elif self.point == "offsets not sent":
-            writer.send_offsets = _die
-        elif self.point == "commit sent, answer unseen":
-            commit = writer.commit
-            writer.commit = lambda: (threading.Thread(target=commit).start(), time.sleep(0.002), _die())
-        elif self.point == "Kafka committed, stores not":
-            writer.commit = _then_die(writer.commit)
-        elif self.point == "second commit in Kafka, not in the stores":
-            writer.commit = _then_die(writer.commit, 2)
-        elif self.point == "between the stores":
-            first.commit = _then_die(first.commit)  # type: ignore[method-assign]
-        elif self.point == "one store on disk, the other not":
-            commit_store = first.commit
-
-            def on_disk(*arguments: Any) -> None:
-                commit_store(*arguments)
-                first.sync()
-                _die()
-
-            first.commit = on_disk  # type: ignore[method-assign]
-        elif self.point == "stores committed":
-            this._stores.commit = _then_die(self._stores.commit)
-        elif self.point == "in close":
-            this._close = _die
-        elif self.point == "stores closed":
-            this._close = _then_die(self._close)
-        else:
-            raise ValueError(self.point)
-
+    "before close",
+    "expired segment closed",
+    "expired segment moved",
+    "expired segment gone",
+    "stores closed, nothing recorded",
+    "store recorded, not sealed",
+    "store sealed, mode not forgotten",
+]
+_WORK: dict[type[Any], Any] = {TaskSpec: run_task, RestoreSpec: restore, RollbackSpec: roll_back}
+#: Changes the library in the child alone.
+Hook = Callable[[], None]
 
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(PRELOADED)
@@ -113,23 +50,37 @@ def start_process(work: Callable[..., None], *arguments: Any) -> Any:
     return process
 
 
-def run_and_die(spec: TaskSpec, point: str) -> None:
-    """Run the task in a process of its own that kills itself at `point`."""
-    _die_in(_process_child, point, spec)
-    if point in AFTER_COMMIT:
-        settle(spec.bootstrap_servers, *(changelog.topic for changelog in spec.changelogs.values()))
+def exit_code(spec: Any, point: str, said: Path | None = None, hooks: Sequence[Hook] = ()) -> int:
+    """Work as a specification says, in a process that is killed at `point`, or the n-th time at `point:n`.
 
-
-def restore_and_die(spec: RestoreSpec, point: str) -> None:
-    """Restore in a process of its own that kills itself at `point` of kill_switch; `point:n` the n-th time."""
-    _die_in(_restore_child, point, spec)
-
-
-def _die_in(work: Callable[..., None], point: str, spec: Any) -> None:
-    process = start_process(work, point, spec)
+    Parameters
+    ----------
+    said
+        File for the row that the work ends with, if it was not killed; the row is printed if there is none.
+    """
+    process = start_process(_work, spec, point, said, tuple(hooks))
     process.join(WAIT_S)
+    code: int = process.exitcode
+    return code
+
+
+def die_in(spec: TaskSpec | RestoreSpec | RollbackSpec, point: str, *hooks: Hook) -> None:
+    """Work as a specification says, in a process that is killed at `point`."""
+    code = exit_code(spec, point, hooks=hooks)
     # O8: it died where it was to die, and not before by an error.
-    assert process.exitcode == -signal.SIGKILL, f"exit code {process.exitcode} instead of a kill {point!r}"
+    assert code == -signal.SIGKILL, f"exit code {code} instead of a kill {point!r}"
+    if isinstance(spec, TaskSpec) and point.partition(":")[0] in AFTER_COMMIT:
+        settle(spec.bootstrap_servers, *(changelog.topic for changelog in spec.changelogs.values() if changelog))
+
+
+def _work(spec: Any, point: str, said: Path | None, hooks: Sequence[Hook]) -> None:
+    # As STATESTORE_KILL_AT would have it; this process has imported the library long before.
+    switch = kill_switch._Switch(point, signal.SIGKILL, None, 0.001)
+    kill_switch.reached, kill_switch.soon = switch.reached, switch.soon
+    for hook in hooks:
+        hook()
+    row = _WORK[type(spec)](spec)
+    print(row) if said is None else said.write_text(row.model_dump_json())
 
 
 def hold_lock(spec: TaskSpec, held: Any, let_go: Any) -> None:
@@ -142,16 +93,3 @@ def hold_lock(spec: TaskSpec, held: Any, let_go: Any) -> None:
 def new_event() -> Any:
     """Return an event that processes share."""
     return _PROCESSES.Event()
-
-
-def _process_child(point: str, spec: TaskSpec) -> None:
-    DyingTask.point = point
-    with locked(spec.paths, spec.lock_wait_s), DyingTask(spec) as task:
-        task.recover()
-        task.process()
-
-
-def _restore_child(point: str, spec: RestoreSpec) -> None:
-    # As STATESTORE_KILL_AT would have it; this process has imported the library long before.
-    kill_switch.reached = kill_switch._Switch(point, signal.SIGKILL, None, 0).reached
-    print(restore(spec))  # still here: the assertion on the exit code follows

@@ -191,7 +191,7 @@ def test_the_tail_of_a_log_that_is_not_compacted_is_replayed_by_process_as_by_re
     broker.delete_records(bootstrap_servers, application.changelog, 3)
     before = application.contents()
     application.send([(b"e", b"1")], timestamp=T0 + 100)
-    dying.run_and_die(application.task_spec(), "Kafka committed, stores not")
+    dying.die_in(application.task_spec(), "Kafka committed, stores not")
     application.store_spec().paths.record(STORE).unlink()  # so that it is not known whole
     spec = application.task_spec()
     changelogs = {name: found.model_copy(update={"compacted": False}) for name, found in spec.changelogs.items()}
@@ -345,7 +345,7 @@ def change_record(application: Application, **changes: Any) -> None:
 @pytest.mark.parametrize("ahead_ms", [3 * 3_600_000, 2 * DAY_MS])
 def test_a_record_from_the_future_proves_no_store_whole(whole: Application, ahead_ms: int) -> None:
     whole.send([(b"a", b"3")])
-    dying.run_and_die(whole.task_spec(), "Kafka committed, stores not")
+    dying.die_in(whole.task_spec(), "Kafka committed, stores not")
     change_record(whole, caught_up_ms=int(time.time() * 1000) + ahead_ms)
     found = whole.verify()
     assert (found.status, found.action) == (Status.LAGGING, Action.FULL)
@@ -403,7 +403,7 @@ def test_store_and_log_that_are_both_gone_are_not_taken_for_empty(whole: Applica
 def test_an_idle_store_is_compared_with_a_log_that_was_emptied(whole: Application, left_open: bool) -> None:
     if left_open:
         whole.send([(b"e", b"1")])
-        dying.run_and_die(whole.task_spec(), "flushed, not committed")
+        dying.die_in(whole.task_spec(), "flushed, not committed")
     where = whole.store_spec().partition
     stable = Topics(whole.servers, 60).log_ranges([where])[where].last_stable
     broker.delete_records(whole.servers, whole.changelog, stable)

@@ -57,7 +57,7 @@ def whole(application: Application) -> Application:
 def _lag(application: Application) -> None:
     """Leave the store behind its changelog by one transaction."""
     application.send([(b"key-01", b"1"), (b"key-02", None), (b"new", b"1")], timestamp=T0 + 200)
-    dying.run_and_die(application.task_spec(), "Kafka committed, stores not")
+    dying.die_in(application.task_spec(), "Kafka committed, stores not")
 
 
 DAMAGES: dict[str, tuple[Status, Callable[[Application], object]]] = {
@@ -400,7 +400,7 @@ SHORT = [
 def test_r8_a_killed_restore_left_the_store_untouched_or_is_completed(whole: Application, point: str) -> None:
     contents = whole.contents()
     live = whole.live.stat().st_ino
-    dying.restore_and_die(whole.restore_spec(force=True, run_bytes=TINY_RUN)._replace(ranges=3), point)
+    dying.die_in(whole.restore_spec(force=True, run_bytes=TINY_RUN)._replace(ranges=3), point)
     if point in UNTOUCHED:
         assert whole.live.stat().st_ino == live
     assert whole.verify().status is Status.OK
@@ -436,7 +436,7 @@ def test_r8_a_rerun_with_the_same_label_completes_the_restore_of_a_damaged_store
     contents = whole.contents()
     flip_bit(whole.live)
     spec = whole.restore_spec(run_bytes=TINY_RUN)
-    dying.restore_and_die(spec, point)
+    dying.die_in(spec, point)
     row = restore(spec)
     assert row.failure is None, row.failure
     assert row.outcome == "restored"
@@ -457,7 +457,7 @@ def test_r8_a_rerun_tells_that_its_killed_attempt_restored_a_missing_store(whole
     contents = whole.contents()
     shutil.rmtree(whole.live)
     spec = whole.restore_spec()
-    dying.restore_and_die(spec, point)
+    dying.die_in(spec, point)
     row = restore(spec)
     assert (row.outcome, row.mode, row.quarantine) == ("restored", None, None)
     assert whole.contents() == contents
@@ -471,7 +471,7 @@ def test_r8_a_merge_that_was_killed_leaves_nothing_that_takes_or_counts_as_room(
     spec = application.restore_spec(force=True, run_bytes=1)
     staging = Staging(spec.store.paths, STORE)
     for _ in range(2):
-        dying.restore_and_die(spec, "restore, runs merged")
+        dying.die_in(spec, "restore, runs merged")
         assert len(list(staging.directory.glob("*/merge-*"))) == 1, "the merge of the attempt before is still there"
         assert staging.held_bytes == sum(file.stat().st_size for file in staging.directory.glob("*/*.arrow"))
     row = restore(spec)
@@ -519,7 +519,7 @@ def test_a_disk_that_is_full_while_the_store_is_built_costs_no_run(
 def test_r8_a_kill_in_the_tail_leaves_the_store_as_it_was(whole: Application) -> None:
     _lag(whole)
     before = {file.name: file.read_bytes() for file in whole.live.glob("*.sst")}, whole.contents()
-    dying.restore_and_die(whole.restore_spec(), "restore, tail replayed")
+    dying.die_in(whole.restore_spec(), "restore, tail replayed")
     assert ({file.name: file.read_bytes() for file in whole.live.glob("*.sst")}, whole.contents()) == before
     assert whole.restore().mode == "tail"
     whole.process()
@@ -529,7 +529,7 @@ def test_r8_a_kill_in_the_tail_leaves_the_store_as_it_was(whole: Application) ->
 @pytest.mark.behaviour("R8")
 def test_r8_processing_completes_a_swap_that_was_interrupted(whole: Application) -> None:
     flip_bit(whole.live)
-    dying.restore_and_die(whole.restore_spec(), "swap, old store in quarantine")
+    dying.die_in(whole.restore_spec(), "swap, old store in quarantine")
     whole.process([(b"key-07", b"1")], T0 + 300)
     whole.assert_oracle()
 
@@ -540,7 +540,7 @@ def test_r7_r8_a_replaced_store_whose_swap_was_interrupted_is_whole_after_a_reru
     broker.create_topic(whole.servers, whole.changelog, 1, {"cleanup.policy": "compact"})
     broker.produce(whole.servers, whole.changelog, [(b"z", b"1")])
     spec = whole.restore_spec(accept_loss=True)
-    dying.restore_and_die(spec, "swap, old store in quarantine")
+    dying.die_in(spec, "swap, old store in quarantine")
     assert whole.restore(label="rerun").outcome == "skipped"
     assert whole.verify().status is Status.OK
     assert "it was REPLACED" in str(waits_for_a_person(spec.store.paths, STORE, spec.label))

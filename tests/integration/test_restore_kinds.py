@@ -167,7 +167,7 @@ def test_r8_a_killed_restore_of_segments_left_them_untouched_or_is_completed(win
     store = windows.store_spec()
     whole(restore(windows.restore_spec()))
     before = stored(store, store.live)
-    dying.restore_and_die(windows.restore_spec(force=True, label="killed"), point)
+    dying.die_in(windows.restore_spec(force=True, label="killed"), point)
     assert windows.verify().status is Status.OK
     assert stored(store, store.live) == before
     assert (store.paths.segments(STORE) / "interval").exists()
@@ -184,7 +184,7 @@ def test_r8_a_rerun_goes_on_behind_the_runs_of_a_killed_restore(
 ) -> None:
     store = application.store_spec()
     spec = application.restore_spec(run_bytes=TINY_RUN)._replace(ranges=ranges)
-    dying.restore_and_die(spec, "restore, batch read" if ranges == 1 else "restore, range read:2")
+    dying.die_in(spec, "restore, batch read" if ranges == 1 else "restore, range read:2")
     row = whole(restore(spec))
     assert 0 < row.resumed < row.records
     assert row.records + row.skipped == 300
@@ -195,7 +195,7 @@ def test_r8_a_rerun_goes_on_behind_the_runs_of_a_killed_restore(
 def test_r8_what_was_logged_after_the_kill_is_read_by_the_rerun(windows: Application, tmp_path: Path) -> None:
     store = windows.store_spec()
     spec = windows.restore_spec(run_bytes=TINY_RUN)
-    dying.restore_and_die(spec, "restore, before the databases")
+    dying.die_in(spec, "restore, before the databases")
     broker.transaction(windows.servers, windows.changelog, changes(store.store, 60, 2, minute=31))
     row = whole(restore(spec))
     assert (row.records, row.committed, row.end) == (360, 360, 362)
@@ -236,7 +236,7 @@ def test_r6_runs_that_do_not_fit_the_log_any_more_are_not_used(
     windows: Application, tmp_path: Path, meanwhile: Any
 ) -> None:
     spec = windows.restore_spec(run_bytes=TINY_RUN)
-    dying.restore_and_die(spec, "restore, before the databases")
+    dying.die_in(spec, "restore, before the databases")
     meanwhile(windows)
     row = whole(restore(windows.restore_spec(run_bytes=TINY_RUN)))
     assert row.resumed == 0

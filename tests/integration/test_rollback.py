@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 
 from demo.damage import flip_bit
-from statestore import kill_switch
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_durably, write_durably
 from statestore.formats import checkpoint_file
@@ -167,12 +165,6 @@ def test_offsets_of_a_checkpoint_file_come_back_with_their_store(bootstrap_serve
 # -- killed -----------------------------------------------------------------------------------------------------------
 
 
-def die_rolling_back(point: str, spec: RollbackSpec) -> None:
-    """Roll back in a process that kills itself at a point."""
-    kill_switch.reached = kill_switch._Switch(point, signal.SIGKILL, None, 0).reached
-    print(roll_back(spec))
-
-
 @pytest.mark.short_for(every=5)
 @pytest.mark.behaviour("R8")
 @pytest.mark.parametrize("kind", ["key-value", "session"])
@@ -198,7 +190,7 @@ def test_r8_a_killed_rollback_is_forgotten_or_completed_and_a_rerun_ends_with_th
     restore(application.restore_spec("full", label="second"))
     new, after = stored(store, store.live), found(application)
 
-    dying._die_in(die_rolling_back, point, RollbackSpec(store, "back"))
+    dying.die_in(RollbackSpec(store, "back"), point)
     assert found(application) == (before if begun else after)  # it finishes what was begun
     assert stored(store, store.live) == (old if begun else new)
     if definition.kind != "key-value":

@@ -6,7 +6,10 @@ The oracle is in `support.Application.assert_oracle`: it recomputes from the inp
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,67 +114,38 @@ def test_odd_keys_are_kept_and_an_empty_value_is_not_a_delete(bootstrap_servers:
 
 # -- kill -9 at named points --------------------------------------------------------------------------------------
 
-W1, W2, W4 = (pytest.mark.behaviour(name) for name in ("W1", "W2", "W4"))
-POINTS = [
-    pytest.param("before produce", marks=W1),
-    pytest.param("during produce", marks=W1),
-    pytest.param("offsets not sent", marks=W1),
-    pytest.param("flushed, not committed", marks=W2),
-    "commit sent, answer unseen",  # W3
-    pytest.param("Kafka committed, stores not", marks=W4),
-    "stores committed",  # W5, W6: nothing of it has been flushed
-    "in close",
-    "stores closed",  # W7
-]
+
+def commit_to_disk() -> None:
+    """In a child: have each commit of a store reach the disk before the next store commits."""
+    recover = StreamTask.recover
+
+    def recover_and_watch(task: StreamTask) -> None:
+        recover(task)
+        for store in task._stores.by_name.values():
+            store.commit = partial(_commit_and_sync, store, store.commit)  # type: ignore[method-assign]
+
+    StreamTask.recover = recover_and_watch  # type: ignore[method-assign]
 
 
-@pytest.mark.short_for("before produce", "flushed, not committed")
-@pytest.mark.parametrize("point", POINTS)
-def test_w1_to_w7_a_killed_run_is_completed_exactly_once(application: Application, point: str) -> None:
-    application.process(INPUT[:3])
-    application.send(INPUT[3:], timestamp=T0 + 100)
-    dying.run_and_die(application.task_spec(), point)
-    assert application.verify().status in (Status.OK, Status.LAGGING)
-    row = application.process()
-    if point.startswith(("before", "during", "offsets", "flushed")):  # W1, W2: all of it once more
-        assert (row.records_in, row.restored) == (4, 0)
-    elif point == "Kafka committed, stores not":
-        assert (row.records_in, row.restored) == (0, 4)
-    application.assert_oracle()
+def _commit_and_sync(store: Any, commit: Callable[..., None], *arguments: Any) -> None:
+    commit(*arguments)
+    store.sync()
 
 
-@pytest.mark.long
-@pytest.mark.behaviour("W2")
-def test_w1_a_first_run_that_was_killed_leaves_nothing(application: Application) -> None:
-    application.send(INPUT)
-    dying.run_and_die(application.task_spec(), "flushed, not committed")
-    assert consume(application.servers, application.output)[0] == []
-    assert application.process().records_in == 7
-    application.assert_oracle()
-
-
-@pytest.mark.long
-@pytest.mark.behaviour("W4")
-def test_w4_second_commit_of_a_run_is_replayed_over_the_first(bootstrap_servers: str, tmp_path: Path) -> None:
-    application = Application(bootstrap_servers, tmp_path, uncommitted_max_bytes=1024)
-    application.send([(b"key-%03d" % (number % 20), b"1") for number in range(60)])
-    dying.run_and_die(application.task_spec(), "second commit in Kafka, not in the stores")
-    assert application.process().restored > 0
-    application.assert_oracle()
-
-
-@pytest.mark.short_for("between the stores")
+@pytest.mark.short_for("False")
 @pytest.mark.behaviour("K14")
-@pytest.mark.parametrize("point", ["between the stores", "one store on disk, the other not"])
+@pytest.mark.parametrize("on_disk", [False, True])
 def test_r12_k14_stores_that_were_left_at_different_offsets_catch_up_each(
-    bootstrap_servers: str, tmp_path: Path, point: str
+    bootstrap_servers: str, tmp_path: Path, on_disk: bool
 ) -> None:
     stores = [StoreDefinition(name=STORE), support.plain_store("latest")]
     application = Application(bootstrap_servers, tmp_path, processor="count_in_two_stores", stores=stores)
     rows = [row for row in INPUT if row[1] is not None]
     application.process(rows[:3])
     application.send(rows[3:], timestamp=T0 + 100)
-    dying.run_and_die(application.task_spec(), point)
+    dying.die_in(application.task_spec(), "store committed", *([commit_to_disk] if on_disk else []))
+    if on_disk:
+        assert application.committed() != application.committed(store="latest")
     assert application.process().restored > 0
     application.assert_oracle()
     latest = {record.key: record.value for record in consume(application.servers, application.input)[0]}
@@ -181,7 +155,7 @@ def test_r12_k14_stores_that_were_left_at_different_offsets_catch_up_each(
 def test_t8_recovering_twice_changes_nothing(application: Application) -> None:
     application.process(INPUT[:3])
     application.send(INPUT[3:])
-    dying.run_and_die(application.task_spec(), "Kafka committed, stores not")
+    dying.die_in(application.task_spec(), "Kafka committed, stores not")
     spec = application.task_spec()
     for _ in range(2):
         with locked(spec.paths, 1), StreamTask(spec) as task:
@@ -313,7 +287,7 @@ def test_r17_a_store_without_a_position_cannot_be_gone_on_from(application: Appl
 def test_r17_rows_that_were_replayed_make_the_position_unknown(application: Application, way: str) -> None:
     application.process(INPUT[:3])
     application.send(INPUT[3:])
-    dying.run_and_die(application.task_spec(), "Kafka committed, stores not")
+    dying.die_in(application.task_spec(), "Kafka committed, stores not")
     if way == "tail restore":
         assert application.restore().mode == "tail"
     else:
@@ -382,7 +356,7 @@ def test_r6_a_whole_store_without_our_record_goes_on(application: Application) -
 def test_r6_a_stale_store_is_rebuilt_and_not_replayed_over(application: Application) -> None:
     application.process(INPUT[:3])
     application.send(INPUT[3:])
-    dying.run_and_die(application.task_spec(), "Kafka committed, stores not")
+    dying.die_in(application.task_spec(), "Kafka committed, stores not")
     _forget_when_it_was_whole(application)
     row = application.process(LATER)
     assert "tombstones" in (row.stores[0].rebuilt or "")
@@ -401,7 +375,7 @@ def test_r6_an_older_copy_of_the_store_is_not_taken_for_whole(
     application.process(INPUT[3:])
     if unsealed:  # a killed run leaves no seal by which the copy would be found out
         application.send(LATER)
-        dying.run_and_die(application.task_spec(), "before produce")
+        dying.die_in(application.task_spec(), "before produce")
     shutil.rmtree(application.live)
     shutil.copytree(tmp_path / "copy", application.live)
     found = application.verify()
@@ -538,17 +512,22 @@ def test_l1_a_migration_that_fails_keeps_the_file(application: Application) -> N
     assert checkpoint.read_text() == text
 
 
+TAKEN_OVER = "legacy offsets taken over, the file still there"
+
+
 @pytest.mark.short_for("stores committed")
 @pytest.mark.behaviour("L6")
-@pytest.mark.parametrize("point", ["offsets taken over, file still there", "before produce", "stores committed"])
+@pytest.mark.parametrize(
+    "point", ["legacy offsets taken over, the file still there", "before produce", "stores committed"]
+)
 def test_l6_a_checkpoint_file_never_outlives_a_change_of_its_store(application: Application, point: str) -> None:
     application.process(INPUT)
     checkpoint = _to_legacy(application)
     offset = checkpoint_file.read(checkpoint)[TopicPartition(application.changelog, 0)]
     application.send([(b"a", b"1"), (b"b", None)], timestamp=T0 + 500)
-    dying.run_and_die(application.task_spec(), point)
+    dying.die_in(application.task_spec(), point)
     if checkpoint.exists():  # then nothing of the store has changed since it was written
-        assert point == "offsets taken over, file still there"
+        assert point == TAKEN_OVER
         assert application.committed() in (None, offset)
     assert application.run().failure is None
     assert not checkpoint.exists()

@@ -97,7 +97,7 @@ def test_a_suppliers_store_is_what_its_log_gives_after_a_crash(
     application = of_it(bootstrap_servers, tmp_path, name)
     application.process(ROWS)
     application.send(LATER)
-    dying.run_and_die(application.task_spec(), point)
+    dying.die_in(application.task_spec(), point)
     row = application.run()
     assert row.failure is None
     # What was not committed lay in memory; without transactions nobody knows that.
@@ -336,7 +336,7 @@ def test_a_tail_does_not_commit_what_a_crash_left_staged(bootstrap_servers: str,
     application = Application(bootstrap_servers, tmp_path, stores=[store])
     application.process(ROWS)
     application.send([(b"z", b"1"), *LATER])
-    dying.run_and_die(application.task_spec(), "flushed, not committed")
+    dying.die_in(application.task_spec(), "flushed, not committed")
     assert (application.live / "staged.json").exists()
     TransactionalWriter(bootstrap_servers, transactional_id(application.name, application.task_spec().task), 60).init()
     transaction(bootstrap_servers, application.changelog, [(b"x", b"7")])

@@ -99,7 +99,7 @@ def test_r2_marker_or_aborted_transaction_at_the_end_is_no_lag(whole: Applicatio
 
 def test_lagging_with_the_first_record_that_is_missing(whole: Application) -> None:
     whole.send([(b"a", b"3")])
-    dying.run_and_die(whole.task_spec(), "Kafka committed, stores not")
+    dying.die_in(whole.task_spec(), "Kafka committed, stores not")
     row = whole.verify()
     assert (row.status, row.action, row.committed) == (Status.LAGGING, Action.TAIL, 4)
     assert "first record at 6" in row.detail
@@ -108,7 +108,7 @@ def test_lagging_with_the_first_record_that_is_missing(whole: Application) -> No
 @pytest.mark.parametrize("staleness", ["old", "unknown", "tombstones are kept no time"])
 def test_r6_lagging_longer_than_tombstones_are_kept_is_a_full_rebuild(whole: Application, staleness: str) -> None:
     whole.send([(b"a", b"3")])
-    dying.run_and_die(whole.task_spec(), "Kafka committed, stores not")
+    dying.die_in(whole.task_spec(), "Kafka committed, stores not")
     if staleness == "old":
         _set_caught_up(whole, 1)
     elif staleness == "unknown":
@@ -192,7 +192,7 @@ def test_r7_hung_transaction_does_not_make_a_store_ahead(whole: Application) -> 
 
 def test_truncated(whole: Application) -> None:
     whole.send([(b"a", b"3"), (b"a", b"4")])
-    dying.run_and_die(whole.task_spec(), "Kafka committed, stores not")
+    dying.die_in(whole.task_spec(), "Kafka committed, stores not")
     broker.set_topic_config(whole.servers, whole.changelog, cleanup_policy="compact,delete")
     broker.delete_records(whole.servers, whole.changelog, 7)
     row = whole.verify()
@@ -201,7 +201,7 @@ def test_truncated(whole: Application) -> None:
 
 def test_log_that_starts_right_behind_the_store_is_not_truncated(whole: Application) -> None:
     whole.send([(b"a", b"3")])
-    dying.run_and_die(whole.task_spec(), "Kafka committed, stores not")
+    dying.die_in(whole.task_spec(), "Kafka committed, stores not")
     broker.set_topic_config(whole.servers, whole.changelog, cleanup_policy="compact,delete")
     broker.delete_records(whole.servers, whole.changelog, 5)
     assert whole.verify().status is Status.LAGGING
@@ -366,7 +366,7 @@ def test_unreachable_broker_is_an_error_and_never_a_status(whole: Application, l
 @pytest.mark.behaviour("R8")
 def test_r8_a_swap_that_was_interrupted_is_finished_before_verification(whole: Application) -> None:
     flip_bit(whole.live)
-    dying.restore_and_die(whole.restore_spec(), "swap, old store in quarantine")
+    dying.die_in(whole.restore_spec(), "swap, old store in quarantine")
     assert not whole.live.exists()
     assert whole.verify().status is Status.OK
     whole.assert_oracle()

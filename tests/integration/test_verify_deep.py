@@ -190,7 +190,7 @@ def test_a_truncated_manifest_of_a_store_without_a_seal_is_found(whole: Applicat
 
 def test_a_store_that_lags_is_compared_up_to_where_it_is(whole: Application) -> None:
     whole.send([(b"a", b"3"), (b"c", None), (b"d", b"1")])
-    dying.run_and_die(whole.task_spec(), "Kafka committed, stores not")
+    dying.die_in(whole.task_spec(), "Kafka committed, stores not")
     row = deep(whole)
     assert (row.status, row.action, row.lag) == (Status.LAGGING, Action.TAIL, 4)
     assert row.contents is not None
@@ -199,7 +199,7 @@ def test_a_store_that_lags_is_compared_up_to_where_it_is(whole: Application) -> 
 
 def test_a_key_changed_behind_the_store_is_not_judged_and_others_are(whole: Application) -> None:
     whole.send([(b"a", b"3")])
-    dying.run_and_die(whole.task_spec(), "Kafka committed, stores not")
+    dying.die_in(whole.task_spec(), "Kafka committed, stores not")
     change_behind_its_log(whole, {b"a": encode(b"older", T0)})
     row = deep(whole)
     assert row.contents is not None

@@ -108,7 +108,7 @@ def test_lag_is_counted_from_the_first_record_that_is_left(whole: Application) -
     transaction(whole.servers, whole.changelog, [(b"a", b"9")] * 3, end="abort")
     assert offsets(whole).lag == 0
     whole.send([(b"a", b"3")])
-    dying.run_and_die(whole.task_spec(), "Kafka committed, stores not")
+    dying.die_in(whole.task_spec(), "Kafka committed, stores not")
     row = offsets(whole)
     # Offsets 0 to 5 are known, 6 to 9 were aborted, 10 is left, and its transaction's marker is the end.
     assert (row.status, row.action, row.lag, row.end) == (Status.LAGGING, Action.TAIL, 2, 12)
@@ -216,7 +216,7 @@ def test_stores_of_one_task_share_its_lock(bootstrap_servers: str, tmp_path: Pat
     )
     application.process(INPUT)
     application.send([(b"a", b"3")])
-    dying.run_and_die(application.task_spec(), "Kafka committed, stores not")
+    dying.die_in(application.task_spec(), "Kafka committed, stores not")
     rows = verify_many([application.store_spec(store=name) for name in (STORE, "latest")], OFFSETS)
     assert [row.status for row in rows] == [Status.LAGGING, Status.LAGGING]
 

@@ -40,6 +40,7 @@ from tests.faults.meeting.counting import COUNTS, HOURLY, RETENTION_MS, STEPS, R
 from tests.faults.meeting.mortal import Row, killed_or
 from tests.faults.meeting.world import SEGMENT_LOST, Damage, Held, World
 from tests.integration.broker import Logged, settle
+from tests.integration.dying import AFTER_COMMIT
 from tests.interop.kafka_streams import Driver
 
 T = TypeVar("T")
@@ -89,19 +90,6 @@ _BEFORE_COMMIT = [
     "before the flush",
     "flushed, input offsets not sent",
     "flushed, not committed",
-]
-_AFTER_COMMIT = [
-    "Kafka committed, stores not",
-    "segment committed",
-    "store committed",
-    "stores committed",
-    "before close",
-    "expired segment closed",
-    "expired segment moved",
-    "expired segment gone",
-    "stores closed, nothing recorded",
-    "store recorded, not sealed",
-    "store sealed, mode not forgotten",
 ]
 _RESTORE = [
     "restore, range read",
@@ -163,7 +151,7 @@ class FeaturesMeet(RuleBasedStateMachine):
     @rule(
         rows=_INPUT.filter(bool),
         later_ms=_LATER_MS,
-        point=st.sampled_from([*_BEFORE_COMMIT, *_AFTER_COMMIT]),
+        point=st.sampled_from([*_BEFORE_COMMIT, *AFTER_COMMIT]),
         times=st.sampled_from([1, 1, 2]),
         on_disk=st.booleans(),
     )
@@ -176,7 +164,7 @@ class FeaturesMeet(RuleBasedStateMachine):
 
         def work() -> ProcessRow | None:
             row = self._killed_or(ProcessRow, world.application.task_spec(), f"{point}:{times}", on_disk=on_disk)
-            if row is None and point in _AFTER_COMMIT:
+            if row is None and point in AFTER_COMMIT:
                 self._settle()
             return row
 

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from statestore import kill_switch
-from statestore.recovery.restore import RestoreSpec, restore
-from statestore.recovery.rollback import RollbackSpec, roll_back
-from statestore.tasks.spec import TaskSpec
-from statestore.tasks.stream_task import run_task
 from tests.faults.hooks import to_disk
-from tests.integration.broker import WAIT_S
-from tests.integration.dying import start_process
+from tests.integration import dying
 
 Row = TypeVar("Row", bound=BaseModel)
-_WORK: dict[type[Any], Any] = {TaskSpec: run_task, RestoreSpec: restore, RollbackSpec: roll_back}
 
 
 def killed_or(
@@ -44,21 +38,12 @@ def killed_or(
         None: it was killed. A point need not be met.
     """
     said.unlink(missing_ok=True)
-    process = start_process(_work, spec, point, said, ahead_s, on_disk)
-    process.join(WAIT_S)
-    if process.exitcode == -signal.SIGKILL:
+    hooks = [partial(shift_clock, ahead_s), *([partial(to_disk, [], said.parent)] if on_disk else [])]
+    code = dying.exit_code(spec, point, said, hooks)
+    if code == -signal.SIGKILL:
         return None
-    assert process.exitcode == 0, f"exit code {process.exitcode} instead of a kill at {point!r} or an end"
+    assert code == 0, f"exit code {code} instead of a kill at {point!r} or an end"
     return kind.model_validate_json(said.read_text())
-
-
-def _work(spec: Any, point: str, said: Path, ahead_s: float, on_disk: bool) -> None:
-    kill_switch.reached = kill_switch._Switch(point, signal.SIGKILL, None, 0).reached
-    shift_clock(ahead_s)
-    if on_disk:
-        to_disk([], said.parent)
-    row = _WORK[type(spec)](spec)
-    said.write_text(row.model_dump_json())
 
 
 def shift_clock(ahead_s: float) -> None:

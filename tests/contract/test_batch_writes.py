@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from compositions import ALL, CHANGELOG, STORE, Composition, compositions
-from custom import MyKeyValue, MySession, MyWindow
+from compositions import ALL, CHANGELOG, Composition, compositions
+from custom import MINE, Supplier
 from store_under_test import SLOT_MS, StoreUnderTest, time_of
 
 from statestore.formats import window_key
 from statestore.model import StoreFormat
-from statestore.stores.suppliers import BuiltIn
 
 #: A record beyond this slot makes the first segment expire: retention is six hours, a slot half an hour.
 FAR = 60
@@ -17,18 +16,14 @@ FAR = 60
 
 OURS = [pytest.param(one, None, id=f"ours-{one}") for one in ALL]
 #: A user's own stores, which have no batch writes; a persistent one of theirs does not know timestamps.
-OTHERS = [
-    pytest.param(one, {"key-value": MyKeyValue, "window": MyWindow, "session": MySession}[one.kind], id=f"others-{one}")
-    for one in ALL
-    if not one.transactional
-]
+OTHERS = [pytest.param(one, MINE[one.kind], id=f"others-{one}") for one in ALL if not one.transactional]
 every_store = pytest.mark.parametrize(("composition", "made"), OURS + OTHERS)
 
 
 @pytest.fixture
 def any_store(composition, made, home):
     """A store of each composition, ours or a user's."""
-    supplier = None if made is None else BuiltIn(STORE, lambda: made(persistent=composition.persistent))
+    supplier = None if made is None else Supplier(made, persistent=composition.persistent)
     store = StoreUnderTest(composition, home, supplier=supplier)
     yield store
     store.close(clean=False)

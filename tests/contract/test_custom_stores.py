@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 from compositions import CHANGELOG, Composition, compositions
-from custom import MINE, MyKeyValue, MyTimestamped, Supplier
+from custom import MINE, Supplier
 from store_under_test import Home, StoreUnderTest
 
 from statestore.errors import DefinitionError, InvalidStateError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreFormat
 from statestore.stores.readers import IsolationLevel
+from tests.integration.file_store import FileStore, TimestampedFileStore
 
 TIMESTAMPED = StoreFormat.TIMESTAMPED
 #: One for each kind and format; engine and transactions are the custom store's own matter.
@@ -18,7 +19,7 @@ kinds = compositions(persistent=True, transactional=False)
 plain_key_value = Composition("key-value", StoreFormat.PLAIN, True, False)
 
 
-class MyTransactional(MyKeyValue):
+class MyTransactional(FileStore):
     transactional = True
 
 
@@ -80,6 +81,7 @@ def test_a_persistent_plain_store_gets_a_proxy_that_takes_timestamps_off_and_put
     assert logged == [(store.row_key(slot), b"text", 1_004) for slot in (1, 7)], "the changelog gets the real one"
     store.replay([(8, "restored")])
     assert b"restored" in supplier.made.rows.values()
+    store.store.commit({CHANGELOG: 1})
     store.close()
     again = Supplier(MINE[composition.kind])
     store = Custom(composition, home, again, timestamps=False)
@@ -100,7 +102,7 @@ def test_a_custom_store_in_memory_gets_no_proxy(composition, home):
 
 @pytest.mark.behaviour("F7")
 def test_a_custom_store_that_says_it_knows_timestamps_gets_no_proxy(home):
-    supplier = Supplier(MyTimestamped)
+    supplier = Supplier(TimestampedFileStore)
     store = StoreUnderTest(Composition("key-value", TIMESTAMPED, True, False), home, supplier=supplier)
     store.put(1, "text")
     assert store.get(1) == "text"
@@ -143,7 +145,7 @@ def test_the_rows_of_a_custom_transactional_store_cannot_be_read_as_committed(ho
 
 
 def test_a_custom_store_without_transactions_that_only_has_flush_is_flushed_by_a_commit(home):
-    class Flushing(MyKeyValue):
+    class Flushing(FileStore):
         flushed = 0
 
         def flush(self):

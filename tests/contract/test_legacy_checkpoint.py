@@ -6,12 +6,13 @@ import logging
 
 import pytest
 from compositions import CHANGELOG, STORE, Composition
-from custom import MyKeyValue, Supplier
+from custom import Supplier
 from store_under_test import StoreUnderTest
 
 from statestore.errors import StoreCorruptedError
 from statestore.formats import checkpoint_file
 from statestore.model import StoreFormat, TopicPartition
+from tests.integration.file_store import FileStore
 
 TIMESTAMPED = StoreFormat.TIMESTAMPED
 plain_key_value = Composition("key-value", StoreFormat.PLAIN, True, False)
@@ -19,7 +20,7 @@ plain_key_value = Composition("key-value", StoreFormat.PLAIN, True, False)
 
 def mine(home, **settings):
     """A custom persistent key-value store, open."""
-    return StoreUnderTest(plain_key_value, home, supplier=Supplier(MyKeyValue), **settings)
+    return StoreUnderTest(plain_key_value, home, supplier=Supplier(FileStore), **settings)
 
 
 def checkpoint(home):
@@ -61,6 +62,7 @@ def test_entries_of_other_stores_in_the_file_are_not_taken_over(home):
     store = mine(home)
     store.close()
     path = home.task_directory / f".checkpoint_{STORE}"
+    home.task_directory.mkdir(parents=True, exist_ok=True)
     path.write_text(checkpoint_file.write({CHANGELOG: 5, TopicPartition("app-other-changelog", 0): 7}))
     store.open()
     store.close()

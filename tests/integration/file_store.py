@@ -1,4 +1,4 @@
-"""Stores as a user would write them, named in definitions: their rows lie in a JSON file in the store's directory."""
+"""Stores as a user would write them, as small as the protocols allow: their rows lie in a JSON file, or in memory."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from statestore.stores.suppliers import persistent_key_value_store
 class Rows(StateStore):
     """Rows by keys of JSON, written whenever they are committed."""
 
-    persistent = True
-
-    def __init__(self, definition: StoreDefinition) -> None:
+    def __init__(self, definition: StoreDefinition, *, persistent: bool = True) -> None:
         self.name = definition.name
+        self.persistent = persistent
         self.rows: dict[Any, bytes] = {}
         self._segmented = definition.kind != "key-value"
         self._file: Path | None = None
@@ -40,6 +39,11 @@ class Rows(StateStore):
     def init(self, context: StoreContext) -> None:
         """Read the file."""
         self._file = context.directory_of(self.name, segmented=self._segmented) / "rows.json"
+        self.load()
+
+    def load(self) -> None:
+        """Read what the file has, if it is there."""
+        assert self._file is not None
         if self._file.exists():
             self.rows = {tuple(key): bytes.fromhex(value) for key, value in json.loads(self._file.read_text())["rows"]}
 
@@ -54,6 +58,8 @@ class Rows(StateStore):
     def save(self, **more: Any) -> None:
         """Write the file, and something more in it."""
         assert self._file is not None
+        if not self.persistent:
+            return
         self._file.parent.mkdir(parents=True, exist_ok=True)
         partial = self._file.with_suffix(".partial")
         partial.write_text(json.dumps({"rows": [(key, value.hex()) for key, value in self.rows.items()], **more}))
@@ -116,10 +122,8 @@ class TransactionalFileStore(TimestampedFileStore):
 
     def rollback(self) -> None:
         """Read what was committed."""
-        assert self._file is not None
         self.rows = {}
-        if self._file.exists():
-            self.rows = {tuple(key): bytes.fromhex(value) for key, value in json.loads(self._file.read_text())["rows"]}
+        self.load()
 
     def committed_offset(self, topic_partition: TopicPartition) -> int | None:
         """Offset of a partition."""
@@ -130,11 +134,11 @@ class TransactionalFileStore(TimestampedFileStore):
         self._offsets = {}
 
 
-class WindowFileStore(Rows, WindowBytesStore, TimestampedBytesStore):
-    """A window store."""
+class PlainWindowFileStore(Rows, WindowBytesStore):
+    """A window store; of a timestamped definition it keeps the values alone."""
 
-    def __init__(self, definition: StoreDefinition) -> None:
-        super().__init__(definition)
+    def __init__(self, definition: StoreDefinition, *, persistent: bool = True) -> None:
+        super().__init__(definition, persistent=persistent)
         self.window_size_ms = definition.window_size_ms or 0
         self.retention_ms = definition.retention_ms or 0
         self.retain_duplicates = False
@@ -161,11 +165,15 @@ class WindowFileStore(Rows, WindowBytesStore, TimestampedBytesStore):
         return iter([row for row in rows if time_from <= row[1] <= time_to and _within(row[0], key_from, key_to)])
 
 
+class WindowFileStore(PlainWindowFileStore, TimestampedBytesStore):
+    """One that keeps timestamps, too."""
+
+
 class SessionFileStore(Rows, SessionBytesStore):
     """A session store."""
 
-    def __init__(self, definition: StoreDefinition) -> None:
-        super().__init__(definition)
+    def __init__(self, definition: StoreDefinition, *, persistent: bool = True) -> None:
+        super().__init__(definition, persistent=persistent)
         self.retention_ms = definition.retention_ms or 0
 
     def put(self, key: bytes, start: int, end: int, value: bytes | None) -> bool:
@@ -194,15 +202,6 @@ class SessionFileStore(Rows, SessionBytesStore):
                 if end >= earliest_end and start <= latest_start and _within(bytes.fromhex(key), key_from, key_to)
             ]
         )
-
-
-class InMemory(FileStore):
-    """A store that does not outlive its process."""
-
-    persistent = False
-
-    def save(self, **more: Any) -> None:
-        """Write nothing."""
 
 
 class Supplier:
@@ -240,7 +239,7 @@ def sessions(definition: StoreDefinition) -> Supplier:
 
 def in_memory(definition: StoreDefinition) -> Supplier:
     """Supply one in memory."""
-    return Supplier(definition.name, lambda: InMemory(definition))
+    return Supplier(definition.name, lambda: FileStore(definition, persistent=False))
 
 
 def ours_without_timestamps(definition: StoreDefinition) -> Any:
@@ -268,18 +267,17 @@ class FailsLater(TimestampedFileStore):
 
     def get(self, key: bytes) -> bytes | None:
         """Read a value."""
-        self._load()
+        self._read_late()
         return super().get(key)
 
     def scan(self, start: bytes | None, stop: bytes | None, *, reverse: bool = False) -> Any:
         """Rows in order."""
-        self._load()
+        self._read_late()
         yield from super().scan(start, stop, reverse=reverse)
 
-    def _load(self) -> None:
-        assert self._file is not None
-        if not self.rows and self._file.exists():
-            self.rows = {tuple(key): bytes.fromhex(value) for key, value in json.loads(self._file.read_text())["rows"]}
+    def _read_late(self) -> None:
+        if not self.rows:
+            self.load()
 
 
 def fails_later(definition: StoreDefinition) -> Supplier:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from compositions import ALL, Composition
 from store_under_test import Home, StoreUnderTest
+
+from tests.compositions import ALL, Composition
 
 
 @pytest.fixture(params=ALL, ids=str)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from compositions import HOUR_MS, MINUTE_MS, STORE
-
 from statestore.definitions.store import StoreDefinition
+from tests.compositions import HOUR_MS, MINUTE_MS, STORE
 from tests.integration.file_store import FileStore, PlainWindowFileStore, Rows, SessionFileStore
 
 MINE: dict[str, type[Rows]] = {"key-value": FileStore, "window": PlainWindowFileStore, "session": SessionFileStore}

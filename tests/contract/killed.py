@@ -18,10 +18,10 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
-from compositions import CHANGELOG, INPUT, Composition
 from store_under_test import Home, StoreUnderTest, time_of
 
 from statestore.errors import StoreAccessError
+from tests.compositions import CHANGELOG, INPUT, Composition
 from tests.preloaded import PRELOADED
 
 _CONTEXT = multiprocessing.get_context("forkserver")

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compositions import HOUR_MS, STORE, Composition
-
 from statestore.errors import StoreCorruptedError
 from statestore.formats import session_key, window_key
 from statestore.formats.timestamped_value import ValueAndTimestamp
@@ -24,6 +22,7 @@ from statestore.stores.api import StoreContext, Windowed
 from statestore.stores.readers import IsolationLevel
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.views import read_only
+from tests.compositions import HOUR_MS, STORE, Composition
 
 APPLICATION = "app"
 TASK = TaskId(0, 0)

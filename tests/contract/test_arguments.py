@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from compositions import RETENTION, STORE, WINDOW, compositions
 
 from statestore.definitions.store import StoreDefinition
 from statestore.stores import suppliers
+from tests.compositions import RETENTION, STORE, WINDOW, compositions
 
 WINDOWS = ["persistent_window_store", "persistent_timestamped_window_store", "in_memory_window_store"]
 SESSIONS = ["persistent_session_store", "persistent_timestamped_session_store", "in_memory_session_store"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from compositions import CHANGELOG, STORE, Composition, compositions
 from store_under_test import Home, StoreUnderTest, contents
 
 from statestore.definitions.store import StoreDefinition
@@ -14,6 +13,7 @@ from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreFormat, TaskId, TopicPartition
 from statestore.stores.api import Windowed
 from statestore.stores.serdes import BYTES
+from tests.compositions import CHANGELOG, STORE, Composition, compositions
 
 #: Keys that are easily got wrong: empty, NUL-filled, the largest bytes, and 100 kB of either.
 KEYS = [b"", b"\0", b"\0" * 1000, b"a\0", b"a\0\0", b"\xff", b"\xff" * 20, b"\0" * 100_000, b"\xff" * 100_000]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from compositions import ALL, CHANGELOG, Composition, compositions
 from custom import MINE, Supplier
 from store_under_test import SLOT_MS, StoreUnderTest, time_of
 
 from statestore.formats import window_key
 from statestore.model import StoreFormat
+from tests.compositions import ALL, CHANGELOG, Composition, compositions
 
 #: A record beyond this slot makes the first segment expire: retention is six hours, a slot half an hour.
 FAR = 60

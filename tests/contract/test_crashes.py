@@ -6,7 +6,6 @@ import signal
 from dataclasses import replace
 
 import pytest
-from compositions import CHANGELOG, INPUT, Composition, compositions
 from killed import (
     EXPIRING_SLOT,
     SPILL_BYTES,
@@ -20,6 +19,7 @@ from killed import (
 from store_under_test import Home, StoreUnderTest
 
 from statestore.model import StoreFormat
+from tests.compositions import CHANGELOG, INPUT, Composition, compositions
 
 FIRST = {1: "first", 2: "first", 7: "first"}
 SECOND = {1: "first", 2: "second", 3: "second", 7: "first", 8: "second"}

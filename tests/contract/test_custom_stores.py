@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from compositions import CHANGELOG, Composition, compositions
 from custom import MINE, Supplier
 from store_under_test import Home, StoreUnderTest
 
@@ -11,6 +10,7 @@ from statestore.errors import DefinitionError, InvalidStateError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreFormat
 from statestore.stores.readers import IsolationLevel
+from tests.compositions import CHANGELOG, Composition, compositions
 from tests.integration.file_store import FileStore, TimestampedFileStore
 
 TIMESTAMPED = StoreFormat.TIMESTAMPED

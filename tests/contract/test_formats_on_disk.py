@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from compositions import CHANGELOG, STORE, compositions
 from store_under_test import contents
 from store_under_test import time_of as start_of
 from upgraded import FAMILIES
@@ -13,6 +12,7 @@ from statestore.model import StoreFormat
 from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
 from statestore.stores.readers import IsolationLevel
 from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB, column_families
+from tests.compositions import CHANGELOG, STORE, compositions
 
 TIMESTAMPED = StoreFormat.TIMESTAMPED
 timestamped = compositions(format=TIMESTAMPED)

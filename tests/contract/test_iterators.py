@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from compositions import CHANGELOG, compositions
 
 from statestore.errors import InvalidStateError
+from tests.compositions import CHANGELOG, compositions
 
 
 @pytest.mark.behaviour("T7")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from compositions import CHANGELOG, compositions
 
 from statestore.stores.readers import IsolationLevel
+from tests.compositions import CHANGELOG, compositions
 
 key_value = compositions(kind="key-value")
 KEYS = ["a", "aa", "ab", "b", "b\0", "c", "é"]

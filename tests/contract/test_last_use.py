@@ -9,7 +9,6 @@ import signal
 from itertools import count
 
 import pytest
-from compositions import CHANGELOG, STORE, Composition, compositions
 from killed import (
     NEW_SEGMENT_SLOT,
     close_dying,
@@ -28,6 +27,7 @@ from statestore.errors import StoreCorruptedError, StoreUncleanError
 from statestore.model import StoreFormat
 from statestore.stores import last_use
 from statestore.stores.rocksdb import RocksDB
+from tests.compositions import CHANGELOG, STORE, Composition, compositions
 from tests.lost_current import begin_anew
 
 ROWS = {1: "text", 7: "text"}

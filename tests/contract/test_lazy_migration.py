@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-from compositions import CHANGELOG, Composition, compositions
 from store_under_test import StoreUnderTest, contents
 from upgraded import EXPECTED, FAMILIES, Upgraded, families
 
@@ -14,6 +13,7 @@ from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreFormat
 from statestore.stores.readers import IsolationLevel
 from statestore.stores.rocksdb import RocksDB
+from tests.compositions import CHANGELOG, Composition, compositions
 
 PLAIN, TIMESTAMPED = StoreFormat
 upgrading = compositions(format=TIMESTAMPED, persistent=True)

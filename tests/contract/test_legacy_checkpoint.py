@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 
 import pytest
-from compositions import CHANGELOG, STORE, Composition
 from custom import Supplier
 from store_under_test import StoreUnderTest
 
 from statestore.errors import StoreCorruptedError
 from statestore.formats import checkpoint_file
 from statestore.model import StoreFormat, TopicPartition
+from tests.compositions import CHANGELOG, STORE, Composition
 from tests.integration.file_store import FileStore
 
 TIMESTAMPED = StoreFormat.TIMESTAMPED

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from compositions import CHANGELOG, compositions
 from store_under_test import StoreUnderTest
 
 from statestore.errors import StateStoreError
+from tests.compositions import CHANGELOG, compositions
 
 #: Runs in a process of its own, because a process has one MeterProvider. At each level it works on a store of each
 #: scope, and prints what a reader collects: name, unit, tags, value.
@@ -21,7 +21,7 @@ from pathlib import Path
 from opentelemetry.metrics import set_meter_provider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from compositions import CHANGELOG, Composition
+from tests.compositions import CHANGELOG, Composition
 from store_under_test import Home, StoreUnderTest
 from statestore.model import StoreFormat
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from compositions import CHANGELOG, INPUT, STORE, compositions
 from store_under_test import StoreUnderTest, looked_at
 
 from statestore.errors import InvalidStateError, StoreCorruptedError
 from statestore.formats import offsets as offsets_format
 from statestore.model import TopicPartition
 from statestore.stores.rocksdb import RocksDB
+from tests.compositions import CHANGELOG, INPUT, STORE, compositions
 
 OTHER = TopicPartition("app-s-changelog", 1)
 OTHER_INPUT = TopicPartition("input", 1)

@@ -6,13 +6,13 @@ import signal
 from dataclasses import replace
 
 import pytest
-from compositions import CHANGELOG, INPUT, STORE, compositions
 from killed import leave_open, open_only, run
 from store_under_test import StoreUnderTest, contents
 
 from statestore.errors import InvalidStateError, RebuildError, StoreCorruptedError, StoreUncleanError
 from statestore.formats import offsets as offsets_format
 from statestore.model import StoreFormat, TopicPartition
+from tests.compositions import CHANGELOG, INPUT, STORE, compositions
 
 OTHER = TopicPartition("app-s-changelog", 1)
 OTHER_INPUT = TopicPartition("input", 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from compositions import ALL, CHANGELOG, INPUT
 from killed import EXPIRING_SLOT
 from store_under_test import Home, StoreUnderTest, contents, looked_at, time_of
 
@@ -11,6 +10,7 @@ from statestore.errors import StoreUncleanError
 from statestore.formats import offsets as offsets_format
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
+from tests.compositions import ALL, CHANGELOG, INPUT
 
 LATER = EXPIRING_SLOT  # makes the segment of the slots 0 to 5 expire
 

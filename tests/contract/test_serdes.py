@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from compositions import STORE, Composition
 
 from statestore.model import StoreFormat
 from statestore.stores import builders, suppliers
 from statestore.stores.serdes import BYTES, INT64, JSON, UTF8, Serde
+from tests.compositions import STORE, Composition
 
 
 def test_logging_is_on_unless_switched_off():

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from compositions import CHANGELOG, HOUR_MS, compositions
 
 from statestore.formats import session_key
 from statestore.stores.api import Windowed
 from statestore.stores.readers import IsolationLevel
+from tests.compositions import CHANGELOG, HOUR_MS, compositions
 
 sessions = compositions(kind="session")
 #: Sessions of keys whose rows interleave, in two segments (by their end).

@@ -6,12 +6,12 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from compositions import CHANGELOG, INPUT, compositions
 from store_under_test import StoreUnderTest
 
 from statestore.errors import DiskSpaceError, InvalidStateError
 from statestore.stores.readers import IsolationLevel
 from statestore.stores.rocksdb import RocksDB
+from tests.compositions import CHANGELOG, INPUT, compositions
 
 BOUND_BYTES = 64 * 1024
 #: Two of these are more than half of the bound, which is when a transaction spills.

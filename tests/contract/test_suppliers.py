@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from compositions import ALL, CHANGELOG, RETENTION, STORE, WINDOW, Composition
 from store_under_test import Home, StoreUnderTest
 
 from statestore.definitions.store import StoreDefinition
@@ -14,6 +13,7 @@ from statestore.model import StoreFormat
 from statestore.stores import suppliers
 from statestore.stores.open import build_store, supplier_of
 from statestore.stores.suppliers import DslStore
+from tests.compositions import ALL, CHANGELOG, RETENTION, STORE, WINDOW, Composition
 
 #: KIP-844's suppliers in snake_case, and those of our own timestamped session stores and in-memory stores.
 SUPPLIERS = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from compositions import CHANGELOG, INPUT, compositions
 
 from statestore.stores.readers import IsolationLevel
+from tests.compositions import CHANGELOG, INPUT, compositions
 
 UNCOMMITTED, COMMITTED = IsolationLevel
 

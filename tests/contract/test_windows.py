@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from compositions import CHANGELOG, HOUR_MS, MINUTE_MS, compositions
 from store_under_test import StoreUnderTest
 
 from statestore.formats import window_key
 from statestore.stores.api import Windowed
 from statestore.stores.readers import IsolationLevel
+from tests.compositions import CHANGELOG, HOUR_MS, MINUTE_MS, compositions
 
 windows = compositions(kind="window")
 #: Keys whose rows interleave: the suffix of a shorter one sorts among the bytes of a longer one.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from compositions import CHANGELOG, Composition
 from store_under_test import StoreUnderTest
 
 from statestore.model import StoreFormat
 from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
 from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB
+from tests.compositions import CHANGELOG, Composition
 
 FAMILIES = (TIMESTAMPED_COLUMN_FAMILY, DEFAULT_COLUMN_FAMILY)
 EXPECTED = {slot: f"plain {slot}" for slot in (1, 2, 3, 7, 8)} | {13: "new"}

@@ -1,4 +1,4 @@
-"""The store that a machine drives: which composition it is, where it lives, and how its process is thrown away.
+"""The store that a machine drives: where it lives, and how its process is thrown away.
 
 Memtables are as small as RocksDB allows, so that it flushes by itself in the middle of things and the image of a
 crashed process is somewhere between two commits, not always at the last clean close.
@@ -14,58 +14,25 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from statestore.model import StoreFormat, TaskId, TopicPartition
-from statestore.stores import builders, suppliers
+from statestore.model import TaskId, TopicPartition
 from statestore.stores.api import StoreContext
 from statestore.stores.serdes import BYTES
+from tests.compositions import CHANGELOG, Composition
 
-CHANGELOG = TopicPartition("app-s-changelog", 0)
-INPUT = TopicPartition("input", 0)
 WINDOW_SIZE_MS = 1_000
 UNBOUNDED = 64 * 1024 * 1024
 _MEMTABLE_BYTES = 64 * 1024
 _COPY_TIMEOUT_S = 120
 
 
-@dataclass(frozen=True)
-class Composition:
-    """{key-value, window, session} x {plain, timestamped} x {RocksDB, in-memory} x {transactional, not}."""
-
-    kind: str
-    format: StoreFormat
-    persistent: bool
-    transactional: bool
-
-    @property
-    def timestamped(self) -> bool:
-        return self.format is StoreFormat.TIMESTAMPED
-
-    def __str__(self) -> str:
-        engine = "rocksdb" if self.persistent else "in_memory"
-        return f"{self.kind}_{self.format}_{engine}{'_transactional' if self.transactional else ''}"
-
-    def build(self, retention_ms: int, retain_duplicates: bool) -> Any:
-        """A store, not yet open, from the supplier and the builder that a user would take."""
-        durable = f"persistent_{'timestamped_' if self.timestamped else ''}" if self.persistent else "in_memory_"
-        supplier = getattr(suppliers, f"{durable}{self.kind}_store")
-        builder = getattr(builders, f"{'timestamped_' if self.timestamped else ''}{self.kind}_store_builder")
-        retention = timedelta(milliseconds=retention_ms)
-        arguments: dict[str, tuple[Any, ...]] = {
-            "key_value": (),
-            "session": (retention,),
-            "window": (retention, timedelta(milliseconds=WINDOW_SIZE_MS), retain_duplicates),
-        }
-        made = supplier("s", *arguments[self.kind], transactional=self.transactional)
-        return builder(made, BYTES, BYTES).build()
-
-
-ALL = [
-    Composition(kind, store_format, persistent, transactional)
-    for kind in ("key_value", "window", "session")
-    for store_format in StoreFormat
-    for persistent in (True, False)
-    for transactional in (True, False)
-]
+def new_store(composition: Composition, retention_ms: int, retain_duplicates: bool) -> Any:
+    """A store, not yet open, from the supplier and the builder that a user would take."""
+    supplier = composition.supplier(
+        retention=timedelta(milliseconds=retention_ms),
+        window=timedelta(milliseconds=WINDOW_SIZE_MS),
+        duplicates=retain_duplicates,
+    )
+    return composition.build(supplier, BYTES, BYTES)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ After each of these the store is opened again, checked, and brought to the end o
 from __future__ import annotations
 
 import pytest
-from driven_store import CHANGELOG, INPUT, Home
+from driven_store import Home
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 from plain_model import Commit
@@ -14,6 +14,7 @@ from store_machine import StoreMachine, step
 
 from statestore.errors import StoreUncleanError
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from tests.compositions import CHANGELOG, INPUT
 
 _REPLAYED_AT_ONCE = 7
 
@@ -105,7 +106,7 @@ class MortalMachine(StoreMachine):
         elif (known := model.history[0].offset) is not None:
             assert offset is not None, "the offset of something that was on disk is gone"
             assert offset >= known
-        if not lost and self.composition.kind == "key_value" and self.composition.transactional:
+        if not lost and self.composition.kind == "key-value" and self.composition.transactional:
             assert model.is_a_commit(offset, rows, position) or model.may_be_partial(offset)
         model.assert_not_behind_nor_invented(offset, rows)
         model.offset, model.position = offset, position

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, ClassVar
 
 import pytest
-from driven_store import CHANGELOG, INPUT, UNBOUNDED, Composition, CrashingOffsets, Home
+from driven_store import UNBOUNDED, CrashingOffsets, Home, new_store
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from plain_model import Model, Rows
@@ -21,6 +21,7 @@ from plain_model import Model, Rows
 from statestore.errors import InvalidStateError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreFormat
+from tests.compositions import CHANGELOG, INPUT, Composition
 
 #: Steps that were executed, and what happened in them, by composition.
 EXECUTED: Counter[str] = Counter()
@@ -133,7 +134,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         composition = replace(self.composition, format=self.format)
-        self.store = composition.build(self.retention_ms, self.duplicates)
+        self.store = new_store(composition, self.retention_ms, self.duplicates)
         self.store.log_changes_to(self.logged)
         self.expired = 0
         self.offset_at_opening = self.model.next_offset
@@ -233,7 +234,7 @@ class StoreMachine(RuleBasedStateMachine):
     def staged_rows_stay_within_the_bound(self) -> None:
         staged = self.store.staged_bytes
         assert staged >= 0
-        if self.composition.persistent and self.composition.kind == "key_value":
+        if self.composition.persistent and self.composition.kind == "key-value":
             assert staged <= self.home.uncommitted_max_bytes
         if not self.composition.transactional:
             assert staged == 0

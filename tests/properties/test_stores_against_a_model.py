@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 
 import pytest
-from driven_store import ALL, Composition
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from key_value_machine import KeyValueMachine
 from session_machine import SessionMachine
 from store_machine import EXECUTED, HAPPENED, StoreMachine
 from window_machine import WindowMachine
+
+from tests.compositions import ALL, Composition
 
 _SOAKING = "STATESTORE_PROPERTY_STEPS" in os.environ
 #: Driven with `make test`, or as many as the environment wants.
@@ -24,15 +25,15 @@ _STEPS_OF_AN_EXAMPLE = 50
 #: Some examples end early, when Hypothesis runs out of its choices for one.
 _SPARE = 1.15
 _MACHINES: dict[str, type[StoreMachine]] = {
-    "key_value": KeyValueMachine,
+    "key-value": KeyValueMachine,
     "window": WindowMachine,
     "session": SessionMachine,
 }
 _REACHED = {
-    "key_value": {"migration", "iterator finished later", "spilled commit", "clean reopening", "crash"}
+    "key-value": {"migration", "iterator finished later", "spilled commit", "clean reopening", "crash"}
     | {"crash within a commit", "rebuilding", "task directory removed"},
 }
-_REACHED["window"] = _REACHED["session"] = _REACHED["key_value"] | {"segments dropped", "expired on write"}
+_REACHED["window"] = _REACHED["session"] = _REACHED["key-value"] | {"segments dropped", "expired on write"}
 
 
 @pytest.mark.parametrize("steps", [_STEPS, pytest.param(20_000, marks=pytest.mark.long)])

@@ -41,14 +41,21 @@ class Composition:
         """Whether values carry a timestamp."""
         return self.format is StoreFormat.TIMESTAMPED
 
-    def supplier(self, name: str = STORE, retention: timedelta = RETENTION, *, duplicates: bool = False) -> Any:
+    def supplier(
+        self,
+        name: str = STORE,
+        retention: timedelta = RETENTION,
+        *,
+        window: timedelta = WINDOW,
+        duplicates: bool = False,
+    ) -> Any:
         """The supplier that KIP-844 names for it; in memory there is one for both formats."""
         kind = self.kind.replace("-", "_")
         timestamped = "timestamped_" if self.timestamped and self.persistent else ""
         make = getattr(suppliers, f"{'persistent' if self.persistent else 'in_memory'}_{timestamped}{kind}_store")
         arguments: dict[str, tuple[Any, ...]] = {
             "key-value": (),
-            "window": (retention, WINDOW, duplicates),
+            "window": (retention, window, duplicates),
             "session": (retention,),
         }
         return make(name, *arguments[self.kind], transactional=self.transactional)

@@ -6,11 +6,11 @@ import random
 import shutil
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
-from confluent_kafka import Consumer, KafkaError, Producer
-from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from statestore_jobs.planning import prepare, task_specs
 
@@ -28,7 +28,7 @@ from statestore.stores.open import build_store
 from statestore.tasks.spec import TaskSpec
 from tests.faults.applications import GROUPS, RETENTION_MS
 from tests.faults.children import Child, Hook
-from tests.integration.broker import WAIT_S, Logged, create_topic, settle, unique, wait_for
+from tests.integration.broker import WAIT_S, Logged, PlainConsumer, create_topic, settle, unique
 from tests.integration.support import register
 
 #: Changelogs keep everything, so that records can be counted.
@@ -210,9 +210,10 @@ class Subject:
     def logged(self, *topics: str) -> dict[tuple[str, int], tuple[list[Logged], int]]:
         """Read topics under read_committed; return records and end of each partition."""
         found = self._topics.describe(topics)
-        return read(
-            [TopicPartition(name, number) for name in topics for number in range(found[name].partitions)], self.servers
-        )
+        with closing(PlainConsumer(self.servers)) as consumer:
+            return consumer.read(  # type: ignore[return-value]
+                {TopicPartition(name, number): 0 for name in topics for number in range(found[name].partitions)}
+            )
 
     def stored(self, task: TaskId, store: str, state_dir: Path | None = None) -> tuple[Contents, int | None]:
         """Rows of a store on disk and its committed offset; the store is only read."""
@@ -266,39 +267,3 @@ def contents(store: object, kind: str) -> Contents:
         }[kind](key)
         rows[row_key] = (value, None) if isinstance(value, bytes) else tuple(value)
     return rows
-
-
-def read(partitions: Sequence[TopicPartition], servers: str) -> dict[tuple[str, int], tuple[list[Logged], int]]:
-    """Read partitions from their starts to their last stable offsets, with one plain consumer."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": uuid4().hex,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 10,
-        }
-    )
-    found: dict[tuple[str, int], list[Logged]] = {tuple(partition): [] for partition in partitions}
-    ends: dict[tuple[str, int], int] = {}
-
-    def ended() -> bool:
-        for message in consumer.consume(10_000, 0.05):
-            where = message.topic(), message.partition()
-            error = message.error()
-            if error is None:
-                record = Logged(message.offset(), message.key(), message.value(), message.timestamp()[1])
-                found[where].append(record)
-            else:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                ends[where] = message.offset()
-        return len(ends) == len(found)
-
-    try:
-        consumer.assign([KafkaTopicPartition(*partition, 0) for partition in partitions])
-        wait_for(ended, f"the ends of {len(partitions)} partitions")
-        return {where: (found[where], ends[where]) for where in found}
-    finally:
-        consumer.close()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
 
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 
@@ -161,38 +162,63 @@ def settle(servers: str, *topics: str) -> None:
     )
 
 
-def consume(servers: str, topic: str, partition: int = 0, start: int | None = None) -> tuple[list[Logged], int]:
-    """Read a partition under read_committed to its end; return the records and the end (the last stable offset)."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": uuid4().hex,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 10,  # the end of the log is told by the answer to a fetch that found nothing
-        }
-    )
-    try:
-        low, _ = consumer.get_watermark_offsets(KafkaTopicPartition(topic, partition), timeout=WAIT_S)
-        consumer.assign([KafkaTopicPartition(topic, partition, low if start is None else start)])
-        records: list[Logged] = []
-        deadline = time.monotonic() + WAIT_S
-        while time.monotonic() < deadline:
-            message = consumer.poll(0.2)
-            if message is None:
-                continue
-            error = message.error()
-            if error is None:
-                records.append(Logged(message.offset(), message.key(), message.value(), message.timestamp()[1]))
-            elif error.code() == KafkaError._PARTITION_EOF:
-                return records, message.offset()
-            else:
-                raise AssertionError(error)
-        raise AssertionError(f"no end of {topic}-{partition} within {WAIT_S:g} s")
-    finally:
-        consumer.close()
+class PlainConsumer:
+    """Reads partitions from given offsets to their ends, with a consumer that stays.
+
+    Parameters
+    ----------
+    reset
+        What `auto.offset.reset` says of an offset that is not there.
+    """
+
+    def __init__(self, servers: str, *, read_committed: bool = True, reset: str = "earliest") -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": uuid4().hex,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed" if read_committed else "read_uncommitted",
+                "enable.auto.commit": False,
+                "auto.offset.reset": reset,
+                "fetch.wait.max.ms": 10,  # the end of the log is told by the answer to a fetch that found nothing
+                "log_level": 2,
+            }
+        )
+
+    def read(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[list[Logged], int]]:
+        """Return records and end of each partition; under read_committed that is the last stable offset."""
+        records: dict[TopicPartition, list[Logged]] = {partition: [] for partition in starts}
+        ends: dict[TopicPartition, int] = {}
+
+        def ended() -> bool:
+            first = self._consumer.poll(0.2)
+            for message in [] if first is None else [first, *self._consumer.consume(10_000, 0)]:
+                partition, error = TopicPartition(message.topic(), message.partition()), message.error()
+                if error is None:
+                    record = Logged(message.offset(), message.key(), message.value(), message.timestamp()[1])
+                    records[partition].append(record)
+                else:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    ends[partition] = message.offset()
+            return len(ends) == len(records)
+
+        self._consumer.assign([KafkaTopicPartition(*partition, start) for partition, start in starts.items()])
+        wait_for(ended, f"the ends of {', '.join(map(str, starts))}")
+        self._consumer.unassign()
+        return {partition: (records[partition], ends[partition]) for partition in starts}
+
+    def close(self) -> None:
+        """Let go of the consumer."""
+        self._consumer.close()
+
+
+def consume(
+    servers: str, topic: str, partition: int = 0, start: int | None = None, *, read_committed: bool = True
+) -> tuple[list[Logged], int]:
+    """Read a partition to its end; return the records and the end."""
+    where = TopicPartition(topic, partition)
+    with closing(PlainConsumer(servers, read_committed=read_committed)) as consumer:
+        return consumer.read({where: OFFSET_BEGINNING if start is None else start})[where]
 
 
 def fold(records: Iterable[Logged]) -> dict[bytes, ValueAndTimestamp]:

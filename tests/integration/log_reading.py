@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import NamedTuple
-from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, KafkaError
-from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from statestore.changelog import (
     reader,
@@ -16,7 +12,7 @@ from statestore.changelog import (
 )
 from statestore.changelog.reader import LogReader
 from statestore.model import TopicPartition
-from tests.integration.broker import WAIT_S
+from tests.integration.broker import consume
 
 FETCHED, LIBRDKAFKA = WAYS = ("fetched and decoded here", "through librdkafka")
 
@@ -50,32 +46,6 @@ def read(
 
 
 def consumed(servers: str, topic: str, *, read_committed: bool = True) -> tuple[list[Row], int]:
-    """Return the records and the end of a partition, as one of librdkafka's consumers has them, poll by poll."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": uuid4().hex,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed" if read_committed else "read_uncommitted",
-            "enable.auto.commit": False,
-            "fetch.wait.max.ms": 10,
-        }
-    )
-    consumer.assign([KafkaTopicPartition(topic, 0, 0)])
-    rows: list[Row] = []
-    deadline = time.monotonic() + WAIT_S
-    try:
-        while time.monotonic() < deadline:
-            message = consumer.poll(0.2)
-            if message is None:
-                continue
-            error = message.error()
-            if error is None:
-                rows.append(Row(message.key(), message.value(), message.timestamp()[1], message.offset()))
-            elif error.code() == KafkaError._PARTITION_EOF:
-                return rows, message.offset()
-            else:
-                raise AssertionError(error)
-        raise AssertionError(f"no end of {topic} within {WAIT_S:g} s")
-    finally:
-        consumer.close()
+    """Return the records and the end of a partition, as one of librdkafka's consumers has them."""
+    records, end = consume(servers, topic, read_committed=read_committed)
+    return [Row(record.key, record.value, record.timestamp, record.offset) for record in records], end

@@ -6,12 +6,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError
-from confluent_kafka import TopicPartition as KafkaTopicPartition
 from rocksdict import AccessType, Options, Rdict, ReadOptions
 
+from statestore.model import TopicPartition
 from tests.faults.meeting.counting import Rows
-from tests.integration.broker import WAIT_S, Logged, unique, wait_for
+from tests.integration.broker import Logged, PlainConsumer
 
 #: The column families that rows may be in.
 _TIMESTAMPED = "keyValueWithTimestamp"
@@ -101,39 +100,14 @@ class Log:
         """The topic was made anew, and nothing of it was read."""
         self.records: list[Logged] = []
         self.end = 0
-        self._consumer: Consumer | None = None
+        self._consumer: PlainConsumer | None = None
 
     def read(self) -> list[Logged]:
         """Read on to the last stable offset; return what was new."""
         if self._consumer is None:
-            self._consumer = Consumer(
-                {
-                    "bootstrap.servers": self._servers,
-                    "group.id": unique("witness"),
-                    "enable.partition.eof": True,
-                    "isolation.level": "read_committed",
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "error",
-                    "fetch.wait.max.ms": 10,
-                    "log_level": 2,
-                }
-            )
-        consumer, new, ends = self._consumer, list[Logged](), list[int]()
-
-        def ended() -> bool:
-            for message in consumer.consume(1_000, 0.05):
-                error = message.error()
-                if error is None:
-                    new.append(Logged(message.offset(), message.key(), message.value(), message.timestamp()[1]))
-                else:
-                    assert error.code() == KafkaError._PARTITION_EOF, error
-                    ends.append(message.offset())
-            return bool(ends)
-
-        consumer.assign([KafkaTopicPartition(self.topic, 0, self.end)])
-        wait_for(ended, f"the end of {self.topic}", WAIT_S)
-        consumer.unassign()
-        self.end = ends[-1]
+            self._consumer = PlainConsumer(self._servers, reset="error")
+        partition = TopicPartition(self.topic, 0)
+        new, self.end = self._consumer.read({partition: self.end})[partition]
         self.records += new
         return new
 

@@ -12,6 +12,7 @@ from tests.faults.hooks import to_disk
 from tests.faults.plan import Campaign, Fault
 from tests.faults.subject import Subject
 from tests.integration.broker import unique, wait_for
+from tests.oracle.rows import unexpired
 
 _RECORDS = 40
 
@@ -88,7 +89,7 @@ class Cycles:
                     live, restored = (subject.stored(task, store.name, where)[0] for where in (None, state_dir))
                     log = subject.logged(changelog_topic(subject.name, store.name))
                     _, now = oracle.folded_log(store, log[changelog_topic(subject.name, store.name), task.partition][0])
-                    live, restored = oracle.visible(store, live, now), oracle.visible(store, restored, now)
+                    live, restored = unexpired(store, live, now), unexpired(store, restored, now)
                     if store.name in subject.upgraded:
                         live, restored = (
                             {key: (row[0], None) for key, row in rows.items()} for rows in (live, restored)

@@ -1,4 +1,4 @@
-"""What the applications must leave for an input: plain Python, nothing of the library.
+"""What the applications must leave for an input: plain Python, nothing of the library but row keys.
 
 A windowed store drops what has expired as whole segments, and readers see no row older than its retention. A model
 therefore has the stream time of each store, by which the rows to be compared are chosen.
@@ -6,11 +6,14 @@ therefore has the stream time of each store, by which the rows to be compared ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from statestore.definitions.aggregation import Sessions, Windows
+from statestore.formats import session_key, window_key
 from tests.faults.applications import GAP_MS, GRACE_MS, RETENTION_MS, WINDOW_MS
 from tests.integration.broker import Logged
+from tests.oracle.aggregations import COUNT, Model
 
 #: A row's value and timestamp (ms).
 Entry = tuple[bytes, int]
@@ -34,12 +37,16 @@ class Rows:
         if timestamp // _SEGMENT_MS >= max(self.stream_time - RETENTION_MS, 0) // _SEGMENT_MS:
             self.rows[key] = entry
 
+    def encoded(self, encode: Callable[..., bytes]) -> tuple[dict[bytes, Entry], int]:
+        """Rows under the keys that the changelog has, and stream time."""
+        return {encode(*key): entry for key, entry in self.rows.items()}, self.stream_time
+
 
 @dataclass
 class Expected:
-    """Rows by store, and what is sent by key, in its order."""
+    """Rows and stream time by store, and what is sent by key, in its order; of aggregations only the last."""
 
-    stores: dict[str, Rows] = field(default_factory=dict)
+    stores: dict[str, tuple[Mapping[bytes, Entry], int]] = field(default_factory=dict)
     sent: dict[bytes, list[bytes | None]] = field(default_factory=dict)
 
     def send(self, key: bytes, value: bytes | None) -> None:
@@ -50,7 +57,7 @@ class Expected:
 def processed(records: Iterable[Logged]) -> Expected:
     """What `applications.process` leaves for one input partition."""
     counts, latest, hourly, visits = Rows(), Rows(), Rows(), Rows()
-    expected = Expected({"counts": counts, "latest": latest, "hourly": hourly, "visits": visits})
+    expected = Expected()
     for _, key, value, at in records:
         assert key is not None
         if value is None:
@@ -68,6 +75,12 @@ def processed(records: Iterable[Logged]) -> Expected:
         hourly.put((key, start), start, (total, at))
         expected.send(b"window of " + key, total)
         expected.send(b"session of " + key, _visit(visits, key, at))
+    expected.stores = {
+        "counts": counts.encoded(lambda key: key),
+        "latest": latest.encoded(lambda key: key),
+        "hourly": hourly.encoded(window_key.encode),
+        "visits": visits.encoded(session_key.encode),
+    }
     return expected
 
 
@@ -85,47 +98,22 @@ def _visit(visits: Rows, key: bytes, at: int) -> bytes:
 
 def aggregated(records: Iterable[Logged]) -> Expected:
     """What the aggregations of `applications.with_aggregations` leave for one input partition, `grouped` left out."""
-    counts, hourly, visits = Rows(), Rows(), Rows()
-    expected = Expected({"counts": counts, "hourly": hourly, "visits": visits})
-    before = -1
-    for _, key, value, at in records:
-        now = max(before, at)
-        if key is not None and value is not None:
-            total, newest = _one_more(counts.rows.get((key,)), at)
-            counts.rows[key,] = total, newest
-            expected.send(key, total)
-            start = at - at % WINDOW_MS
-            if start + WINDOW_MS + GRACE_MS > now:
-                hourly.put((key, start), start, _one_more(hourly.rows.get((key, start)), at))
-            _visit_within_grace(visits, key, at, before)
-        before = now
-    return expected
+    counts = Model(COUNT, None, None, True, 0)
+    hourly = Model(COUNT, Windows(size_ms=WINDOW_MS, grace_ms=GRACE_MS), None, True, RETENTION_MS)
+    visits = Model(COUNT, None, Sessions(gap_ms=GAP_MS, grace_ms=GRACE_MS), False, RETENTION_MS)
+    for record in records:
+        for store in (counts, hourly, visits):
+            store.process(record)
+    stores = {"counts": counts, "hourly": hourly, "visits": visits}
+    return Expected(
+        {name: (store.rows, store.store_time) for name, store in stores.items()},
+        {key: [value] for key, (value, _) in counts.output.items()},
+    )
 
 
-def _visit_within_grace(visits: Rows, key: bytes, at: int, before: int) -> None:
-    merged = [
-        (name, start, end)
-        for name, start, end in visits.rows
-        if name == key and end >= at - GAP_MS and start <= at + GAP_MS and end > before - RETENTION_MS
-    ]
-    start, end = min([at, *(found[1] for found in merged)]), max([at, *(found[2] for found in merged)])
-    if end < max(before, at) - GAP_MS - GRACE_MS:
-        return
-    parts = [visits.rows.pop(session) for session in merged]
-    total = 1 + sum(int.from_bytes(value, "big") for value, _ in parts)
-    newest = max([at, *(timestamp for _, timestamp in parts)])
-    visits.put((key, start, end), end, (total.to_bytes(8, "big"), newest))
-
-
-def grouped(records: Iterable[Logged]) -> Rows:
+def grouped(records: Iterable[Logged]) -> dict[bytes, Entry]:
     """What the regrouped aggregation leaves for the whole input."""
-    rows = Rows()
-    for _, _, value, at in records:
-        if value is not None:
-            rows.rows[value[:1],] = _one_more(rows.rows.get((value[:1],)), at)
-    return rows
-
-
-def _one_more(found: Entry | None, at: int) -> Entry:
-    count, newest = (0, at) if found is None else (int.from_bytes(found[0], "big"), found[1])
-    return (count + 1).to_bytes(8, "big"), max(newest, at)
+    rows = Model(COUNT, None, None, True, 0)
+    for record in records:
+        rows.process(record._replace(key=None if record.value is None else record.value[:1]))
+    return rows.rows

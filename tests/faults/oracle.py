@@ -8,21 +8,20 @@ topic. O7 nothing is stuck or left over, and another run does nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from statestore.definitions.store import StoreDefinition
-from statestore.formats import session_key, window_key
 from statestore.metastore.command_topic import topic_name
 from statestore.model import StoreFormat, TaskId, changelog_topic
 from statestore.tasks import stream_task
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import StreamTask
 from tests.faults import command_log, model
-from tests.faults.applications import RETENTION_MS
-from tests.faults.model import Expected, Rows
+from tests.faults.model import Expected
 from tests.faults.subject import Contents, Subject, contents
 from tests.integration.broker import Logged
+from tests.oracle.rows import fold, time_of, unexpired
 
 Read = Mapping[tuple[str, int], tuple[list[Logged], int]]
 
@@ -67,35 +66,15 @@ def _check_store(
     below = [record for record in log if committed is not None and record.offset <= committed]
     assert len(below) == len(log), f"O2: {len(log) - len(below)} records are behind {name}, which has {committed}"
     folded, stream_time = folded_log(store, below)
-    _assert_same(subject, store, visible(store, found, stream_time), folded, f"O1: {name} is not its changelog's fold")
+    _assert_same(
+        subject, store, unexpired(store, found, stream_time), folded, f"O1: {name} is not its changelog's fold"
+    )
 
 
-def folded_log(store: StoreDefinition, log: Iterable[Logged]) -> tuple[Contents, int]:
+def folded_log(store: StoreDefinition, log: Sequence[Logged]) -> tuple[Contents, int]:
     """Last write of each key that retention still shows, and the store's stream time."""
-    rows: Contents = {}
-    stream_time = -1
-    for record in log:
-        assert record.key is not None
-        stream_time = max(stream_time, time_of(store, record.key))
-        if record.value is None:
-            rows.pop(record.key, None)
-        else:
-            rows[record.key] = record.value, record.timestamp
-    return visible(store, rows, stream_time), stream_time
-
-
-def visible(store: StoreDefinition, rows: Contents, stream_time: int) -> Contents:
-    """Leave out what retention does not show any more."""
-    if store.kind == "key-value":
-        return rows
-    return {key: value for key, value in rows.items() if time_of(store, key) > stream_time - RETENTION_MS}
-
-
-def time_of(store: StoreDefinition, row_key: bytes) -> int:
-    """Time (ms) by which a row expires; 0 if it never does."""
-    if store.kind == "key-value":
-        return 0
-    return window_key.decode(row_key)[1] if store.kind == "window" else session_key.decode(row_key)[2]
+    stream_time = max((time_of(store, record.key or b"") for record in log), default=-1)
+    return unexpired(store, fold(log), stream_time), stream_time  # type: ignore[return-value]
 
 
 def _assert_same(subject: Subject, store: StoreDefinition, found: Contents, expected: Contents, what: str) -> None:
@@ -131,10 +110,10 @@ def _check_contents(
         if task.subtopology:
             continue
         for store in subject.definition.subtopologies[0].stores:
-            rows = expected[task.partition].stores[store.name]
+            rows, stream_time = expected[task.partition].stores[store.name]
             what = f"O3: {store.name} of {task} is not what the input gives"
-            found = visible(store, rows_of(task, store), rows.stream_time)
-            _compare(subject, store, found, visible(store, _encoded(store, rows), rows.stream_time), what, exactly)
+            found = unexpired(store, rows_of(task, store), stream_time)
+            _compare(subject, store, found, unexpired(store, rows, stream_time), what, exactly)
     if len(subject.definition.subtopologies) > 1:
         store = subject.definition.store("grouped")
         found = {}
@@ -143,17 +122,7 @@ def _check_contents(
         records = [
             record for number in range(subject.partitions) for record in read[subject.definition.input_topic, number][0]
         ]
-        rows = model.grouped(records)
-        _compare(subject, store, found, _encoded(store, rows), "O3: grouped is not what the input gives", exactly)
-
-
-def _encoded(store: StoreDefinition, rows: Rows) -> Contents:
-    encode: dict[str, Callable[..., bytes]] = {
-        "key-value": lambda key: key,
-        "window": window_key.encode,
-        "session": session_key.encode,
-    }
-    return {encode[store.kind](*key): entry for key, entry in rows.rows.items()}
+        _compare(subject, store, found, model.grouped(records), "O3: grouped is not what the input gives", exactly)
 
 
 def _compare(

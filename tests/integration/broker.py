@@ -14,7 +14,6 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from statestore.changelog.topics import Topics
 from statestore.model import TopicPartition
-from statestore.tasks import ValueAndTimestamp
 
 #: Where nobody listens.
 NO_BROKER = "127.0.0.1:1"
@@ -219,19 +218,6 @@ def consume(
     where = TopicPartition(topic, partition)
     with closing(PlainConsumer(servers, read_committed=read_committed)) as consumer:
         return consumer.read({where: OFFSET_BEGINNING if start is None else start})[where]
-
-
-def fold(records: Iterable[Logged]) -> dict[bytes, ValueAndTimestamp]:
-    """Last write per key; null deletes, a null key is nothing (conformance O1, R1)."""
-    rows: dict[bytes, ValueAndTimestamp] = {}
-    for record in records:
-        if record.key is None:
-            continue
-        if record.value is None:
-            rows.pop(record.key, None)
-        else:
-            rows[record.key] = ValueAndTimestamp(record.value, record.timestamp)
-    return rows
 
 
 def group_offset(servers: str, group: str, topic: str, partition: int = 0) -> int:

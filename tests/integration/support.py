@@ -31,7 +31,8 @@ from statestore.tasks import BYTES, ProcessorContext, Record, ValueAndTimestamp,
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import run_task
 from statestore.verification.check import verify
-from tests.integration.broker import T0, Row, consume, create_topic, fold, produce, settle, unique
+from tests.integration.broker import T0, Row, consume, create_topic, produce, settle, unique
+from tests.oracle.rows import fold
 
 STORE = "counts"
 CHANGELOG_CONFIG = changelog_config(StoreDefinition(name=STORE))

@@ -25,8 +25,9 @@ from statestore.stores.open import open_key_value_store
 from statestore.verification.check import verify
 from tests.faults.damage.access import own_disk
 from tests.integration import broker, dying, support
-from tests.integration.broker import NO_BROKER, T0, Row, consume, fold, transaction
+from tests.integration.broker import NO_BROKER, T0, Row, consume, transaction
 from tests.integration.support import STORE, Application
+from tests.oracle.rows import fold
 
 # Deletes among the first and the last records, and keys that come and go.
 INPUT: list[Row] = [

@@ -26,8 +26,9 @@ from statestore.tasks.progress import ProgressFile
 from statestore.verification.check import verify
 from statestore.verification.options import VerifyOptions
 from tests.integration import broker
-from tests.integration.broker import T0, Row, consume, fold, transaction
+from tests.integration.broker import T0, Row, consume, transaction
 from tests.integration.support import Application
+from tests.oracle.rows import fold
 
 ROWS: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"b", None), (b"c", b"1"), (b"a", b"3")]
 

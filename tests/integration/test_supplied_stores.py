@@ -21,9 +21,10 @@ from statestore.requests.restore import AsOf
 from statestore.tasks.loading import named_code
 from statestore.verification.options import VerifyOptions
 from tests.integration import dying
-from tests.integration.broker import T0, consume, create_topic, delete_records, fold, settle, transaction
+from tests.integration.broker import T0, consume, create_topic, delete_records, settle, transaction
 from tests.integration.kinds import MINUTE, changes, logged
 from tests.integration.support import STORE, Application
+from tests.oracle.rows import fold
 
 ROWS: list[tuple[bytes, bytes | None]] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b", None)]
 LATER: list[tuple[bytes, bytes | None]] = [(b"d", b"1"), (b"a", None), (b"c", b"3")]

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from aggregation_model import Functions, Input, Model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +26,8 @@ from statestore.stores.open import build_store
 from statestore.stores.serdes import INT64, JSON, UTF8
 from statestore.tasks.aggregates import Aggregate, aggregate, count, reduce_by, sum_of
 from statestore.tasks.aggregation import Aggregation, aggregation
+from tests.integration.broker import Logged
+from tests.oracle.aggregations import COUNT, Functions, Model
 
 CHANGELOG = TopicPartition("app-s-changelog", 0)
 BIG = 1 << 62
@@ -62,7 +63,6 @@ CHAIN = Functions(
     str.encode,
     bytes.decode,
 )
-COUNT = Functions(lambda raw: None, int, lambda _k, _v, n: n + 1, lambda _k, a, b: a + b, INT64.serialize, _int64)
 SUM = Functions(json.loads, int, lambda _k, v, n: n + v["n"], lambda _k, a, b: a + b, INT64.serialize, _int64)
 PLAIN_SUM = Functions(_int64, int, lambda _k, v, n: n + v, lambda _k, a, b: a + b, INT64.serialize, _int64)
 
@@ -97,7 +97,7 @@ SHAPES: dict[str, tuple[Windows | None, Sessions | None]] = {
 
 
 @st.composite
-def _inputs(draw: st.DrawFn, values: list[bytes]) -> list[Input]:
+def _inputs(draw: st.DrawFn, values: list[bytes]) -> list[Logged]:
     """Records of few keys whose time goes on, stands still, and falls back by little and by much."""
     clock, records, offset = draw(st.integers(1, 200_000)), [], 0
     steps = st.tuples(
@@ -110,7 +110,7 @@ def _inputs(draw: st.DrawFn, values: list[bytes]) -> list[Input]:
     for key, value, forward, back, skipped in draw(st.lists(steps, max_size=40)):
         clock += forward
         offset += skipped
-        records.append(Input(offset, key, value, max(clock - back, 1)))
+        records.append(Logged(offset, key, value, max(clock - back, 1)))
     return records
 
 
@@ -204,7 +204,7 @@ def _running(case: str, shape: str, store_format: StoreFormat, engine: str, more
         shutil.rmtree(root)
 
 
-def _batch(records: list[Input]) -> pa.RecordBatch:
+def _batch(records: list[Logged]) -> pa.RecordBatch:
     columns = zip(*records, strict=True) if records else ((), (), (), ())
     offsets, keys, values, timestamps = (list(column) for column in columns)
     return pa.record_batch(
@@ -233,7 +233,7 @@ def _check(data: st.DataObject, case: str, shape: str, store_format: StoreFormat
         while position < len(records):
             size = data.draw(st.integers(0, len(records) - position))
             part = records[position : position + size]
-            sliced = _batch([Input(0, b"x", b"y", 9), *part]).slice(1)  # as a batch that was cut from another
+            sliced = _batch([Logged(0, b"x", b"y", 9), *part]).slice(1)  # as a batch that was cut from another
             run.at_work.add(sliced, stream_time)
             position += size
             stream_time = max([stream_time, *(record.timestamp for record in part)])

@@ -27,8 +27,9 @@ from statestore.requests.restore import RestoreRequest
 from statestore.verification.check import verify_many
 from statestore.verification.options import VerifyOptions
 from tests.integration import broker
-from tests.integration.broker import consume, fold, transaction
+from tests.integration.broker import consume, transaction
 from tests.integration.support import Application, catalogue_of
+from tests.oracle.rows import fold
 from tests.spark.parcels import restore_or_die
 
 Run = Callable[..., Any]

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from statestore.changelog.reader import SCHEMA
 from statestore.definitions.store import StoreDefinition
-from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import TopicPartition
 
 TIMESTAMPED = StoreDefinition(name="s")
@@ -34,19 +33,6 @@ def batches(log: list[LogRecord], sizes: Iterable[int], first_offset: int = 0) -
             found.append(pa.record_batch([list(keys), list(values), list(timestamps), list(offsets)], schema=SCHEMA))
         at += size
     return found
-
-
-def fold(log: Iterable[LogRecord]) -> dict[bytes, ValueAndTimestamp]:
-    """What a timestamped store restored from the log holds, in key order."""
-    rows: dict[bytes, ValueAndTimestamp] = {}
-    for key, value, timestamp in log:
-        if key is None:
-            continue
-        if value is None:
-            rows.pop(key, None)
-        else:
-            rows[key] = ValueAndTimestamp(value, timestamp)
-    return dict(sorted(rows.items()))
 
 
 def contents(directory: Path) -> dict[str, bytes]:

@@ -7,10 +7,11 @@ import time
 
 import pytest
 from children import change_of, child, commit_until_killed, open_until_killed, received
-from samples import CHANGELOG, INPUT, TIMESTAMPED, fold
+from samples import CHANGELOG, INPUT, TIMESTAMPED
 
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.stores.open import open_key_value_store
+from tests.oracle.rows import fold
 
 
 def killed_after(directory, seconds, value_bytes, *, flushing, least=0):

@@ -24,9 +24,10 @@ from statestore.statedir.paths import TaskPaths
 from statestore.verification.check import verify
 from statestore.verification.options import Depth, VerifyOptions
 from tests.faults.applications import with_processor
-from tests.faults.oracle import folded_log, visible
+from tests.faults.oracle import folded_log
 from tests.faults.subject import Contents, Subject
 from tests.integration.broker import WAIT_S, set_topic_config, settle, unique
+from tests.oracle.rows import unexpired
 
 FORMATS = {
     "counts": StoreFormat.TIMESTAMPED,
@@ -215,7 +216,7 @@ class Copy:
     def contents(self, store: str, directory: Path | None = None) -> Contents:
         """Rows of a store that retention still shows."""
         rows, _ = self.original.subject.stored(TASK, store, directory or self.state_dir)
-        return visible(self.original.store(store), rows, self.original.stream_time(store))
+        return unexpired(self.original.store(store), rows, self.original.stream_time(store))
 
     def remove(self) -> None:
         """Free the disk."""

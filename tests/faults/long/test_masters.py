@@ -18,9 +18,10 @@ from statestore.definitions.aggregation import AggregationDefinition
 from statestore.model import TopicPartition, changelog_topic, repartition_topic
 from statestore.reports import ProcessReport, read_report
 from tests.integration import broker
-from tests.integration.broker import WAIT_S, consume, fold, wait_for
+from tests.integration.broker import WAIT_S, consume, wait_for
 from tests.integration.spark_work import alone_in_spark
 from tests.integration.support import Application
+from tests.oracle.rows import fold
 from tests.spark.test_jobs import QUICKLY, ROOT, SUBMIT, Installation
 
 _SPARK = Path(pyspark.__file__).parent

@@ -19,6 +19,7 @@ STORES = (
     StoreDefinition(name=COUNTS),
     StoreDefinition(name=HOURLY, kind="window", window_size_ms=WINDOW_MS, retention_ms=RETENTION_MS),
 )
+DEFINED = {store.name: store for store in STORES}
 #: Row keys as in the changelog; values with their timestamps.
 Rows = dict[bytes, tuple[bytes, int]]
 
@@ -52,22 +53,3 @@ def counted(store: str, rows: Mapping[bytes, tuple[bytes, int]], inputs: Iterabl
         elif store == COUNTS:
             found.pop(key, None)
     return found
-
-
-def folded(records: Iterable[Logged], rows: Mapping[bytes, tuple[bytes, int]] | None = None) -> Rows:
-    """Return what a changelog makes of rows, of none if none are given."""
-    found = dict(rows or {})
-    for record in records:
-        assert record.key is not None
-        if record.value is None:
-            found.pop(record.key, None)
-        else:
-            found[record.key] = record.value, record.timestamp
-    return found
-
-
-def unexpired(store: str, rows: Mapping[bytes, tuple[bytes, int]], stream_time: int) -> Rows:
-    """Leave out what is past the store's retention at a stream time (ms)."""
-    if store == COUNTS:
-        return dict(rows)
-    return {key: row for key, row in rows.items() if window_key.decode(key)[1] > stream_time - RETENTION_MS}

@@ -36,12 +36,13 @@ from statestore.statedir.seal import break_seal
 from statestore.statedir.swap import finish_swaps
 from statestore.verification.check import verify
 from statestore.verification.options import DEPTHS, Depth, VerifyOptions
-from tests.faults.meeting.counting import COUNTS, HOURLY, RETENTION_MS, STEPS, Rows, counted, folded, unexpired
+from tests.faults.meeting.counting import COUNTS, DEFINED, HOURLY, RETENTION_MS, STEPS, Rows, counted
 from tests.faults.meeting.mortal import Row, killed_or
 from tests.faults.meeting.world import SEGMENT_LOST, Damage, Held, World
 from tests.integration.broker import Logged, settle
 from tests.integration.dying import AFTER_COMMIT
 from tests.interop.kafka_streams import Driver
+from tests.oracle.rows import fold, unexpired
 
 T = TypeVar("T")
 #: So often at most does a sequence have what decides on all that follows.
@@ -222,7 +223,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         again = self._may_count_again or (not self.world.exactly_once and not done)
         base = self._base(name, before)
         if not done:
-            self.truth[name] = None if base is None or again else folded(new, base)
+            self.truth[name] = None if base is None or again else fold(new, base)
             if before.present != self.held[name].present:
                 self._demote(name)
             return
@@ -230,7 +231,7 @@ class FeaturesMeet(RuleBasedStateMachine):
             self._learn(name)
             return
         if not seen:
-            self.truth[name] = folded(new, base)
+            self.truth[name] = fold(new, base)
             return
         expected = counted(name, base, inputs)
         if name == COUNTS:
@@ -258,7 +259,7 @@ class FeaturesMeet(RuleBasedStateMachine):
                 # What it rebuilds a store without, nobody tells us: copies that we judged before are not kept for that.
                 self._owe_only(name, self.held[name]._replace(quarantined={}))
             else:
-                self.truth[name] = folded(new[name], truth)
+                self.truth[name] = fold(new[name], truth)
         self._well.clear()
         self._taken_over = True
         # At least once, a store that was left open is used as it is, with rows that were never committed.
@@ -595,7 +596,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         """Whether what was logged is what the input makes of the row; at least once, whether anything was logged."""
         if all(record.key != key for record in new):
             return False
-        return not self.world.exactly_once or folded(new).get(key) == counted(name, {key: row}, inputs).get(key)
+        return not self.world.exactly_once or fold(new).get(key) == counted(name, {key: row}, inputs).get(key)
 
     def _assert_holds(self, name: str, expected: Rows) -> None:
         live = self.held[name].live
@@ -607,7 +608,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         assert not wrong, f"counted once: {name} has (found, expected) {wrong}"
 
     def _unexpired(self, name: str, rows: Rows) -> Rows:
-        return unexpired(name, rows, self.world.stream_time)
+        return unexpired(DEFINED[name], rows, self.world.stream_time)
 
     def _is_damaged(self, name: str) -> bool:
         return any(damage.still() for damage in self.damages[name])

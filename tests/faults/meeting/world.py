@@ -25,13 +25,14 @@ from statestore.statedir.beside import beside_quarantined
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
 from statestore.verification.options import Depth
-from tests.faults.meeting.counting import COUNTS, HOURLY, RETENTION_MS, STORES, WINDOW_MS, Rows, folded, unexpired
+from tests.faults.meeting.counting import COUNTS, DEFINED, HOURLY, RETENTION_MS, STORES, WINDOW_MS, Rows
 from tests.faults.meeting.mortal import shift_clock
 from tests.faults.meeting.places import Log, Salvage
 from tests.integration import broker
 from tests.integration.broker import WAIT_S, Logged, produce, settle, wait_for
 from tests.integration.support import Application
 from tests.interop.kafka_streams import Command, Driver, KafkaStreams, Store
+from tests.oracle.rows import fold, unexpired
 
 #: The logs lose records only where a step has it so.
 _LOG_CONFIG = {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
@@ -152,7 +153,7 @@ class World:
             live=self._salvage.rows(spec.live),
             present=spec.live.exists(),
             quarantined={path.name: self._salvage.rows(path) for path in quarantined(spec.paths, name)},
-            logged=folded(self.logs[name].records),
+            logged=fold(self.logs[name].records),
         )
 
     def loss(self, name: str, label: str) -> Loss | None:
@@ -335,7 +336,7 @@ class World:
     def lose_segment(self, name: str) -> Damage | None:
         """Lose a segment with rows that the log has, too, and that have not expired; None where there is none."""
         for lost in self.databases(name) if name == HOURLY else []:
-            rows = unexpired(name, self._salvage.rows(lost) or {}, self.stream_time)
+            rows = unexpired(DEFINED[name], self._salvage.rows(lost) or {}, self.stream_time)
             if rows and rows.items() <= self._held(name).logged.items():
                 shutil.rmtree(lost)
                 unsealed: Depth = "offsets" if self._is_recorded(name, lost.name) else "deep"
@@ -354,7 +355,7 @@ class World:
 
     def _lacks(self, name: str, rows: Rows) -> bool:
         held = self._held(name)
-        owed = unexpired(name, rows, self.stream_time)
+        owed = unexpired(DEFINED[name], rows, self.stream_time)
         return any((held.live or {}).get(key) is None and held.logged.get(key) == row for key, row in owed.items())
 
     def lose_store(self, name: str) -> Damage:

@@ -8,19 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from statestore.definitions.aggregation import Sessions, Windows
 from statestore.formats import session_key, window_key
-
-
-class Input(NamedTuple):
-    """A record of the input."""
-
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    timestamp: int
+from tests.integration.broker import Logged
 
 
 @dataclass(frozen=True)
@@ -33,6 +25,16 @@ class Functions:
     merge: Callable[[bytes, Any, Any], Any]
     write: Callable[[Any], bytes]
     read_result: Callable[[bytes], Any]
+
+
+COUNT = Functions(
+    lambda raw: None,
+    int,
+    lambda _key, _value, number: number + 1,
+    lambda _key, one, other: one + other,
+    lambda number: number.to_bytes(8, "big"),
+    lambda raw: int.from_bytes(raw, "big"),
+)
 
 
 @dataclass
@@ -63,7 +65,7 @@ class Model:
     stream_time: int = -1
     store_time: int = -1
 
-    def process(self, record: Input) -> None:
+    def process(self, record: Logged) -> None:
         """Process one record."""
         before = self.stream_time
         self.stream_time = max(before, record.timestamp)
@@ -85,7 +87,7 @@ class Model:
     def _time_of(self, row_key: bytes) -> int:
         return window_key.decode(row_key)[1] if self.windows is not None else session_key.decode(row_key)[2]
 
-    def _process_windows(self, record: Input, windows: Windows) -> None:
+    def _process_windows(self, record: Logged, windows: Windows) -> None:
         starts, start = [], max(record.timestamp - windows.size_ms + windows.step_ms, 0) // windows.step_ms
         start *= windows.step_ms
         while start <= record.timestamp:
@@ -100,7 +102,7 @@ class Model:
             {window_key.encode(record.key, at): record.key + at.to_bytes(8, "big") for at in starts},
         )
 
-    def _update(self, record: Input, rows: dict[bytes, bytes]) -> None:
+    def _update(self, record: Logged, rows: dict[bytes, bytes]) -> None:
         functions = self.functions
         changed = {}
         try:
@@ -134,7 +136,7 @@ class Model:
         else:
             self.output[key] = value, timestamp
 
-    def _process_session(self, record: Input, before: int) -> None:
+    def _process_session(self, record: Logged, before: int) -> None:
         assert self.sessions is not None
         gap, grace, functions, at = self.sessions.gap_ms, self.sessions.grace_ms, self.functions, record.timestamp
         found = []

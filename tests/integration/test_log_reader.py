@@ -11,14 +11,10 @@ from statestore.errors import KafkaUnavailableError, StoreBehindLogStartError, T
 from statestore.model import TopicPartition
 from tests.integration import broker
 from tests.integration.broker import NO_BROKER, T0, Row, produce, transaction
-from tests.integration.log_reading import WAYS, choose, read
 from tests.integration.log_reading import Row as Read
+from tests.integration.log_reading import read
 
-
-@pytest.fixture(params=WAYS, autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    choose(request.param, monkeypatch)
-    return str(request.param)
+pytestmark = pytest.mark.usefixtures("way")
 
 
 def _rows(*numbers: int) -> list[Row]:

@@ -13,16 +13,12 @@ from statestore.formats import position as position_format
 from statestore.model import TopicPartition
 from tests.integration import broker
 from tests.integration.broker import T0, WAIT_S
-from tests.integration.log_reading import WAYS, choose, consumed, read, rows_of
+from tests.integration.log_reading import consumed, read, rows_of
+
+pytestmark = pytest.mark.usefixtures("way")
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _LARGE = 1_500_000
-
-
-@pytest.fixture(params=WAYS, autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    choose(request.param, monkeypatch)
-    return str(request.param)
 
 
 def _topic(servers: str, **config: str) -> str:

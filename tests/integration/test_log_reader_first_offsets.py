@@ -14,16 +14,10 @@ from statestore.errors import KafkaUnavailableError, StoreBehindLogStartError, T
 from statestore.model import TopicPartition
 from tests.integration import broker
 from tests.integration.broker import NO_BROKER, WAIT_S, produce, transaction
-from tests.integration.log_reading import WAYS, choose
+from tests.integration.log_reading import WAYS
 
 _PARTITIONS = 14
 _LARGE = 900_000
-
-
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    choose(request.param, monkeypatch)
-    return str(request.param)
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,7 @@ from tests.integration import broker
 from tests.integration.commands import Service, assert_backed_up, at, drop, names, put, two_applications
 from tests.integration.dying import start_process
 
-
-@pytest.fixture(autouse=True)
-def _believed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Damage is looked at for less long before it is believed."""
-    monkeypatch.setattr(command_log, "_BELIEVED_AFTER_S", 0.1)
+pytestmark = pytest.mark.usefixtures("believed_soon")
 
 
 @pytest.fixture

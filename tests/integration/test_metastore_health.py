@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from demo.processes import Processes
 from statestore.changelog.topics import Topics
 from statestore.errors import MetastoreDegradedError
-from statestore.metastore import command_log
 from statestore.metastore.backup import BackupFile
 from statestore.metastore.command_topic import Logged
 from statestore.metastore.metastore import Health, View
@@ -22,25 +20,13 @@ from tests.integration import broker
 from tests.integration.broker import Row, wait_for
 from tests.integration.commands import Service, application, at, names, put, rows, two_applications
 
-
-@pytest.fixture(autouse=True)
-def _believed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Damage is looked at for less long before it is believed."""
-    monkeypatch.setattr(command_log, "_BELIEVED_AFTER_S", 0.1)
+pytestmark = pytest.mark.usefixtures("believed_soon")
 
 
 @pytest.fixture
 def service(bootstrap_servers: str, tmp_path: Path) -> Service:
     """A service with two applications."""
     return two_applications(bootstrap_servers, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnBroker]:
-    """A broker that the tests of this file may kill."""
-    directory = tmp_path_factory.mktemp("broker")
-    with Processes(directory) as processes:
-        yield OwnBroker(processes, directory / "kafka")
 
 
 def _assert_degraded(service: Service, reason: str, applications: list[str], *, backup: bool = True) -> View:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError
 
-from demo.processes import Processes
 from statestore.changelog.client import translate
 from statestore.changelog.topics import Topics
 from statestore.changelog.writer import TransactionalWriter
@@ -37,19 +36,6 @@ from tests.integration.commands import Service, application, at, drop, drop_stor
 CAUGHT_UP, SENT = "command writer caught up", "command sent, not committed"
 UNKNOWN = "outcome of a commit unknown"
 STEPS = ("init", "begin", "produce", "flush", "commit", "abort", "close")
-
-
-@pytest.fixture
-def service(bootstrap_servers: str, tmp_path: Path) -> Service:
-    return Service(bootstrap_servers, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnBroker]:
-    """A broker that the tests of this file may pause and kill."""
-    directory = tmp_path_factory.mktemp("broker")
-    with Processes(directory) as processes:
-        yield OwnBroker(processes, directory / "kafka")
 
 
 @pytest.fixture

@@ -10,18 +10,13 @@ import pytest
 
 from statestore.changelog.topics import Topics
 from statestore.errors import BackupError, InputError, MetastoreDegradedError, NewerCommandError, RetryError
-from statestore.metastore import command_log
 from statestore.metastore.metastore import Health, Restored, RestorePlan
 from tests.integration import broker
 from tests.integration.broker import Row
 from tests.integration.command_line import Command, settings_of
 from tests.integration.commands import Service, application, assert_backed_up, at, names, put, rows, two_applications
 
-
-@pytest.fixture(autouse=True)
-def _believed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Damage is looked at for less long before it is believed."""
-    monkeypatch.setattr(command_log, "_BELIEVED_AFTER_S", 0.1)
+pytestmark = pytest.mark.usefixtures("believed_soon")
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -14,11 +13,6 @@ from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import Command, PutApplication
 from statestore.model import TopicPartition
 from tests.integration.commands import Service, application, put
-
-
-@pytest.fixture
-def service(bootstrap_servers: str, tmp_path: Path) -> Service:
-    return Service(bootstrap_servers, tmp_path)
 
 
 def _unchecked(**fields: object) -> PutApplication:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -15,11 +14,6 @@ from statestore.metastore.command_topic import CONFIG, CommandTopic, topic_name
 from statestore.metastore.metastore import Health
 from tests.integration import broker
 from tests.integration.commands import Service, application, at, names, put, rows
-
-
-@pytest.fixture
-def service(bootstrap_servers: str, tmp_path: Path) -> Service:
-    return Service(bootstrap_servers, tmp_path)
 
 
 @pytest.mark.behaviour("C1")

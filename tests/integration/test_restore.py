@@ -43,11 +43,6 @@ TINY_RUN = 300
 
 
 @pytest.fixture
-def application(bootstrap_servers: str, tmp_path: Path) -> Application:
-    return Application(bootstrap_servers, tmp_path)
-
-
-@pytest.fixture
 def whole(application: Application) -> Application:
     """An application that has processed some input in two runs."""
     application.process(INPUT)

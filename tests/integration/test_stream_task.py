@@ -31,11 +31,6 @@ INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b
 LATER: list[Row] = [(b"d", b"1"), (b"a", None), (b"c", b"3"), (b"a", b"4")]
 
 
-@pytest.fixture
-def application(bootstrap_servers: str, tmp_path: Path) -> Application:
-    return Application(bootstrap_servers, tmp_path)
-
-
 # -- clean runs ---------------------------------------------------------------------------------------------------
 
 

@@ -28,20 +28,6 @@ from tests.integration.broker import NO_BROKER, Row, transaction
 from tests.integration.support import STORE, Application
 from tests.lost_current import begin_anew
 
-INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b", None)]
-
-
-@pytest.fixture
-def application(bootstrap_servers: str, tmp_path: Path) -> Application:
-    return Application(bootstrap_servers, tmp_path)
-
-
-@pytest.fixture
-def whole(application: Application) -> Application:
-    """An application that has processed some input."""
-    application.process(INPUT)
-    return application
-
 
 def _snapshot(directory: Path) -> dict[str, bytes]:
     """Files of a store; RocksDB's own log, which every opening writes, is no part of it."""

@@ -34,18 +34,6 @@ INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b
 
 
 @pytest.fixture
-def application(bootstrap_servers: str, tmp_path: Path) -> Application:
-    return Application(bootstrap_servers, tmp_path)
-
-
-@pytest.fixture
-def whole(application: Application) -> Application:
-    """An application that has processed some input."""
-    application.process(INPUT)
-    return application
-
-
-@pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the stores that are opened meanwhile."""
     names: list[str] = []

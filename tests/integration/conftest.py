@@ -1,0 +1,58 @@
+"""What several of these files begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from demo.processes import Processes
+from statestore.metastore import command_log
+from tests.faults.own_broker import OwnBroker
+from tests.integration.broker import Row
+from tests.integration.commands import Service
+from tests.integration.log_reading import WAYS, choose
+from tests.integration.support import Application
+
+INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b", None)]
+
+
+@pytest.fixture
+def application(bootstrap_servers: str, tmp_path: Path) -> Application:
+    """An application whose topics are empty."""
+    return Application(bootstrap_servers, tmp_path)
+
+
+@pytest.fixture
+def whole(application: Application) -> Application:
+    """An application that has processed `INPUT`."""
+    application.process(INPUT)
+    return application
+
+
+@pytest.fixture
+def service(bootstrap_servers: str, tmp_path: Path) -> Service:
+    """A service without a command."""
+    return Service(bootstrap_servers, tmp_path)
+
+
+@pytest.fixture
+def believed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damage of a command topic is looked at for less long before it is believed."""
+    monkeypatch.setattr(command_log, "_BELIEVED_AFTER_S", 0.1)
+
+
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnBroker]:
+    """A broker that the tests of a file may pause and kill."""
+    directory = tmp_path_factory.mktemp("broker")
+    with Processes(directory) as processes:
+        yield OwnBroker(processes, directory / "kafka")
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each way of the log reader."""
+    choose(request.param, monkeypatch)
+    return str(request.param)

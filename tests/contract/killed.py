@@ -1,19 +1,14 @@
-"""Processes that work on a store until SIGKILL ends them: real crashes.
-
-They come from a fork server, which has the library imported and no database open, so each takes milliseconds.
-"""
+"""Processes that work on a store until SIGKILL ends them: real crashes."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import resource
 import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable
-from multiprocessing import forkserver
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -22,10 +17,8 @@ from store_under_test import Home, StoreUnderTest, time_of
 
 from statestore.errors import StoreAccessError
 from tests.compositions import CHANGELOG, INPUT, Composition
-from tests.preloaded import PRELOADED
+from tests.forked import WAIT_S, child, die_before, received
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_WAIT_S = 120
 #: Calls into the operating system that change files, and into RocksDB that change a database, as CPython names them.
 _CHANGES = {"rename", "replace", "unlink", "remove", "rmdir", "mkdir", "fsync"}
 #: The same, and what follows when RocksDB has opened a database, to be read or written.
@@ -37,33 +30,16 @@ def run(script: Callable[..., Any], *arguments: Any) -> int:
 
     Returns the exit code; negative is the signal.
     """
-    _CONTEXT.set_forkserver_preload(PRELOADED)
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    try:
-        forkserver.ensure_running()
-    finally:
-        os.environ.pop("PYTHONPATH")
-        os.environ.update({} if before is None else {"PYTHONPATH": before})
-    ours, theirs = _CONTEXT.Pipe()
-    process = _CONTEXT.Process(target=_run, args=(theirs, script, arguments), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        assert ours.poll(_WAIT_S), "the child process said nothing"
+    with child(_run, script, arguments) as (process, connection):
         try:
-            failure = ours.recv()
+            failure = received(connection)
         except EOFError:
             failure = None  # it is dead already
         process.kill()
-        process.join(_WAIT_S)
+        process.join(WAIT_S)
         assert failure is None, failure
         assert process.exitcode is not None
-        return process.exitcode
-    finally:
-        process.kill()
-        process.join(_WAIT_S)
-        ours.close()
+        return int(process.exitcode)
 
 
 def _run(connection: Connection, script: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -74,27 +50,8 @@ def _run(connection: Connection, script: Callable[..., Any], arguments: tuple[An
         connection.send(f"{type(error).__name__}: {error}")
     else:
         connection.send(None)
-    time.sleep(_WAIT_S)  # to be killed
+    time.sleep(WAIT_S)  # to be killed
     del kept
-
-
-def die_before(names: Iterable[str], number: int, last: Callable[[], None] = lambda: None) -> None:
-    """Have this process killed right before its `number`-th call of a C function of one of these names.
-
-    `last` is called before.
-    """
-    calls = 0
-    names = frozenset(names)
-
-    def hook(_: Any, event: str, called: Any) -> None:
-        nonlocal calls
-        if event == "c_call" and called.__name__ in names:
-            calls += 1
-            if calls == number:
-                last()
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.setprofile(hook)
 
 
 # -- scripts: what a process does before it is killed ------------------------------------------------------------------

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from statestore.recovery.restore import RestoreSpec
-from statestore.reports import Failure
 from statestore.tasks.spec import TaskSpec
 from tests.faults import oracle
 from tests.faults.children import Child, Kill
@@ -29,10 +29,20 @@ def _slept(subject: Subject, specs: Sequence[TaskSpec] | Sequence[RestoreSpec], 
     return child
 
 
-def _assert_ended(failure: Failure | None) -> None:
-    assert failure is not None
-    assert failure.kind == "LockedError"
-    assert "is no longer the file that this process has locked" in failure.message
+def _assert_woken_in_vain(subject: Subject, sleeper: Child, ended: Callable[[Child], list[Any]]) -> None:
+    """Let a successor run, wake the sleeper: it ends with an error and has changed nothing."""
+    try:
+        subject.produce(20)
+        subject.run()
+        after = files_of(subject.state_dir)
+        sleeper.wake()
+        (row,) = ended(sleeper)
+    finally:
+        sleeper.end()
+    assert row.failure is not None
+    assert row.failure.kind == "LockedError"
+    assert "is no longer the file that this process has locked" in row.failure.message
+    assert files_of(subject.state_dir) == after
 
 
 @pytest.mark.parametrize(
@@ -44,16 +54,7 @@ def test_a_task_that_slept_before_it_recorded_its_stores_leaves_those_of_its_suc
     subject = processor_subject(bootstrap_servers, tmp_path)
     subject.produce(30)
     sleeper = _slept(subject, subject.specs(), point)
-    try:
-        subject.produce(20)
-        subject.run()
-        after = files_of(subject.state_dir)
-        sleeper.wake()
-        (row,) = sleeper.rows()
-    finally:
-        sleeper.end()
-    _assert_ended(row.failure)
-    assert files_of(subject.state_dir) == after
+    _assert_woken_in_vain(subject, sleeper, Child.rows)
     (row,) = subject.run()
     assert (row.restored, [figures.store for figures in row.stores if figures.rebuilt]) == (0, [])
     oracle.check(subject)
@@ -67,15 +68,7 @@ def test_a_task_that_slept_before_it_opened_its_stores_does_not_open_them_any_mo
     subject.run()
     subject.produce(20)
     sleeper = _slept(subject, subject.specs(), "task not idle")
-    try:
-        subject.run()
-        after = files_of(subject.state_dir)
-        sleeper.wake()
-        (row,) = sleeper.rows()
-    finally:
-        sleeper.end()
-    _assert_ended(row.failure)
-    assert files_of(subject.state_dir) == after
+    _assert_woken_in_vain(subject, sleeper, Child.rows)
     oracle.check(subject)
 
 
@@ -99,16 +92,7 @@ def test_a_restore_that_slept_inside_its_swap_leaves_the_one_that_its_successor_
     (spec,) = subject.specs()
     restore = RestoreSpec(spec.store_partition(store), "full", True, "run", 1 << 20)
     sleeper = _slept(subject, [restore], point)
-    try:
-        subject.produce(20)
-        subject.run()
-        after = files_of(subject.state_dir)
-        sleeper.wake()
-        (row,) = sleeper.restored()
-    finally:
-        sleeper.end()
-    _assert_ended(row.failure)
-    assert files_of(subject.state_dir) == after
+    _assert_woken_in_vain(subject, sleeper, Child.restored)
     (row,) = Child([restore], subject.directory / "again").restored()
     assert row.failure is None
     (again,) = subject.run()

@@ -1,11 +1,7 @@
-"""Processes that the unit tests start and kill: real crashes, real locks.
-
-They come from a fork server, which has the library imported and no database open, so each takes milliseconds.
-"""
+"""What the unit tests let processes of their own do, which are killed or hold something meanwhile."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import resource
@@ -13,13 +9,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import samples
 
@@ -37,56 +29,7 @@ from statestore.statedir.swap import finish_swaps, swap
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
-from tests.preloaded import PRELOADED
-
-_CONTEXT = multiprocessing.get_context("forkserver")
-_WAIT_S = 120
-
-
-def _start_fork_server() -> None:
-    """Start it with what the children import; it takes the import path from the environment only."""
-    _CONTEXT.set_forkserver_preload(PRELOADED)
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    try:
-        forkserver.ensure_running()
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
-
-
-@contextmanager
-def child(target: Callable[..., None], *args: Any) -> Iterator[tuple[Any, Connection]]:
-    """A process running `target(connection, *args)`, and our end of the connection; it is killed at the end."""
-    _start_fork_server()
-    ours, theirs = _CONTEXT.Pipe()
-    process = _CONTEXT.Process(target=target, args=(theirs, *args), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        yield process, ours
-    finally:
-        process.kill()
-        process.join(_WAIT_S)
-        ours.close()
-
-
-def received(connection: Connection) -> Any:
-    """Next message of the child, within a deadline."""
-    assert connection.poll(_WAIT_S), "the child process said nothing"
-    return connection.recv()
-
-
-def exit_code(target: Callable[..., None], *args: Any) -> int:
-    """Run the target to its end, or until it kills itself; negative is the signal."""
-    with child(target, *args) as (process, _):
-        process.join(_WAIT_S)
-        code = process.exitcode
-    assert code is not None, "the child process did not end"
-    return code
-
+from tests.forked import WAIT_S, die_before
 
 # -- dying at a chosen step ------------------------------------------------------------------------------------------
 
@@ -95,47 +38,33 @@ def exit_code(target: Callable[..., None], *args: Any) -> int:
 _CHANGES = {"open", "write", "flush", "fsync", "close", "__exit__", "rename", "replace", "remove", "unlink", "mkdir"}
 
 
-def die_before_change(number: int) -> None:
-    """Have this process killed right before its `number`-th call that changes a file or a directory."""
-    changes = 0
-
-    def hook(_: Any, event: str, called: Any) -> None:
-        nonlocal changes
-        if event == "c_call" and called.__name__ in _CHANGES:
-            changes += 1
-            if changes == number:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.setprofile(hook)
-
-
 def swap_dying(
     _: Connection, paths: TaskPaths, store: StoreDefinition, label: str, step: int, replaced: str | None = None
 ) -> None:
     """Swap the staged store in, or one that was replaced, dying before the given step."""
     record = None if replaced else StoreRecord(topic_id="new", caught_up_ms=1)
-    die_before_change(step)
+    die_before(_CHANGES, step)
     swap(paths, store, label, record=record, replaced=replaced)
     sys.setprofile(None)
 
 
 def finish_swaps_dying(_: Connection, paths: TaskPaths, step: int) -> None:
     """Finish swaps, dying before the given step."""
-    die_before_change(step)
+    die_before(_CHANGES, step)
     finish_swaps(paths)
     sys.setprofile(None)
 
 
 def write_report_dying(_: Connection, path: Path, report: VerifyReport, step: int) -> None:
     """Write a report, dying before the given step."""
-    die_before_change(step)
+    die_before(_CHANGES, step)
     write_report(path, report)
     sys.setprofile(None)
 
 
 def write_durably_dying(_: Connection, path: Path, text: str, step: int) -> None:
     """Write a small file, dying before the given step."""
-    die_before_change(step)
+    die_before(_CHANGES, step)
     write_durably(path, text)
     sys.setprofile(None)
 
@@ -167,7 +96,7 @@ def release_locks_with_a_fork_alive(connection: Connection, paths: TaskPaths) ->
     with locked(paths, wait_s=0):
         forked = os.fork()
         if not forked:
-            time.sleep(_WAIT_S)
+            time.sleep(WAIT_S)
             os._exit(0)
     try:
         hold_locks(connection, paths)
@@ -260,7 +189,7 @@ def open_until_killed(connection: Connection, directory: Path) -> None:
     """Make a store, and be killed meanwhile."""
     connection.send("begun")
     open_key_value_store(samples.TIMESTAMPED, directory)
-    time.sleep(_WAIT_S)
+    time.sleep(WAIT_S)
 
 
 def take_over_until_killed(connection: Connection, directory: Path, files: list[Path]) -> None:
@@ -271,7 +200,7 @@ def take_over_until_killed(connection: Connection, directory: Path, files: list[
     database.ingest(family, files)
     database.write({}, {samples.CHANGELOG: 39}, status=STATUS_CLOSED)
     database.sync()
-    time.sleep(_WAIT_S)
+    time.sleep(WAIT_S)
 
 
 def wait_for_lock(connection: Connection, paths: TaskPaths, urgent: bool) -> None:
@@ -286,5 +215,5 @@ def wait_for_lock(connection: Connection, paths: TaskPaths, urgent: bool) -> Non
 
     said: list[bool] = []
     lock_module.time = SimpleNamespace(monotonic=time.monotonic, sleep=say)  # type: ignore[assignment]
-    with locked(paths, _WAIT_S, urgent=urgent):
+    with locked(paths, WAIT_S, urgent=urgent):
         connection.send("held")

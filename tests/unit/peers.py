@@ -16,6 +16,18 @@ from statestore.changelog import leaders
 from statestore.model import TopicPartition
 
 A = TypeVar("A")
+#: Error codes of a broker that does not lead any more, or not yet.
+PASSING = {
+    "leader not available": 5,
+    "not leader or follower": 6,
+    "fenced leader epoch": 74,
+    "unknown leader epoch": 75,
+    "offset not available": 78,
+    "unknown topic or partition": 3,
+    "storage error": 56,
+}
+#: Each of them in turn.
+each_passing = pytest.mark.parametrize("code", PASSING.values(), ids=PASSING.keys())
 
 
 def framed(body: bytes) -> bytes:

@@ -6,11 +6,12 @@ import random
 import time
 
 import pytest
-from children import change_of, child, commit_until_killed, open_until_killed, received
+from children import change_of, commit_until_killed, open_until_killed
 from samples import CHANGELOG, INPUT, TIMESTAMPED
 
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.stores.open import open_key_value_store
+from tests.forked import child, received
 from tests.oracle.rows import fold
 
 

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from peers import Play, framed, playing
+from peers import Play, each_passing, framed, playing
 
 from statestore.changelog.epoch_ends import EpochEnd, ask_epoch_ends
 from statestore.changelog.epochs import Comparison, Continuity, LastEpoch, LogEnd, compared, last_epochs, validated
@@ -353,18 +353,7 @@ def test_nothing_asked_is_nothing_answered_even_without_a_broker() -> None:
     assert last_epochs(NOBODY, {LOG: LogEnd(0, 7), OTHER: LogEnd(5, 0)}, 1) == {LOG: LogEnd(0, 7), OTHER: LogEnd(5, 0)}
 
 
-_PASSING = {
-    "leader not available": 5,
-    "not leader or follower": 6,
-    "fenced leader epoch": 74,
-    "unknown leader epoch": 75,
-    "offset not available": 78,
-    "unknown topic or partition": 3,
-    "storage error": 56,
-}
-
-
-@pytest.mark.parametrize("code", _PASSING.values(), ids=_PASSING.keys())
+@each_passing
 def test_broker_that_does_not_lead_any_more_is_left_for_the_one_that_does(play: Play[Asked], code: int) -> None:
     old, new = play([told(error=code)], [told()])
     assert _ask({LOG: 4}) == {LOG: EpochEnd(4, 10)}

@@ -6,12 +6,13 @@ import random
 from contextlib import suppress
 
 import pytest
-from children import child, read_with_flipped_bits
+from children import read_with_flipped_bits
 from samples import CHANGELOG, PLAIN, TIMESTAMPED
 
 from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.stores.open import open_key_value_store
+from tests.forked import child
 
 ROWS = {b"key-%04d" % number: ValueAndTimestamp(random.Random(number).randbytes(40), number) for number in range(400)}
 FLIPS = 150

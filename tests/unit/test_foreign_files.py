@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from children import child, received, take_over_until_killed
+from children import take_over_until_killed
 from samples import CHANGELOG, TIMESTAMPED, batches, contents
 
 from statestore.bulk.databases import write_databases
@@ -27,6 +27,7 @@ from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.manifest import database_identity
 from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
+from tests.forked import child, received
 from tests.lost_current import begin_anew, opened_by_another
 
 FAMILIES = DATA_COLUMN_FAMILIES[TIMESTAMPED.format]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from children import child, hold_locks, hold_store, received, release_locks_with_a_fork_alive, wait_for_lock
+from children import hold_locks, hold_store, release_locks_with_a_fork_alive, wait_for_lock
 from samples import TIMESTAMPED, open_below
 
 from statestore.errors import LockedError
@@ -21,6 +21,7 @@ from statestore.statedir import lock as lock_module
 from statestore.statedir.lock import give_way, locked, locked_file, require_locks
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.open import open_key_value_store
+from tests.forked import child, received
 
 HOLD_LOCK = Path(__file__).parent / "resources" / "HoldLock.java"
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
-from children import child, hold_lock_file, hold_store, received
+from children import hold_lock_file, hold_store
 from samples import TIMESTAMPED, contents, open_below
 
 from statestore.errors import LockedError
@@ -25,6 +25,7 @@ from statestore.statedir.record import StoreRecord, write_record
 from statestore.statedir.seal import break_seal, check_seal, seal
 from statestore.statedir.swap import swap
 from statestore.stores.open import open_key_value_store
+from tests.forked import child, received
 
 KEY_VALUE = BUILT_IN["key-value"]
 

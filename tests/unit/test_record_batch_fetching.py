@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 from confluent_kafka import KafkaError
-from peers import Peer, Play, framed, playing
+from peers import Peer, Play, each_passing, framed, playing
 from test_record_batches import BATCH, ROWS, encoded
 
 from statestore.changelog import record_kernels  # noqa: F401  # else short ranges go through librdkafka
@@ -79,18 +79,7 @@ def _fetched(stall_s: float = 5, offset: int = 0) -> bytes:
         return fetcher.fetch(offset, _NEVER).records.tobytes()
 
 
-_PASSING = {
-    "leader not available": 5,
-    "not leader or follower": 6,
-    "fenced leader epoch": 74,
-    "unknown leader epoch": 75,
-    "offset not available": 78,
-    "unknown topic or partition": 3,
-    "storage error": 56,
-}
-
-
-@pytest.mark.parametrize("code", _PASSING.values(), ids=_PASSING.keys())
+@each_passing
 def test_broker_that_does_not_lead_any_more_is_left_for_the_one_that_does(play: Play[Asked], code: int) -> None:
     old, new = play([told(error=code)], [told(BATCH)])
     assert _fetched() == BATCH

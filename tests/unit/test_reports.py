@@ -9,7 +9,7 @@ import signal
 from itertools import count
 
 import pytest
-from children import exit_code, write_report_dying
+from children import write_report_dying
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +33,7 @@ from statestore.reports import (
     read_report,
     write_report,
 )
+from tests.forked import exit_code
 
 HEAD = {"run_id": "run", "applications": ("app",), "started_ms": 1_000, "finished_ms": 3_500}
 STORE = {"application": "app", "store": "s", "task": "0_3"}

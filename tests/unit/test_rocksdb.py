@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from children import child, open_without_file_descriptors, received
+from children import open_without_file_descriptors
 from rocksdict import Rdict
 from samples import CHANGELOG, PLAIN, TIMESTAMPED, contents
 
@@ -26,6 +26,7 @@ from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB, column_fam
 from statestore.stores.rocksdb_errors import translate
 from statestore.stores.rocksdb_options import options
 from statestore.stores.sst import write_sst
+from tests.forked import child, received
 
 FAMILIES = (TIMESTAMPED_COLUMN_FAMILY, DEFAULT_COLUMN_FAMILY)
 

@@ -9,7 +9,7 @@ import time
 from itertools import count
 
 import pytest
-from children import exit_code, finish_swaps_dying, swap_dying, write_durably_dying
+from children import finish_swaps_dying, swap_dying, write_durably_dying
 from samples import TIMESTAMPED as KEY_VALUE
 from samples import contents
 
@@ -22,6 +22,7 @@ from statestore.statedir import swap as swap_module
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.record import read_record, write_record
 from statestore.statedir.swap import finish_swaps, swap
+from tests.forked import exit_code
 from tests.records import recorded
 
 OLD = {"CURRENT": b"MANIFEST-1\n", "000001.sst": b"old rows"}

@@ -122,6 +122,18 @@ def _subject(servers: str, directory: Path, kind: str) -> Subject:
     return subject
 
 
+def _assert_completed(subject: Subject, master: str, kill: Kill) -> None:
+    job = Job(subject, master, {"STATESTORE_KILL_AT": str(kill)})
+    try:
+        assert job.exit_code() == 0, job.log
+        job.fired(kill.point)
+    finally:
+        job.end()
+    rows = json.loads(job.report.read_text())["rows"]
+    assert [row["failure"] for row in rows] == [None] * len(subject.tasks)
+    oracle.check(subject)
+
+
 @pytest.mark.share_for("aggregations-task begun:1@1_0", why="between the stages")
 @pytest.mark.parametrize(
     ("kind", "kill"),
@@ -140,16 +152,7 @@ def _subject(servers: str, directory: Path, kind: str) -> Subject:
 def test_what_a_killed_worker_had_begun_is_completed_in_the_same_run(
     bootstrap_servers: str, tmp_path: Path, kind: str, kill: Kill
 ) -> None:
-    subject = _subject(bootstrap_servers, tmp_path, kind)
-    job = Job(subject, "local[2]", {"STATESTORE_KILL_AT": str(kill)})
-    try:
-        assert job.exit_code() == 0, job.log
-        job.fired(kill.point)
-    finally:
-        job.end()
-    rows = json.loads(job.report.read_text())["rows"]
-    assert [row["failure"] for row in rows] == [None] * len(subject.tasks)
-    oracle.check(subject)
+    _assert_completed(_subject(bootstrap_servers, tmp_path, kind), "local[2]", kill)
 
 
 @pytest.mark.share_for("processor-store committed:2", why="one point")
@@ -166,16 +169,7 @@ def test_what_a_killed_worker_had_begun_is_completed_in_the_same_run(
 def test_a_spark_task_is_retried_when_its_worker_was_killed(
     bootstrap_servers: str, tmp_path: Path, kind: str, kill: Kill
 ) -> None:
-    subject = _subject(bootstrap_servers, tmp_path, kind)
-    job = Job(subject, "local[2,2]", {"STATESTORE_KILL_AT": str(kill)})
-    try:
-        assert job.exit_code() == 0, job.log
-        job.fired(kill.point)
-    finally:
-        job.end()
-    rows = json.loads(job.report.read_text())["rows"]
-    assert [row["failure"] for row in rows] == [None] * len(subject.tasks)
-    oracle.check(subject)
+    _assert_completed(_subject(bootstrap_servers, tmp_path, kind), "local[2,2]", kill)
 
 
 # Each point once, and each kind of application with each victim.

@@ -46,11 +46,6 @@ class Catalogue:
     applications: Mapping[str, Entry] = field(default_factory=dict)
     next_id: int = 1
 
-    @classmethod
-    def of_content(cls, content: Content, next_id: int) -> Catalogue:
-        """Return the catalogue that a snapshot holds."""
-        return cls(dict(sorted(content.applications.items())), next_id)
-
     def apply(self, command: Command) -> Catalogue:
         """Return the catalogue after one more command; many are applied faster by a `Rebuild`.
 

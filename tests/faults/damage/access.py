@@ -1,13 +1,11 @@
 """What the operating system refuses: files that may not be read, a disk that may not be written, or is full.
 
-Verification and restore run in a process of their own. Where the tests are run by root, whom no mode keeps out, that
-process first gives up the capabilities by which it is so.
+Verification and restore run in a process of their own, which first gives up the capabilities by which no mode keeps
+root out.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,11 +21,7 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.verification.check import verify
 from tests.integration.broker import WAIT_S
-from tests.integration.dying import start_process
-
-#: Of linux/capability.h: CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH.
-_NO_MODE_COUNTS = 1 << 1 | 1 << 2
-_CAPABILITY_VERSION = 0x20080522
+from tests.integration.dying import give_up_capabilities, start_process
 
 
 @contextmanager
@@ -114,18 +108,5 @@ def _asked(work: Callable[[Any], tuple[str, str]], spec: Any) -> tuple[str, str]
 
 
 def _without_capabilities(connection: Connection, work: Callable[[Any], tuple[str, str]], spec: Any) -> None:
-    if os.geteuid() == 0:
-        _give_up(_NO_MODE_COUNTS)
+    give_up_capabilities()
     connection.send(work(spec))
-
-
-def _give_up(capabilities: int) -> None:
-    """Give up capabilities of this thread, and so of those that it starts."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
-    sets = (ctypes.c_uint32 * 6)()  # effective, permitted and inheritable; twice, for 64 bits
-    for call in (libc.capget, libc.capset):
-        if call(header, sets):
-            raise OSError(ctypes.get_errno(), "capabilities")
-        for index in range(3):
-            sets[index] &= ~capabilities

@@ -23,7 +23,7 @@ from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
 from statestore.verification.check import verify
 from statestore.verification.options import Depth, VerifyOptions
-from tests.integration import broker, dying, support
+from tests.integration import broker, dying
 from tests.integration.broker import NO_BROKER, Row, transaction
 from tests.integration.support import STORE, Application
 from tests.lost_current import begin_anew
@@ -276,11 +276,6 @@ def _add_column_family(live: Path) -> None:
     database.close()
 
 
-def test_m2_timestamped_store_whose_definition_says_plain_is_downgraded(whole: Application) -> None:
-    row = verify(whole.store_spec().model_copy(update={"store": support.plain_store()}))
-    assert (row.status, row.action) == (Status.DOWNGRADED, Action.FULL)
-
-
 def test_t13_store_left_open_without_transactions_is_unclean(whole: Application) -> None:
     paths = whole.store_spec().paths
     break_seal(paths, STORE)
@@ -340,13 +335,15 @@ def test_r11_tasks_of_one_application_do_not_lock_each_other_out(bootstrap_serve
         assert application.verify().status is Status.EMPTY
 
 
-@pytest.mark.parametrize("lost", [False, True])
-def test_unreachable_broker_is_an_error_and_never_a_status(whole: Application, lost: bool) -> None:
+@pytest.mark.parametrize(("lost", "depth"), [(False, "offsets"), (False, "deep"), (True, "scan")])
+def test_unreachable_broker_is_an_error_and_never_a_status(whole: Application, lost: bool, depth: Depth) -> None:
     if lost:
         shutil.rmtree(whole.live)
     spec = whole.store_spec()
     with pytest.raises(KafkaUnavailableError):
-        verify(spec.model_copy(update={"bootstrap_servers": NO_BROKER, "kafka_timeout_s": 1}))
+        verify(
+            spec.model_copy(update={"bootstrap_servers": NO_BROKER, "kafka_timeout_s": 1}), VerifyOptions(depth=depth)
+        )
 
 
 @pytest.mark.behaviour("R8")

@@ -98,7 +98,8 @@ class DiskHome:
         known = self._check_interval(starts)
         if not self._read_only:
             self._opening()
-            for name in self._moved():
+            # Of a store that is gone as a whole, nothing that was recorded holds for what is begun in its place.
+            for name in self._moved() if self._directory.exists() else self._spec.last_use.databases:
                 self._spec.last_use.dropped(name)
             shutil.rmtree(self._expired(), ignore_errors=True)  # left by a crash
             for start in unborn:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from killed import EXPIRING_SLOT
 from store_under_test import Home, StoreUnderTest, contents, looked_at, time_of
 
 from statestore.errors import StoreUncleanError
 from statestore.formats import offsets as offsets_format
+from statestore.model import StoreFormat
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
-from tests.compositions import ALL, CHANGELOG, INPUT
+from tests.compositions import ALL, CHANGELOG, INPUT, Composition
 
 LATER = EXPIRING_SLOT  # makes the segment of the slots 0 to 5 expire
 
@@ -198,3 +201,22 @@ def test_segments_of_one_store_are_not_another_tasks(composition, tmp_path):
         store.reopen()
         assert store.rows() == {1: root}
         store.close()
+
+
+@pytest.mark.parametrize("kind", ["window", "session"])
+def test_a_store_whose_directory_was_removed_and_of_whose_log_all_has_expired_has_lost_nothing(kind, tmp_path):
+    home = Home(tmp_path / "state")
+    store = StoreUnderTest(Composition(kind, StoreFormat.PLAIN, True, True), home)
+    store.put(1, "text")
+    store.store.commit({CHANGELOG: 1})
+    store.store.sync()
+    store.close(clean=False)
+    shutil.rmtree(home.task_directory)
+    store.open()
+    store.store.inner.advance_stream_time(time_of(100))
+    store.replay([(1, "text")])
+    store.store.commit({CHANGELOG: 1})
+    store.close(clean=False)
+    store.open()
+    assert store.rows() == {}
+    store.close()

@@ -18,8 +18,8 @@ from statestore.model import TaskId
 from statestore.recovery.planning import require_partitions
 from statestore.recovery.restore import restore
 from statestore.reports import Action, Status
+from statestore.requests.verify import DEPTHS, Depth
 from statestore.verification.check import verify
-from statestore.verification.options import DEPTHS, Depth
 from tests.faults.damage import access, directories, forging, judging, logs, places
 from tests.faults.damage.places import Place
 from tests.faults.damage.stores import FORMATS, TASK, Original, files_of

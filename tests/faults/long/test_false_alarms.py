@@ -17,9 +17,10 @@ from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.model import changelog_topic
 from statestore.reports import Status
+from statestore.requests.verify import DEPTHS
 from statestore.tasks.spec import TaskSpec
 from statestore.verification.check import verify
-from statestore.verification.options import DEPTHS, VerifyOptions
+from statestore.verification.options import VerifyOptions
 from tests.faults.children import Child
 from tests.faults.damage import commands
 from tests.faults.damage.restarts import Restarts, store_partition_spec

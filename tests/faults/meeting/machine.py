@@ -31,11 +31,12 @@ from statestore.partition.quarantine import clean_quarantine, last_replaced, rel
 from statestore.recovery.restore import restore
 from statestore.recovery.rollback import RollbackRow, RollbackSpec, roll_back
 from statestore.reports import Loss, ProcessRow, RestoreRow, Status
+from statestore.requests.verify import DEPTHS, Depth
 from statestore.statedir.lock import locked
 from statestore.statedir.seal import break_seal
 from statestore.statedir.swap import finish_swaps
 from statestore.verification.check import verify
-from statestore.verification.options import DEPTHS, Depth, VerifyOptions
+from statestore.verification.options import VerifyOptions
 from tests.faults.meeting.counting import COUNTS, DEFINED, HOURLY, RETENTION_MS, STEPS, Rows, counted
 from tests.faults.meeting.mortal import Row, killed_or
 from tests.faults.meeting.world import SEGMENT_LOST, Damage, Held, World

@@ -2,6 +2,9 @@
 
     Database -> accessor (format) -> Transaction | Direct -> RocksDB | MemoryTable
 
+Each step gives the rows of a column family as the step below has them, or its own over them. So a row is read from
+RocksDB by two calls: `StagedRows.get` and `ColumnFamily.get`, without a transaction by the second alone.
+
 Opening decides whether the directory may be used at all, and does so before anything in it is changed. A database that
 we open for writing is marked open on disk before anybody can write to it, and before that recorded as ours
 (`last_use.py`).
@@ -18,12 +21,12 @@ from statestore import kill_switch
 from statestore.errors import InvalidStateError, StoreUncleanError, WrongStoreError
 from statestore.formats import offsets as offsets_format
 from statestore.model import StoreFormat, TopicPartition
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES, Direct, Rows, accessor
+from statestore.stores.accessor import DATA_COLUMN_FAMILIES, DBAccessor, Direct, accessor, upgrade_pending
 from statestore.stores.last_use import LastUse
 from statestore.stores.memory import MemoryTable
 from statestore.stores.rocksdb import RocksDB, exists
 from statestore.stores.rocksdb_options import ConfigSetter
-from statestore.stores.table import Changes, Table
+from statestore.stores.table import Table
 from statestore.stores.transaction import Transaction
 
 
@@ -60,41 +63,33 @@ class DatabaseSpec:
 class Database:
     """Rows in one format, and what was committed with them.
 
-    Reads and writes are the accessor's: `get`, `get_only`, `get_many`, `put`, `delete_range` and `scan`;
-    `put_many` is one write.
+    Attributes
+    ----------
+    rows
+        The rows as the owner of the store sees them; reading one in an older format migrates it.
+    unmigrated
+        The same rows; reading them migrates nothing.
+    committed
+        Those that were committed; reading them migrates nothing.
+    upgrade_pending
+        Whether rows in an older format were found.
     """
 
-    def __init__(self, spec: DatabaseSpec, table: Table, rows: Rows, *, read_only: bool = False) -> None:
+    def __init__(self, spec: DatabaseSpec, table: Table, writes: DBAccessor, *, read_only: bool = False) -> None:
         self._store = spec.store
         self._read_only = read_only
         self._changelogs = spec.changelogs or ()
         self._table = table
-        self._rows = rows
-        self._family = DATA_COLUMN_FAMILIES[spec.format][0]
-        self.committed = accessor(spec.format, Direct(table), migrate=False)
-        found = accessor(spec.format, rows, migrate=not read_only)
-        self.upgrade_pending = found.upgrade_pending
-        self.get = found.get
-        self.get_only = found.get_only
-        self.get_many = found.get_many
-        self.put = found.put
-        self.delete_range = found.delete_range
-        self.scan = found.scan
-
-    def put_many(self, changes: Changes) -> None:
-        """Write many rows in the format's layout; None deletes."""
-        if self.upgrade_pending:
-            for key, value in changes.items():
-                self.put(key, value)
-        elif isinstance(self._rows, Transaction):
-            self._rows.put_many(self._family, changes)
-        else:
-            self._table.write({self._family: changes})
+        self._writes = writes
+        self.upgrade_pending = pending = upgrade_pending(spec.format, table)
+        self.rows = accessor(spec.format, writes.family, pending=pending, migrate=not read_only)
+        self.unmigrated = accessor(spec.format, writes.family, pending=pending, migrate=False)
+        self.committed = accessor(spec.format, table.family, pending=pending, migrate=False)
 
     @property
     def staged_bytes(self) -> int:
         """Memory held by uncommitted rows."""
-        return self._rows.staged_bytes
+        return self._writes.staged_bytes
 
     def commit(
         self, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int] | None = None
@@ -104,12 +99,12 @@ class Database:
         The position follows `StateStore.commit`.
         """
         self.require_open()
-        self._rows.commit(offsets, _position_after(self._table.position, offsets, position))
+        self._writes.commit(offsets, _position_after(self._table.position, offsets, position))
 
     @property
     def half_committed(self) -> bool:
         """True after a commit that failed half way: it can be repeated, and not rolled back."""
-        return isinstance(self._rows, Transaction) and self._rows.half_committed
+        return self._writes.half_committed
 
     def rollback(self) -> None:
         """Forget what was not committed.
@@ -121,7 +116,7 @@ class Database:
         """
         if self.half_committed:
             raise half_a_commit(self._store)
-        self._rows.rollback()
+        self._writes.rollback()
 
     def committed_offset(self, topic_partition: TopicPartition) -> int | None:
         """Offset of the last changelog record in the table; None if none was ever committed."""
@@ -152,7 +147,7 @@ class Database:
     @property
     def being_read(self) -> bool:
         """True while an iterator is open."""
-        return self._rows.being_read
+        return self._writes.being_read
 
     @property
     def closed(self) -> bool:
@@ -163,7 +158,7 @@ class Database:
         """Close it. A clean close after writing marks it so and waits until all that was committed is on disk."""
         clean = clean and not self.half_committed
         try:
-            self._rows.close()
+            self._writes.close()
             if clean and not self._read_only and not self._table.closed:
                 # Kafka Streams takes a store of its task without any offset for a corrupted task.
                 unknown = [partition for partition in self._changelogs if self.committed_offset(partition) is None]
@@ -266,14 +261,14 @@ def open_on_disk(
                 table.write({}, offsets, position or None, status=offsets_format.STATUS_OPEN)
                 table.sync()  # the mark is for the next opening, after a crash of this one
                 kill_switch.reached("database marked open")
-        return {name: Database(spec, table, _rows(spec, table, places[name].spill)) for name, table in tables.items()}
+        return {name: Database(spec, table, _writes(spec, table, places[name].spill)) for name, table in tables.items()}
     except BaseException:
         for table in tables.values():
             table.close()
         raise
 
 
-def _rows(spec: DatabaseSpec, table: RocksDB, spill: Path) -> Rows:
+def _writes(spec: DatabaseSpec, table: RocksDB, spill: Path) -> DBAccessor:
     if not spec.transactional:
         return Direct(table)
     return Transaction(table, DATA_COLUMN_FAMILIES[spec.format], spill, spec.uncommitted_max_bytes)

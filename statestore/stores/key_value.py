@@ -11,7 +11,7 @@ from statestore.stores.database import Database, DatabaseSpec, Place, check_on_d
 from statestore.stores.last_use import LastUse, last_use_file
 from statestore.stores.legacy_position import migrate_position
 from statestore.stores.spill import remove_left_spills, spill_directory
-from statestore.stores.table import Row
+from statestore.stores.table import Row, Rows
 
 #: The name of a database that is its store's only one.
 _ONLY = ""
@@ -74,57 +74,53 @@ class KeyValueBytes(KeyValueBytesStore):
                     raise
         else:
             self._database = open_in_memory(spec)
-        # The hottest calls go straight to the database.
-        self.get = self._database.get  # type: ignore[method-assign]
-        self.get_many = self._database.get_many  # type: ignore[method-assign]
-        self.put = self._database.put  # type: ignore[method-assign]
 
     def get(self, key: bytes) -> bytes | None:
         """Read a value; one in an older format is migrated."""
-        return self.database.get(key)
+        return self.rows.get(key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Read many values, in the order of their keys."""
-        return self.database.get_many(keys)
+        return self.rows.get_many(keys)
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Write a value; None deletes."""
-        self.database.put(key, value)
+        self.rows.put(key, value)
 
     def scan(self, start: bytes | None, stop: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
         """Rows with `start <= key < stop` in key order, or in reverse."""
-        return self.database.scan(start, stop, reverse=reverse)
+        return self.rows.scan(start, stop, reverse=reverse)
 
     def delete(self, key: bytes) -> bytes | None:
         """Delete a key; return its value before. The read migrates nothing."""
         database = self.database
-        found = database.get_only(key)
-        database.put(key, None)
+        found = database.unmigrated.get(key)
+        database.rows.put(key, None)
         return found
 
     def delete_range(self, start: bytes, stop: bytes) -> None:
         """Delete all rows with `start <= key < stop`."""
-        self.database.delete_range(start, stop)
+        self.rows.delete_range(start, stop)
 
     def restore(self, rows: Iterable[tuple[bytes, bytes | None]]) -> int:
         """Apply changelog rows; none of them can have expired."""
-        put = self.database.put
+        put = self.rows.put
         for key, value in rows:
             put(key, value)
         return 0
 
     def get_rows(self, row_keys: Sequence[bytes]) -> list[bytes | None]:
         """Read many rows by their keys in the changelog, which are the store's."""
-        return self.database.get_many(row_keys)
+        return self.rows.get_many(row_keys)
 
     def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None]) -> list[int]:
         """Write many rows, None deletes; return the indexes of those that had expired: none can have."""
-        self.database.put_many(dict(zip(row_keys, values, strict=True)))
+        self.rows.put_many(dict(zip(row_keys, values, strict=True)))
         return []
 
     def stored_row(self, row_key: bytes) -> bytes | None:
         """Read a row as it is stored; nothing is migrated."""
-        return self.database.get_only(row_key)
+        return self.database.unmigrated.get(row_key)
 
     def committed(self) -> CommittedKeyValue:
         """Where to read without what is not committed."""
@@ -180,10 +176,13 @@ class KeyValueBytes(KeyValueBytesStore):
 
     def close(self, *, clean: bool = True) -> None:
         """Close the store; iterators that are still open end with an error."""
-        for name in ("get", "get_many", "put"):
-            self.__dict__.pop(name, None)
         if self._database is not None:
             self._database.close(clean=clean)
+
+    @property
+    def rows(self) -> Rows:
+        """Where the open store is read and written by key; its typed store goes there itself (`typed.py`)."""
+        return self.database.rows
 
     @property
     def database(self) -> Database:

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 
+from statestore.errors import StateStoreError
 from statestore.formats.key_bounds import after_prefix
 from statestore.formats.window_key import MAX_TIME
 from statestore.stores.api import Windowed
 from statestore.stores.table import Row
+from statestore.stores.watched import Watched
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -71,13 +73,13 @@ class SessionReader(Protocol):
         """Sessions of a range of keys with `end >= earliest_end` and `start <= latest_start`."""
 
 
-class _ReadOnly(Generic[K, V]):
+class _ReadOnly(Watched, Generic[K, V]):
     """Where a store reads, and how it turns bytes into types."""
 
     def __init__(
-        self, reader: Any, key: Callable[[K], bytes], key_of: Callable[[bytes], K], decode: Callable[[bytes], V]
+        self, rows: Any, key: Callable[[K], bytes], key_of: Callable[[bytes], K], decode: Callable[[bytes], V]
     ) -> None:
-        self._reader = reader
+        self._rows = rows
         self.key_bytes = key
         self.key_of = key_of
         self.decode = decode
@@ -86,17 +88,25 @@ class _ReadOnly(Generic[K, V]):
 class ReadOnlyKeyValueStore(_ReadOnly[K, V]):
     """A key-value store that can only be read."""
 
-    _reader: KeyValueReader
+    _rows: KeyValueReader
 
     def get(self, key: K) -> V | None:
         """Read the value of a key; its owner sees his uncommitted changes, too."""
-        stored = self._reader.get(self.key_bytes(key))
+        raw = self.key_bytes(key)
+        try:
+            stored = self._rows.get(raw)
+        except (StateStoreError, OSError) as error:
+            self._fail(error)
         return None if stored is None else self.decode(stored)
 
     def get_many(self, keys: Sequence[K]) -> list[V | None]:
         """Read the values of many keys, in their order: faster than one by one."""
         decode = self.decode
-        found = self._reader.get_many([self.key_bytes(key) for key in keys])
+        raw = [self.key_bytes(key) for key in keys]
+        try:
+            found = self._rows.get_many(raw)
+        except (StateStoreError, OSError) as error:
+            self._fail(error)
         return [None if stored is None else decode(stored) for stored in found]
 
     def range(self, start: K | None = None, stop: K | None = None) -> Iterator[tuple[K, V]]:
@@ -104,11 +114,11 @@ class ReadOnlyKeyValueStore(_ReadOnly[K, V]):
 
         The rows are those at the call; later writes do not show.
         """
-        return self._typed(self._reader.scan(*self._bounds(start, stop)))
+        return self._typed(self._watch(self._rows.scan, *self._bounds(start, stop)))
 
     def reverse_range(self, start: K | None = None, stop: K | None = None) -> Iterator[tuple[K, V]]:
         """Like `range`, from the largest key to the smallest."""
-        return self._typed(self._reader.scan(*self._bounds(start, stop), reverse=True))
+        return self._typed(self._watch(self._rows.scan, *self._bounds(start, stop), reverse=True))
 
     def all(self) -> Iterator[tuple[K, V]]:
         """All rows in key order."""
@@ -122,12 +132,12 @@ class ReadOnlyKeyValueStore(_ReadOnly[K, V]):
         """Rows whose key's bytes start with the prefix, in key order."""
         if not isinstance(prefix, bytes):
             raise TypeError(f"a prefix is bytes, found {type(prefix).__name__}: encode it first")
-        return self._typed(self._reader.scan(prefix, after_prefix(prefix)))
+        return self._typed(self._watch(self._rows.scan, prefix, after_prefix(prefix)))
 
     @property
     def is_empty(self) -> bool:
         """True if there are no rows."""
-        return next(self._reader.scan(None, None), None) is None
+        return next(self._watch(self._rows.scan, None, None), None) is None
 
     def _bounds(self, start: K | None, stop: K | None) -> tuple[bytes | None, bytes | None]:
         return None if start is None else self.key_bytes(start), None if stop is None else self.key_bytes(stop) + b"\0"
@@ -140,17 +150,21 @@ class ReadOnlyKeyValueStore(_ReadOnly[K, V]):
 class ReadOnlyWindowStore(_ReadOnly[K, V]):
     """A window store that can only be read. Ranges come segment by segment, in each by key bytes, then time."""
 
-    _reader: WindowReader
+    _rows: WindowReader
 
     def fetch(self, key: K, window_start: int) -> V | None:
         """Read the value of one window."""
-        stored = self._reader.fetch(self.key_bytes(key), window_start)
+        raw = self.key_bytes(key)
+        try:
+            stored = self._rows.fetch(raw, window_start)
+        except (StateStoreError, OSError) as error:
+            self._fail(error)
         return None if stored is None else self.decode(stored)
 
     def fetch_between(self, key: K, time_from: int, time_to: int, *, backward: bool = False) -> Iterator[tuple[int, V]]:
         """(window start, value) of a key's windows with `time_from <= window start <= time_to`, in order of time."""
         raw = self.key_bytes(key)
-        rows = self._reader.fetch_range(raw, raw, time_from, time_to, reverse=backward)
+        rows = self._watch(self._rows.fetch_range, raw, raw, time_from, time_to, reverse=backward)
         decode = self.decode
         return ((start, decode(stored)) for _, start, stored in rows)
 
@@ -159,8 +173,8 @@ class ReadOnlyWindowStore(_ReadOnly[K, V]):
     ) -> Iterator[tuple[Windowed[K], V]]:
         """Windows with `key_from <= key <= key_to` and `time_from <= window start <= time_to`; None is an open end."""
         first, last = (None if key is None else self.key_bytes(key) for key in (key_from, key_to))
-        rows = self._reader.fetch_range(first, last, time_from, time_to, reverse=backward)
-        key_of, decode, size = self.key_of, self.decode, self._reader.window_size_ms
+        rows = self._watch(self._rows.fetch_range, first, last, time_from, time_to, reverse=backward)
+        key_of, decode, size = self.key_of, self.decode, self._rows.window_size_ms
         return (
             (Windowed(key_of(key), start, min(start + size, MAX_TIME)), decode(stored)) for key, start, stored in rows
         )
@@ -176,17 +190,21 @@ class ReadOnlyWindowStore(_ReadOnly[K, V]):
     @property
     def is_empty(self) -> bool:
         """True if there are no rows that retention still shows."""
-        return next(self._reader.fetch_range(None, None, 0, MAX_TIME), None) is None
+        return next(self._watch(self._rows.fetch_range, None, None, 0, MAX_TIME), None) is None
 
 
 class ReadOnlySessionStore(_ReadOnly[K, V]):
     """A session store that can only be read. Ranges come segment by segment, in each by key bytes, end, start."""
 
-    _reader: SessionReader
+    _rows: SessionReader
 
     def fetch_session(self, key: K, start: int, end: int) -> V | None:
         """Read the value of one session."""
-        stored = self._reader.fetch_session(self.key_bytes(key), start, end)
+        raw = self.key_bytes(key)
+        try:
+            stored = self._rows.fetch_session(raw, start, end)
+        except (StateStoreError, OSError) as error:
+            self._fail(error)
         return None if stored is None else self.decode(stored)
 
     def find_sessions(
@@ -194,14 +212,18 @@ class ReadOnlySessionStore(_ReadOnly[K, V]):
     ) -> Iterator[tuple[Windowed[K], V]]:
         """Sessions of a key with `end >= earliest_end` and `start <= latest_start`: those that overlap the time."""
         raw = self.key_bytes(key)  # where None is an error, and no open end
-        return self._typed(self._reader.find_sessions(raw, raw, earliest_end, latest_start, reverse=backward))
+        return self._typed(
+            self._watch(self._rows.find_sessions, raw, raw, earliest_end, latest_start, reverse=backward)
+        )
 
     def find_sessions_range(
         self, key_from: K | None, key_to: K | None, earliest_end: int, latest_start: int, *, backward: bool = False
     ) -> Iterator[tuple[Windowed[K], V]]:
         """Like `find_sessions`, for `key_from <= key <= key_to`; None is an open end."""
         first, last = (None if key is None else self.key_bytes(key) for key in (key_from, key_to))
-        return self._typed(self._reader.find_sessions(first, last, earliest_end, latest_start, reverse=backward))
+        return self._typed(
+            self._watch(self._rows.find_sessions, first, last, earliest_end, latest_start, reverse=backward)
+        )
 
     def _typed(self, rows: Iterator[tuple[Windowed[bytes], bytes]]) -> Iterator[tuple[Windowed[K], V]]:
         key_of, decode = self.key_of, self.decode
@@ -224,4 +246,4 @@ class ReadOnlySessionStore(_ReadOnly[K, V]):
     @property
     def is_empty(self) -> bool:
         """True if there are no rows that retention still shows."""
-        return next(self._reader.find_sessions(None, None, 0, MAX_TIME), None) is None
+        return next(self._watch(self._rows.find_sessions, None, None, 0, MAX_TIME), None) is None

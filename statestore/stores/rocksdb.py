@@ -1,19 +1,18 @@
 """RocksDB as the stores use it: column families, WAL off, atomic flush, offsets beside the data.
 
-One instance owns one open database. Everything is raw bytes (`raw_mode`), so nothing stored is ever unpickled. Reads
-go through `get` and `iter` + `status`, which raise on a bad checksum; rocksdict's `items`, `keys` and `values` do not.
+One instance owns one open database. Everything is raw bytes (`raw_mode`), so nothing stored is ever unpickled. Rows are
+read and written by column family (`column_family.py`); `get`, `scan` and the like name theirs.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-from weakref import WeakSet
 
-from rocksdict import AccessType, Checkpoint, IngestExternalFileOptions, Rdict, ReadOptions, WriteBatch, WriteOptions
+from rocksdict import AccessType, Checkpoint, IngestExternalFileOptions, Rdict, WriteBatch, WriteOptions
+from rocksdict import ColumnFamily as Handle
 
 from statestore.errors import (
     InvalidStateError,
@@ -23,6 +22,7 @@ from statestore.errors import (
 from statestore.formats import offsets as offsets_format
 from statestore.formats import position as position_format
 from statestore.model import TopicPartition
+from statestore.stores.column_family import ColumnFamily, read_only_error
 from statestore.stores.foreign_files import find_foreign_file
 from statestore.stores.manifest import check_manifest
 from statestore.stores.rocksdb_errors import translate
@@ -100,12 +100,11 @@ class RocksDB:
     ) -> None:
         self.directory = directory
         self._read_only = read_only
-        self._cursors: WeakSet[_Cursor] = WeakSet()
         self._db: Rdict | None = None
-        self._handles: dict[str, Any] = {}
-        self._families: dict[str, Rdict] = {}
-        #: Bound methods for the hottest calls; empty once closed.
-        self._getters: dict[str, Callable[..., Any]] = {}
+        self._handles: dict[str, Handle] = {}
+        self._write_options = WriteOptions()
+        self._write_options.disable_wal = True
+        self._families: dict[str, ColumnFamily] = {}
         names = [*dict.fromkeys([DEFAULT_COLUMN_FAMILY, *data_column_families]), offsets_format.COLUMN_FAMILY]
         if exists(directory):
             found = column_families(directory)
@@ -134,17 +133,16 @@ class RocksDB:
                 access_type=access,
             )
             for name in names:
-                self._families[name] = self._db.get_column_family(name)
+                rdict = self._db.get_column_family(name)
+                write_options = None if read_only else self._write_options
+                self._families[name] = ColumnFamily(self, name, directory, rdict, write_options)
                 self._handles[name] = self._db.get_column_family_handle(name)
-                self._getters[name] = self._families[name].get
         except Exception as error:  # see translate
             self.close()
             raise translate(error, directory) from error
         finally:
             if not found_config:
                 config.unlink(missing_ok=True)
-        self._write_options = WriteOptions()
-        self._write_options.disable_wal = True
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -156,93 +154,29 @@ class RocksDB:
         """True if the column family exists."""
         return family in self._families
 
+    def family(self, name: str) -> ColumnFamily:
+        """Return a column family; one that a read-only database does not have is empty."""
+        self._open()
+        return self._families.get(name) or ColumnFamily(self, name, self.directory, None, None)
+
     def get(self, family: str, key: bytes) -> bytes | None:
         """Read one value; a bad checksum raises StoreCorruptedError."""
-        getter = self._getters.get(family)
-        if getter is None:
-            self._open()
-            return None  # a read-only database without this column family
-        try:
-            value: bytes | None = getter(key)
-        except Exception as error:  # see translate
-            raise translate(error, self.directory) from error
-        return value
+        return self.family(family).get(key)
 
     def get_many(self, family: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """Read the values of many keys, in their order."""
-        getter = self._getters.get(family)
-        if getter is None:
-            self._open()
-            return [None] * len(keys)
-        try:
-            values: list[bytes | None] = getter(keys if isinstance(keys, list) else list(keys))
-        except Exception as error:  # see translate
-            raise translate(error, self.directory) from error
-        return values
+        return self.family(family).get_many(keys)
 
     def scan(
         self, family: str, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[Row]:
-        """Rows with `start <= key < stop` in key order, or in reverse, as of the call.
-
-        A bad checksum raises StoreCorruptedError; going on after the database was closed, InvalidStateError.
-        """
-        column_family = self._family(family)
-        if column_family is None or (start is not None and stop is not None and start >= stop):
-            return iter(())
-        read_options = ReadOptions()
-        # rocksdict's set_iterate_lower_bound sets the upper one, so the start is looked after here.
-        if stop is not None:
-            read_options.set_iterate_upper_bound(stop)
-        try:
-            cursor = _Cursor(column_family.iter(read_options), stop)
-            if reverse:
-                cursor.rows.seek_to_last()
-            elif start is None:
-                cursor.rows.seek_to_first()
-            else:
-                cursor.rows.seek(start)
-        except Exception as error:  # see translate
-            raise translate(error, self.directory) from error
-        self._cursors.add(cursor)
-        return self._walk_back(cursor, start) if reverse else self._walk(cursor)
-
-    def _walk(self, cursor: _Cursor) -> Iterator[Row]:
-        # Only the cursor holds the iterator, not this frame: close() takes it away, and with it RocksDB's LOCK.
-        try:
-            while cursor.rows is not None and cursor.rows.valid():
-                row = cursor.rows.key(), cursor.rows.value()
-                cursor.rows.next()
-                yield row
-            self._end(cursor)
-        except InvalidStateError:
-            raise
-        except Exception as error:  # see translate
-            raise translate(error, self.directory) from error
-
-    def _walk_back(self, cursor: _Cursor, start: bytes | None) -> Iterator[Row]:
-        try:
-            while cursor.rows is not None and cursor.rows.valid():
-                row = cursor.rows.key(), cursor.rows.value()
-                if start is not None and row[0] < start:
-                    return
-                cursor.rows.prev()
-                yield row
-            self._end(cursor)
-        except InvalidStateError:
-            raise
-        except Exception as error:  # see translate
-            raise translate(error, self.directory) from error
-
-    def _end(self, cursor: _Cursor) -> None:
-        if cursor.rows is None:
-            raise InvalidStateError(f"the store in {self.directory} was closed under this iterator; open it again")
-        cursor.rows.status()
+        """Rows with `start <= key < stop` in key order, or in reverse, as of the call."""
+        return self.family(family).scan(start, stop, reverse=reverse)
 
     @property
     def being_read(self) -> bool:
         """True while an iterator is open."""
-        return len(self._cursors) > 0
+        return any(family.being_read for family in self._families.values())
 
     def committed_offset(self, topic_partition: TopicPartition) -> int | None:
         """Offset of the last changelog record in the store; None if none was ever committed (KIP-1035)."""
@@ -295,10 +229,10 @@ class RocksDB:
 
         RocksDB's estimate of its keys is made from some of the files only.
         """
-        column_family = self._family(family)
-        if column_family is None:
+        rdict = self.family(family).rdict
+        if rdict is None:
             return 0
-        told: str = column_family.property_value("rocksdb.aggregated-table-properties") or ""
+        told: str = rdict.property_value("rocksdb.aggregated-table-properties") or ""
         found = {name: int(count) for name, count in _TABLE_COUNTS.findall(told)}
         return found.get("entries", 0) - found.get("deletions", 0)
 
@@ -309,19 +243,11 @@ class RocksDB:
 
     def put(self, family: str, key: bytes, value: bytes | None) -> None:
         """Write one row into the memtable at once; None deletes."""
-        self._writable()
-        column_family = self._families[family]
-        try:
-            if value is None:
-                column_family.delete(key, self._write_options)
-            else:
-                column_family.put(key, value, self._write_options)
-        except Exception as error:  # see translate
-            raise translate(error, self.directory) from error
+        self.family(family).put(key, value)
 
     def delete_range(self, family: str, start: bytes, stop: bytes) -> None:
         """Delete the rows with `start <= key < stop` at once."""
-        self.write({}, ranges={family: [KeyRange(start, stop)]})
+        self.family(family).delete_range(start, stop)
 
     def write(
         self,
@@ -390,11 +316,11 @@ class RocksDB:
         """Take over SST files by moving them; of several, a later one wins."""
         ingest_options = IngestExternalFileOptions()
         ingest_options.set_move_files(True)
-        column_family = self._family(family)
-        assert column_family is not None, "only a read-only database lacks one of its column families"
+        rdict = self.family(family).rdict
+        assert rdict is not None, "only a read-only database lacks one of its column families"
         try:
             for sst_file in sst_files:
-                column_family.ingest_external_file([str(sst_file)], ingest_options)
+                rdict.ingest_external_file([str(sst_file)], ingest_options)
         except Exception as error:  # see translate
             raise translate(error, self.directory) from error
 
@@ -423,17 +349,15 @@ class RocksDB:
 
     def close(self) -> None:
         """Release the database and RocksDB's LOCK. Iterators and handles of column families must go first."""
-        for cursor in self._cursors:
-            cursor.rows = None
-        self._getters.clear()
         self._handles.clear()
-        open_handles = [*self._families.values(), *([] if self._db is None else [self._db])]
+        opened = [*(family.release() for family in self._families.values()), self._db]
         self._families.clear()
         self._db = None
         first: Exception | None = None
-        for handle in open_handles:  # closing one flushes it, which may fail; it is gone all the same
+        for rdict in opened:  # closing one flushes it, which may fail; it is gone all the same
             try:
-                handle.close()
+                if rdict is not None:
+                    rdict.close()
             except Exception as error:  # see translate
                 first = first or error
         if first is not None:
@@ -447,23 +371,5 @@ class RocksDB:
     def _writable(self) -> Rdict:
         if self._db is None or self._read_only:
             self._open()
-            raise InvalidStateError(f"the store in {self.directory} was opened to be read; open it for writing")
+            raise read_only_error(self.directory)
         return self._db
-
-    def _family(self, name: str) -> Rdict | None:
-        """Return the column family; None if a read-only database has none of that name."""
-        self._open()
-        return self._families.get(name)
-
-
-class _Cursor:
-    """Holds an iterator of RocksDB, so that it can be taken away from whoever walks it.
-
-    It also keeps the upper bound alive: RocksDB reads it where it lies in memory, and rocksdict does not hold it.
-    """
-
-    __slots__ = ("__weakref__", "_stop", "rows")
-
-    def __init__(self, rows: Any, stop: bytes | None) -> None:
-        self.rows = rows
-        self._stop = stop

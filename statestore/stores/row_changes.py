@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Generic, TypeVar
 
-from statestore.errors import StateStoreError
 from statestore.formats.timestamped_value import pack_timestamp
 from statestore.model import StoreFormat
 from statestore.stores.api import StateStore
 from statestore.stores.codec import logged_value
-from statestore.stores.watched import Failed, Watched, fail
+from statestore.stores.watched import Watched
 
 T = TypeVar("T")
 Inner = TypeVar("Inner", bound=StateStore)
@@ -33,7 +32,7 @@ class _Undo:
     stream_time: int | None
 
 
-class RowChanges(StateStore, Generic[Inner]):
+class RowChanges(Watched, StateStore, Generic[Inner]):
     """A store whose changes are logged.
 
     Attributes
@@ -51,8 +50,6 @@ class RowChanges(StateStore, Generic[Inner]):
         self._log: ChangeLog | None = None
         self._log_many: ChangeLogMany | None = None
         self._check: CheckChange | None = None
-        self._failed: Failed | None = None
-        self._reader: Any = inner
         self._undo: _Undo | None = None
 
     def log_changes_to(
@@ -71,11 +68,6 @@ class RowChanges(StateStore, Generic[Inner]):
         self._log_many = log_many
         self._check = check
 
-    def tell_failures_to(self, failed: Failed) -> None:
-        """Report every later failure to read or to write, before it is raised: the caller may swallow it."""
-        self._failed = failed
-        self._reader = Watched(self.inner, failed)
-
     def _checked_change(self, row_key: bytes, stored: bytes | None) -> tuple[bytes | None, int | None]:
         """Return what the log is told of a change: plain value and timestamp (ms). Raise if it cannot be logged."""
         change = logged_value(self.format, stored)
@@ -86,9 +78,6 @@ class RowChanges(StateStore, Generic[Inner]):
     def _logged(self, row_key: bytes, plain: bytes | None, timestamp: int | None) -> None:
         if self._log is not None:
             self._log(row_key, plain, timestamp)
-
-    def _fail(self, error: StateStoreError | OSError) -> NoReturn:
-        fail(error, self._failed)
 
     # -- many rows at once ----------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from rocksdict import ReadOptions
 
 from statestore.errors import StateStoreError
 from statestore.model import StoreFormat
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES, Direct, accessor
+from statestore.stores.accessor import DATA_COLUMN_FAMILIES, accessor, upgrade_pending
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.rocksdb_errors import translate
 from statestore.stores.table import Row
@@ -49,13 +49,10 @@ class ScannedDatabase(RocksDB):
 
     def __init__(self, directory: Path, store_format: StoreFormat) -> None:
         super().__init__(directory, DATA_COLUMN_FAMILIES[store_format], read_only=True)
-        self._rows = accessor(store_format, Direct(self), migrate=False)
+        #: True if there are rows in an older format.
+        self.upgrade_pending = upgrade_pending(store_format, self)
+        self._rows = accessor(store_format, self.family, pending=self.upgrade_pending, migrate=False)
         self._data_family = DATA_COLUMN_FAMILIES[store_format][0]
-
-    @property
-    def upgrade_pending(self) -> bool:
-        """True if there are rows in an older format."""
-        return self._rows.upgrade_pending
 
     def live_files(self) -> list[dict[str, Any]]:
         """RocksDB's list of the SST files of all column families; it does not tell which of them a file belongs to."""
@@ -63,9 +60,9 @@ class ScannedDatabase(RocksDB):
 
     def row_files(self) -> int | None:
         """How many SST files the rows are in; None if they are not in SST files of the newest format alone."""
-        column_family = self._family(self._data_family)
+        column_family = self.family(self._data_family).rdict
         logs = (log.stat().st_size for log in self.directory.glob("*.log"))
-        if column_family is None or self._rows.upgrade_pending or any(logs):
+        if column_family is None or self.upgrade_pending or any(logs):
             return None
         return sum(
             int(column_family.property_value(f"rocksdb.num-files-at-level{level}") or 0) for level in range(_LEVELS)
@@ -83,9 +80,9 @@ class ScannedDatabase(RocksDB):
         between
             Called now and then.
         """
-        if self._rows.upgrade_pending:
+        if self.upgrade_pending:
             return sum(1 for _ in self._rows.scan())
-        column_family = self._family(self._data_family)
+        column_family = self.family(self._data_family).rdict
         if column_family is None:
             return 0
         try:
@@ -107,10 +104,10 @@ class ScannedDatabase(RocksDB):
 
     def rows(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows with `start <= key < stop` as batches with `STORED_SCHEMA`; None is an open end."""
-        if self._rows.upgrade_pending:
+        if self.upgrade_pending:
             yield from _batches(self._rows.scan(start, stop))
             return
-        column_family = self._family(self._data_family)
+        column_family = self.family(self._data_family).rdict
         if column_family is None:
             return
         last = start

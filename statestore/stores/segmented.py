@@ -87,7 +87,7 @@ class SegmentedBytes(StateStore):
         segment = self.segments.for_write(timestamp, size)
         if segment is None:
             return False
-        segment.put(row_key, value)
+        segment.rows.put(row_key, value)
         return True
 
     def get_row(self, row_key: bytes, timestamp: int, *, committed: bool) -> bytes | None:
@@ -96,7 +96,7 @@ class SegmentedBytes(StateStore):
         segment = segments.for_read(timestamp)
         if segment is None or timestamp < segments.oldest_visible(committed=committed):
             return None
-        return segment.committed.get(row_key) if committed else segment.get(row_key)
+        return (segment.committed if committed else segment.rows).get(row_key)
 
     def get_rows(self, row_keys: Sequence[bytes]) -> list[bytes | None]:
         """Read many rows by their keys in the changelog; those older than the retention are not shown."""
@@ -110,7 +110,7 @@ class SegmentedBytes(StateStore):
         for start, indexes in by_segment.items():
             segment = segments.for_read(start)
             if segment is not None:
-                values = segment.get_many([row_keys[index] for index in indexes])
+                values = segment.rows.get_many([row_keys[index] for index in indexes])
                 for index, value in zip(indexes, values, strict=True):
                     found[index] = value
         return found
@@ -132,7 +132,7 @@ class SegmentedBytes(StateStore):
             if segment is None:
                 expired += range(first, after)
             else:
-                segment.put_many(changes)
+                segment.rows.put_many(changes)
             first = after
         return expired
 
@@ -147,7 +147,7 @@ class SegmentedBytes(StateStore):
     def stored_row(self, row_key: bytes) -> bytes | None:
         """Read a row as it is stored, also one older than the retention; nothing is migrated."""
         segment = self.segments.for_read(self.row_timestamp(row_key))
-        return None if segment is None else segment.get_only(row_key)
+        return None if segment is None else segment.unmigrated.get(row_key)
 
     def restore(self, rows: Iterable[tuple[bytes, bytes | None]]) -> int:
         """Apply changelog rows in the store's layout; return how many had expired.

@@ -53,7 +53,7 @@ class SessionBytes(SegmentedBytes, SessionBytesStore):
         else:
             bounds = session_key.range_bounds(key_from, key_to)
         scans = [
-            (segment.committed if committed else segment).scan(*bounds, reverse=reverse)
+            (segment.committed if committed else segment.rows).scan(*bounds, reverse=reverse)
             for segment in segments.between(earliest_end, latest_end, reverse=reverse)
         ]
         return _sessions(scans, key_from, key_to, earliest_end, latest_end, latest_start)

@@ -23,8 +23,30 @@ class KeyRange(NamedTuple):
     stop: bytes
 
 
+class Rows(Protocol):
+    """Rows of one column family, or of several in one format. Iterators see the rows as of the call that made them."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Read one value."""
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Read the values of many keys, in their order."""
+
+    def scan(self, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False) -> Iterator[Row]:
+        """Rows with `start <= key < stop` in key order, or in reverse."""
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Write one row; None deletes."""
+
+    def put_many(self, changes: Changes) -> None:
+        """Write many rows; None deletes."""
+
+    def delete_range(self, start: bytes, stop: bytes) -> None:
+        """Delete the rows with `start <= key < stop`."""
+
+
 class Table(Protocol):
-    """An open engine. Iterators see the rows as of the call that made them."""
+    """An open engine."""
 
     @property
     def persistent(self) -> bool:
@@ -44,19 +66,8 @@ class Table(Protocol):
     def has(self, family: str) -> bool:
         """True if the column family exists."""
 
-    def get(self, family: str, key: bytes) -> bytes | None:
-        """Read one value."""
-
-    def get_many(self, family: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Read the values of many keys, in their order."""
-
-    def scan(
-        self, family: str, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False
-    ) -> Iterator[Row]:
-        """Rows with `start <= key < stop` in key order, or in reverse."""
-
-    def put(self, family: str, key: bytes, value: bytes | None) -> None:
-        """Write one row at once; None deletes."""
+    def family(self, name: str) -> Rows:
+        """Return the rows of a column family: each write is at once in the table."""
 
     def write(
         self,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from statestore.errors import StateStoreError
 from statestore.formats import session_key, window_key
@@ -22,8 +22,9 @@ from statestore.stores.api import (
     Windowed,
 )
 from statestore.stores.codec import codec, stored_value
+from statestore.stores.key_value import KeyValueBytes
 from statestore.stores.metrics import StoreMetrics
-from statestore.stores.readers import ReadOnlyKeyValueStore, ReadOnlySessionStore, ReadOnlyWindowStore
+from statestore.stores.readers import KeyValueReader, ReadOnlyKeyValueStore, ReadOnlySessionStore, ReadOnlyWindowStore
 from statestore.stores.row_changes import RowChanges
 from statestore.stores.serdes import Serde
 
@@ -50,6 +51,7 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
 
     def __init__(self, inner: Inner, store_format: StoreFormat, key_serde: Serde[K], value_serde: Serde[Any]) -> None:
         super().__init__(inner, store_format)
+        self._rows: Any = inner
         self.name = inner.name
         self.transactional = inner.transactional
         self.persistent = inner.persistent
@@ -147,8 +149,28 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
         self.inner.close(clean=clean)
 
 
+class _WritableRows(KeyValueReader, Protocol):
+    """Where a key-value store reads and writes by key: its inner store, or the rows of ours while it is open."""
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Write a value; None deletes."""
+
+
 class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[K, V]):
     """A key-value store. In a timestamped one a value is a `ValueAndTimestamp`."""
+
+    _rows: _WritableRows
+
+    def init(self, context: StoreContext) -> None:
+        """Open the store; see the errors of the inner store."""
+        super().init(context)
+        # Straight to the rows of the database: the store between would only hand each key on.
+        self._rows = self.inner.rows if isinstance(self.inner, KeyValueBytes) else self.inner
+
+    def close(self, *, clean: bool = True) -> None:
+        """Close the store; what was not committed is discarded."""
+        self._rows = self.inner
+        super().close(clean=clean)
 
     def put(self, key: K, value: V | None) -> None:
         """Write a value and log the change; None deletes."""
@@ -165,7 +187,7 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
         try:
             if self._undo is not None:
                 self._remember(raw)
-            self.inner.put(raw, stored)
+            self._rows.put(raw, stored)
         except (StateStoreError, OSError) as error:
             self._fail(error)
 

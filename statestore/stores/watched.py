@@ -7,11 +7,12 @@ here, and stops.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 
 from statestore.errors import StateStoreError, of_os_error
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 #: Called with a failure before it is raised.
 Failed = Callable[[StateStoreError], None]
@@ -28,65 +29,30 @@ def fail(error: StateStoreError | OSError, failed: Failed | None) -> NoReturn:
 
 
 class Watched:
-    """A store of bytes of any kind, to be read.
+    """A store whose failures are told."""
 
-    Parameters
-    ----------
-    reader
-        The store.
-    failed
-        Called with each failure of the store.
-    """
+    _failed: Failed | None = None
 
-    def __init__(self, reader: Any, failed: Failed) -> None:
-        self._reader = reader
+    def tell_failures_to(self, failed: Failed) -> None:
+        """Report every later failure to read or to write, before it is raised: the caller may swallow it."""
         self._failed = failed
 
-    def get(self, *key: Any) -> Any:
-        """See `KeyValueReader`."""
+    def _fail(self, error: StateStoreError | OSError) -> NoReturn:
+        fail(error, self._failed)
+
+    def _watch(self, read: Callable[P, Iterator[T]], *bounds: P.args, **how: P.kwargs) -> Iterator[T]:
+        """Read a range of rows."""
+        if self._failed is None:
+            return read(*bounds, **how)
         try:
-            return self._reader.get(*key)
+            rows = read(*bounds, **how)
         except (StateStoreError, OSError) as error:
-            fail(error, self._failed)
+            self._fail(error)
+        return _watched(rows, self._failed)
 
-    def get_many(self, *keys: Any) -> Any:
-        """See `KeyValueReader`."""
-        return self._watch(lambda: self._reader.get_many(*keys))
 
-    def scan(self, *bounds: Any, **how: Any) -> Iterator[Any]:
-        """See `KeyValueReader`."""
-        return self._rows(self._watch(lambda: self._reader.scan(*bounds, **how)))
-
-    @property
-    def window_size_ms(self) -> int:
-        """See `WindowReader`."""
-        size: int = self._reader.window_size_ms
-        return size
-
-    def fetch(self, *window: Any) -> Any:
-        """See `WindowReader`."""
-        return self._watch(lambda: self._reader.fetch(*window))
-
-    def fetch_range(self, *bounds: Any, **how: Any) -> Iterator[Any]:
-        """See `WindowReader`."""
-        return self._rows(self._watch(lambda: self._reader.fetch_range(*bounds, **how)))
-
-    def fetch_session(self, *session: Any) -> Any:
-        """See `SessionReader`."""
-        return self._watch(lambda: self._reader.fetch_session(*session))
-
-    def find_sessions(self, *bounds: Any, **how: Any) -> Iterator[Any]:
-        """See `SessionReader`."""
-        return self._rows(self._watch(lambda: self._reader.find_sessions(*bounds, **how)))
-
-    def _watch(self, read: Callable[[], T]) -> T:
-        try:
-            return read()
-        except (StateStoreError, OSError) as error:
-            fail(error, self._failed)
-
-    def _rows(self, rows: Iterator[T]) -> Iterator[T]:
-        try:
-            yield from rows
-        except (StateStoreError, OSError) as error:
-            fail(error, self._failed)
+def _watched(rows: Iterator[T], failed: Failed) -> Iterator[T]:
+    try:
+        yield from rows
+    except (StateStoreError, OSError) as error:
+        fail(error, failed)

@@ -54,7 +54,7 @@ class WindowBytes(SegmentedBytes, WindowBytesStore):
         number = self.sequence
         while True:
             number = (number + 1) & window_key.MAX_SEQUENCE
-            if segment is None or segment.get_only(window_key.encode(key, window_start, number)) is None:
+            if segment is None or segment.unmigrated.get(window_key.encode(key, window_start, number)) is None:
                 return number
 
     def fetch(self, key: bytes, window_start: int, *, committed: bool = False) -> bytes | None:
@@ -83,7 +83,7 @@ class WindowBytes(SegmentedBytes, WindowBytesStore):
         else:
             bounds = window_key.range_bounds(key_from, key_to)
         scans = [
-            (segment.committed if committed else segment).scan(*bounds, reverse=reverse)
+            (segment.committed if committed else segment.rows).scan(*bounds, reverse=reverse)
             for segment in segments.between(time_from, time_to, reverse=reverse)
         ]
         return _windows(scans, key_from, key_to, time_from, time_to)

@@ -49,7 +49,7 @@ class WindowedMachine(MortalMachine):
     def all_rows(self) -> Rows:
         """Rows of all segments. Numbers of duplicates are told by row keys alone, so these are read."""
         segments = self.store.inner.segments.databases
-        return {key: self.store.decode(stored) for segment in segments for key, stored in segment.scan()}
+        return {key: self.store.decode(stored) for segment in segments for key, stored in segment.rows.scan()}
 
     def assert_rows(self) -> None:
         """Rows that retention hides may be gone or not."""

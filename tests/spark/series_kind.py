@@ -55,7 +55,7 @@ class SeriesBytes(SegmentedBytes):
         """All measurements that have not expired."""
         oldest = self.segments.oldest_visible()
         for segment in self.segments.between(oldest, (1 << 63) - 1, reverse=False):
-            yield from (row for row in segment.scan(None, None) if KIND.row_time(row[0]) >= oldest)
+            yield from (row for row in segment.rows.scan(None, None) if KIND.row_time(row[0]) >= oldest)
 
 
 class SeriesStore(TypedStore[Any, Any, SeriesBytes]):

@@ -351,7 +351,7 @@ def test_a_store_is_opened_again_if_its_files_change_meanwhile(tmp_path: Path, m
         linked = original(directory, view)
         if tries == 1:
             owner = RocksDB(directory, families)
-            owner._families[TIMESTAMPED_COLUMN_FAMILY].compact_range(None, None)
+            owner.family(TIMESTAMPED_COLUMN_FAMILY).rdict.compact_range(None, None)
             owner.close()
         return linked
 

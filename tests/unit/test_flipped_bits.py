@@ -150,7 +150,7 @@ def test_a_table_cut_short_is_found(directory):
 
 def test_a_row_too_short_for_its_format_is_damage(tmp_path):
     store = open_key_value_store(TIMESTAMPED, tmp_path / "s")
-    store.inner.database._rows.put("keyValueWithTimestamp", b"a", b"short")
+    store.inner.rows.put(b"a", b"short")
     store.commit({CHANGELOG: 0})
     for read_it in (lambda: store.get(b"a"), lambda: list(store.range())):
         with pytest.raises(StoreCorruptedError, match="another format, or damaged"):

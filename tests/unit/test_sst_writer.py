@@ -58,7 +58,8 @@ def opened(directory, files, family=DEFAULT_COLUMN_FAMILY):
 
 def levels(database, family=DEFAULT_COLUMN_FAMILY):
     """Number of files in each level."""
-    return [int(database._families[family].property_value(f"rocksdb.num-files-at-level{level}")) for level in range(7)]
+    rdict = database.family(family).rdict
+    return [int(rdict.property_value(f"rocksdb.num-files-at-level{level}")) for level in range(7)]
 
 
 def seen(database, keys):
@@ -94,7 +95,7 @@ def test_rocksdb_reads_from_our_files_what_it_reads_from_those_of_its_own_writer
         assert expected[0] == rows
         assert seen(ours, keys) == expected
         assert levels(ours)[:6] == [0] * 6
-        ours._families[DEFAULT_COLUMN_FAMILY].compact_range(None, None)
+        ours.family(DEFAULT_COLUMN_FAMILY).rdict.compact_range(None, None)
         assert seen(ours, keys) == expected
     finally:
         ours.close()
@@ -133,7 +134,7 @@ def test_rows_written_later_lie_over_those_of_our_files(tmp_path):
     database.put(DEFAULT_COLUMN_FAMILY, b"0007", b"new")
     database.put(DEFAULT_COLUMN_FAMILY, b"0008", None)
     database.sync()
-    database._families[DEFAULT_COLUMN_FAMILY].compact_range(None, None)
+    database.family(DEFAULT_COLUMN_FAMILY).rdict.compact_range(None, None)
     expected = dict(rows) | {b"0007": b"new"}
     del expected[b"0008"]
     try:

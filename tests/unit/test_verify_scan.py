@@ -131,7 +131,7 @@ def test_what_rocksdict_itself_gives_for_a_damaged_file_would_look_complete(tmp_
     content[len(content) // 2] ^= 1
     victim.write_bytes(content)
     database = RocksDB(tmp_path, ["keyValueWithTimestamp"], read_only=True)
-    family: Rdict = database._families["keyValueWithTimestamp"]
+    family: Rdict = database.family("keyValueWithTimestamp").rdict
     assert len(list(family.items())) < len(ROWS)
     database.close()
     with pytest.raises(StoreCorruptedError):

@@ -172,7 +172,7 @@ def _open(spec: StorePartitionSpec, record: StoreRecord | None, *, sealed: bool)
             empty=empty,
             record=record,
             sealed=sealed,
-            upgrade_pending=getattr(store.inner, "upgrade_pending", False),
+            upgrade_pending=store.inner.upgrade_pending,
             had=had(record, committed, anything=not empty or committed is not None),
         )
     finally:

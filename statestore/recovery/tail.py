@@ -95,7 +95,7 @@ def _build(
         if whole_ms is not None:  # if None, the log is not compacted
             require_tombstones(store, whole_ms, clock.now_ms(), advice)
         kill_switch.reached("restore, tail replayed")
-        stream_time = getattr(opened.inner, "stream_time", -1)
+        stream_time = opened.inner.stream_time
         clean = True
     finally:
         opened.close(clean=clean)

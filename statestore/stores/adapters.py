@@ -47,8 +47,8 @@ class TimestampProxy(Around):
     keeps_timestamps = False
 
     def put(self, *key: Any) -> Any:
-        """Write without the timestamp; the value is the last argument, but before a window's start."""
-        at = 1 if hasattr(self.wrapped, "window_size_ms") else len(key) - 1
+        """Write without the timestamp: (key, value), (key, value, window start) or (key, start, end, value)."""
+        at = 3 if len(key) == 4 else 1
         return self.wrapped.put(*key[:at], _plain(key[at]), *key[at + 1 :])
 
     def get(self, key: bytes) -> bytes | None:
@@ -66,6 +66,19 @@ class TimestampProxy(Around):
     def scan(self, start: bytes | None, stop: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
         """Rows with unknown timestamps."""
         return ((k, encode(v, UNKNOWN_TIMESTAMP)) for k, v in self.wrapped.scan(start, stop, reverse=reverse))
+
+    def get_rows(self, row_keys: Sequence[bytes]) -> list[bytes | None]:
+        """Read many rows with unknown timestamps."""
+        return [_timestamped(value) for value in self.wrapped.get_rows(row_keys)]
+
+    def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None]) -> Sequence[int]:
+        """Write many rows without their timestamps."""
+        expired: Sequence[int] = self.wrapped.put_rows(row_keys, [_plain(value) for value in values])
+        return expired
+
+    def stored_row(self, row_key: bytes) -> bytes | None:
+        """Read a row as it is stored, with an unknown timestamp."""
+        return _timestamped(self.wrapped.stored_row(row_key))
 
     def fetch(self, key: bytes, window_start: int) -> bytes | None:
         """Read a window with an unknown timestamp."""

@@ -1,8 +1,8 @@
 """What a state store is: the interface of KIP-844, KIP-1035 and KIP-258, for our stores and for those of users.
 
 Stores below this interface hold bytes; types and change logging are put around them (`typed.py`). A user's own store
-derives from one of the protocols here and is handed over by a supplier (`suppliers.py`); the methods that the KIPs
-define with a default have it here.
+derives from the protocol of its kind here and is handed over by a supplier (`suppliers.py`); the methods that the KIPs
+define with a default have it here. What a store need not be able to do is in `abilities.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from statestore.formats import session_key, window_key
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP, encode
-from statestore.model import StorePartition, TaskId, TopicPartition, check_name
+from statestore.model import StoreFormat, StorePartition, TaskId, TopicPartition, check_name
+from statestore.stores.abilities import StreamTimeStore, UpgradableStore
 from statestore.stores.rocksdb_options import ConfigSetter
 from statestore.stores.table import Row
 
@@ -160,6 +161,14 @@ class StateStore(Protocol):
         """Input offsets up to which the store was written and committed; empty if unknown."""
         return {}
 
+    def sync(self) -> None:
+        """Wait until all that was committed is on disk; the default has nothing to wait for behind a commit."""
+
+    @property
+    def staged_bytes(self) -> int:
+        """Memory held by uncommitted rows; 0 if the store does not tell."""
+        return 0
+
 
 def flush_is_deprecated(store: str) -> None:
     """Warn a caller of `flush`."""
@@ -170,7 +179,19 @@ def flush_is_deprecated(store: str) -> None:
     )
 
 
-class KeyValueBytesStore(StateStore, Protocol):
+class BytesStore(StateStore, UpgradableStore, StreamTimeStore, Protocol):
+    """A store of bytes of any kind, with the defaults of what it need not be able to do."""
+
+    #: Layout of the values, if the store itself tells; None: see `TimestampedBytesStore`.
+    format: StoreFormat | None = None
+
+    def restore(self, rows: Iterable[tuple[bytes, bytes | None]]) -> int:
+        """Apply changelog rows (their keys, values in the store's layout); return how many had expired."""
+        batch = list(rows)
+        return len(self.put_rows([key for key, _ in batch], [value for _, value in batch]))
+
+
+class KeyValueBytesStore(BytesStore, Protocol):
     """A key-value store of bytes. Values of a timestamped store are in the timestamped layout."""
 
     def get(self, key: bytes) -> bytes | None:
@@ -192,14 +213,23 @@ class KeyValueBytesStore(StateStore, Protocol):
         """Read many values, in the order of their keys."""
         return [self.get(key) for key in keys]
 
-    def restore(self, rows: Iterable[tuple[bytes, bytes | None]]) -> int:
-        """Apply changelog rows (values in the store's layout); return how many had expired."""
-        for key, value in rows:
+    def delete_range(self, start: bytes, stop: bytes) -> None:
+        """Delete all rows with `start <= key < stop`."""
+        for key, _ in list(self.scan(start, stop)):
+            self.put(key, None)
+
+    def get_rows(self, row_keys: Sequence[bytes]) -> list[bytes | None]:
+        """Read many rows by their keys in the changelog, which are the store's."""
+        return self.get_many(row_keys)
+
+    def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None]) -> Sequence[int]:
+        """Write many rows, None deletes; none of them can have expired."""
+        for key, value in zip(row_keys, values, strict=True):
             self.put(key, value)
-        return 0
+        return []
 
 
-class WindowBytesStore(StateStore, Protocol):
+class WindowBytesStore(BytesStore, Protocol):
     """A window store of bytes: rows by key and window start (ms)."""
 
     window_size_ms: int
@@ -219,16 +249,17 @@ class WindowBytesStore(StateStore, Protocol):
     ) -> Iterator[tuple[bytes, int, bytes]]:
         """(key, window start, value) for keys and window starts in the ranges, both ends inclusive; None is open."""
 
-    def restore(self, rows: Iterable[tuple[bytes, bytes | None]]) -> int:
-        """Apply changelog rows, keyed as in formats/window_key.py; return how many had expired."""
-        expired = 0
-        for row_key, value in rows:
-            key, start, _ = window_key.decode(row_key)
-            expired += not self.put(key, value, start)
-        return expired
+    def get_rows(self, row_keys: Sequence[bytes]) -> list[bytes | None]:
+        """Read many rows, keyed as in formats/window_key.py."""
+        return [self.fetch(key, start) for key, start, _ in map(window_key.decode, row_keys)]
+
+    def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None]) -> Sequence[int]:
+        """Write many rows in their order, None deletes; return the indexes of those that had expired."""
+        windows = zip(map(window_key.decode, row_keys), values, strict=True)
+        return [at for at, ((key, start, _), value) in enumerate(windows) if not self.put(key, value, start)]
 
 
-class SessionBytesStore(StateStore, Protocol):
+class SessionBytesStore(BytesStore, Protocol):
     """A session store of bytes: rows by key, session start and session end (ms)."""
 
     retention_ms: int
@@ -250,13 +281,14 @@ class SessionBytesStore(StateStore, Protocol):
     ) -> Iterator[tuple[Windowed[bytes], bytes]]:
         """Sessions of a range of keys that end at `earliest_end` or later and start at `latest_start` or earlier."""
 
-    def restore(self, rows: Iterable[tuple[bytes, bytes | None]]) -> int:
-        """Apply changelog rows, keyed as in formats/session_key.py; return how many had expired."""
-        expired = 0
-        for row_key, value in rows:
-            key, start, end = session_key.decode(row_key)
-            expired += not self.put(key, start, end, value)
-        return expired
+    def get_rows(self, row_keys: Sequence[bytes]) -> list[bytes | None]:
+        """Read many rows, keyed as in formats/session_key.py."""
+        return [self.fetch_session(*session_key.decode(row_key)) for row_key in row_keys]
+
+    def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None]) -> Sequence[int]:
+        """Write many rows in their order, None deletes; return the indexes of those that had expired."""
+        sessions = zip(map(session_key.decode, row_keys), values, strict=True)
+        return [at for at, (session, value) in enumerate(sessions) if not self.put(*session, value)]
 
 
 @runtime_checkable

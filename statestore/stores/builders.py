@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
-from statestore.errors import DefinitionError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreFormat, check_name
 from statestore.stores.adapters import LegacyCheckpoint, TimestampProxy
-from statestore.stores.api import StateStore, TimestampedBytesStore
+from statestore.stores.api import BytesStore, TimestampedBytesStore
 from statestore.stores.serdes import Serde
+from statestore.stores.store_check import check_store
 from statestore.stores.supplied import SuppliedStore, Supplier
 from statestore.stores.suppliers import KeyValueSupplier, SessionSupplier, WindowSupplier
 from statestore.stores.typed import KeyValueStore, SessionStore, TypedStore, WindowStore
@@ -52,7 +52,7 @@ class StoreBuilder(Generic[S]):
             If the supplier's store contradicts itself.
         """
         inner = self._supplier.get()
-        _check(inner)
+        check_store(inner)
         if self._format is StoreFormat.TIMESTAMPED and not _knows_timestamps(inner):
             inner = TimestampProxy(inner)
         if inner.persistent and not inner.manages_offsets:
@@ -104,17 +104,6 @@ def timestamped_session_store_builder(
     return StoreBuilder(SessionStore, supplier, StoreFormat.TIMESTAMPED, key_serde, value_serde)
 
 
-def _check(store: Any) -> None:
-    for method in ("commit", "recover"):
-        if store.transactional and getattr(type(store), method, None) is getattr(StateStore, method):
-            raise DefinitionError(
-                f"store {store.name} ({type(store).__name__}) says that it is transactional, but has no {method} of "
-                f"its own; implement {method}, or set transactional = False"
-            )
-
-
-def _knows_timestamps(store: Any) -> bool:
-    own_format = getattr(store, "format", None)
-    if own_format is not None:
-        return not store.persistent or own_format is StoreFormat.TIMESTAMPED
-    return not store.persistent or isinstance(store, TimestampedBytesStore)
+def _knows_timestamps(store: BytesStore) -> bool:
+    told = store.format is StoreFormat.TIMESTAMPED or isinstance(store, TimestampedBytesStore)
+    return not store.persistent or told

@@ -35,6 +35,8 @@ def database_spec(context: StoreContext, store: str, store_format: StoreFormat, 
 class KeyValueBytes(KeyValueBytesStore):
     """A key-value store in one format, on disk or in memory, transactional or not."""
 
+    format: StoreFormat
+
     def __init__(self, name: str, store_format: StoreFormat, *, persistent: bool, transactional: bool) -> None:
         self.name = check_name(name)
         self.format = store_format

@@ -8,12 +8,12 @@ from typing import Generic, TypeVar
 
 from statestore.formats.timestamped_value import pack_timestamp
 from statestore.model import StoreFormat
-from statestore.stores.api import StateStore
+from statestore.stores.api import BytesStore, StateStore
 from statestore.stores.codec import logged_value
 from statestore.stores.watched import Watched
 
 T = TypeVar("T")
-Inner = TypeVar("Inner", bound=StateStore)
+Inner = TypeVar("Inner", bound=BytesStore)
 
 #: Called for each change with store key, plain value (None deletes) and the value's timestamp (ms; None: the record's).
 ChangeLog = Callable[[bytes, bytes | None, int | None], None]
@@ -29,7 +29,7 @@ class _Undo:
 
     rows: list[tuple[bytes, bytes | None]]
     expired_records: int
-    stream_time: int | None
+    stream_time: int
 
 
 class RowChanges(Watched, StateStore, Generic[Inner]):
@@ -83,11 +83,7 @@ class RowChanges(Watched, StateStore, Generic[Inner]):
 
     def get_rows(self, row_keys: Sequence[bytes]) -> list[bytes | None]:
         """Read rows by their keys in the changelog, in their order; values are in the store's layout."""
-        whole = getattr(type(self.inner), "get_rows", None)
-        if whole is not None:
-            found: list[bytes | None] = whole(self.inner, row_keys)
-            return found
-        return [self._read_row(row_key) for row_key in row_keys]
+        return self.inner.get_rows(row_keys)
 
     def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]) -> None:
         """Write many rows and log them at once; a row that has expired is dropped, counted and not logged.
@@ -112,7 +108,7 @@ class RowChanges(Watched, StateStore, Generic[Inner]):
                 None if value is None else pack_timestamp(timestamp) + value
                 for value, timestamp in zip(values, timestamps, strict=True)
             ]
-        expired = self._write_rows(row_keys, stored)
+        expired = self.inner.put_rows(row_keys, stored)
         if expired:
             self.expired_records += len(expired)
             row_keys, values = _without(expired, row_keys), _without(expired, values)
@@ -123,26 +119,11 @@ class RowChanges(Watched, StateStore, Generic[Inner]):
             for change in zip(row_keys, values, timestamps, strict=True):
                 self._log(*change)
 
-    def _write_rows(self, row_keys: Sequence[bytes], stored: Sequence[bytes | None]) -> Sequence[int]:
-        """Write rows in the store's layout; return the indexes of those that had expired."""
-        # Asked of the class: what is put around a user's store hands on every other attribute, and must see these rows.
-        whole = getattr(type(self.inner), "put_rows", None)
-        if whole is not None:
-            expired: Sequence[int] = whole(self.inner, row_keys, stored)
-            return expired
-        return [index for index, row in enumerate(zip(row_keys, stored, strict=True)) if not self._write_row(*row)]
-
-    def _read_row(self, row_key: bytes) -> bytes | None:
-        raise NotImplementedError
-
-    def _write_row(self, row_key: bytes, stored: bytes | None) -> bool:
-        raise NotImplementedError
-
     # -- undoing one record ---------------------------------------------------------------------------------------
 
     def begin_record(self) -> None:
         """Remember from now on what every write replaces, until `undo_record` or `end_record`."""
-        self._undo = _Undo([], self.expired_records, getattr(self.inner, "stream_time", None))
+        self._undo = _Undo([], self.expired_records, self.inner.stream_time)
 
     def undo_record(self) -> None:
         """Put back everything that was written since `begin_record`; nothing of it is logged."""
@@ -150,25 +131,18 @@ class RowChanges(Watched, StateStore, Generic[Inner]):
         if undo is None:
             return
         for row in reversed(undo.rows):
-            self._set_stream_time(undo.stream_time)  # else what the record made expire would not be put back
+            self.inner.set_back_stream_time(undo.stream_time)  # else what the record made expire would not be put back
             self.inner.restore([row])
-        self._set_stream_time(undo.stream_time)
+        self.inner.set_back_stream_time(undo.stream_time)
         self.expired_records = undo.expired_records
 
     def end_record(self) -> None:
         """Keep what was written since `begin_record`."""
         self._undo = None
 
-    def _set_stream_time(self, timestamp: int | None) -> None:
-        set_back = getattr(self.inner, "set_back_stream_time", None)
-        if set_back is not None and timestamp is not None:
-            set_back(timestamp)
-
     def _remember(self, row_key: bytes) -> None:
         assert self._undo is not None
-        peek = getattr(type(self.inner), "stored_row", None)
-        before = self._read_row(row_key) if peek is None else peek(self.inner, row_key)
-        self._undo.rows.append((row_key, before))
+        self._undo.rows.append((row_key, self.inner.stored_row(row_key)))
 
 
 def _without(indexes: Sequence[int], column: Sequence[T]) -> list[T]:

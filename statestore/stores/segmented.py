@@ -9,7 +9,7 @@ from struct import unpack
 
 from statestore.errors import InvalidStateError
 from statestore.model import StoreFormat, TopicPartition, check_name
-from statestore.stores.api import Offsets, StateStore, StoreContext, flush_is_deprecated
+from statestore.stores.api import BytesStore, Offsets, StoreContext, flush_is_deprecated
 from statestore.stores.database import half_a_commit
 from statestore.stores.key_value import database_spec
 from statestore.stores.legacy_position import migrate_position
@@ -20,8 +20,10 @@ from statestore.stores.spill import remove_left_spills
 _LIVE_SEGMENTS = 4
 
 
-class SegmentedBytes(StateStore):
+class SegmentedBytes(BytesStore):
     """A store whose rows lie in segments by time, on disk or in memory, transactional or not."""
+
+    format: StoreFormat
 
     def __init__(
         self, name: str, store_format: StoreFormat, retention_ms: int, *, persistent: bool, transactional: bool

@@ -17,13 +17,13 @@ from collections.abc import Iterator, Mapping
 
 from statestore import kill_switch
 from statestore.model import TopicPartition
+from statestore.stores.abilities import NO_STREAM_TIME
 from statestore.stores.database import Database, merged
 from statestore.stores.segment_homes import Kept, SegmentHome
 
 MIN_INTERVAL_MS = 60_000
 #: After so many bytes all segments are put on disk. It bounds what is replayed after a crash for an idle segment.
 _SYNC_BYTES = 16 * 1024 * 1024
-_NO_STREAM_TIME = -1
 
 
 def segment_interval_ms(retention_ms: int) -> int:
@@ -43,8 +43,8 @@ class Segments:
     def __init__(self, home: SegmentHome, retention_ms: int) -> None:
         self.retention_ms = retention_ms
         self.interval_ms = segment_interval_ms(retention_ms)
-        self.stream_time = _NO_STREAM_TIME
-        self._committed_stream_time = _NO_STREAM_TIME
+        self.stream_time = NO_STREAM_TIME
+        self._committed_stream_time = NO_STREAM_TIME
         self._home = home
         self._segments: dict[int, Database] = {}
         self._homeless = Kept()

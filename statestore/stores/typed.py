@@ -13,10 +13,10 @@ from statestore.errors import StateStoreError
 from statestore.formats import session_key, window_key
 from statestore.model import StoreFormat, TopicPartition
 from statestore.stores.api import (
+    BytesStore,
     KeyValueBytesStore,
     Offsets,
     SessionBytesStore,
-    StateStore,
     StoreContext,
     WindowBytesStore,
     Windowed,
@@ -30,7 +30,7 @@ from statestore.stores.serdes import Serde
 
 K = TypeVar("K")
 V = TypeVar("V")
-Inner = TypeVar("Inner", bound=StateStore)
+Inner = TypeVar("Inner", bound=BytesStore)
 
 _LAST_TIME = window_key.MAX_TIME
 
@@ -129,10 +129,8 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
         self.inner.flush()
 
     def sync(self) -> None:
-        """Wait until all that was committed is on disk, as far as the inner store knows how."""
-        sync = getattr(self.inner, "sync", None)
-        if sync is not None:
-            sync()
+        """Wait until all that was committed is on disk."""
+        self.inner.sync()
 
     def position(self) -> dict[TopicPartition, int]:
         """Input offsets committed."""
@@ -141,7 +139,7 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
     @property
     def staged_bytes(self) -> int:
         """Memory held by uncommitted rows, as far as the inner store tells."""
-        return int(getattr(self.inner, "staged_bytes", 0))
+        return self.inner.staged_bytes
 
     def close(self, *, clean: bool = True) -> None:
         """Close the store; what was not committed is discarded."""
@@ -234,25 +232,14 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
         if after is None:
             last = next(self.inner.scan(first, None, reverse=True), None)
             after = b"" if last is None else last[0] + b"\0"
-        whole = getattr(self.inner, "delete_range", None)
-        if whole is None or self._log is not None or self._undo is not None:
+        if self._log is not None or self._undo is not None:
             rows = list(self.inner.scan(first, after))
             changes = [self._checked_change(key, None) for key, _ in rows]
             if self._undo is not None:
                 self._undo.rows += rows
             for (key, _), change in zip(rows, changes, strict=True):
                 self._logged(key, *change)
-                if whole is None:
-                    self.inner.put(key, None)
-        if whole is not None:
-            whole(first or b"", after)
-
-    def _read_row(self, row_key: bytes) -> bytes | None:
-        return self.inner.get(row_key)
-
-    def _write_row(self, row_key: bytes, stored: bytes | None) -> bool:
-        self.inner.put(row_key, stored)
-        return True
+        self.inner.delete_range(first or b"", after)
 
 
 class WindowStore(TypedStore[K, V, WindowBytesStore], ReadOnlyWindowStore[K, V]):
@@ -291,14 +278,6 @@ class WindowStore(TypedStore[K, V, WindowBytesStore], ReadOnlyWindowStore[K, V])
                 self._undo.rows.append((row_key, None))
         self._logged(row_key, *change)
 
-    def _read_row(self, row_key: bytes) -> bytes | None:
-        key, start, _ = window_key.decode(row_key)
-        return self.inner.fetch(key, start)
-
-    def _write_row(self, row_key: bytes, stored: bytes | None) -> bool:
-        key, start, _ = window_key.decode(row_key)
-        return self.inner.put(key, stored, start)
-
 
 class SessionStore(TypedStore[K, V, SessionBytesStore], ReadOnlySessionStore[K, V]):
     """A session store: values by key, session start and session end (ms, both inclusive).
@@ -329,12 +308,6 @@ class SessionStore(TypedStore[K, V, SessionBytesStore], ReadOnlySessionStore[K, 
     def remove(self, session: Windowed[K]) -> None:
         """Delete a session, in store and changelog: also what a merge into another one asks for."""
         self.put(session, None)
-
-    def _read_row(self, row_key: bytes) -> bytes | None:
-        return self.inner.fetch_session(*session_key.decode(row_key))
-
-    def _write_row(self, row_key: bytes, stored: bytes | None) -> bool:
-        return self.inner.put(*session_key.decode(row_key), stored)
 
     def _checked(self, session: Windowed[K]) -> bytes:
         _check_time(session.start, "session start")

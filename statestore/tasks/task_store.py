@@ -271,9 +271,7 @@ class TaskStore:
 
     def advance_stream_time(self, time_ms: int) -> None:
         """Let the store go on from the stream time (ms) that an earlier run had reached."""
-        advance = getattr(self.store.inner, "advance_stream_time", None)
-        if advance is not None:
-            advance(time_ms)
+        self.store.inner.advance_stream_time(time_ms)
 
     def figures(self) -> StoreFigures:
         """What the store did so far."""
@@ -333,5 +331,5 @@ def _before(record: StoreRecord | None, log: LogRange) -> _Before:
 
 
 def _stream_time(store: AnyStore) -> int | None:
-    latest = getattr(store.inner, "stream_time", -1)
+    latest = store.inner.stream_time
     return latest if latest >= 0 else None

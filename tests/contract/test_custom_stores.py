@@ -10,8 +10,9 @@ from statestore.errors import DefinitionError, InvalidStateError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreFormat
 from statestore.stores.readers import IsolationLevel
-from tests.compositions import CHANGELOG, Composition, compositions
-from tests.integration.file_store import FileStore, TimestampedFileStore
+from statestore.stores.suppliers import BuiltIn
+from tests.compositions import CHANGELOG, STORE, Composition, compositions
+from tests.integration.file_store import FileStore, PlainWindowFileStore, TimestampedFileStore
 
 TIMESTAMPED = StoreFormat.TIMESTAMPED
 #: One for each kind and format; engine and transactions are the custom store's own matter.
@@ -134,6 +135,92 @@ def test_a_store_that_says_transactional_but_lacks_a_method_is_refused(make, lac
     with pytest.raises(DefinitionError, match=f"{make.__name__}.* transactional, but has no {lacks} of its own"):
         plain_key_value.build(Supplier(make))
     assert plain_key_value.build(Supplier(WithBoth)).transactional
+
+
+class WithOffsets(FileStore):
+    manages_offsets = True
+
+    def commit(self, offsets, position=None):
+        pass
+
+
+class HalfBatch(FileStore):
+    def put_rows(self, row_keys, values):
+        return []
+
+
+class HalfUpgradable(FileStore):
+    upgrade_pending = True
+
+
+class HalfStreamTime(PlainWindowFileStore):
+    stream_time = 5
+
+    def advance_stream_time(self, timestamp):
+        self.stream_time = timestamp
+
+
+class Loose:
+    name = "s"
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (WithOffsets, "manages_offsets, but has no committed_offset of its own; .* committed_offset, clear_offsets"),
+        (HalfBatch, "a part of BatchWritingStore, but no get_rows of its own"),
+        (HalfUpgradable, "a part of UpgradableStore, but no stored_row of its own"),
+        (HalfStreamTime, "a part of StreamTimeStore, but no set_back_stream_time of its own; .* or none"),
+        (Loose, "a Loose is no store; derive it from KeyValueBytesStore"),
+    ],
+)
+def test_a_store_with_a_part_of_what_belongs_together_is_refused(make, what):
+    with pytest.raises(DefinitionError, match=what):
+        plain_key_value.build(BuiltIn(STORE, Loose) if make is Loose else Supplier(make))
+
+
+class MyBatches(FileStore):
+    """A store that writes many rows at once."""
+
+    batches = 0
+
+    def get_rows(self, row_keys):
+        self.batches += 1
+        return [self.get(key) for key in row_keys]
+
+    def put_rows(self, row_keys, values):
+        self.batches += 1
+        for key, value in zip(row_keys, values, strict=True):
+            self.put(key, value)
+        return []
+
+
+@pytest.mark.parametrize("store_format", StoreFormat)
+def test_the_batch_writes_of_a_custom_store_are_used_whatever_is_put_around_it(home, store_format):
+    supplier = Supplier(MyBatches)
+    store = StoreUnderTest(Composition("key-value", store_format, True, False), home, supplier=supplier)
+    store.store.put_rows([b"a", b"b"], [b"1", None], [7, 7])
+    stored = b"1" if store_format is StoreFormat.PLAIN else b"\xff" * 8 + b"1"
+    assert store.store.get_rows([b"b", b"a"]) == [None, stored]
+    assert supplier.made.batches == 2
+    assert supplier.made.get(b"a") == b"1", "without the timestamp"
+    store.store.begin_record()
+    store.store.put_rows([b"a", b"c"], [b"2", b"3"], [8, 8])
+    store.store.undo_record()
+    assert store.store.get_rows([b"a", b"c"]) == [stored, None]
+    store.close()
+
+
+def test_a_store_without_abilities_of_its_own_does_what_stands_in_for_them(home):
+    store = StoreUnderTest(plain_key_value, home, supplier=Supplier(FileStore))
+    store.fill([1, 2, 7], "text")
+    inner = store.store.inner
+    inner.advance_stream_time(9)
+    assert (inner.stream_time, inner.upgrade_pending, store.store.staged_bytes) == (-1, False, 0)
+    store.store.sync()
+    store.store.delete_range("k01", "k02")
+    assert store.rows() == {7: "text"}
+    store.close()
 
 
 def test_the_rows_of_a_custom_transactional_store_cannot_be_read_as_committed(home):

@@ -95,12 +95,6 @@ class SeriesStore(TypedStore[Any, Any, SeriesBytes]):
         """True if there is no measurement that retention still shows."""
         return next(self.inner.rows(), None) is None
 
-    def _read_row(self, row_key: bytes) -> bytes | None:
-        return self.inner.fetch(row_key[: -_SUFFIX.size], *_SUFFIX.unpack(row_key[-_SUFFIX.size :]))
-
-    def _write_row(self, row_key: bytes, stored: bytes | None) -> bool:
-        return self.inner.put(row_key[: -_SUFFIX.size], *_SUFFIX.unpack(row_key[-_SUFFIX.size :]), stored)
-
 
 def _make(store: StoreDefinition, engine: DslStore) -> SeriesBytes:
     return SeriesBytes(

@@ -30,11 +30,10 @@ STAGED = ["StagedRows.get", "ColumnFamily.get"]
 
 @pytest.fixture(params=product(StoreFormat, ("rocksDB", "txn_rocksDB")), ids=lambda param: f"{param[0]}-{param[1]}")
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KeyValueStore]:
-    """A store with one committed row, as a task has it: its changes are logged, its failures told."""
+    """A store with one committed row, as a task has it: it is told of failures."""
     store_format, engine = request.param
     store = build_store(StoreDefinition(name="s", format=store_format, engine=engine), OTHERS, OTHERS)
     store.init(StoreContext("app", TaskId(0, 0), tmp_path / "app" / "0_0", tmp_path / "own"))
-    store.log_changes_to(print)
     store.tell_failures_to(print)
     store.put("a", value_of(store, "1"))
     store.commit({})
@@ -72,7 +71,6 @@ def test_at_most_two_calls_lie_between_a_get_and_rocksdict(store):
 
 
 def test_a_put_without_a_changelog_goes_straight_to_the_rows(store):
-    store.log_changes_to(None)
     value = value_of(store, "2")
     called = calls_of(lambda: store.put("a", value))
     rows = ["StagedRows.put", "SortedRows.put"] if store.transactional else ["ColumnFamily.put"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from statestore.errors import StateStoreError
 from statestore.formats.key_bounds import after_prefix
@@ -19,6 +19,7 @@ from statestore.stores.watched import Watched
 
 K = TypeVar("K")
 V = TypeVar("V")
+R = TypeVar("R")
 
 
 class IsolationLevel(StrEnum):
@@ -73,11 +74,11 @@ class SessionReader(Protocol):
         """Sessions of a range of keys with `end >= earliest_end` and `start <= latest_start`."""
 
 
-class _ReadOnly(Watched, Generic[K, V]):
+class _ReadOnly(Watched, Generic[K, V, R]):
     """Where a store reads, and how it turns bytes into types."""
 
     def __init__(
-        self, rows: Any, key: Callable[[K], bytes], key_of: Callable[[bytes], K], decode: Callable[[bytes], V]
+        self, rows: R, key: Callable[[K], bytes], key_of: Callable[[bytes], K], decode: Callable[[bytes], V]
     ) -> None:
         self._rows = rows
         self.key_bytes = key
@@ -85,10 +86,8 @@ class _ReadOnly(Watched, Generic[K, V]):
         self.decode = decode
 
 
-class ReadOnlyKeyValueStore(_ReadOnly[K, V]):
+class ReadOnlyKeyValueStore(_ReadOnly[K, V, KeyValueReader]):
     """A key-value store that can only be read."""
-
-    _rows: KeyValueReader
 
     def get(self, key: K) -> V | None:
         """Read the value of a key; its owner sees his uncommitted changes, too."""
@@ -147,10 +146,8 @@ class ReadOnlyKeyValueStore(_ReadOnly[K, V]):
         return ((key_of(key), decode(stored)) for key, stored in rows)
 
 
-class ReadOnlyWindowStore(_ReadOnly[K, V]):
+class ReadOnlyWindowStore(_ReadOnly[K, V, WindowReader]):
     """A window store that can only be read. Ranges come segment by segment, in each by key bytes, then time."""
-
-    _rows: WindowReader
 
     def fetch(self, key: K, window_start: int) -> V | None:
         """Read the value of one window."""
@@ -193,10 +190,8 @@ class ReadOnlyWindowStore(_ReadOnly[K, V]):
         return next(self._watch(self._rows.fetch_range, None, None, 0, MAX_TIME), None) is None
 
 
-class ReadOnlySessionStore(_ReadOnly[K, V]):
+class ReadOnlySessionStore(_ReadOnly[K, V, SessionReader]):
     """A session store that can only be read. Ranges come segment by segment, in each by key bytes, end, start."""
-
-    _rows: SessionReader
 
     def fetch_session(self, key: K, start: int, end: int) -> V | None:
         """Read the value of one session."""

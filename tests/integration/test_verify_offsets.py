@@ -15,12 +15,13 @@ from statestore.kinds.known import BUILT_IN
 from statestore.partition import inspection
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status, VerifyRow
+from statestore.requests.verify import DEPTHS, Depth
 from statestore.statedir.lock import locked
 from statestore.statedir.record import write_record
 from statestore.statedir.seal import break_seal, seal
 from statestore.verification import check
 from statestore.verification.check import verify, verify_many
-from statestore.verification.options import DEPTHS, Depth, VerifyOptions
+from statestore.verification.options import VerifyOptions
 from tests.integration import broker, dying
 from tests.integration.broker import Row, transaction
 from tests.integration.support import STORE, Application, plain_store

@@ -15,9 +15,10 @@ from statestore.definitions.store import StoreDefinition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.reports import Action, Status
+from statestore.requests.verify import DEPTHS
 from statestore.tasks.spec import TaskSpec
 from statestore.verification.check import verify
-from statestore.verification.options import DEPTHS, VerifyOptions
+from statestore.verification.options import VerifyOptions
 from tests.faults import oracle
 from tests.faults.children import Child, Kill
 from tests.faults.made import processor_subject

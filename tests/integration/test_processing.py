@@ -27,6 +27,7 @@ from statestore.stores.open import build_store
 from tests.integration import broker
 from tests.integration.broker import T0, WAIT_S, Row, consume, group_offset, unique, wait_for
 from tests.integration.support import STORE, Application, put, register
+from tests.oracle.rows import fold
 
 INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b", None), (b"a", b"3"), (b"c", b"2")]
 MINUTE = 60_000
@@ -162,7 +163,7 @@ def test_r18_windows_do_not_depend_on_where_a_batch_ended(bootstrap_servers: str
     for name in ("tumbling", "hopping", "sessions"):
         if engine != "in_memory":
             assert contents(cut, name) == contents(whole, name), name
-        logs = [broker.fold(consume(bootstrap_servers, f"{app.name}-{name}-changelog")[0]) for app in (cut, whole)]
+        logs = [fold(consume(bootstrap_servers, f"{app.name}-{name}-changelog")[0]) for app in (cut, whole)]
         assert logs[0] == logs[1], name
 
 

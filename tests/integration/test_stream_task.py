@@ -26,6 +26,7 @@ from statestore.tasks.stream_task import StreamTask, run_task
 from tests.integration import broker, dying, support
 from tests.integration.broker import T0, Row, consume, group_offset
 from tests.integration.support import STORE, Application
+from tests.oracle.rows import fold
 
 INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b", None), (b"a", b"3"), (b"c", b"2")]
 LATER: list[Row] = [(b"d", b"1"), (b"a", None), (b"c", b"3"), (b"a", b"4")]
@@ -575,7 +576,7 @@ def test_f8_a_value_with_an_unknown_timestamp_is_logged_with_the_time_of_its_rec
     # As in Kafka Streams: the store keeps -1, the changelog never has it.
     application = Application(bootstrap_servers, tmp_path, processor="keep_timestamp_unknown")
     application.process([(b"a", b"1")])
-    ((key, logged),) = broker.fold(consume(application.servers, application.changelog)[0]).items()
+    ((key, logged),) = fold(consume(application.servers, application.changelog)[0]).items()
     assert application.contents() == {key: ValueAndTimestamp(logged.value, -1)}
     assert logged.timestamp > 0
 

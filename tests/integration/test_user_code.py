@@ -19,6 +19,7 @@ from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp
 from tests.integration import broker, support
 from tests.integration.broker import T0, consume
 from tests.integration.support import STORE, Application
+from tests.oracle.rows import fold
 
 _HERE = "tests.integration.test_user_code"
 _HOUR_MS = 3_600_000
@@ -93,7 +94,7 @@ def commit_when_told(record: Record, context: ProcessorContext) -> None:
 
 def logged(application: Application) -> dict[bytes, ValueAndTimestamp]:
     """Return what the changelog makes of the store."""
-    return broker.fold(consume(application.servers, application.changelog)[0])
+    return fold(consume(application.servers, application.changelog)[0])
 
 
 @pytest.mark.parametrize("engine", ["txn_rocksDB", "rocksDB"])

@@ -21,9 +21,9 @@ from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.metastore.metastore import Metastore
 from statestore.model import TopicPartition
+from statestore.progress.display import shown
 from statestore.reports import JobReport, ProcessReport, ProcessRow
 from statestore.requests.process import ProcessRequest
-from statestore.tasks.progress_shown import shown
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import run_task
 from statestore_jobs.entry import run_job, spark_session

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from statestore.tasks.progress import TaskProgress
-from statestore.tasks.progress_shown import Bar, View
+from statestore.progress.display import Bar, ProgressView
+from statestore.tasks.task_progress import TaskProgress
 
 
 def _bar(found: TaskProgress) -> Bar:
@@ -25,4 +25,4 @@ def _line(tasks: Collection[TaskProgress], expected: int) -> str:
 
 
 #: A bar for each task.
-TASKS = View(TaskProgress, lambda found: f"{found.application}/{found.task}", _bar, _line)
+TASKS = ProgressView(TaskProgress, lambda found: f"{found.application}/{found.task}", _bar, _line)

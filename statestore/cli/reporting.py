@@ -41,8 +41,9 @@ def report(
 def progress(reports_dir: options.ReportsDirNeeded, json: options.Json = None) -> None:
     """Show how far the jobs are that process or restore at this moment."""
     from statestore.cli.tables import table
-    from statestore.recovery.progress import RestoreProgress
-    from statestore.tasks.progress import TaskProgress, read_files
+    from statestore.progress.files import read_files
+    from statestore.recovery.restore_progress import RestoreProgress
+    from statestore.tasks.task_progress import TaskProgress
 
     options.require_writable(json=json)
     found: dict[str, list[dict[str, Any]]] = {}

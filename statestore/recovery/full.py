@@ -19,7 +19,7 @@ from statestore.formats.offsets import UNKNOWN_OFFSET
 from statestore.model import TopicPartition
 from statestore.partition.replacing import clear_built, require_tombstones
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.progress import Progress
+from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import BuildPlan, Range, Staging, cut, misfit, next_offsets
 from statestore.recovery.unknown_headers import require_no_headers
@@ -113,7 +113,7 @@ def plan_build(spec: RestoreSpec, staging: Staging, logs: Logs, asked_ms: int) -
 
 
 def read_range(
-    spec: RestoreSpec, staging: Staging, part: Range, progress: Progress, *, keep_in_memory: bool
+    spec: RestoreSpec, staging: Staging, part: Range, progress: RestoreProgressWriter, *, keep_in_memory: bool
 ) -> tuple[list[Runs], int]:
     """Turn a range of the log into sorted runs, going on behind those that are there.
 
@@ -152,7 +152,9 @@ def read_range(
     return runs, resumed
 
 
-def build_full(spec: RestoreSpec, staging: Staging, logs: Logs, progress: Progress, asked_ms: int) -> Built:
+def build_full(
+    spec: RestoreSpec, staging: Staging, logs: Logs, progress: RestoreProgressWriter, asked_ms: int
+) -> Built:
     """Build the store from its log into the staging directory; the caller holds the runs alone.
 
     Where runs of an earlier attempt cannot be read, the log is read once more. If the log does not have it any more,
@@ -193,7 +195,7 @@ def build_full(spec: RestoreSpec, staging: Staging, logs: Logs, progress: Progre
         ) from error
 
 
-def _build(spec: RestoreSpec, staging: Staging, plan: BuildPlan, progress: Progress) -> Built:
+def _build(spec: RestoreSpec, staging: Staging, plan: BuildPlan, progress: RestoreProgressWriter) -> Built:
     store = spec.store
     runs: list[Runs] = []
     resumed = 0

@@ -17,14 +17,14 @@ from statestore.errors import StateStoreError
 from statestore.partition.grouping import by_task, in_order
 from statestore.partition.judgement import not_now
 from statestore.partition.spec import StorePartitionSpec
+from statestore.progress.display import shown
 from statestore.recovery.as_of import claim_target, point_and_target, point_range, require_free_target
 from statestore.recovery.planning import plan_restore, range_count, store_logs
-from statestore.recovery.progress import RESTORES, progress_label
 from statestore.recovery.restore import begin_ranges, failed, restore, restore_range
+from statestore.recovery.restore_progress import RESTORES, progress_label
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Range
 from statestore.reports import Action, RestorePlanRow, RestoreRow, VerifyRow
-from statestore.tasks.progress_shown import shown
 from statestore.verification.check import verify
 
 _log = logging.getLogger(__name__)

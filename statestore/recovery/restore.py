@@ -22,7 +22,7 @@ from statestore.recovery.checking import check_staged
 from statestore.recovery.full import Built, Logs, build_full, plan_build, read_range
 from statestore.recovery.planning import choose_mode as choose_mode
 from statestore.recovery.planning import require_disk, store_logs, tail_logs
-from statestore.recovery.progress import Progress
+from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec as RestoreSpec
 from statestore.recovery.staging import Range, Staging
 from statestore.recovery.tail import build_replayed
@@ -45,7 +45,7 @@ def restore(spec: RestoreSpec) -> RestoreRow:
     store = spec.store
     row = _row(store)
     try:
-        with Progress(store, spec.progress) as progress:
+        with RestoreProgressWriter(store, spec.progress) as progress:
             row = _restore_as_of(spec, row, progress) if spec.mode == "as-of" else _restore_live(spec, row, progress)
     except (StateStoreError, OSError) as error:
         row = _failed(row, error)
@@ -102,7 +102,7 @@ def restore_range(spec: RestoreSpec, part: Range, name: str = "") -> RestoreRow:
         with (
             staging.reading(store.lock_wait_s),
             staging.reading_range(part, store.lock_wait_s),
-            Progress(store, spec.progress, name) as progress,
+            RestoreProgressWriter(store, spec.progress, name) as progress,
         ):
             plan = staging.plan()
             if plan is None or part not in plan.ranges:
@@ -119,7 +119,7 @@ def restore_range(spec: RestoreSpec, part: Range, name: str = "") -> RestoreRow:
 # -- the live store ---------------------------------------------------------------------------------------------------
 
 
-def _restore_live(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> RestoreRow:
+def _restore_live(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressWriter) -> RestoreRow:
     store = spec.store
     with locked_task(store.paths, store.lock_wait_s):
         row = _judge_and_replace(spec, row, progress)
@@ -132,7 +132,7 @@ def _restore_live(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> Res
     return row
 
 
-def _judge_and_replace(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> RestoreRow:
+def _judge_and_replace(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressWriter) -> RestoreRow:
     for last_attempt in (False, True):
         # What is rebuilt whatever it is need not be read first.
         found = check(spec.store, _OFFSETS if spec.force and spec.mode != "tail" else _SCAN)
@@ -147,7 +147,7 @@ def _judge_and_replace(spec: RestoreSpec, row: RestoreRow, progress: Progress) -
     raise AssertionError("the last attempt returns")
 
 
-def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Progress) -> RestoreRow:
+def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: RestoreProgressWriter) -> RestoreRow:
     store, name = spec.store, spec.store.store.name
     mode = choose_mode(spec.mode, spec.force, found, accept_loss=spec.accept_loss)
     staging = Staging(store.paths, name)
@@ -184,7 +184,9 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Pro
     )
 
 
-def _build_anew(spec: RestoreSpec, staging: Staging, logs: Logs, progress: Progress, asked_ms: int) -> Built:
+def _build_anew(
+    spec: RestoreSpec, staging: Staging, logs: Logs, progress: RestoreProgressWriter, asked_ms: int
+) -> Built:
     """Build the store from all of its log, by a replay if nothing is known of its files."""
     if not spec.store.store.supplied:
         return build_full(spec, staging, logs, progress, asked_ms)
@@ -275,7 +277,7 @@ def _figures(built: Built, logs: Logs, spec: RestoreSpec) -> dict[str, object]:
 # -- as of a point ----------------------------------------------------------------------------------------------------
 
 
-def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: Progress) -> RestoreRow:
+def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressWriter) -> RestoreRow:
     as_of, target = point_and_target(spec)
     asked_ms = clock.now_ms()
     logs = point_range(spec.store, as_of)

@@ -13,14 +13,14 @@ from statestore import clock, kill_switch
 from statestore.changelog.reader import LogReader
 from statestore.errors import StateStoreError, StoreCorruptedError
 from statestore.partition.replacing import clear_built, require_tombstones, staged_context
+from statestore.partition.replay import replay
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built, Logs
-from statestore.recovery.progress import Progress
+from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.unknown_headers import require_no_headers
 from statestore.statedir.record import read_record
 from statestore.stores.open import build_store
-from statestore.tasks.replay import replay
 
 #: What SST files are linked for; everything else in a database is small or is written to, and is copied.
 _LINKED = ".sst"
@@ -28,7 +28,13 @@ _NOT_COPIED = ("LOCK", "LOG")
 
 
 def build_replayed(
-    spec: RestoreSpec, logs: Logs, before: int | None, progress: Progress, asked_ms: int, *, anew: bool = False
+    spec: RestoreSpec,
+    logs: Logs,
+    before: int | None,
+    progress: RestoreProgressWriter,
+    asked_ms: int,
+    *,
+    anew: bool = False,
 ) -> Built:
     """Bring a copy of the live store to the end of its changelog, in the staging directory.
 
@@ -54,7 +60,7 @@ def build_replayed(
 
 
 def _build(
-    spec: RestoreSpec, logs: Logs, before: int | None, progress: Progress, asked_ms: int, *, anew: bool
+    spec: RestoreSpec, logs: Logs, before: int | None, progress: RestoreProgressWriter, asked_ms: int, *, anew: bool
 ) -> Built:
     store = spec.store
     record = read_record(store.paths, store.store.name)

@@ -17,11 +17,11 @@ from statestore.errors import InputError, InvalidStateError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
 from statestore.model import TaskId, TopicPartition, changelog_topic
+from statestore.partition.replay import replay
 from statestore.partition.spec import ChangelogSpec
 from statestore.stores.typed import AnyStore
 from statestore.tasks.driver_logs import ListReader, LoggedRecord, Logs
 from statestore.tasks.processor import Headers
-from statestore.tasks.replay import replay
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.task_changelogs import TaskChangelogs
 from statestore.tasks.task_stores import TaskStores

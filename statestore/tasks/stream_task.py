@@ -36,9 +36,9 @@ from statestore.statedir.swap import locked_task
 from statestore.tasks.garbage import CollectingNowAndThen
 from statestore.tasks.idle import figures, is_idle
 from statestore.tasks.processor import Headers
-from statestore.tasks.progress import Progress
 from statestore.tasks.shape import check_shape, remember_shape
 from statestore.tasks.spec import TaskSpec
+from statestore.tasks.task_progress import TaskProgressWriter
 from statestore.tasks.task_stores import TaskStores, record_new_stores
 from statestore.tasks.topology import Counts, Topology
 
@@ -70,7 +70,7 @@ def run_task(spec: TaskSpec) -> ProcessRow:
 
 
 def _idle(spec: TaskSpec, row: ProcessRow, started: float) -> ProcessRow:
-    with Progress(spec) as progress:
+    with TaskProgressWriter(spec) as progress:
         progress.tell("recovering")
     seconds = round(time.monotonic() - started, 3)
     found = {"lag": 0, "stores": figures(spec), "recover_seconds": seconds, "seconds": seconds}
@@ -138,7 +138,7 @@ class StreamTask:
             self._group = self._resources.enter_context(
                 ConsumerGroup(spec.bootstrap_servers, self._name, spec.kafka_timeout_s)
             )
-            self._progress = self._resources.enter_context(Progress(spec))
+            self._progress = self._resources.enter_context(TaskProgressWriter(spec))
         except BaseException:
             self._close(clean=False)
             raise

@@ -12,10 +12,10 @@ from statestore.changelog.topics import LogRange, Topics
 from statestore.model import TopicPartition
 from statestore.partition.cuts import find_cuts
 from statestore.partition.log_time import stream_time_at_least
+from statestore.partition.replay import replay
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.record import StoreRecord
 from statestore.stores.typed import AnyStore
-from statestore.tasks.replay import replay
 from statestore.tasks.spec import TaskSpec
 
 #: For so long the markers of the last transaction are waited for before a store is recorded, s.

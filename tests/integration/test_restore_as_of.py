@@ -13,16 +13,16 @@ from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
 from statestore.formats import window_key
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.progress.files import ProgressFile
 from statestore.recovery.as_of import claim_target, point_range
 from statestore.recovery.many import require_points
 from statestore.recovery.planning import plan_restore
-from statestore.recovery.progress import RestoreProgress
 from statestore.recovery.restore import restore
+from statestore.recovery.restore_progress import RestoreProgress
 from statestore.recovery.spec import RestoreSpec
 from statestore.reports import RestoreRow, Status
 from statestore.requests.restore import AsOf
 from statestore.statedir.lock import locked
-from statestore.tasks.progress import ProgressFile
 from statestore.verification.check import verify
 from statestore.verification.options import VerifyOptions
 from tests.integration import broker

@@ -13,6 +13,7 @@ from statestore.changelog.reader import LogReader
 from statestore.errors import LockedError
 from statestore.formats.position import encode
 from statestore.model import TopicPartition
+from statestore.partition.replay import replay
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import begin_ranges, restore, restore_range
 from statestore.recovery.spec import RestoreSpec
@@ -21,7 +22,6 @@ from statestore.reports import RestoreRow, Status
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.open import build_store
 from statestore.stores.rocksdb import RocksDB
-from statestore.tasks.replay import replay
 from tests.integration import broker, dying
 from tests.integration.broker import T0, Row
 from tests.integration.kinds import MINUTE, STORES, changes, logged, stored

@@ -24,13 +24,13 @@ from statestore.changelog.writer import TransactionalWriter
 from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreFormat, TaskId, TopicPartition, changelog_topic
+from statestore.partition.replay import replay
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.typed import AnyStore, KeyValueStore
-from statestore.tasks.replay import replay
 
 _KINDS = {"kv": "key-value", "window": "window", "session": "session"}
 #: Time of the first record, in ms; Kafka refuses records from more than an hour ahead.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from statestore.recovery.progress import RestoreProgress
+from statestore.recovery.restore_progress import RestoreProgress
 from statestore.reports import (
     Action,
     Failure,

@@ -13,7 +13,7 @@ from statestore_ui.running import Running
 from statestore.definitions.store import StoreDefinition
 from statestore.model import TaskId
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.progress import Progress
+from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.reports import RestoreReport, write_report
 
 
@@ -39,7 +39,7 @@ def test_what_a_restore_itself_writes_is_read(reports, show, tmp_path):
         kafka_timeout_s=1,
     )
     directory = reports.directory / "restore" / ".progress-manual__1-abcdef12"
-    with Progress(store, directory) as progress:
+    with RestoreProgressWriter(store, directory) as progress:
         progress.reading(1_000, 5_000)
         found = only(show())
         assert found["run"] == "manual__1-abcdef12"

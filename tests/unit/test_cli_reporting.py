@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from statestore.recovery.progress import RestoreProgress
+from statestore.recovery.restore_progress import RestoreProgress
 from statestore.reports import (
     Action,
     Failure,
@@ -29,7 +29,7 @@ from statestore.reports import (
     VerifyRow,
     write_report,
 )
-from statestore.tasks.progress import TaskProgress
+from statestore.tasks.task_progress import TaskProgress
 from tests.integration.command_line import Command
 
 HEAD = {"run_id": "run", "applications": ("shop",), "started_ms": 1, "finished_ms": 2}

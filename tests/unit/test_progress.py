@@ -6,9 +6,10 @@ import pytest
 
 from statestore.definitions.application import ApplicationDefinition
 from statestore.model import TaskId
-from statestore.tasks import progress as progress_module
-from statestore.tasks.progress import Progress, TaskProgress, read_files
+from statestore.progress.files import read_files
+from statestore.tasks import task_progress as progress_module
 from statestore.tasks.spec import TaskSpec
+from statestore.tasks.task_progress import TaskProgress, TaskProgressWriter
 from statestore.tasks.topology import Counts
 
 
@@ -33,7 +34,7 @@ def found(spec):
 
 
 def test_a_task_tells_where_it_began_where_it_is_and_where_it_ends(spec):
-    with Progress(spec) as progress:
+    with TaskProgressWriter(spec) as progress:
         progress.tell("recovering")
         assert found(spec) == TaskProgress(application="app", task="0_3", phase="recovering", end=500)
         progress.tell("processing", 110, Counts(records_in=10, late=2, poison=1))
@@ -55,7 +56,7 @@ def test_a_task_tells_where_it_began_where_it_is_and_where_it_ends(spec):
 @pytest.mark.parametrize("begins_at", [0, 100])
 def test_the_file_is_not_written_for_every_record(spec, monkeypatch, begins_at):
     monkeypatch.setattr(progress_module, "_EVERY_S", 3_600)
-    with Progress(spec) as progress:
+    with TaskProgressWriter(spec) as progress:
         progress.tell("processing", begins_at + 10, Counts(records_in=10))
         first = spec.progress.stat().st_ino
         for number in range(11, 200):
@@ -64,26 +65,26 @@ def test_the_file_is_not_written_for_every_record(spec, monkeypatch, begins_at):
 
 
 def test_a_task_that_told_nothing_leaves_no_file(spec):
-    with Progress(spec):
+    with TaskProgressWriter(spec):
         pass
     assert not spec.progress.parent.exists()
 
 
 def test_without_a_place_for_it_nothing_is_told(spec, tmp_path):
-    with Progress(spec.model_copy(update={"progress": None})) as progress:
+    with TaskProgressWriter(spec.model_copy(update={"progress": None})) as progress:
         progress.tell("processing", 110, Counts(records_in=10))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_cannot_be_written_stops_no_task(spec):
     spec.progress.parent.write_text("a file where the directory should be")
-    with Progress(spec) as progress:
+    with TaskProgressWriter(spec) as progress:
         progress.tell("processing", 110, Counts(records_in=10))
         progress.tell("recovering")
 
 
 def test_what_cannot_be_read_says_nothing(spec):
-    with Progress(spec) as progress:
+    with TaskProgressWriter(spec) as progress:
         progress.tell("recovering")
     for name, text in (("a.json", "{"), ("b.json", "[]"), ("c.json", ""), (".app-0_4.json.1", "{}")):
         (spec.progress.parent / name).write_text(text)

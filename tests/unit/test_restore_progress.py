@@ -7,13 +7,13 @@ import pytest
 from statestore.definitions.store import StoreDefinition
 from statestore.model import TaskId
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery import progress as progress_module
-from statestore.recovery.progress import RESTORES, Progress, RestoreProgress
+from statestore.progress import display as progress_shown
+from statestore.progress.display import shown
+from statestore.progress.files import read_files
+from statestore.recovery import restore_progress as progress_module
+from statestore.recovery.restore_progress import RESTORES, RestoreProgress, RestoreProgressWriter
 from statestore.reports import RestorePlanReport, RestorePlanRow, read_report, write_report
-from statestore.tasks import progress as files_module
-from statestore.tasks import progress_shown
-from statestore.tasks.progress import read_files
-from statestore.tasks.progress_shown import shown
+from statestore.tasks import task_progress as files_module
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def clock(monkeypatch):
 
 
 def test_a_restore_tells_offsets_rate_and_the_time_that_is_left(store, tmp_path, clock):
-    with Progress(store, tmp_path / "told") as progress:
+    with RestoreProgressWriter(store, tmp_path / "told") as progress:
         progress.reading(1_000, 5_000)
         clock[0] += 2
         progress.read(1_000, 900)
@@ -53,13 +53,17 @@ def test_a_restore_tells_offsets_rate_and_the_time_that_is_left(store, tmp_path,
 
 
 def test_ranges_of_a_store_partition_have_files_of_their_own(store, tmp_path):
-    with Progress(store, tmp_path), Progress(store, tmp_path, "1/2"), Progress(store, tmp_path, "2/2"):
+    with (
+        RestoreProgressWriter(store, tmp_path),
+        RestoreProgressWriter(store, tmp_path, "1/2"),
+        RestoreProgressWriter(store, tmp_path, "2/2"),
+    ):
         labels = {found.label for found in read_files(tmp_path, RestoreProgress)}
     assert labels == {"app/s/0_3", "app/s/0_3 1/2", "app/s/0_3 2/2"}
 
 
 def test_without_a_place_for_it_nothing_is_told(store, tmp_path):
-    with Progress(store, None) as progress:
+    with RestoreProgressWriter(store, None) as progress:
         progress.reading(0, 10)
         progress.read(10, 10)
     assert not any(path.is_file() for path in tmp_path.rglob("*"))
@@ -68,7 +72,7 @@ def test_without_a_place_for_it_nothing_is_told(store, tmp_path):
 @pytest.mark.parametrize("terminal", [True, False])
 def test_what_is_told_is_shown_as_bars_or_as_lines(store, tmp_path, monkeypatch, capsys, terminal):
     monkeypatch.setattr(progress_shown.sys.stderr, "isatty", lambda: terminal, raising=False)
-    with shown(tmp_path, ["app/s/0_3"], RESTORES), Progress(store, tmp_path) as progress:
+    with shown(tmp_path, ["app/s/0_3"], RESTORES), RestoreProgressWriter(store, tmp_path) as progress:
         progress.reading(0, 4_000)
         progress.read(4_000, 3_900)
     said = capsys.readouterr().err

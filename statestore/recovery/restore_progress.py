@@ -10,8 +10,8 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict
 
 from statestore.partition.spec import StorePartitionSpec
-from statestore.tasks.progress import ProgressFile
-from statestore.tasks.progress_shown import Bar, View
+from statestore.progress.display import Bar, ProgressView
+from statestore.progress.files import ProgressFile
 
 
 class RestoreProgress(BaseModel):
@@ -56,7 +56,7 @@ def progress_label(store_partition: object, part: str = "") -> str:
     return f"{store_partition} {part}".strip()
 
 
-class Progress:
+class RestoreProgressWriter:
     """Writes the progress file of a restore now and then, and at the start of each phase.
 
     Parameters
@@ -127,4 +127,4 @@ def _line(parts: Collection[RestoreProgress], expected: int) -> str:
 
 
 #: A bar for each store partition, or each range.
-RESTORES = View(RestoreProgress, lambda found: found.label, _bar, _line)
+RESTORES = ProgressView(RestoreProgress, lambda found: found.label, _bar, _line)

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from statestore.tasks.progress import read_files
+from statestore.progress.files import read_files
 
 _POLL_S = 0.5
 _LINE_EVERY_S = 15.0
@@ -28,7 +28,7 @@ class Bar(NamedTuple):
     total: int | None
 
 
-class View(NamedTuple, Generic[M]):
+class ProgressView(NamedTuple, Generic[M]):
     """How one kind of progress file is shown.
 
     Attributes
@@ -50,7 +50,7 @@ class View(NamedTuple, Generic[M]):
 
 
 @contextmanager
-def shown(directory: Path, labels: Sequence[str], view: View[M]) -> Iterator[None]:
+def shown(directory: Path, labels: Sequence[str], view: ProgressView[M]) -> Iterator[None]:
     """Show what the work of these labels writes into the directory, until the block ends."""
     ended = threading.Event()
     show = _bars if sys.stderr.isatty() else _lines
@@ -65,7 +65,7 @@ def shown(directory: Path, labels: Sequence[str], view: View[M]) -> Iterator[Non
         thread.join()
 
 
-def _found(directory: Path, labels: frozenset[str], view: View[M]) -> dict[str, M]:
+def _found(directory: Path, labels: frozenset[str], view: ProgressView[M]) -> dict[str, M]:
     return {label: found for found in read_files(directory, view.kind) if (label := view.label(found)) in labels}
 
 
@@ -75,7 +75,7 @@ def _until(ended: threading.Event, every_s: float, look: Callable[[], None]) -> 
     look()
 
 
-def _bars(directory: Path, labels: frozenset[str], view: View[M], ended: threading.Event) -> None:
+def _bars(directory: Path, labels: frozenset[str], view: ProgressView[M], ended: threading.Event) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         bars: dict[str, TaskID] = {}
@@ -90,7 +90,7 @@ def _bars(directory: Path, labels: frozenset[str], view: View[M], ended: threadi
         _until(ended, _POLL_S, look)
 
 
-def _lines(directory: Path, labels: frozenset[str], view: View[M], ended: threading.Event) -> None:
+def _lines(directory: Path, labels: frozenset[str], view: ProgressView[M], ended: threading.Event) -> None:
     def look() -> None:
         line = view.line(_found(directory, labels, view).values(), len(labels))
         print(line, file=sys.stderr, flush=True)

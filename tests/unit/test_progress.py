@@ -6,8 +6,8 @@ import pytest
 
 from statestore.definitions.application import ApplicationDefinition
 from statestore.model import TaskId
+from statestore.progress import files as progress_module
 from statestore.progress.files import read_files
-from statestore.tasks import task_progress as progress_module
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.task_progress import TaskProgress, TaskProgressWriter
 from statestore.tasks.topology import Counts

@@ -8,12 +8,12 @@ from statestore.definitions.store import StoreDefinition
 from statestore.model import TaskId
 from statestore.partition.spec import StorePartitionSpec
 from statestore.progress import display as progress_shown
+from statestore.progress import files as files_module
 from statestore.progress.display import shown
 from statestore.progress.files import read_files
 from statestore.recovery import restore_progress as progress_module
 from statestore.recovery.restore_progress import RESTORES, RestoreProgress, RestoreProgressWriter
 from statestore.reports import RestorePlanReport, RestorePlanRow, read_report, write_report
-from statestore.tasks import task_progress as files_module
 
 
 @pytest.fixture

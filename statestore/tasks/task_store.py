@@ -220,9 +220,9 @@ class TaskStore:
             self._refuse(lost, f"cannot be used ({reason})")
         clear_built(spec.paths)
         staged = build_store(spec.store)
-        staged.init(replace(staged_context(spec, read_only=False), config_setter=self._config_setter))
-        kill_switch.reached("store being rebuilt")
         try:
+            staged.init(replace(staged_context(spec, read_only=False), config_setter=self._config_setter))
+            kill_switch.reached("store being rebuilt")
             self._restored = self._changelogs.replay(staged, self.changelog, log.start, log)
             require_tombstones(
                 spec, asked_ms, clock.now_ms(), "run restore for it, which is faster, or raise that setting"

@@ -261,7 +261,8 @@ def test_a_task_in_use_is_not_rolled_back_and_ends_with_3(replaced: Application,
         (["--release", f"{STORE}/x"], "--release: expected STORE, STORE/0 or STORE/0,3, found 'counts/x'"),
         (["--release", STORE, "--rollback", STORE], "expected one of them, found both"),
         (["--rollback", STORE, "--partition", "0"], "--rollback puts back what was replaced"),
-        (["--rollback", STORE, "--as-of-offset", "0"], "--rollback puts back what was replaced"),
+        (["--rollback", STORE, "--as-of-offset", "0"], "--as-of-offset: expected mode as-of, found mode auto"),
+        (["--rollback", STORE, "--ranges", "2"], "--rollback puts back what was replaced"),
     ],
 )
 def test_a_rollback_that_makes_no_sense_ends_with_2_and_does_nothing(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.model import TaskId
 from statestore.reports import ProcessReport
+from statestore.requests.process import ProcessRequest
 from statestore.statedir.lock import locked
 from statestore.statedir.paths import TaskPaths
 from tests.integration.broker import T0, group_offset, produce, unique
@@ -59,8 +59,7 @@ def run(spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 
     def run(*applications: ApplicationDefinition) -> ProcessReport:
         metastore = register(settings.bootstrap_servers, *applications, service_id=settings.service_id)
-        arguments = Namespace(application=[], resume_from_position=False, report=Path("run-1.json"))
-        return process.run(arguments, settings, metastore.view().catalogue)
+        return process.run(ProcessRequest(), settings, metastore.view().catalogue, "run-1")
 
     return run
 

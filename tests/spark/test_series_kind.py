@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from argparse import ArgumentParser
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +18,10 @@ from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.loading import require_loadable
 from statestore.model import TaskId
 from statestore.reports import Status
+from statestore.requests.process import ProcessRequest
+from statestore.requests.restore import RestoreRequest
+from statestore.requests.validate import ValidateRequest
+from statestore.requests.verify import VerifyRequest
 from statestore.statedir.paths import TaskPaths
 from tests.integration.broker import T0, produce, unique
 from tests.integration.catalogued import changed, defined
@@ -29,21 +32,20 @@ MINUTE = 60_000
 STORE = {"name": "series", "kind": "tests.spark.series_kind:KIND", "retention_ms": 4 * MINUTE}
 
 
+_REQUESTS = {process: ProcessRequest, verify: VerifyRequest, restore: RestoreRequest, validate: ValidateRequest}
+
+
 class Jobs:
-    """Runs jobs for one application, with arguments as on their command lines."""
+    """Runs jobs for one application."""
 
     def __init__(self, settings: Settings, catalogue: Catalogue, application: str) -> None:
         self.settings = settings
         self._catalogue = catalogue
         self._application = application
 
-    def __call__(self, job: ModuleType, *arguments: str) -> Any:
-        parser = ArgumentParser()
-        parser.add_argument("--report", type=Path)
-        job.add_arguments(parser)
-        report = self.settings.reports_dir / job.__name__ / f"{unique('run')}.json"
-        given = parser.parse_args(["--report", str(report), "--application", self._application, *arguments])
-        return job.run(given, self.settings, self._catalogue)
+    def __call__(self, job: ModuleType, **asked: Any) -> Any:
+        request = _REQUESTS[job](applications=[self._application], **asked)
+        return job.run(request, self.settings, self._catalogue, unique("run"))
 
 
 @pytest.fixture
@@ -98,18 +100,18 @@ def test_a_kind_from_one_file_is_applied_processed_verified_restored_validated_a
     assert shown(key="6b33") == [row for row in alive if row[0] == b"k3"]
     later = T0 + 50 * 10_000
     assert shown(time_from=str(later)) == [row for row in alive if row[1] >= later]
-    assert [row.status for row in jobs(verify, "--depth", "deep").rows] == [Status.OK]
+    assert [row.status for row in jobs(verify, depth="deep").rows] == [Status.OK]
 
     store = TaskPaths(settings.state_dir, application.name, TaskId(0, 0)).live(application.stores[0])
     assert len(KIND.databases(store)) > 1
     shutil.rmtree(store)
-    assert [row.status for row in jobs(verify, "--depth", "offsets").rows] == [Status.MISSING]
-    (restored,) = jobs(restore, "--check", "deep").rows
+    assert [row.status for row in jobs(verify, depth="offsets").rows] == [Status.MISSING]
+    (restored,) = jobs(restore, check="deep").rows
     assert (restored.mode, restored.outcome, restored.failure) == ("full", "restored", None)
     assert shown() == alive
     (judged,) = jobs(validate).rows
     assert (judged.verdict, judged.keys >= len(alive)) == ("passed", True), judged
-    (compared,) = jobs(verify, "--depth", "deep").rows
+    (compared,) = jobs(verify, depth="deep").rows
     assert compared.status is Status.OK
     assert compared.contents.equal == compared.contents.store_rows >= len(alive)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from statestore.changelog.topics import Topic, Topics, append_time_refused, has_append_time
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
+from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import TopicMismatchError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import Entry
@@ -23,7 +24,6 @@ from statestore.tasks.aggregates import load_aggregate
 from statestore.tasks.processor import load_key, load_processor
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.timestamp_bounds import bounds_of
-from statestore.verification.targets import changelog_spec
 
 
 def prepare(topics: Topics, metastore: Metastore, entries: Sequence[Entry]) -> None:

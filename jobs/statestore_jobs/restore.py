@@ -16,6 +16,7 @@ from statestore import clock
 from statestore.changelog.topics import Topics
 from statestore.cli import tables
 from statestore.config import Settings
+from statestore.discovery.partitions import store_partition_specs
 from statestore.errors import InputError, StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
@@ -24,7 +25,6 @@ from statestore.recovery.planning import require_disk_for_all
 from statestore.recovery.run import advised, require_as_many_as_tasks, restore_specs, run_restore
 from statestore.reports import JobReport, RestorePlanReport, RestoreReport, VerifyReport, read_report
 from statestore.requests.restore import RestoreRequest
-from statestore.verification.targets import store_partition_specs
 from statestore_jobs.entry import Definitions, run_job, spark_session
 from statestore_jobs.parallel import run_each
 from statestore_jobs.shared_state import shared_state

@@ -17,6 +17,7 @@ from statestore import clock
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
+from statestore.discovery.partitions import store_partition_specs
 from statestore.errors import InputError, LockedError, UnknownStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
@@ -26,7 +27,6 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import RestoreReport, RestoreRow, ValidateReport, ValidateRow, VerifyReport, read_report
 from statestore.requests.validate import ValidateRequest
 from statestore.statedir.lock import locked
-from statestore.verification.targets import store_partition_specs
 from statestore_jobs.entry import Definitions, run_job, spark_session
 from statestore_jobs.judging import Judge, Judged
 from statestore_jobs.shared_state import shared_state

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from statestore import clock
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
+from statestore.discovery.partitions import store_partition_specs, task_counts
 from statestore.errors import StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
@@ -24,7 +25,6 @@ from statestore.requests.verify import Depth, VerifyRequest
 from statestore.verification.check import verify_many
 from statestore.verification.history import write_history
 from statestore.verification.options import VerifyOptions
-from statestore.verification.targets import store_partition_specs, task_counts
 from statestore_jobs.entry import run_job, spark_session
 from statestore_jobs.parallel import run_each
 from statestore_jobs.shared_state import shared_state

@@ -11,14 +11,14 @@ from statestore.changelog.topics import Topics
 from statestore.cli.service import Service
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.fields import Guarantee
+from statestore.discovery.applications import discover
+from statestore.discovery.directories import applications_in
+from statestore.discovery.hints import Hint, parse_hints
+from statestore.discovery.partitions import discovered_specs, store_partition_specs
+from statestore.discovery.store import DiscoveredStore
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
 from statestore.metastore.definition_files import load_definitions
 from statestore.partition.spec import StorePartitionSpec
-from statestore.verification.directories import applications_in
-from statestore.verification.discovery import discover, found_specs
-from statestore.verification.found import FoundStore
-from statestore.verification.hints import Hint, parse_hints
-from statestore.verification.targets import store_partition_specs
 
 
 class Where(NamedTuple):
@@ -40,7 +40,7 @@ class Asked:
     definitions
         YAML file or directory of definitions, instead of the catalogue.
     applications, stores, partitions
-        Names and numbers; empty: all. A store may come with settings (`verification/hints.py`).
+        Names and numbers; empty: all. A store may come with settings (`discovery/hints.py`).
     here_only
         Only tasks that have a directory here, of applications without a definition.
     guarantee
@@ -62,13 +62,6 @@ class Asked:
     reports_dir: Path | None = None
 
 
-class FoundIn(NamedTuple):
-    """A store that was found, and in which application."""
-
-    application: str
-    store: FoundStore
-
-
 @dataclass(frozen=True)
 class Chosen:
     """What the command works on.
@@ -81,7 +74,7 @@ class Chosen:
         Those with a definition.
     specs
         Store partitions, application by application.
-    found
+    discovered
         Stores of applications without a definition, those with a problem included.
     catalogue
         Pin of the catalogue that the definitions are from; None if they are not from one.
@@ -92,13 +85,13 @@ class Chosen:
     applications: tuple[str, ...]
     defined: tuple[ApplicationDefinition, ...]
     specs: list[StorePartitionSpec]
-    found: list[FoundIn]
+    discovered: list[DiscoveredStore]
     catalogue: str | None = None
     named: frozenset[str] = frozenset()
 
-    def troubled(self, trouble: str) -> list[FoundIn]:
-        """Return the found stores that have a problem of this sort."""
-        return [item for item in self.found if item.store.trouble == trouble]
+    def troubled(self, trouble: str) -> list[DiscoveredStore]:
+        """Return the discovered stores that have a problem of this sort."""
+        return [store for store in self.discovered if store.trouble == trouble]
 
     def require_free(self) -> None:
         """Refuse to work on stores that could not be looked into.
@@ -108,8 +101,8 @@ class Chosen:
         LockedError
             Naming the first of them.
         """
-        for item in self.troubled("in use"):
-            raise LockedError(f"{item.application}/{item.store.name}: {item.store.problem}")
+        for store in self.troubled("in use"):
+            raise LockedError(f"{store.label}: {store.problem}")
 
     def require_known(self) -> None:
         """Refuse to work on stores of which something must be said first.
@@ -119,7 +112,7 @@ class Chosen:
         InputError
             Naming each of them and the option that is needed.
         """
-        needed = [f"{item.application}/{item.store.name}: {item.store.problem}" for item in self.troubled("needed")]
+        needed = [f"{store.label}: {store.problem}" for store in self.troubled("needed")]
         if needed:
             raise InputError(
                 f"{len(needed)} stores need to be described, or left out by naming others with --store:\n  "
@@ -159,22 +152,18 @@ def choose(asked: Asked, topics: Topics, *, certain: bool = False) -> Chosen:
             f"settings of the stores {', '.join(said)} apply to one application without a definition; name it with "
             f"--application, found {', '.join(names)}"
         )
-    found = [
-        FoundIn(name, store)
-        for name in others
-        for store in discover(asked.where, topics, name, said, here_only=asked.here_only)
+    discovered = [
+        store for name in others for store in discover(asked.where, topics, name, said, here_only=asked.here_only)
     ]
     wanted = {text.partition(":")[0] for text in asked.stores}
     wanted -= {name for name, hint in said.items() if hint.engine == "in_memory"}
-    _require_stores(wanted, defined, found)
+    _require_stores(wanted, defined, discovered)
     if wanted:
-        found = [item for item in found if item.store.name in wanted]
+        discovered = [store for store in discovered if store.name in wanted]
     specs = store_partition_specs(asked.where, topics, defined, wanted)
-    for name in others:
-        stores = [item.store for item in found if item.application == name]
-        specs += found_specs(asked.where, name, stores, exactly_once=asked.guarantee == "exactly_once_v2")
+    specs += discovered_specs(asked.where, discovered, exactly_once=asked.guarantee == "exactly_once_v2")
     specs = _of_partitions(specs, asked.partitions)
-    return Chosen(tuple(names), tuple(defined), specs, found, catalogue, frozenset(wanted))
+    return Chosen(tuple(names), tuple(defined), specs, discovered, catalogue, frozenset(wanted))
 
 
 def _definitions(asked: Asked, *, certain: bool) -> tuple[dict[str, ApplicationDefinition], str | None]:
@@ -187,9 +176,11 @@ def _definitions(asked: Asked, *, certain: bool) -> tuple[dict[str, ApplicationD
     return view.catalogue.definitions(), str(view.pin)
 
 
-def _require_stores(wanted: Iterable[str], defined: Sequence[ApplicationDefinition], found: Sequence[FoundIn]) -> None:
+def _require_stores(
+    wanted: Iterable[str], defined: Sequence[ApplicationDefinition], discovered: Sequence[DiscoveredStore]
+) -> None:
     known = {store.name for application in defined for store in application.stores}
-    known |= {item.store.name for item in found}
+    known |= {store.name for store in discovered}
     for name in wanted:
         if name not in known:
             raise UnknownStoreError(f"no store {name!r}; the stores are: {', '.join(sorted(known)) or 'none'}")

@@ -12,7 +12,7 @@ from statestore.errors import StateStoreError
 
 def applications(context: typer.Context) -> list[str]:
     """Applications in the state directory."""
-    from statestore.verification.directories import applications_in
+    from statestore.discovery.directories import applications_in
 
     try:
         return applications_in(_state_dir(context))
@@ -22,7 +22,7 @@ def applications(context: typer.Context) -> list[str]:
 
 def stores(context: typer.Context) -> list[str]:
     """Stores of the applications that were named, or of all."""
-    from statestore.verification.directories import stores_in
+    from statestore.discovery.directories import stores_in
 
     found: set[str] = set()
     said = context.params.get("application") or applications(context)

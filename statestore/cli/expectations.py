@@ -89,7 +89,7 @@ def _specs(chosen: Chosen, name: str) -> list[StorePartitionSpec]:
     if len(applications) > 1:
         raise InputError(f"store {name} is one of {', '.join(applications)}: say which with --application")
     if not specs:
-        problems = [item.store.problem for item in chosen.found if item.store.name == name and item.store.problem]
+        problems = [store.problem for store in chosen.discovered if store.name == name and store.problem]
         raise InputError(f"store {name} cannot be read: {'; '.join(problems) or 'it is not on disk'}")
     return specs
 

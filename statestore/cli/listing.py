@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from statestore.changelog.topics import LogRange, Topics
 from statestore.cli.choice import Chosen
+from statestore.discovery.changelogs import log_ranges
 from statestore.errors import LockedError
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.lock import locked
 from statestore.statedir.record import read_record
-from statestore.verification.targets import log_ranges
 
 
 class Listed(NamedTuple):
@@ -53,11 +53,11 @@ def listed(chosen: Chosen, topics: Topics) -> list[Listed]:
     """List the store partitions, then what was found and is not one that can be worked on."""
     logs = log_ranges(topics, _existing(chosen.specs))
     rows = [_row(spec, logs) for spec in chosen.specs]
-    for application, store in chosen.found:
+    for store in chosen.discovered:
         if store.trouble is not None:
             topic = store.changelog.topic if store.changelog else ""
             state = store.trouble if store.trouble in ("missing", "in use") else ""
-            where = (application, store.name, None)
+            where = (store.application, store.name, None)
             rows.append(Listed(*where, "", "", None, topic, None, None, None, state, store.problem))
     return rows
 

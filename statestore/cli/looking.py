@@ -55,10 +55,10 @@ def verify(
     from statestore.changelog.topics import Topics
     from statestore.cli import tables, work
     from statestore.cli.choice import choose
+    from statestore.discovery.partitions import task_counts
     from statestore.reports import VerifyReport
     from statestore.verification.history import write_history
     from statestore.verification.options import VerifyOptions
-    from statestore.verification.targets import task_counts
 
     started_ms = clock.now_ms()
     options.require_writable(json=json, reports_dir=asked.reports_dir)
@@ -82,8 +82,8 @@ def verify(
         rows=(*verified, *rows),
     )
     tables.show_verified(output.console(json), report.rows)
-    for item in chosen.troubled("unlogged"):
-        print(f"statestore: {item.application}/{item.store.name} is left alone: {item.store.problem}", file=sys.stderr)
+    for store in chosen.troubled("unlogged"):
+        print(f"statestore: {store.label} is left alone: {store.problem}", file=sys.stderr)
     if asked.reports_dir is not None:
         write_history(asked.reports_dir, report)
     output.write_report(json, asked.reports_dir, report)
@@ -118,7 +118,7 @@ def read(
     chosen.require_known()
     specs = [spec for spec in chosen.specs if spec.store.name == name]
     if not specs:
-        problems = [item.store.problem for item in chosen.found if item.store.name == name]
+        problems = [store.problem for store in chosen.discovered if store.name == name]
         raise InputError(f"store {name} cannot be read: {'; '.join(problems) or 'it is kept in memory'}")
     found = []
     for spec in specs:

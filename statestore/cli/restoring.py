@@ -6,7 +6,10 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from statestore.changelog.topics import Topics
-from statestore.cli.choice import Chosen, FoundIn
+from statestore.cli.choice import Chosen
+from statestore.discovery.log_headers import was_taken_in
+from statestore.discovery.older_versions import older_version
+from statestore.discovery.store import DiscoveredStore
 from statestore.errors import InputError, UnknownFormatError
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.releasing import ReleaseRow
@@ -14,8 +17,6 @@ from statestore.recovery.rollback import RollbackRow
 from statestore.recovery.run import advised, require_as_many_as_tasks
 from statestore.reports import RestorePlanRow, RestoreRow, VerifyReport, read_report
 from statestore.requests.restore import RestoreRequest
-from statestore.verification.log_headers import was_taken_in
-from statestore.verification.older_versions import older_version
 
 
 def stores_to_restore(chosen: Chosen, topics: Topics, *, elsewhere: bool = False) -> list[StorePartitionSpec]:
@@ -45,10 +46,10 @@ def stores_to_restore(chosen: Chosen, topics: Topics, *, elsewhere: bool = False
             _listed(f"{len(gone)} stores need to be described, or left out by naming others with --store:", gone)
         )
     unknown = chosen.troubled("unknown")
-    if named := [item for item in unknown if item.store.name in chosen.named]:
+    if named := [store for store in unknown if store.name in chosen.named]:
         raise UnknownFormatError(_listed(f"{len(named)} stores cannot be restored:", named))
-    for item in (*unknown, *chosen.troubled("unlogged")):
-        print(f"statestore: {item.application}/{item.store.name} is left alone: {item.store.problem}", file=sys.stderr)
+    for store in (*unknown, *chosen.troubled("unlogged")):
+        print(f"statestore: {store.label} is left alone: {store.problem}", file=sys.stderr)
     for spec in chosen.specs:
         if spec.is_global:
             print(
@@ -67,9 +68,9 @@ def stores_to_restore(chosen: Chosen, topics: Topics, *, elsewhere: bool = False
     return specs
 
 
-def _listed(what: str, items: Iterable[FoundIn]) -> str:
+def _listed(what: str, stores: Iterable[DiscoveredStore]) -> str:
     """Say what is wrong with stores, one on each line."""
-    return "\n  ".join([what, *(f"{item.application}/{item.store.name}: {item.store.problem}" for item in items)])
+    return "\n  ".join([what, *(f"{store.label}: {store.problem}" for store in stores)])
 
 
 def _require_current_versions(specs: Sequence[StorePartitionSpec]) -> None:
@@ -98,11 +99,11 @@ def _with_headers_known(
     """Note which stores have taken in records with headers without keeping these: the headers are somebody else's."""
     ignoring = set()
     first = {(spec.application, spec.store.name): spec for spec in reversed(specs) if spec.logs_no_headers}
-    for application, store in chosen.found:
-        spec = first.get((application, store.name))
+    for store in chosen.discovered:
+        spec = first.get((store.application, store.name))
         for partition, applied in list(store.applied.items())[:1]:
             if spec is not None and was_taken_in(spec, partition, applied, topics):
-                ignoring.add((application, store.name))
+                ignoring.add((store.application, store.name))
     return [
         spec.model_copy(update={"headers_ignored": True}) if (spec.application, spec.store.name) in ignoring else spec
         for spec in specs

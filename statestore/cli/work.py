@@ -8,6 +8,7 @@ from typing import NamedTuple
 from statestore.changelog.topics import Topics
 from statestore.cli.choice import Chosen
 from statestore.cli.local import run_each
+from statestore.discovery.store import DiscoveredStore
 from statestore.model import TopicPartition
 from statestore.partition.grouping import by_task, in_order
 from statestore.partition.spec import StorePartitionSpec
@@ -61,16 +62,16 @@ def rows_without_work(chosen: Chosen, topics: Topics) -> list[VerifyRow]:
     rows = []
     outcomes = {"in use": (Status.LOCKED, Action.LATER), "unknown": (Status.UNKNOWN_FORMAT, Action.BY_HAND)}
     for trouble, (status, action) in outcomes.items():
-        for application, store in chosen.troubled(trouble):
+        for store in chosen.troubled(trouble):
             names = [str(task) for task in store.tasks] or ["-"]
-            rows += [_row(application, store.name, task, status, action, store.problem) for task in names]
-    for application, store in chosen.troubled("missing"):
+            rows += [_row(store, task, status, action) for task in names]
+    for store in chosen.troubled("missing"):
         assert store.changelog is not None, "only its topic is known"
         partitions = [TopicPartition(store.changelog.topic, at) for at in range(store.changelog.partitions or 0)]
         for partition, log in topics.log_ranges(partitions).items():
             if log.start < log.last_stable:
                 task = f"?_{partition.partition}"  # which sub-topology it is of, no topic tells
-                row = _row(application, store.name, task, Status.MISSING, Action.BY_HAND, store.problem)
+                row = _row(store, task, Status.MISSING, Action.BY_HAND)
                 rows.append(row.model_copy(update={"start": log.start, "end": log.last_stable}))
     return rows
 
@@ -84,5 +85,7 @@ def exit_code(rows: Sequence[VerifyRow]) -> int:
     return 3 if found else 0
 
 
-def _row(application: str, store: str, task: str, status: Status, action: Action, detail: str) -> VerifyRow:
-    return VerifyRow(application=application, store=store, task=task, status=status, action=action, detail=detail)
+def _row(store: DiscoveredStore, task: str, status: Status, action: Action) -> VerifyRow:
+    return VerifyRow(
+        application=store.application, store=store.name, task=task, status=status, action=action, detail=store.problem
+    )

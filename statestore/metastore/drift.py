@@ -12,6 +12,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from statestore.changelog.topics import REPARTITION_CONFIG, Topic, Topics
+from statestore.discovery.changelogs import Installation
+from statestore.discovery.directories import applications_in, stores_in
 from statestore.errors import InputError
 from statestore.metastore.command_topic import CONFIG, topic_name
 from statestore.metastore.commands import Entry, PutApplication, Snapshot
@@ -21,8 +23,6 @@ from statestore.metastore.metastore import Metastore
 from statestore.metastore.view import Health, LoggedCommand, View
 from statestore.model import TaskId
 from statestore.statedir.paths import OWN_DIRECTORY
-from statestore.verification.directories import applications_in, stores_in
-from statestore.verification.targets import Installation
 
 #: Of these settings only speed depends.
 _FREE_SETTINGS = frozenset({"segment.bytes"})

@@ -19,6 +19,7 @@ from statestore import clock
 from statestore.changelog.holes import holes
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
+from statestore.discovery.changelogs import log_ranges
 from statestore.durable import write_durably
 from statestore.errors import InputError, TopicMismatchError
 from statestore.model import TopicPartition
@@ -27,7 +28,6 @@ from statestore.recovery.full import Logs
 from statestore.recovery.spec import RestoreSpec
 from statestore.requests.restore import AsOf
 from statestore.statedir.paths import OWN_DIRECTORY
-from statestore.verification.targets import log_ranges
 
 _CLAIM = Path(OWN_DIRECTORY, "as-of.json")
 

@@ -10,6 +10,7 @@ from typing import Literal
 from statestore.bulk.runs import merge_passes
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import Topics
+from statestore.discovery.changelogs import log_ranges
 from statestore.errors import (
     DiskSpaceError,
     InputError,
@@ -27,7 +28,6 @@ from statestore.recovery.staging import Staging, next_offsets
 from statestore.reports import Action, Failure, Loss, RestorePlanRow, VerifyRow
 from statestore.requests.restore import Mode
 from statestore.verification.check import verify
-from statestore.verification.targets import log_ranges
 
 #: Rate of one Spark task that durations are estimated with; `make bench-restore` measures the machine's own.
 RECORDS_PER_S = 500_000

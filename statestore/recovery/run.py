@@ -14,6 +14,7 @@ from typing import Any
 from statestore import clock
 from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
+from statestore.discovery.partitions import task_counts
 from statestore.durable import remove_tree
 from statestore.partition.judgement import waits_for_loss
 from statestore.partition.spec import StorePartitionSpec
@@ -22,7 +23,6 @@ from statestore.recovery.planning import RECORDS_PER_S, require_partitions
 from statestore.recovery.spec import RestoreSpec
 from statestore.reports import Action, RestorePlanReport, RestoreReport, Status, VerifyReport, read_report
 from statestore.requests.restore import RestoreRequest
-from statestore.verification.targets import task_counts
 
 
 def advised(report: VerifyReport, *, accept_loss: bool) -> set[str]:

@@ -25,6 +25,7 @@ from statestore.bulk.runs import Rows, Runs, RunWriter, merged
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
 from statestore.compiled.batches import UInt64s
+from statestore.discovery.store_directory import segments_in
 from statestore.durable import remove_tree
 from statestore.errors import InvalidStateError, StoreCorruptedError, TopicMismatchError, unreadable_is_damaged
 from statestore.formats import window_key
@@ -35,7 +36,6 @@ from statestore.reports import Contents
 from statestore.sst.layout import OtherLayoutError
 from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
 from statestore.verification.comparison import Allowances, Comparison
-from statestore.verification.directories import segments_in
 from statestore.verification.exclusions import (
     ROUNDS,
     deletes_may_be_gone,
@@ -58,7 +58,7 @@ def databases(spec: StorePartitionSpec) -> dict[int, Path]:
     """Directories of a store's databases by segment start (ms), in order; a key-value store's only one is at 0."""
     if not spec.store.segmented:
         return {0: spec.live}
-    return dict(segments_in(spec.live))
+    return segments_in(spec.live)
 
 
 def count_rows(spec: StorePartitionSpec, give_way: Callable[[], None] = nobody_waits) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from statestore.changelog.reader import first_offset
 from statestore.changelog.topics import LogRange, Topics
+from statestore.discovery.changelogs import log_ranges
 from statestore.errors import (
     LockedError,
     StoreCorruptedError,
@@ -26,7 +27,6 @@ from statestore.reports import Action, Status, VerifyRow
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.lock import locked
 from statestore.stores.open import build_store
-from statestore.verification.targets import log_ranges
 
 _REFILLED = "remove its directory, and Kafka Streams fills it from the topic at its next start"
 

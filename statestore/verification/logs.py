@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from statestore.changelog.reader import first_offsets
 from statestore.changelog.topics import LogRange, Topics
+from statestore.discovery.changelogs import log_ranges
 from statestore.model import TopicPartition
 from statestore.partition.cuts import find_cuts
 from statestore.partition.judgement import NO_LOG, Seen, Supply
 from statestore.partition.spec import StorePartitionSpec
-from statestore.verification.targets import log_ranges
 
 
 class Cluster:

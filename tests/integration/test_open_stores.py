@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from statestore.changelog.topics import Topics
+from statestore.discovery.applications import discover
 from statestore.errors import LockedError
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore
@@ -21,7 +22,6 @@ from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
 from statestore.tasks.stream_task import StreamTask
 from statestore.verification.check import verify, verify_many
-from statestore.verification.discovery import discover
 from statestore.verification.options import VerifyOptions
 from tests.integration import dying
 from tests.integration.broker import WAIT_S

@@ -25,9 +25,9 @@ from statestore.cli.app import main
 from statestore.cli.choice import Asked, Chosen, Where, choose
 from statestore.cli.restoring import stores_to_restore
 from statestore.cli.work import exit_code, rows_without_work, verify_all
+from statestore.discovery.applications import discover
 from statestore.errors import InputError, LockedError, TopicMismatchError, UnknownApplicationError, UnknownStoreError
 from statestore.reports import Action, Status, VerifyRow
-from statestore.verification.discovery import discover
 from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.broker import T0, create_topic, produce
 
@@ -109,7 +109,7 @@ def stopped(
 
 
 def test_every_store_is_told_with_kind_format_retention_and_changelog(stopped: Stopped) -> None:
-    found = {item.store.name: item.store for item in stopped.chosen().found}
+    found = {store.name: store for store in stopped.chosen().discovered}
     definitions = {name: store.definition for name, store in found.items() if store.definition is not None}
     assert {name: (made.kind, made.format.value, made.retention_ms) for name, made in definitions.items()} == {
         "by-id": ("key-value", "timestamped", None),

@@ -13,9 +13,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.pandas.types import from_arrow_schema
 from statestore_jobs.sources.columns import layout_of
-from statestore_jobs.sources.described import definition_of
 from statestore_jobs.sources.state_store import StateStoreReader
-from statestore_jobs.sources.where import places_of
+from statestore_jobs.sources.stores import definition_of, directories_of
 
 from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
@@ -134,7 +133,7 @@ def text_of(options: dict[str, Any]) -> dict[str, str]:
 def schema_of(options: dict[str, Any]) -> pa.Schema:
     """Return the columns that `state_store` gives with these options."""
     said = text_of(options)
-    return layout_of(said, definition_of(said, places_of(said)), with_offset=False).schema
+    return layout_of(said, definition_of(said, directories_of(said)), with_offset=False).schema
 
 
 def reader_of(options: dict[str, Any]) -> StateStoreReader:

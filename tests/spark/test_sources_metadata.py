@@ -148,7 +148,8 @@ def test_offsets_are_told_where_the_databases_do_not_have_them(tmp_path: Path) -
 
     assert (rows["old/0"]["committed"], rows["old/0"]["open"]) == ({"app-old-changelog-0": 42}, None)
     assert (rows["windows/0"]["committed"], rows["windows/0"]["segments"]) == ({"app-windows-changelog-0": 6}, 0)
-    assert rows["windows/0"]["problem"] == "no row tells its kind; say it when you read it, with .option('kind', ...)"
+    asked = "say it when you read it, with .option('kind', ...)"
+    assert rows["windows/0"]["problem"] == f"{expired.live()} has no row that tells its kind; {asked}"
 
 
 def test_one_store_that_cannot_be_read_keeps_no_other_from_its_row(tmp_path: Path) -> None:

@@ -27,10 +27,10 @@ from pyspark.sql.types import (
     StructField,
     StructType,
 )
-from statestore_jobs.sources import opening
 
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
+from statestore.discovery import links
 from statestore.errors import InputError, LockedError, StoreCorruptedError, UnknownApplicationError, UnknownStoreError
 from statestore.metastore.metastore import Metastore
 from statestore.statedir.lock import locked
@@ -185,7 +185,7 @@ def test_a_file_of_definitions_says_what_the_files_of_the_store_do_not(tmp_path:
 
     assert read({**options, "definitions": path}) == []
     assert "sequence" in schema_of({**options, "definitions": path}).names
-    with pytest.raises(InputError, match=r"no row tells its kind; add .option\('kind', 'window'\) or 'session'"):
+    with pytest.raises(InputError, match=r"no row that tells its kind; add .option\('kind', 'window'\) or 'session'"):
         read(options)
     assert read({**options, "kind": "window", "window_size_ms": 5}) == []
 
@@ -342,7 +342,7 @@ def test_a_store_is_opened_again_if_its_files_change_meanwhile(tmp_path: Path, m
     files.fill()
     expected = read(files.options)
     families = [TIMESTAMPED_COLUMN_FAMILY, "default"]
-    original: Callable[[Path, Path], Path] = opening._link
+    original: Callable[[Path, Path], Path] = links._link
     tries = 0
 
     def link_and_be_overtaken(directory: Path, view: Path) -> Path:
@@ -356,7 +356,7 @@ def test_a_store_is_opened_again_if_its_files_change_meanwhile(tmp_path: Path, m
         return linked
 
     reader = reader_of(files.options)
-    monkeypatch.setattr(opening, "_link", link_and_be_overtaken)
+    monkeypatch.setattr(links, "_link", link_and_be_overtaken)
     assert [row for batch in batches_of(reader) for row in batch.to_pylist()] == expected
     assert tries == 2
 
@@ -517,15 +517,21 @@ def test_what_cannot_be_decoded_fails_or_is_kept_as_bytes(spark: SparkSession, t
     ("options", "expected"),
     [
         ({"store": "other"}, "no store other of application app in .*, its stores there are: counts, window"),
-        ({"application": "nobody"}, "no task directory 0_0, 0_1, ... in .*nobody: correct state_dir or application"),
+        (
+            {"application": "nobody"},
+            "no task directory 0_0, 0_1, ... in .*nobody; expected a store.* an application",
+        ),
         ({"partitions": "0,7"}, "no store counts of application app for partition 7 in .*: restore the store, or name"),
         ({"partitions": "first"}, "expected partitions such as 0,1,3"),
-        ({"store": "../counts"}, "option store: '../counts' is not a valid name"),
+        ({"store": "../counts"}, "store '../counts' is not a valid name"),
         ({"state_dir": ""}, "option state_dir is missing: add .*, or set STATESTORE_STATE_DIR"),
         ({"format": "fancy"}, "option format: expected one of .'timestamped', 'plain'., found 'fancy'"),
         ({"path": "."}, "exactly one of the options path and application"),
-        ({"kind": "window", "window_size_ms": 5}, "is not that of a window store; correct option kind"),
-        ({"store": "window", "kind": "session"}, "its row keys are not those of a session store; correct option kind"),
+        ({"kind": "window", "window_size_ms": 5}, "is not that of a window store; correct its kind"),
+        (
+            {"store": "window", "kind": "session"},
+            "row keys of a window store, not of a session store; correct its kind",
+        ),
         ({"store": "window"}, r"no file tells how long windows are; add .option\('window_size_ms', ...\)"),
         ({"window_size_ms": 5}, "a key-value store has neither retention nor window"),
         ({"time_from": 5}, "option time_from: a key-value store has no times in its keys"),
@@ -534,7 +540,10 @@ def test_what_cannot_be_decoded_fails_or_is_kept_as_bytes(spark: SparkSession, t
         ({"read": "now"}, "option read: expected one of .'live', 'locked', 'snapshot'., found 'now'"),
         ({"value_schema": "a INT"}, "option value_schema is for JSON values, found value_serde bytes"),
         ({"partition": 0}, "state_store has no option partition, perhaps partitions is meant"),
-        ({"format": "plain"}, "has the column families .'keyValueWithTimestamp'."),
+        (
+            {"format": "plain"},
+            "keyValueWithTimestamp, .* of a timestamped store, not of a plain one; correct its",
+        ),
         ({"definitions": "nowhere.yaml"}, "nowhere.yaml does not exist"),
     ],
 )
@@ -567,7 +576,7 @@ def test_a_path_that_is_no_store_is_told(tmp_path: Path) -> None:
     for path, error, expected in (
         (tmp_path / "nowhere", UnknownStoreError, "is no directory; expected a store's own directory"),
         (tmp_path, UnknownStoreError, "no task directory|is no store"),
-        (files.paths().task_dir, UnknownApplicationError, "no task directory 0_0, 0_1, ... in .*: expected a store's"),
+        (files.paths().task_dir, UnknownApplicationError, "no task directory 0_0, 0_1, ... in .*; expected a store's"),
         (segment, InputError, f"is one segment of a window or session store: give the path {files.live()}"),
     ):
         with pytest.raises((error, UnknownApplicationError), match=expected):
@@ -596,6 +605,10 @@ def test_damage_is_told_with_the_stores_own_directory(tmp_path: Path) -> None:
 def test_an_empty_store_beside_the_files_of_one_that_was_lost_is_not_shown_as_empty(tmp_path: Path) -> None:
     files = _filled(tmp_path, defined("counts"))
     begin_anew(files.live())
+    with pytest.raises(StoreCorruptedError, match=f"{files.live()} had the column families .* MANIFEST no longer has"):
+        read(files.options)
+    for path in files.live().glob("OPTIONS-*"):
+        path.unlink()
     with pytest.raises(StoreCorruptedError, match=rf"{files.live()}/.*\.sst belongs to another database"):
         read(files.options)
 
@@ -608,5 +621,5 @@ def test_rows_of_another_kind_are_not_shown_as_what_they_are_not(tmp_path: Path)
     database.sync()
     database.close()
 
-    with pytest.raises(InputError, match="its row keys are neither those of windows nor those of sessions"):
+    with pytest.raises(InputError, match="has row keys that are neither those of windows nor those of sessions"):
         read({**files.options, "partitions": 0})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -11,21 +11,21 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from statestore.definitions.store import StoreDefinition
+from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import InputError, StoreCorruptedError, of_os_error
 from statestore.model import StoreFormat
 from statestore_jobs.sources.columns import Layout, layout_of, split_timestamps
 from statestore_jobs.sources.decoding import DECODING_OPTIONS
-from statestore_jobs.sources.described import DEFINITION_OPTIONS, definition_of
 from statestore_jobs.sources.opening import Mode, reading
 from statestore_jobs.sources.options import STORE_OPTIONS, choice, number, refuse_unknown, required
 from statestore_jobs.sources.ranges import RANGE_OPTIONS, Range, range_of
-from statestore_jobs.sources.where import PLACE_OPTIONS, Place, places_of
+from statestore_jobs.sources.stores import DEFINITION_OPTIONS, DIRECTORY_OPTIONS, definition_of, directories_of
 
 #: Columns of a key-value store of bytes.
 SCHEMA_DDL = "partition INT, key BINARY, value BINARY, timestamp LONG"
 
 _OPTIONS = (
-    *PLACE_OPTIONS,
+    *DIRECTORY_OPTIONS,
     *DEFINITION_OPTIONS,
     *STORE_OPTIONS,
     *RANGE_OPTIONS,
@@ -133,15 +133,15 @@ class StateStoreDataSource(DataSource):
         return StateStoreReader(dict(self.options), schema)
 
 
-def _store_at(options: dict[str, str]) -> tuple[list[Place], StoreDefinition]:
+def _store_at(options: dict[str, str]) -> tuple[Sequence[StoreDirectory], StoreDefinition]:
     refuse_unknown(options, _OPTIONS, "state_store")
     if "application" in options:
         required(options, "store")
     try:
-        places = places_of(options)
-        if len({place.store for place in places}) != 1:
+        stores = directories_of(options)
+        if len({store.name for store in stores}) != 1:
             required(options, "store")
-        return places, definition_of(options, places)
+        return stores, definition_of(options, stores)
     except OSError as error:
         raise of_os_error(error) from error
 
@@ -150,7 +150,7 @@ def _store_at(options: dict[str, str]) -> tuple[list[Place], StoreDefinition]:
 class StoreOnDisk(InputPartition):
     """One store partition."""
 
-    place: Place
+    store: StoreDirectory
 
 
 class StateStoreReader(DataSourceReader):
@@ -163,7 +163,7 @@ class StateStoreReader(DataSourceReader):
     """
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
-        self._places, store = _store_at(options)
+        self._stores, store = _store_at(options)
         self._layout: Layout = layout_of(options, store, with_offset=False, schema=schema)
         self._range: Range = range_of(options, store.store_kind, self._layout.decoding.key_serde)
         self._mode = cast(Mode, choice(options, "read", ("live", "locked", "snapshot"), "live"))
@@ -172,30 +172,30 @@ class StateStoreReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One Spark partition for each store partition."""
-        return [StoreOnDisk(place) for place in self._places]
+        return [StoreOnDisk(store) for store in self._stores]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one store partition, by segment and in key order."""
         assert isinstance(partition, StoreOnDisk)
-        place, layout = partition.place, self._layout
+        store, layout = partition.store, self._layout
         start, stop = self._range.bounds()
         try:
-            with reading(place, layout.store.format, self._mode, self._lock_wait_s, self._range.has_segment) as parts:
+            with reading(store, layout.store.format, self._mode, self._lock_wait_s, self._range.has_segment) as parts:
                 stored = (self._range.of(batch) for part in parts for batch in part.rows(start, stop))
                 for batch in _gathered(stored):
-                    yield self._shown(place, batch)
+                    yield self._shown(store, batch)
         except OSError as error:
             raise of_os_error(error) from error
 
-    def _shown(self, place: Place, stored: pa.RecordBatch) -> pa.RecordBatch:
+    def _shown(self, store: StoreDirectory, stored: pa.RecordBatch) -> pa.RecordBatch:
         keys, values = stored.columns
         timestamps = pa.nulls(len(keys), pa.int64())
         try:
             if self._layout.store.format is StoreFormat.TIMESTAMPED:
                 values, timestamps = split_timestamps(values)
-            return self._layout.batch(place.partition, keys, values, timestamps)
+            return self._layout.batch(store.partition, keys, values, timestamps)
         except (InputError, StoreCorruptedError) as error:
-            raise type(error)(f"{place.directory}: {error}") from error
+            raise type(error)(f"{store.directory}: {error}") from error
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -15,6 +15,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from statestore.discovery.kind import kind_without_retention
+from statestore.discovery.shape import shape_of
+from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import StateStoreError, StoreCorruptedError
 from statestore.formats import checkpoint_file
 from statestore.formats.offsets import STATUS_CLOSED, STATUS_OPEN
@@ -24,11 +27,9 @@ from statestore.statedir.legacy import legacy_offsets_of
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.seal import check_seal
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
-from statestore.verification.look import store_format
-from statestore_jobs.sources.described import kind_of
-from statestore_jobs.sources.opening import Opened, look_into, open_databases
+from statestore_jobs.sources.opening import Opened, open_databases
 from statestore_jobs.sources.options import refuse_unknown
-from statestore_jobs.sources.where import PLACE_OPTIONS, Place, places_of
+from statestore_jobs.sources.stores import DIRECTORY_OPTIONS, directories_of
 
 SCHEMA_DDL = (
     "application STRING, store STRING, task STRING, partition INT, kind STRING, format STRING, "
@@ -118,69 +119,70 @@ class StateStoreMetadataDataSource(DataSource):
 class StoresOfTask(InputPartition):
     """Store partitions of one task."""
 
-    places: Sequence[Place]
+    stores: Sequence[StoreDirectory]
 
 
 class StateStoreMetadataReader(DataSourceReader):
     """Reads what is known of the store partitions that the options name."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        refuse_unknown(options, PLACE_OPTIONS, "state_store_metadata")
-        self._places = places_of(options)
+        refuse_unknown(options, DIRECTORY_OPTIONS, "state_store_metadata")
+        self._stores = directories_of(options)
 
     def partitions(self) -> list[InputPartition]:
         """One Spark partition for each task."""
         # Spark asks for one at least.
-        tasks = [list(places) for _, places in groupby(self._places, key=lambda place: place.task)]
-        return [StoresOfTask(places) for places in tasks or [[]]]
+        tasks = [list(stores) for _, stores in groupby(self._stores, key=lambda store: store.task)]
+        return [StoresOfTask(stores) for stores in tasks or [[]]]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield a row for each store of a task."""
         assert isinstance(partition, StoresOfTask)
-        yield pa.RecordBatch.from_pylist([_row(place) for place in partition.places], schema=_SCHEMA)
+        yield pa.RecordBatch.from_pylist([_row(store) for store in partition.stores], schema=_SCHEMA)
 
 
-def _row(place: Place) -> dict[str, Any]:
+def _row(store: StoreDirectory) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "application": place.application,
-        "store": place.store,
-        "task": None if place.task is None else str(place.task),
-        "partition": place.partition,
-        "kind": None if place.segmented else "key-value",
+        "application": store.application,
+        "store": store.name,
+        "task": None if store.task is None else str(store.task),
+        "partition": store.partition,
+        "kind": None if store.segmented else "key-value",
     }
     try:
-        row["sealed"] = None if place.paths is None else _sealed(place, place.paths)
-        look = look_into(place)
-        row["format"] = store_format(look).value if look.families else None
-        if place.segmented:
-            row["kind"] = kind_of(look)
-            row["segments"] = len(look.starts)
-        databases = open_databases(place, _NEWEST)
+        row["sealed"] = None if store.paths is None else _sealed(store, store.paths)
+        shape = shape_of(store)
+        row["format"] = shape.format.value if shape.families else None
+        row["segments"] = len(shape.starts) if store.segmented else None
+        databases = open_databases(store, _NEWEST)
         try:
-            row |= _contents(place, databases)
+            row |= _contents(store, databases)
         finally:
             for opened in databases:
                 opened.database.close()
-        if row["kind"] is None:
-            row["problem"] = "no row tells its kind; say it when you read it, with .option('kind', ...)"
+        row["kind"] = kind_without_retention(store, shape, None, _remedy)
     except (StateStoreError, OSError) as error:
         row["problem"] = str(error)
     return row
 
 
-def _contents(place: Place, databases: Sequence[Opened]) -> dict[str, Any]:
+def _remedy(setting: str, values: Sequence[str]) -> str:
+    return f"say it when you read it, with .option({setting!r}, ...)"
+
+
+def _contents(store: StoreDirectory, databases: Sequence[Opened]) -> dict[str, Any]:
     tables = [opened.database for opened in databases]
     statuses = {table.status() for table in tables}
     committed: list[Mapping[TopicPartition, int | None]]
     committed = [{log: table.committed_offset(log) for log in table.offset_partitions()} for table in tables]
     positions: list[Mapping[TopicPartition, int | None]] = [table.position() for table in tables]
     files = [file for table in tables for file in table.live_files()]
-    if place.paths is not None and place.segmented and not databases:
-        kept = place.paths.segments(place.store)
+    if store.paths is not None and store.segmented and not databases:
+        kept = store.paths.segments(store.name)
         committed, positions = [_kept(kept / "offsets")], [_kept(kept / "position")]
     known = _least(committed)
-    if place.paths is not None and not known:
-        known = _least([legacy_offsets_of(place.paths, place.store)])
+    if store.paths is not None and not known:
+        known = _least([legacy_offsets_of(store.paths, store.name)])
     return {
         "committed": known,
         # A position speaks of more inputs in one segment than in another.
@@ -209,12 +211,12 @@ def _kept(path: Path) -> dict[TopicPartition, int | None]:
     return checkpoint_file.read(path) if path.exists() else {}
 
 
-def _sealed(place: Place, paths: TaskPaths) -> str:
+def _sealed(store: StoreDirectory, paths: TaskPaths) -> str:
     if _in_use(paths):
         return "in use"
     try:
         # Which kind of segments does not matter to the seal.
-        seal = check_seal(paths, place.store, BUILT_IN["window" if place.segmented else "key-value"])
+        seal = check_seal(paths, store.name, BUILT_IN["window" if store.segmented else "key-value"])
     except StoreCorruptedError:
         # It may have been opened meanwhile.
         return "in use" if _in_use(paths) else "broken"

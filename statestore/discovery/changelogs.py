@@ -1,4 +1,4 @@
-"""Which store partitions there are by the definitions of applications, and where their logs begin and end."""
+"""Changelog topics: which an application has, what their settings tell, and where their logs begin and end."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from typing import Protocol
 
 from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import LogRange, Topic, Topics, has_append_time
-from statestore.definitions.application import ApplicationDefinition
-from statestore.errors import InputError, InputOffsetError
-from statestore.model import TaskId, TopicPartition, changelog_topic
+from statestore.discovery.directories import applications_in
+from statestore.errors import InputOffsetError
+from statestore.model import TopicPartition, changelog_topic, check_name
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 
+#: What a versioned store's changelog has (KIP-889), and no other that Kafka Streams makes.
+COMPACTION_LAG = "min.compaction.lag.ms"
+
 _DAY_MS = 24 * 60 * 60 * 1000
+#: Kafka Streams keeps what it suppresses in memory, and logs it.
+_IN_MEMORY = "KTABLE-SUPPRESS-STATE-STORE-"
 
 
 class Installation(Protocol):
@@ -32,64 +37,29 @@ class Installation(Protocol):
         """Deadline of one request to Kafka."""
 
 
-def store_partition_specs(
-    where: Installation,
-    topics: Topics,
-    applications: Iterable[ApplicationDefinition],
-    stores: Iterable[str] = (),
-    partitions: Iterable[int] = (),
-) -> list[StorePartitionSpec]:
-    """One spec per store partition of the applications, or of those stores and partitions only.
-
-    Raises
-    ------
-    InputError
-        If a partition is asked for that no application has.
-    """
-    wanted_stores, wanted_partitions = set(stores), set(partitions)
-    specs = []
-    most = 0
-    for application in applications:
-        names = [changelog_topic(application.name, store.name) for store in application.stores]
-        inputs = [part.input_topic for part in application.subtopologies]
-        found = topics.describe([*inputs, *names])
-        if application.input_topic not in found:
-            topics.require(application.input_topic)
-        configs = topics.topic_configs(name for name in names if name in found)
-        for store in application.stores:
-            if store.engine == "in_memory" or (wanted_stores and store.name not in wanted_stores):
+def logged_stores(where: Installation, topics: Topics, application: str) -> list[str]:
+    """Return the stores of an application that have a changelog topic named after them."""
+    prefix, suffix = changelog_topic(application, "|").split("|")
+    # `a-b-c-changelog` is that of store c of application a-b, if there is one, and not that of store b-c of a.
+    others = tuple(f"{other}-" for other in applications_in(where.state_dir) if other.startswith(prefix))
+    stores = []
+    for name in topics.names():
+        store = name.removeprefix(prefix).removesuffix(suffix)
+        if name == f"{prefix}{store}{suffix}" and not name.startswith(others) and not store.startswith(_IN_MEMORY):
+            try:
+                stores.append(check_name(store))
+            except ValueError:
                 continue
-            part = application.subtopology_of(store.name)
-            # Without its repartition topic a subtopology has never run.
-            count = found[part.input_topic].partitions if part.input_topic in found else 0
-            most = max(most, count)
-            topic = found.get(changelog_topic(application.name, store.name))
-            changelog = changelog_spec(topic, configs[topic.name]) if topic else None
-            specs += [
-                StorePartitionSpec(
-                    application=application.name,
-                    task=TaskId(part.index, partition),
-                    store=store,
-                    changelog=changelog,
-                    bootstrap_servers=where.bootstrap_servers,
-                    state_dir=where.state_dir.absolute(),
-                    kafka_timeout_s=where.kafka_timeout_s,
-                    exactly_once=application.processing_guarantee == "exactly_once_v2",
-                )
-                for partition in range(count)
-                if not wanted_partitions or partition in wanted_partitions
-            ]
-    outside = sorted(partition for partition in wanted_partitions if not 0 <= partition < most)
-    if outside:
-        raise InputError(f"partitions {outside} do not exist: the input has 0 to {most - 1}")
-    return specs
+    return stores
 
 
-def task_counts(topics: Topics, applications: Iterable[ApplicationDefinition]) -> dict[tuple[str, int], int]:
-    """Return how many tasks there are, by application and subtopology: as many as its input has partitions."""
-    inputs = {(app.name, part.index): part.input_topic for app in applications for part in app.subtopologies}
-    found = topics.describe(inputs.values())
-    return {part: found[topic].partitions for part, topic in inputs.items() if topic in found}
+def changelog_configs(topics: Topics, names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the settings of topics, without what brokers say for all: that tells nothing of a store."""
+    configs = topics.topic_configs(names)
+    asked = [name for name, config in configs.items() if config.get(COMPACTION_LAG, "0") != "0"]
+    own = topics.own_settings(asked)
+    default = [name for name in asked if COMPACTION_LAG not in own[name]]
+    return {name: {**config, COMPACTION_LAG: "0"} if name in default else config for name, config in configs.items()}
 
 
 def changelog_spec(topic: Topic, config: Mapping[str, str]) -> ChangelogSpec:

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from statestore.discovery.directories import stores_in, tasks_in
+from statestore.discovery.options_file import families_in_options_file
+from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import StoreCorruptedError, unreadable_is_damaged
 from statestore.formats import offsets
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.rocksdb import column_families, exists
-from statestore.verification.directories import StoreHere, segments_in, stores_in, tasks_in
-from statestore.verification.noted_families import noted_families
 
 
 def older_version(state_dir: Path, application: str) -> str | None:
@@ -42,7 +43,7 @@ def older_version(state_dir: Path, application: str) -> str | None:
 
 
 def _never_had_offsets(database: Path) -> bool:
-    noted = noted_families(database)
+    noted = families_in_options_file(database)
     return (
         offsets.COLUMN_FAMILY not in column_families(database)
         and noted is not None
@@ -50,7 +51,6 @@ def _never_had_offsets(database: Path) -> bool:
     )
 
 
-def _databases(store: StoreHere) -> Iterator[Path]:
+def _databases(store: StoreDirectory) -> Iterator[Path]:
     """A store's database; of one with segments the newest, as whoever opens a store opens all of them."""
-    found = [path for _, path in segments_in(store.directory)][-1:] if store.segmented else [store.directory]
-    return (path for path in found if exists(path))
+    return (path for path in list(store.databases().values())[-1:] if exists(path))

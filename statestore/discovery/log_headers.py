@@ -10,9 +10,9 @@ from contextlib import suppress
 
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
+from statestore.discovery.changelogs import Installation
 from statestore.errors import StoreBehindLogStartError
 from statestore.model import TopicPartition
-from statestore.verification.targets import Installation
 
 #: A sample of a log: partitions that have records, and offsets at both ends of each.
 _PARTITIONS = 4

@@ -1,14 +1,24 @@
-"""What a found store is, from what was seen of it: names of directories, a look inside, its topic, and what is said."""
+"""What a discovered store is: from the names of directories, the shape of one, its topic, and what is said."""
 
 import dataclasses
 import errno
 import struct
 import time
+from pathlib import Path
 
 import pytest
 from rocksdict import Options, Rdict
 
 from statestore.definitions.store import StoreDefinition
+from statestore.discovery import older_versions
+from statestore.discovery.applications import _shape
+from statestore.discovery.changelogs import COMPACTION_LAG, changelog_configs
+from statestore.discovery.directories import applications_in, stores_in, tasks_in
+from statestore.discovery.hints import Hint
+from statestore.discovery.older_versions import older_version
+from statestore.discovery.shape import StoreShape, shape_of
+from statestore.discovery.store import StoreEvidence, discovered_store
+from statestore.discovery.store_directory import LiveStore
 from statestore.durable import write_durably
 from statestore.errors import InputError, UnknownFormatError
 from statestore.formats import checkpoint_file, session_key, window_key
@@ -17,66 +27,68 @@ from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
 from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB
-from statestore.verification import older_versions
-from statestore.verification.directories import StoreHere, applications_in, stores_in, tasks_in
-from statestore.verification.discovery import _look, _without_defaults
-from statestore.verification.found import COMPACTION_LAG, Seen, found_store
-from statestore.verification.hints import Hint
-from statestore.verification.look import Look, look_at_key_value, look_at_segments, store_format
-from statestore.verification.older_versions import older_version
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
 TASK = TaskId(0, 0)
+LOOKED_AT = Path("/state/app/0_0/s")
 PLAIN = frozenset({"default", "offsets"})
 TIMESTAMPED = PLAIN | {TIMESTAMPED_COLUMN_FAMILY}
-OFFSETS = frozenset({TopicPartition("app-s-changelog", 0)})
+OFFSETS = {TopicPartition("app-s-changelog", 0): 7}
 CHANGELOG = ChangelogSpec(topic="app-s-changelog", topic_id="id", delete_retention_ms=1, partitions=1)
 WINDOWED = {"cleanup.policy": "compact,delete", "retention.ms": str(HOUR + DAY)}
 
 
+def live_store(directory, task=TASK, *, segmented=False, state_dir=Path("/state")):
+    return LiveStore("s", segmented, directory, "app", task, state_dir)
+
+
 @pytest.fixture
-def seen(tmp_path):
-    def make(look, config=(), *, segmented=False, here=True, changelog=CHANGELOG):
-        stores = [StoreHere("s", TASK, segmented, tmp_path)] if here else []
-        return Seen("app", "s", stores, look, changelog, dict(config))
+def evidence(tmp_path):
+    def make(shape, config=(), *, segmented=False, here=True, changelog=CHANGELOG):
+        stores = [live_store(tmp_path, segmented=segmented)] if here else []
+        return StoreEvidence("app", "s", stores, shape, changelog, dict(config))
 
     return make
 
 
-def found(seen, **said):
-    return found_store(seen, Hint(**said), [TASK])
+def found(evidence, **said):
+    return discovered_store(evidence, Hint(**said), [TASK])
+
+
+def key_value(families, offsets=OFFSETS):
+    return StoreShape(LOOKED_AT, families, offsets)
 
 
 def windows(spread_ms, rows=3, starts=(0, HOUR // 2), families=PLAIN):
-    return Look(families, OFFSETS, rows, starts, spread_ms)
+    return StoreShape(LOOKED_AT, families, OFFSETS, rows, starts, spread_ms)
 
 
 # -- what a store is
 
 
-def test_a_key_value_store_has_the_format_of_its_column_families(seen):
+def test_a_key_value_store_has_the_format_of_its_column_families(evidence):
     for families, expected in ((PLAIN, StoreFormat.PLAIN), (TIMESTAMPED, StoreFormat.TIMESTAMPED)):
-        store = found(seen(Look(families, OFFSETS)))
+        store = found(evidence(key_value(families)))
         assert store.definition == StoreDefinition(name="s", format=expected, engine="rocksDB")
         assert store.trouble is None
 
 
 @pytest.mark.parametrize("kind", ["window", "session"])
-def test_a_windowed_store_is_of_the_kind_that_puts_its_rows_nearest_to_their_segments(seen, kind):
+def test_a_windowed_store_is_of_the_kind_that_puts_its_rows_nearest_to_their_segments(evidence, kind):
     other = {"window": "session", "session": "window"}[kind]
-    store = found(seen(windows({kind: 1_000, other: 1 << 40}), WINDOWED, segmented=True))
+    store = found(evidence(windows({kind: 1_000, other: 1 << 40}), WINDOWED, segmented=True))
     assert store.definition is not None
     assert (store.definition.kind, store.definition.retention_ms) == (kind, HOUR)
 
 
-def test_a_retention_that_is_said_goes_before_the_topics(seen):
-    look = windows({"window": 1}, starts=(0, HOUR))
-    assert found(seen(look, WINDOWED, segmented=True), retention_ms=2 * HOUR).definition.retention_ms == 2 * HOUR
+def test_a_retention_that_is_said_goes_before_the_topics(evidence):
+    shape = windows({"window": 1}, starts=(0, HOUR))
+    assert found(evidence(shape, WINDOWED, segmented=True), retention_ms=2 * HOUR).definition.retention_ms == 2 * HOUR
 
 
-def test_a_store_without_a_directory_is_what_is_said_of_it(seen):
-    store = found(seen(None, WINDOWED, here=False), kind="session", subtopology=0)
+def test_a_store_without_a_directory_is_what_is_said_of_it(evidence):
+    store = found(evidence(None, WINDOWED, here=False), kind="session", subtopology=0)
     assert store.definition == StoreDefinition(name="s", kind="session", retention_ms=HOUR, engine="rocksDB")
     assert store.tasks == (TASK,)
     assert store.here == frozenset()
@@ -85,8 +97,8 @@ def test_a_store_without_a_directory_is_what_is_said_of_it(seen):
 # -- what is missing to say it
 
 
-def test_a_store_without_a_directory_asks_what_it_is(seen):
-    store = found(seen(None, here=False))
+def test_a_store_without_a_directory_asks_what_it_is(evidence):
+    store = found(evidence(None, here=False))
     assert store.trouble == "missing"
     assert "--store s:kind=key-value|window|session,format=plain|timestamped,subtopology=N" in store.problem
     assert "--store s:engine=in_memory" in store.problem
@@ -95,81 +107,81 @@ def test_a_store_without_a_directory_asks_what_it_is(seen):
 @pytest.mark.parametrize(
     "config", [{}, {"cleanup.policy": "delete", "retention.ms": "-1"}, {"cleanup.policy": "compact"}]
 )
-def test_a_topic_that_does_not_tell_the_retention_asks_for_it(seen, config):
-    store = found(seen(windows({"window": 1}), config, segmented=True))
+def test_a_topic_that_does_not_tell_the_retention_asks_for_it(evidence, config):
+    store = found(evidence(windows({"window": 1}), config, segmented=True))
     assert (store.trouble, store.definition) == ("needed", None)
     assert "--retention s=MS" in store.problem
 
 
 @pytest.mark.parametrize(
-    ("look", "retention_ms"),
+    ("shape", "retention_ms"),
     [
         (windows({"window": 1}, starts=(0, HOUR // 3)), None),
         (windows({"window": HOUR}), None),
         (windows({"window": 1}), 7 * HOUR),
     ],
 )
-def test_segments_that_do_not_fit_the_retention_ask_for_the_right_one(seen, look, retention_ms):
-    store = found(seen(look, WINDOWED, segmented=True), retention_ms=retention_ms)
+def test_segments_that_do_not_fit_the_retention_ask_for_the_right_one(evidence, shape, retention_ms):
+    store = found(evidence(shape, WINDOWED, segmented=True), retention_ms=retention_ms)
     assert store.trouble == "needed"
     assert "does not fit a retention of" in store.problem
 
 
-def test_a_windowed_store_without_rows_asks_for_its_kind(seen):
-    store = found(seen(windows({"window": 0, "session": 0}, rows=0), WINDOWED, segmented=True))
+def test_a_windowed_store_without_rows_asks_for_its_kind(evidence):
+    store = found(evidence(windows({"window": 0, "session": 0}, rows=0), WINDOWED, segmented=True))
     assert store.trouble == "needed"
     assert "--store s:kind=window|session" in store.problem
 
 
-def test_what_is_said_and_the_directories_contradict_is_refused(seen):
-    key_value, windowed = Look(PLAIN, OFFSETS), windows({"window": 1})
+def test_what_is_said_and_the_directories_contradict_is_refused(evidence):
+    plain, windowed = key_value(PLAIN), windows({"window": 1})
     for store in (
-        found(seen(key_value), format="timestamped"),
-        found(seen(Look(TIMESTAMPED, OFFSETS)), format="plain"),
-        found(seen(windowed, WINDOWED, segmented=True), format="timestamped"),
-        found(seen(key_value), kind="window"),
-        found(seen(key_value), subtopology=1),
-        found(seen(windowed, WINDOWED, segmented=True), kind="key-value"),
-        found(seen(windowed, WINDOWED, segmented=True), kind="session"),
+        found(evidence(plain), format="timestamped"),
+        found(evidence(key_value(TIMESTAMPED)), format="plain"),
+        found(evidence(windowed, WINDOWED, segmented=True), format="timestamped"),
+        found(evidence(plain), kind="window"),
+        found(evidence(plain), subtopology=1),
+        found(evidence(windowed, WINDOWED, segmented=True), kind="key-value"),
+        found(evidence(windowed, WINDOWED, segmented=True), kind="session"),
     ):
         assert (store.trouble, store.definition) == ("needed", None)
         assert "; correct its " in store.problem
 
 
-def test_what_is_said_and_what_is_found_are_both_named_where_they_contradict(seen, tmp_path):
-    problem = found(seen(windows({"window": 1}), WINDOWED, segmented=True), kind="session").problem
-    assert f"{tmp_path} has row keys of a window store, not of a session store" in problem
-    problem = found(seen(Look(TIMESTAMPED, OFFSETS)), format="plain").problem
+def test_what_is_said_and_what_is_found_are_both_named_where_they_contradict(evidence):
+    problem = found(evidence(windows({"window": 1}), WINDOWED, segmented=True), kind="session").problem
+    assert f"{LOOKED_AT} has row keys of a window store, not of a session store" in problem
+    problem = found(evidence(key_value(TIMESTAMPED)), format="plain").problem
     assert "the column families default, keyValueWithTimestamp, offsets, which are those of a timestamped" in problem
     assert "not of a plain one" in problem
 
 
-def test_a_store_says_how_it_was_described(seen):
+def test_a_store_says_how_it_was_described(evidence):
     assert (
-        found(seen(Look(PLAIN, OFFSETS)), kind="key-value", format="plain").described == "kind=key-value, format=plain"
+        found(evidence(key_value(PLAIN)), kind="key-value", format="plain").described == "kind=key-value, format=plain"
     )
-    assert found(seen(Look(PLAIN, OFFSETS)), subtopology=0).described == ""
+    assert found(evidence(key_value(PLAIN)), subtopology=0).described == ""
 
 
-def test_a_store_that_no_task_lets_itself_be_read_asks_for_its_format(seen):
-    assert "format=plain|timestamped" in found(seen(None)).problem
-    assert found(seen(None), format="plain").definition.format is StoreFormat.PLAIN
+def test_a_store_that_no_task_lets_itself_be_read_asks_for_its_format(evidence):
+    assert "format=plain|timestamped" in found(evidence(None)).problem
+    assert found(evidence(None), format="plain").definition.format is StoreFormat.PLAIN
 
 
 # -- what is left alone
 
 
-def test_a_format_that_is_not_known_is_left_alone_with_the_reason(seen):
-    store = found(seen("it has the column families ['x']"))
+def test_a_format_that_is_not_known_is_left_alone_with_the_reason(evidence):
+    store = found(evidence(UnknownFormatError("it has the column families ['x']")))
     assert (store.trouble, store.problem) == ("unknown", "it has the column families ['x']")
 
 
-def test_rows_of_neither_kind_are_left_alone(seen):
-    assert found(seen(windows({}), WINDOWED, segmented=True)).trouble == "unknown"
+def test_rows_of_neither_kind_are_left_alone(evidence):
+    assert found(evidence(windows({}), WINDOWED, segmented=True)).trouble == "unknown"
 
 
-def test_a_format_that_is_not_known_is_left_alone_whatever_is_said_and_that_is_named(seen):
-    store = found(seen("it has the column families ['x']"), kind="key-value", format="plain")
+def test_a_format_that_is_not_known_is_left_alone_whatever_is_said_and_that_is_named(evidence):
+    store = found(evidence(UnknownFormatError("it has the column families ['x']")), kind="key-value", format="plain")
     assert store.trouble == "unknown"
     assert store.problem.startswith(
         "it has the column families ['x']. It was described as kind=key-value, format=plain."
@@ -178,9 +190,9 @@ def test_a_format_that_is_not_known_is_left_alone_whatever_is_said_and_that_is_n
 
 @pytest.mark.parametrize("here", [True, False])
 @pytest.mark.parametrize("said", [{}, {"kind": "key-value", "format": "plain", "subtopology": 0}])
-def test_a_versioned_store_is_known_by_its_topic_whatever_is_said(seen, here, said):
+def test_a_versioned_store_is_known_by_its_topic_whatever_is_said(evidence, here, said):
     config = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(DAY)}
-    store = found(seen(Look(PLAIN, OFFSETS) if here else None, config, here=here), **said)
+    store = found(evidence(key_value(PLAIN) if here else None, config, here=here), **said)
     if here or said:
         assert store.trouble == "unknown"
         assert f"Topic app-s-changelog has min.compaction.lag.ms={DAY}" in store.problem
@@ -191,6 +203,9 @@ def test_a_versioned_store_is_known_by_its_topic_whatever_is_said(seen, here, sa
 
 def test_what_brokers_say_for_all_topics_tells_nothing_of_a_store():
     class Told:
+        def topic_configs(self, names):
+            return {name: configs[name] for name in names}
+
         def own_settings(self, names):
             assert sorted(names) == ["app-own-changelog", "app-s-changelog"]
             return {"app-own-changelog": {COMPACTION_LAG}, "app-s-changelog": {"cleanup.policy"}}
@@ -201,20 +216,20 @@ def test_what_brokers_say_for_all_topics_tells_nothing_of_a_store():
         "app-none-changelog": {COMPACTION_LAG: "0"},
         "app-old-changelog": {},
     }
-    assert _without_defaults(Told(), configs) == {
+    assert changelog_configs(Told(), configs) == {
         **configs,
         "app-s-changelog": {COMPACTION_LAG: "0", "cleanup.policy": "compact"},
     }
 
 
-def test_a_window_stores_changelog_may_wait_with_compaction(seen):
+def test_a_window_stores_changelog_may_wait_with_compaction(evidence):
     config = {**WINDOWED, "min.compaction.lag.ms": str(DAY)}
-    assert found(seen(windows({"window": 1}), config, segmented=True)).trouble is None
+    assert found(evidence(windows({"window": 1}), config, segmented=True)).trouble is None
 
 
-def test_a_header_in_the_changelog_of_a_store_without_a_directory_goes_before_what_is_said(seen):
-    looked = dataclasses.replace(seen(None, here=False), header="trace")
-    store = found(looked, kind="key-value", format="timestamped", subtopology=0)
+def test_a_header_in_the_changelog_of_a_store_without_a_directory_goes_before_what_is_said(evidence):
+    seen = dataclasses.replace(evidence(None, here=False), header="trace")
+    store = found(seen, kind="key-value", format="timestamped", subtopology=0)
     assert store.trouble == "unknown"
     assert "records with the header 'trace'" in store.problem
     assert "It was described as kind=key-value, format=timestamped." in store.problem
@@ -226,7 +241,7 @@ def ordered(spread_ms, ordinary=None, **changes):
 
 @pytest.mark.parametrize("said", [{}, {"kind": "session", "format": "plain"}, {"retention_ms": HOUR}])
 @pytest.mark.parametrize(
-    "look",
+    "shape",
     [
         ordered({"session": 5}),
         ordered({"session": 5}, {"session": 1}),
@@ -234,41 +249,41 @@ def ordered(spread_ms, ordinary=None, **changes):
         ordered({}, {"session": 1}, indexed=True),
     ],
 )
-def test_rows_that_may_have_their_times_first_are_left_alone_whatever_is_said(seen, look, said):
-    store = found(seen(look, WINDOWED, segmented=True), **said)
+def test_rows_that_may_have_their_times_first_are_left_alone_whatever_is_said(evidence, shape, said):
+    store = found(evidence(shape, WINDOWED, segmented=True), **said)
     assert store.trouble == "unknown"
     assert "EmitStrategy.onWindowClose" in store.problem
     assert ("described as kind=session, format=plain" in store.problem) is ("kind" in said)
 
 
-def test_times_that_are_behind_the_end_of_their_segment_are_none(seen):
-    look = ordered({"window": HOUR // 2}, {"window": 1, "session": HOUR // 2})
-    assert found(seen(look, WINDOWED, segmented=True)).definition.kind == "window"
+def test_times_that_are_behind_the_end_of_their_segment_are_none(evidence):
+    shape = ordered({"window": HOUR // 2}, {"window": 1, "session": HOUR // 2})
+    assert found(evidence(shape, WINDOWED, segmented=True)).definition.kind == "window"
 
 
-def test_times_of_a_segment_whose_end_is_not_known_ask_for_the_retention(seen):
+def test_times_of_a_segment_whose_end_is_not_known_ask_for_the_retention(evidence):
     both = windows({"window": 1, "session": 1 << 40})
-    assert "--retention s=MS" in found(seen(both, {}, segmented=True)).problem
-    store = found(seen(ordered({"window": 1 << 40}, {"window": 1}), {}, segmented=True))
+    assert "--retention s=MS" in found(evidence(both, {}, segmented=True)).problem
+    store = found(evidence(ordered({"window": 1 << 40}, {"window": 1}), {}, segmented=True))
     assert store.trouble == "unknown"
     assert "--retention s=MS" in store.problem
 
 
-def test_two_kinds_whose_times_fit_ask_which_it_is(seen):
-    look = windows({"window": 1, "session": 2})
-    store = found(seen(look, WINDOWED, segmented=True))
+def test_two_kinds_whose_times_fit_ask_which_it_is(evidence):
+    shape = windows({"window": 1, "session": 2})
+    store = found(evidence(shape, WINDOWED, segmented=True))
     assert (store.trouble, store.definition) == ("needed", None)
     assert "window and of session" in store.problem
     assert "--store s:kind=window|session" in store.problem
-    assert found(seen(look, WINDOWED, segmented=True), kind="session").definition.kind == "session"
+    assert found(evidence(shape, WINDOWED, segmented=True), kind="session").definition.kind == "session"
 
 
-def test_an_unlogged_store_is_told_from_one_that_lost_its_topic(seen):
-    assert found(seen(Look(PLAIN, frozenset()), changelog=None)).trouble == "unlogged"
-    assert found(seen(Look(PLAIN, OFFSETS), changelog=None)).trouble is None
+def test_an_unlogged_store_is_told_from_one_that_lost_its_topic(evidence):
+    assert found(evidence(key_value(PLAIN, {}), changelog=None)).trouble == "unlogged"
+    assert found(evidence(key_value(PLAIN), changelog=None)).trouble is None
 
 
-# -- a look inside
+# -- the shape of a store
 
 
 def write_database(directory, rows, families=(DEFAULT_COLUMN_FAMILY,)):
@@ -278,12 +293,12 @@ def write_database(directory, rows, families=(DEFAULT_COLUMN_FAMILY,)):
     database.close()
 
 
-def test_a_look_tells_format_and_changelog_and_changes_nothing(tmp_path):
+def test_a_shape_tells_format_and_changelog_and_changes_nothing(tmp_path):
     write_database(tmp_path / "s", {b"k": b"v"}, (TIMESTAMPED_COLUMN_FAMILY, DEFAULT_COLUMN_FAMILY))
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "s").iterdir()}
-    look = look_at_key_value(tmp_path / "s")
-    assert store_format(look) is StoreFormat.TIMESTAMPED
-    assert look.offsets == {TopicPartition("input", 3)}
+    shape = shape_of(live_store(tmp_path / "s"))
+    assert shape.format is StoreFormat.TIMESTAMPED
+    assert shape.offsets == {TopicPartition("input", 3): 7}
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "s").iterdir()} == before
 
 
@@ -293,7 +308,7 @@ KEYS = [b"", b"k", b"\x00" * 8, b"\xff" * 9, b"a-longer-key"]
 
 @pytest.mark.parametrize("segments", [1, 3])
 @pytest.mark.parametrize("kind", ["window", "session"])
-def test_row_keys_tell_windows_from_sessions(tmp_path, seen, kind, segments):
+def test_row_keys_tell_windows_from_sessions(tmp_path, evidence, kind, segments):
     for start in [T0 + number * HOUR // 2 for number in range(segments)]:
         times = [start, start + 1, start + HOUR // 2 - 1]
         if kind == "window":
@@ -301,10 +316,10 @@ def test_row_keys_tell_windows_from_sessions(tmp_path, seen, kind, segments):
         else:
             keys = [session_key.encode(key, time - 10, time) for key in KEYS for time in times]
         write_database(tmp_path / "s" / f"s.{start}", dict.fromkeys(keys, b"v"))
-    look = look_at_segments(tmp_path / "s")
-    assert found(seen(look, WINDOWED, segmented=True)).definition.kind == kind
-    assert look.spread_ms[kind] == HOUR // 2 - 1
-    assert look.starts == tuple(T0 + number * HOUR // 2 for number in range(segments))
+    shape = shape_of(live_store(tmp_path / "s", segmented=True))
+    assert found(evidence(shape, WINDOWED, segmented=True)).definition.kind == kind
+    assert shape.spread_ms[kind] == HOUR // 2 - 1
+    assert shape.starts == tuple(T0 + number * HOUR // 2 for number in range(segments))
 
 
 def time_ordered(kind, key, time):
@@ -318,7 +333,7 @@ def time_ordered(kind, key, time):
 @pytest.mark.parametrize("indexed", [True, False])
 @pytest.mark.parametrize("kind", ["window", "session"])
 @pytest.mark.parametrize("keys", [KEYS, [struct.pack(">q", 7)], [struct.pack(">q", T0 + 5)], [bytes(12)]])
-def test_row_keys_tell_stores_that_have_their_times_first(tmp_path, seen, kind, keys, indexed):
+def test_row_keys_tell_stores_that_have_their_times_first(tmp_path, evidence, kind, keys, indexed):
     rows = {}
     for key in keys:
         for at in (T0 + 10, T0 + 1_000):
@@ -327,29 +342,33 @@ def test_row_keys_tell_stores_that_have_their_times_first(tmp_path, seen, kind, 
             if indexed:
                 rows[index] = b""
     write_database(tmp_path / "s" / f"s.{T0}", rows)
-    look = look_at_segments(tmp_path / "s")
-    assert look.time_ordered_ms[kind] == 1_000
-    assert look.indexed is indexed
+    shape = shape_of(live_store(tmp_path / "s", segmented=True))
+    assert shape.time_ordered_ms[kind] == 1_000
+    assert shape.indexed is indexed
     for said in ({}, {"kind": kind}):
-        store = found(seen(look, WINDOWED, segmented=True), **said)
+        store = found(evidence(shape, WINDOWED, segmented=True), **said)
         assert store.trouble == "unknown"
         assert "EmitStrategy.onWindowClose" in store.problem
 
 
 @pytest.mark.parametrize("key", [b"customer-1", struct.pack(">q", 7), b"k"])
-def test_a_buffer_of_a_join_with_grace_is_told_by_its_only_segment_that_never_ends(tmp_path, seen, key):
+def test_a_buffer_of_a_join_with_grace_is_told_by_its_only_segment_that_never_ends(tmp_path, evidence, key):
     row = b"\0" + struct.pack(">q", T0) + key + struct.pack(">i", 5)
     write_database(tmp_path / "s" / "s.0", {row: b"v"})
-    store = found(seen(look_at_segments(tmp_path / "s"), {"cleanup.policy": "compact"}, segmented=True))
+    store = found(
+        evidence(shape_of(live_store(tmp_path / "s", segmented=True)), {"cleanup.policy": "compact"}, segmented=True)
+    )
     assert store.trouble == "unknown"
     assert "EmitStrategy.onWindowClose" in store.problem
 
 
-def test_a_row_and_its_index_are_told_among_rows_that_somebody_took_for_ordinary_ones(tmp_path, seen):
+def test_a_row_and_its_index_are_told_among_rows_that_somebody_took_for_ordinary_ones(tmp_path, evidence):
     key = struct.pack(">q", 7)
     row, index = time_ordered("session", key, T0 + 10)
     write_database(tmp_path / "s" / f"s.{T0}", {row: b"v", index: b"", session_key.encode(key, T0, T0 + 5): b"v"})
-    store = found(seen(look_at_segments(tmp_path / "s"), WINDOWED, segmented=True), kind="session")
+    store = found(
+        evidence(shape_of(live_store(tmp_path / "s", segmented=True)), WINDOWED, segmented=True), kind="session"
+    )
     assert store.trouble == "unknown"
 
 
@@ -357,10 +376,10 @@ def test_a_row_and_its_index_are_told_among_rows_that_somebody_took_for_ordinary
 @pytest.mark.parametrize(
     "keys", [[b"\0"], [b"\0", b"\1"], [struct.pack(">q", 7)], [b"\0" + struct.pack(">i", 500) + b"avro"]]
 )
-def test_keys_may_begin_with_00_or_01_themselves(tmp_path, seen, kind, keys):
+def test_keys_may_begin_with_00_or_01_themselves(tmp_path, evidence, kind, keys):
     encode = {"window": window_key.encode, "session": lambda key, time: session_key.encode(key, time - 10, time)}[kind]
     write_database(tmp_path / "s" / f"s.{T0}", {encode(key, T0 + at): b"v" for key in keys for at in (10, 20)})
-    store = found(seen(look_at_segments(tmp_path / "s"), WINDOWED, segmented=True))
+    store = found(evidence(shape_of(live_store(tmp_path / "s", segmented=True)), WINDOWED, segmented=True))
     assert store.definition is not None, store.problem
     assert store.definition.kind == kind
 
@@ -377,7 +396,7 @@ def test_segment_ids_in_front_of_row_keys_tell_a_versioned_store(tmp_path):
     rows = {**versioned(-1, b"a", LATEST), **versioned(5_000_000, b"a", EARLIER), **versioned(-1, b"b", LATEST)}
     write_database(tmp_path / "s", rows)
     with pytest.raises(UnknownFormatError, match="ff ff ff ff ff ff ff ff for latest values, as those of versioned"):
-        look_at_key_value(tmp_path / "s")
+        shape_of(live_store(tmp_path / "s"))
 
 
 @pytest.mark.parametrize(
@@ -395,28 +414,33 @@ def test_segment_ids_in_front_of_row_keys_tell_a_versioned_store(tmp_path):
 )
 def test_rows_that_are_not_all_laid_out_as_versions_are_those_of_another_store(tmp_path, rows):
     write_database(tmp_path / "s", rows)
-    assert look_at_key_value(tmp_path / "s").families == PLAIN
+    assert shape_of(live_store(tmp_path / "s")).families == PLAIN
 
 
-def test_a_look_tells_how_far_a_store_is(tmp_path):
+def test_a_shape_tells_how_far_a_store_is(tmp_path):
     write_database(tmp_path / "s", {})
-    assert look_at_key_value(tmp_path / "s").applied == {TopicPartition("input", 3): 7}
+    assert shape_of(live_store(tmp_path / "s")).offsets == {TopicPartition("input", 3): 7}
+
+
+def partitions_in(directory, count):
+    tasks = [TaskId(0, number) for number in range(count)]
+    return [live_store(directory / str(task), task, state_dir=directory / "state") for task in tasks]
 
 
 def test_a_store_that_is_not_known_in_one_task_is_not_known(tmp_path):
-    first, second = (StoreHere("s", TaskId(0, number), False, tmp_path / f"{number}") for number in range(2))
+    first, second = partitions_in(tmp_path, 2)
     RocksDB(first.directory, [DEFAULT_COLUMN_FAMILY]).close()
     RocksDB(second.directory, ["keyValueWithTimestampAndHeaders"]).close()
-    assert "keyValueWithTimestampAndHeaders" in _look(tmp_path / "state", "app", [first, second], time.monotonic() + 1)
+    assert "keyValueWithTimestampAndHeaders" in str(_shape([first, second], time.monotonic() + 1))
 
 
 def test_sequence_numbers_tell_a_store_that_retains_duplicates(tmp_path):
     write_database(tmp_path / "s" / f"s.{T0}", {window_key.encode(b"k", T0, 2): b"v"})
-    assert look_at_segments(tmp_path / "s").duplicates
+    assert shape_of(live_store(tmp_path / "s", segmented=True)).duplicates
 
 
 def test_a_store_without_offsets_in_one_task_is_told_by_another(tmp_path):
-    partitions = [StoreHere("s", TaskId(0, number), False, tmp_path / f"{number}") for number in range(3)]
+    partitions = partitions_in(tmp_path, 3)
     for found, known in zip(
         partitions, ({}, {TopicPartition("input", 1): 7}, {TopicPartition("other", 2): 7}), strict=True
     ):
@@ -424,26 +448,26 @@ def test_a_store_without_offsets_in_one_task_is_told_by_another(tmp_path):
         database.write({DEFAULT_COLUMN_FAMILY: {}}, known, status=0)
         database.close()
     for here, offsets in ((partitions, {TopicPartition("input", 1)}), (partitions[:1], set())):
-        look = _look(tmp_path / "state", "app", here, time.monotonic() + 1)
-        assert isinstance(look, Look)
-        assert look.offsets == offsets
+        shape = _shape(here, time.monotonic() + 1)
+        assert isinstance(shape, StoreShape)
+        assert set(shape.offsets) == offsets
 
 
 def test_a_checkpoint_file_tells_the_offset_of_the_input_that_is_said_to_be_the_changelog(tmp_path):
-    here = StoreHere("s", TASK, False, tmp_path / "s")
+    here = live_store(tmp_path / "s", state_dir=tmp_path)
     RocksDB(here.directory, [DEFAULT_COLUMN_FAMILY]).close()
     checkpoint = TaskPaths(tmp_path, "app", TASK).checkpoint
     orders, own = TopicPartition("orders", 0), TopicPartition("app-s-changelog", 0)
     write_durably(checkpoint, checkpoint_file.write({orders: 7, own: 3, TopicPartition("app-t-changelog", 0): 1}))
     for said, offsets in ((None, {own}), ("orders", {own, orders})):
-        look = _look(tmp_path, "app", [here], time.monotonic() + 1, said)
-        assert isinstance(look, Look)
-        assert look.offsets == offsets
+        shape = _shape([here], time.monotonic() + 1, said)
+        assert isinstance(shape, StoreShape)
+        assert set(shape.offsets) == offsets
 
 
 @pytest.mark.parametrize("segmented", [False, True])
 def test_a_store_whose_manifest_lost_column_families_is_not_taken_for_one_without(tmp_path, segmented):
-    here = StoreHere("s", TASK, segmented, tmp_path / "s")
+    here = live_store(tmp_path / "s", segmented=segmented, state_dir=tmp_path / "state")
     directory = here.directory / f"s.{T0}" if segmented else here.directory
     write_database(directory, {window_key.encode(b"k", T0): b"v"}, (TIMESTAMPED_COLUMN_FAMILY, DEFAULT_COLUMN_FAMILY))
     manifest = next(directory.glob("MANIFEST-*"))
@@ -451,8 +475,8 @@ def test_a_store_whose_manifest_lost_column_families_is_not_taken_for_one_withou
     told = set()
     for length in (*range(0, len(whole), 7), len(whole)):
         manifest.write_bytes(whole[:length])
-        look = _look(tmp_path / "state", "app", [here], time.monotonic() + 1)
-        told.add(None if look is None else store_format(look))
+        shape = _shape([here], time.monotonic() + 1)
+        told.add(None if shape is None else shape.format)
     assert told == {None, StoreFormat.TIMESTAMPED}
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from statestore.discovery.hints import Hint, parse_hints
 from statestore.errors import InputError
 from statestore.model import StoreFormat
-from statestore.verification.hints import Hint, parse_hints
 
 
 def test_a_store_that_is_only_named_has_nothing_said_of_it():

@@ -22,7 +22,7 @@ _FILE = re.compile(r"OPTIONS-([0-9]{1,20})")
 _FAMILY = re.compile(rb'^\[CFOptions "([^"]+)"\]', re.MULTILINE)
 
 
-def noted_families(directory: Path) -> frozenset[str] | None:
+def families_in_options_file(directory: Path) -> frozenset[str] | None:
     """Names of the families that we know, as noted last; None if there is no note."""
     files = {int(found[1]): path for path in directory.iterdir() if (found := _FILE.fullmatch(path.name))}
     if not files:

@@ -9,11 +9,11 @@ import pytest
 from statestore.changelog.group import GroupOffset
 from statestore.changelog.topics import LogRange, Topic
 from statestore.definitions.store import StoreDefinition
+from statestore.discovery import changelogs
+from statestore.discovery.changelogs import changelog_spec, is_input, log_ranges, processed
 from statestore.errors import InputOffsetError
 from statestore.model import TaskId, TopicPartition
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
-from statestore.verification import targets
-from statestore.verification.targets import changelog_spec, is_input, log_ranges, processed
 
 INPUT = TopicPartition("orders", 1)
 LOG = LogRange(3, 10, 12)
@@ -58,7 +58,7 @@ def group(monkeypatch):
         def committed(self, partition):
             return offsets.get(partition)
 
-    monkeypatch.setattr(targets, "ConsumerGroup", Group)
+    monkeypatch.setattr(changelogs, "ConsumerGroup", Group)
     return offsets
 
 

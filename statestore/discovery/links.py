@@ -1,0 +1,91 @@
+"""A store's files linked elsewhere, so that RocksDB opens them beside an owner, and without a trace.
+
+Nothing is locked and nothing written where a store lies: RocksDB is given a directory of links elsewhere, with a copy
+of the MANIFEST as it is then. It opens all SST files at once, and holds them. From then on the owner may write, compact
+and remove files as it likes: what is read is the store as it was on disk, and the links are no longer needed.
+
+If the owner changes files while they are being opened, they are opened again.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+
+from statestore.discovery.store_directory import StoreDirectory
+from statestore.errors import RetryError, StateStoreError, StoreCorruptedError, UnknownStoreError
+
+T = TypeVar("T")
+
+_ATTEMPTS = 20
+_MANIFEST = re.compile(r"MANIFEST-[0-9]+")
+#: Files that hold rows. RocksDB only reads them; nothing else may be linked that opening could write to.
+_LINKED = (".sst", ".blob", ".log")
+#: What grows all the time and says nothing of the rows.
+_INFO_LOG = "LOG"
+
+
+def undisturbed(store: StoreDirectory, action: Callable[[], T]) -> T:
+    """Do something with a store's files, and again if it failed while they changed."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        before = _files(store)
+        try:
+            return action()
+        except (StoreCorruptedError, FileNotFoundError, RetryError) as error:
+            if attempt == _ATTEMPTS or (before is not None and _files(store) == before):
+                if isinstance(error, FileNotFoundError):
+                    raise UnknownStoreError(f"{store.directory} is no longer there: {error}") from error
+                raise
+    raise AssertionError("unreachable")
+
+
+@contextmanager
+def linked(directory: Path) -> Iterator[Path]:
+    """Have a directory that RocksDB takes for the database as it is now, to open it there while the context lasts."""
+    with TemporaryDirectory(prefix="statestore-") as scratch:
+        view = _link(directory, Path(scratch) / "database")
+        with named(view, directory):
+            yield view
+
+
+def _link(directory: Path, view: Path) -> Path:
+    """Make a directory that RocksDB takes for the database as it is now."""
+    view.mkdir()
+    current = directory / "CURRENT"
+    with suppress(FileNotFoundError):  # RocksDB says what is missing
+        # The MANIFEST before the list of files: what it names was there then, or is missed when it is opened.
+        shutil.copyfile(current, view / current.name)
+        name = current.read_text(encoding="ascii", errors="replace").strip()
+        if _MANIFEST.fullmatch(name):
+            shutil.copyfile(directory / name, view / name)
+    for path in directory.iterdir():
+        if path.suffix in _LINKED:
+            (view / path.name).symlink_to(path)
+    return view
+
+
+@contextmanager
+def named(view: Path, directory: Path) -> Iterator[None]:
+    """Have errors name the store and not the links to it."""
+    try:
+        yield
+    except StateStoreError as error:
+        raise type(error)(str(error).replace(str(view), str(directory))) from error
+
+
+def _files(store: StoreDirectory) -> set[tuple[Path, int]] | None:
+    """Names and sizes of a store's files; None if they change while they are listed."""
+    try:
+        return {
+            (path, path.stat().st_size)
+            for directory in store.databases().values()
+            for path in directory.iterdir()
+            if not path.name.startswith(_INFO_LOG)
+        }
+    except FileNotFoundError:
+        return None

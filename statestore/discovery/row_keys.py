@@ -1,0 +1,134 @@
+"""What row keys tell of the kind of a store.
+
+The row keys of window and session stores have times in them. Which of the two a store is, and whether it is one of
+those that have the times in front (formats/time_ordered_key.py), is told by which reading of its keys puts every row
+into the segment that it lies in. A versioned store is told by the segment ids in front of its row keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from statestore.errors import StoreCorruptedError
+from statestore.formats import session_key, time_ordered_key, window_key
+from statestore.formats.time_ordered_key import Kind
+
+#: Of a versioned store (KIP-889): the segment in front of a row key, -1 for latest values, and a value's time (ms).
+_SEGMENT_ID = _TIME = Struct(">q")
+_LATEST = -1
+#: Time and size of one of several values; size -1 is a delete.
+_VERSION = Struct(">qi")
+
+
+class SampledRow(NamedTuple):
+    """A row, and the bounds (ms) of its segment; the last segment's end is not known here."""
+
+    start: int
+    end: int
+    key: bytes
+    value: bytes
+
+
+def spread_ms(sample: Sequence[SampledRow]) -> dict[str, int]:
+    """Return how far rows lie behind their segment's start at most (ms), by kind whose reading puts none elsewhere."""
+    return _spread(_TIMES, sample)
+
+
+def time_ordered_spread_ms(sample: Sequence[SampledRow]) -> dict[str, int]:
+    """As `spread_ms`, by kind whose time-ordered reading fits, if a row has a key behind its times."""
+    fitting = _spread(_TIMES_IN_FRONT, sample)
+    return {
+        kind: fitting[kind]
+        for kind in _TIMES_IN_FRONT
+        if kind in fitting and any(_has_key_behind(kind, row) for row in sample)
+    }
+
+
+def has_sequence_numbers(sample: Sequence[SampledRow]) -> bool:
+    """True if a window's row key has a sequence number, as where duplicates are retained."""
+    return any(window_key.decode(row.key)[2] for row in sample)
+
+
+def indexes_of(row: SampledRow) -> Iterator[bytes]:
+    """Yield the row keys that its index would have, if this is a time-ordered row."""
+    for kind, time_of in _TIMES_IN_FRONT.items():
+        ordinary = time_ordered_key.ordinary(row.key, kind)
+        if ordinary is None or time_ordered_key.is_index(row.key) or not time_ordered_key.has_key(ordinary, kind):
+            continue
+        time = time_of(row)
+        if time is not None and row.start <= time < row.end:
+            yield time_ordered_key.index(ordinary)
+
+
+def are_versioned(rows: Sequence[tuple[bytes, bytes]]) -> bool:
+    """True if all rows are laid out as a versioned store's, and latest values of keys are among them."""
+    latest = False
+    for key, value in rows:
+        if len(key) < _SEGMENT_ID.size:
+            return False
+        (segment,) = _SEGMENT_ID.unpack_from(key)
+        if segment < _LATEST or not (len(value) >= _TIME.size if segment == _LATEST else _are_versions(value)):
+            return False
+        latest = latest or (segment == _LATEST and len(key) > _SEGMENT_ID.size)
+    return latest
+
+
+def _are_versions(value: bytes) -> bool:
+    """True if a value is a list of earlier ones: two times, a time and a size of each, and their bytes."""
+    entries, left = 2 * _TIME.size, len(value) - 2 * _TIME.size
+    while left >= _VERSION.size:
+        _, size = _VERSION.unpack_from(value, entries)
+        entries, left = entries + _VERSION.size, left - _VERSION.size - max(size, 0)
+        if left == 0:
+            return True
+    return False
+
+
+def _window_start(row_key: bytes) -> int | None:
+    try:
+        _, start, sequence = window_key.decode(row_key)
+    except StoreCorruptedError:
+        return None
+    return start if sequence >= 0 else None
+
+
+def _session_end(row_key: bytes) -> int | None:
+    try:
+        _, start, end = session_key.decode(row_key)
+    except StoreCorruptedError:
+        return None
+    return end if 0 <= start <= end else None
+
+
+_Readings = Mapping[Kind, Callable[[SampledRow], int | None]]
+
+
+def _in_front(kind: Kind) -> Callable[[SampledRow], int | None]:
+    def time(row: SampledRow) -> int | None:
+        ordinary = time_ordered_key.ordinary(row.key, kind)
+        if ordinary is None or (row.value and time_ordered_key.is_index(row.key)):
+            return None
+        return _TIME_OF[kind](ordinary)
+
+    return time
+
+
+_TIME_OF: Mapping[Kind, Callable[[bytes], int | None]] = {"window": _window_start, "session": _session_end}
+_TIMES: _Readings = {"window": lambda row: _window_start(row.key), "session": lambda row: _session_end(row.key)}
+_TIMES_IN_FRONT: _Readings = {"window": _in_front("window"), "session": _in_front("session")}
+
+
+def _spread(readings: _Readings, sample: Sequence[SampledRow]) -> dict[str, int]:
+    spread: dict[str, int] = {}
+    for kind, time_of in readings.items():
+        times = [(row, time_of(row)) for row in sample]
+        if all(time is not None and row.start <= time < row.end for row, time in times):
+            spread[kind] = max((time - row.start for row, time in times if time is not None), default=0)
+    return spread
+
+
+def _has_key_behind(kind: Kind, row: SampledRow) -> bool:
+    ordinary = time_ordered_key.ordinary(row.key, kind)
+    return ordinary is not None and time_ordered_key.has_key(ordinary, kind)

@@ -1,0 +1,219 @@
+"""The shape of a store partition: what its databases tell of its format, its kind, its changelog, and how far it is.
+
+A sample of rows decides (row_keys.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from statestore.discovery.links import linked, undisturbed
+from statestore.discovery.options_file import families_in_options_file
+from statestore.discovery.row_keys import (
+    SampledRow,
+    are_versioned,
+    has_sequence_numbers,
+    indexes_of,
+    spread_ms,
+    time_ordered_spread_ms,
+)
+from statestore.discovery.store_directory import StoreDirectory
+from statestore.errors import LockedError, StateStoreError, StoreCorruptedError, UnknownFormatError
+from statestore.model import StoreFormat, TopicPartition
+from statestore.stores.accessor import DATA_COLUMN_FAMILIES, TIMESTAMPED_COLUMN_FAMILY
+from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB, column_families, exists
+
+S = TypeVar("S", bound=StoreDirectory)
+
+_FAMILIES = DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED]
+_ROWS = 64
+_SEGMENTS = 3
+#: Where the end of the last segment is not known: how much farther off times are that were made of other bytes.
+_FAR = 1_000
+_SHORTEST_SEGMENT_MS = 60_000
+
+
+class StoreShape(NamedTuple):
+    """What the databases of a store partition tell.
+
+    Attributes
+    ----------
+    directory
+        The store partition's.
+    families
+        Column families of all databases together.
+    offsets
+        By changelog partition that the store has an offset of: the largest in a database; None: not known.
+    rows
+        Rows of segments in the sample.
+    starts
+        Starts (ms) of the segments.
+    spread_ms
+        By kind whose reading of the keys fits: how far rows lie behind their segment's start, at most.
+    duplicates
+        Whether a window's row key has a sequence number.
+    time_ordered_ms
+        As `spread_ms`, by kind whose time-ordered reading fits.
+    indexed
+        Whether a time-ordered row was found with its index, which no other store has.
+    """
+
+    directory: Path
+    families: frozenset[str]
+    offsets: Mapping[TopicPartition, int | None]
+    rows: int = 0
+    starts: tuple[int, ...] = ()
+    spread_ms: dict[str, int] = {}  # noqa: RUF012 - replaced, never changed
+    duplicates: bool = False
+    time_ordered_ms: dict[str, int] = {}  # noqa: RUF012 - likewise
+    indexed: bool = False
+
+    @property
+    def format(self) -> StoreFormat:
+        """The newer format if any database has it: rows of the older one are still read."""
+        return StoreFormat.TIMESTAMPED if TIMESTAMPED_COLUMN_FAMILY in self.families else StoreFormat.PLAIN
+
+    @property
+    def likely_limit_ms(self) -> int | None:
+        """Where no retention tells how long segments are: how far behind its segment's start a row's time may lie."""
+        # The wrong reading makes times of other bytes, which are far off if they fit at all.
+        nearest = min(self.spread_ms.values(), default=None)
+        return None if nearest is None else _FAR * max(nearest, _SHORTEST_SEGMENT_MS)
+
+
+def shape_of(store: StoreDirectory) -> StoreShape:
+    """Look into a store, whoever uses it.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If a database cannot be opened.
+    UnknownFormatError
+        If one has a column family that we do not know, or it is a versioned store.
+    """
+    look = _shape_of_segments if store.segmented else _shape_of_key_value
+    return undisturbed(store, lambda: look(store))
+
+
+def telling_shape(
+    stores: Iterable[S], look: Callable[[S], StoreShape], tells: Callable[[StoreShape], bool]
+) -> StoreShape:
+    """Look into partitions of a store until one tells enough; if none does, that of the one that tells most.
+
+    Raises
+    ------
+    LockedError, StoreCorruptedError
+        If all are in use or damaged.
+    UnknownFormatError
+        If a partition is not of a store that we know.
+    """
+    refused: list[StateStoreError] = []
+    shapes: list[StoreShape] = []
+    for store in stores:
+        try:
+            shape = look(store)
+        except (LockedError, StoreCorruptedError) as error:
+            refused.append(error)  # another partition tells as much, and whoever reads this one is told of its damage
+            continue
+        if tells(shape):
+            return shape
+        shapes.append(shape)
+    if not shapes:
+        raise next((error for error in refused if isinstance(error, LockedError)), refused[-1])
+    # Rows tell the kind of a windowed store, offsets tell its changelog.
+    return max(shapes, key=lambda shape: (shape.rows > 0, bool(shape.offsets), len(shape.families)))
+
+
+def _shape_of_key_value(store: StoreDirectory) -> StoreShape:
+    with linked(store.directory) as view, _Database(view, store.directory) as database:
+        try:
+            rows = database.sample()
+        except StoreCorruptedError:
+            rows = []  # whoever reads it is told of the damage; format and changelog do not depend on rows
+        if TIMESTAMPED_COLUMN_FAMILY not in database.families and are_versioned(rows):
+            raise UnknownFormatError(
+                f"{store.directory} has row keys that begin with segment ids, {rows[-1][0][:8].hex(' ')} for latest "
+                "values, as those of versioned stores; these are unknown here, and it is left alone: Kafka Streams "
+                "restores it"
+            )
+        return StoreShape(store.directory, database.families, database.offsets())
+
+
+def _shape_of_segments(store: StoreDirectory) -> StoreShape:
+    segments = store.databases()
+    starts = (*segments, 1 << 62)
+    families: set[str] = set()
+    offsets: dict[TopicPartition, int | None] = {}
+    sample: list[SampledRow] = []
+    indexed = False
+    for index, (start, path) in enumerate(segments.items()):
+        if not exists(path):
+            continue
+        with linked(path) as view, _Database(view, path) as database:
+            families |= database.families
+            for partition, offset in database.offsets().items():
+                offsets[partition] = max(offsets.get(partition), offset, key=_first_unknown)
+            if index < _SEGMENTS:
+                found = [SampledRow(start, starts[index + 1], key, value) for key, value in database.sample()]
+                indexed = indexed or any(database.has_index_of(row) for row in found)
+                sample += found
+    spread = spread_ms(sample)
+    return StoreShape(
+        store.directory,
+        frozenset(families),
+        offsets,
+        len(sample),
+        tuple(segments),
+        spread,
+        "window" in spread and has_sequence_numbers(sample),
+        # Time-ordered stores have one column family alone.
+        {} if TIMESTAMPED_COLUMN_FAMILY in families else time_ordered_spread_ms(sample),
+        indexed,
+    )
+
+
+def _first_unknown(offset: int | None) -> int:
+    return -1 if offset is None else offset
+
+
+class _Database:
+    """A database that is looked into by its links."""
+
+    def __init__(self, view: Path, directory: Path) -> None:
+        self.families = frozenset(column_families(view))
+        if lost := (families_in_options_file(directory) or frozenset()) - self.families:
+            raise StoreCorruptedError(
+                f"{directory} had the column families {', '.join(sorted(lost))}, which its MANIFEST no longer has"
+            )
+        self._open = RocksDB(view, _FAMILIES, read_only=True)
+
+    def __enter__(self) -> _Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def sample(self) -> list[tuple[bytes, bytes]]:
+        """First and last rows of each column family."""
+        rows: list[tuple[bytes, bytes]] = []
+        for family in _FAMILIES:
+            rows += islice(self._open.scan(family), _ROWS)
+            rows += reversed(list(islice(self._open.scan(family, reverse=True), _ROWS)))
+        return rows
+
+    def offsets(self) -> dict[TopicPartition, int | None]:
+        """Changelog partitions and offsets in the database; None: not known."""
+        return {partition: self._offset(partition) for partition in self._open.offset_partitions()}
+
+    def _offset(self, partition: TopicPartition) -> int | None:
+        try:
+            return self._open.committed_offset(partition)
+        except StoreCorruptedError:  # verification tells the damage
+            return None
+
+    def has_index_of(self, row: SampledRow) -> bool:
+        """True if this is a time-ordered row, and its index is there, too."""
+        return any(self._open.get(DEFAULT_COLUMN_FAMILY, key) == b"" for key in indexes_of(row))

@@ -1,0 +1,238 @@
+"""A discovered store: what it is, from the evidence of it and what the user says. Pure: no files, no Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from statestore.definitions.store import StoreDefinition
+from statestore.discovery.changelogs import COMPACTION_LAG
+from statestore.discovery.hints import Hint
+from statestore.discovery.kind import (
+    Remedy,
+    format_of,
+    kind_of,
+    refuse_other_row_keys,
+    refuse_times_in_front,
+)
+from statestore.discovery.shape import StoreShape
+from statestore.discovery.store_directory import LiveStore
+from statestore.errors import InputError, LockedError, UnknownFormatError
+from statestore.model import TaskId, TopicPartition, changelog_topic
+from statestore.partition.spec import ChangelogSpec
+from statestore.stores.segments import segment_interval_ms
+
+#: Kafka Streams' default of `windowstore.changelog.additional.retention.ms`.
+_ADDITIONAL_RETENTION_MS = 24 * 60 * 60 * 1000
+
+_LEFT_ALONE = "Nothing was changed. Leave the store to Kafka Streams, which restores it by itself."
+
+Trouble = Literal["needed", "unknown", "unlogged", "missing", "in use"]
+#: A store's shape, or why none is known: it is none that we know, or all of it is in use; None: none can be read.
+Shape = StoreShape | UnknownFormatError | LockedError | None
+
+
+@dataclass(frozen=True)
+class DiscoveredStore:
+    """A store of an application.
+
+    Attributes
+    ----------
+    definition
+        What it is; None if that is not known, or if it is left alone.
+    changelog
+        Its changelog topic; None if there is none.
+    tasks
+        Tasks that have it, or should.
+    here
+        Those of them that have a directory of it.
+    problem
+        Why it cannot be verified or restored, and what to do about it; empty if it can.
+    trouble
+        What sort of problem that is: an option is `needed`, the store is in a format that is `unknown`, it is
+        `unlogged`, its directory is `missing` and only its topic is known, or it could not be looked into because it is
+        `in use`.
+    described
+        What the user says that it is; empty if nothing.
+    applied
+        By changelog partition: the offset of a record that a store here is known to have.
+    """
+
+    application: str
+    name: str
+    definition: StoreDefinition | None = None
+    changelog: ChangelogSpec | None = None
+    tasks: tuple[TaskId, ...] = ()
+    here: frozenset[TaskId] = frozenset()
+    problem: str = ""
+    trouble: Trouble | None = None
+    described: str = ""
+    applied: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """Application and store, for messages."""
+        return f"{self.application}/{self.name}"
+
+    def with_problem(self, trouble: Trouble, problem: str) -> DiscoveredStore:
+        """Return the store with a problem."""
+        return replace(self, definition=None, trouble=trouble, problem=problem)
+
+
+@dataclass(frozen=True)
+class StoreEvidence:
+    """What is known of a store.
+
+    Attributes
+    ----------
+    here
+        Its directories.
+    shape
+        The shape of one of them.
+    changelog, config
+        Its changelog topic, if there is one, and that topic's settings.
+    header
+        Where no directory tells what it is: a header in the changelog that stores which we know do not log.
+    """
+
+    application: str
+    name: str
+    here: Sequence[LiveStore]
+    shape: Shape
+    changelog: ChangelogSpec | None
+    config: Mapping[str, str]
+    header: str | None = None
+
+
+def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId]) -> DiscoveredStore:
+    """Say what a store is, or what is needed to say it.
+
+    Parameters
+    ----------
+    tasks
+        Tasks that have the store, or should.
+    """
+    name, shape = evidence.name, evidence.shape
+    store = DiscoveredStore(
+        evidence.application,
+        name,
+        changelog=evidence.changelog,
+        tasks=tuple(tasks),
+        here=frozenset(found.task for found in evidence.here),
+        described=hint.description,
+        applied=_known(shape.offsets) if isinstance(shape, StoreShape) else {},
+    )
+    if isinstance(shape, LockedError):
+        return store.with_problem("in use", str(shape))
+    if isinstance(shape, UnknownFormatError):
+        return _unknown(store, str(shape)) if store.described else store.with_problem("unknown", str(shape))
+    if evidence.changelog is None and shape is not None and not shape.offsets:
+        return store.with_problem("unlogged", "it has no changelog, so there is nothing to verify it against")
+    if not evidence.here and (hint.kind is None or hint.subtopology is None):
+        topic = hint.changelog or changelog_topic(evidence.application, name)
+        return store.with_problem(
+            "missing",
+            f"topic {topic} is there, a directory of the store is not: to restore it, say --store "
+            f"{name}:kind=key-value|window|session,format=plain|timestamped,subtopology=N; if it is kept in memory, "
+            f"say --store {name}:engine=in_memory; leave it out if it is versioned, keeps headers, or belongs to "
+            "EmitStrategy.onWindowClose",
+        )
+    try:
+        _refuse_by_topic(evidence)
+        return replace(store, definition=_definition(evidence, hint, shape))
+    except UnknownFormatError as error:
+        return _unknown(store, str(error))
+    except InputError as error:
+        return store.with_problem("needed", str(error))
+
+
+def _known(offsets: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
+    return {partition: offset for partition, offset in offsets.items() if offset is not None}
+
+
+def _unknown(store: DiscoveredStore, reason: str) -> DiscoveredStore:
+    described = f" It was described as {store.described}." if store.described else ""
+    return store.with_problem("unknown", f"{reason}.{described} {_LEFT_ALONE}")
+
+
+def _refuse_by_topic(evidence: StoreEvidence) -> None:
+    """Refuse a store that the changelog alone shows to be one that we do not know."""
+    if evidence.changelog is None:
+        return
+    topic, lag_ms = evidence.changelog.topic, int(evidence.config.get(COMPACTION_LAG) or 0)
+    if lag_ms > 0 and not any(found.segmented for found in evidence.here):
+        raise UnknownFormatError(
+            f"Topic {topic} has {COMPACTION_LAG}={lag_ms}, as the changelogs of versioned stores have; these are not "
+            "known here. If the store is certainly not versioned, delete that setting from the topic first"
+        )
+    if evidence.header is not None:
+        raise UnknownFormatError(
+            f"Topic {topic} has records with the header {evidence.header!r}, as the changelogs of stores that keep "
+            "headers have; these are not known here"
+        )
+
+
+def _definition(evidence: StoreEvidence, hint: Hint, shape: StoreShape | None) -> StoreDefinition:
+    """Return what a store is.
+
+    Raises
+    ------
+    UnknownFormatError
+        If it is not one that we know.
+    InputError
+        If something is needed to say it, or what is said is not so.
+    """
+    name = evidence.name
+
+    def remedy(setting: str, values: Sequence[str]) -> str:
+        option = f"--retention {name}" if setting == "retention_ms" else f"--store {name}:{setting}"
+        return f"say {option}={'|'.join(values)}"
+
+    retention_ms = hint.retention_ms or _retention_ms(evidence.config)
+    interval_ms = None if retention_ms is None else segment_interval_ms(retention_ms)
+    kind: str | None = hint.kind
+    if evidence.here:
+        here = evidence.here[0]
+        if shape is not None:
+            refuse_times_in_front(shape, interval_ms, remedy)
+            refuse_other_row_keys(shape)
+        kind = kind_of(here, shape, kind, interval_ms, remedy)
+        if hint.subtopology is not None and all(found.task.subtopology != hint.subtopology for found in evidence.here):
+            raise InputError(f"{here.directory} is not of sub-topology {hint.subtopology}; correct its subtopology")
+    assert kind is not None, "one that has no directory is described"
+    store_format = format_of(kind, shape, hint.format, remedy)
+    fields: dict[str, object] = {"name": name, "kind": kind, "format": store_format, "engine": "rocksDB"}
+    if kind != "key-value":
+        if retention_ms is None:
+            raise InputError(
+                f"retention_ms of its changelog does not tell its own retention; {remedy('retention_ms', ('MS',))}"
+            )
+        if shape is not None:
+            _require_fitting_segments(name, shape, kind, retention_ms, remedy)
+        fields["retention_ms"] = retention_ms
+    if kind == "window":
+        # No file tells how long a window is, and no row depends on it.
+        fields |= {"window_size_ms": 0, "retain_duplicates": shape is not None and shape.duplicates}
+    return StoreDefinition.model_validate(fields)
+
+
+def _retention_ms(config: Mapping[str, str]) -> int | None:
+    """Retention (ms) of a windowed store by its changelog's, which Kafka Streams makes longer by a day."""
+    if "delete" not in config.get("cleanup.policy", ""):
+        return None
+    found = int(config.get("retention.ms") or -1) - _ADDITIONAL_RETENTION_MS
+    return found if found > 0 else None
+
+
+def _require_fitting_segments(name: str, shape: StoreShape, kind: str, retention_ms: int, remedy: Remedy) -> None:
+    """Refuse a retention that the segments cannot be of."""
+    interval_ms = segment_interval_ms(retention_ms)
+    odd = [start for start in shape.starts if start % interval_ms]
+    if not odd and shape.rows and shape.spread_ms.get(kind, interval_ms) >= interval_ms:
+        odd = list(shape.starts)
+    if odd:
+        raise InputError(
+            f"segment {name}.{odd[0]} does not fit a retention of {retention_ms} ms, which makes segments "
+            f"{interval_ms} ms long; {remedy('retention_ms', ('MS',))} as the application has it"
+        )

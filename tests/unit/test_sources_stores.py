@@ -1,0 +1,94 @@
+"""What Spark takes a store for by its files: one that can be read in two ways, or is not known, is not read."""
+
+import struct
+
+import pytest
+from statestore_jobs.sources.state_store_metadata import StateStoreMetadataReader
+from statestore_jobs.sources.stores import definition_of, directories_of
+
+from statestore.errors import InputError, StoreCorruptedError, UnknownFormatError
+from statestore.formats import session_key, window_key
+from statestore.model import TopicPartition
+from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
+from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB
+
+SEGMENT = 1_700_000_000_000 // 1_800_000 * 1_800_000
+KEY = struct.pack(">q", 7)
+TIMES = struct.pack(">qq", SEGMENT + 10, SEGMENT + 5)
+TIMES_IN_FRONT = {b"\0" + TIMES + KEY: b"v", b"\1" + KEY + TIMES: b""}
+#: If a key ends with the first half of a window's start, and the second half is 0, the row reads as a session, too.
+START = 396 << 32
+WINDOW_OR_SESSION = {window_key.encode(struct.pack(">q", START)[:4] + struct.pack(">i", 396), START): b"v"}
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Write a store of application `app`; return options that name it."""
+
+    def write(rows, start=SEGMENT, families=(DEFAULT_COLUMN_FAMILY,)):
+        task = tmp_path / "app" / "0_0"
+        directory = task / "rocksdb" / "s" if start is None else task / "s" / f"s.{start}"
+        database = RocksDB(directory, list(families))
+        database.write({families[0]: rows}, {TopicPartition("app-s-changelog", 0): 7}, status=0)
+        database.sync()
+        database.close()
+        return {"path": str(tmp_path / "app"), "store": "s"}
+
+    return write
+
+
+def definition(options):
+    return definition_of(options, directories_of(options))
+
+
+def metadata(options):
+    reader = StateStoreMetadataReader(options)
+    [row] = [row for partition in reader.partitions() for batch in reader.read(partition) for row in batch.to_pylist()]
+    return row
+
+
+@pytest.mark.parametrize("said", [{}, {"kind": "session"}])
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_store_with_its_times_in_front_is_refused_whatever_options_say(written, said, indexed):
+    options = written(TIMES_IN_FRONT if indexed else dict(list(TIMES_IN_FRONT.items())[:1]))
+    with pytest.raises(UnknownFormatError, match=r"s has row keys that .*begin with 00 or 01 and their times"):
+        definition({**options, **said})
+    assert "EmitStrategy.onWindowClose" in metadata(options)["problem"]
+
+
+def test_a_session_store_whose_keys_begin_with_00_is_read(written):
+    options = written({session_key.encode(KEY, SEGMENT, SEGMENT + 5): b"v"})
+    assert definition(options).kind == metadata(options)["kind"] == "session"
+
+
+def test_row_keys_of_two_kinds_ask_which_it_is(written):
+    options = {**written(WINDOW_OR_SESSION, START - START % 1_800_000), "window_size_ms": "5"}
+    with pytest.raises(InputError, match=r"those of window and of session stores; add .option\('kind', 'window'\)"):
+        definition(options)
+    for kind in ("window", "session"):
+        said = {"window_size_ms": "5"} if kind == "window" else {}
+        assert definition({"path": options["path"], "store": "s", "kind": kind, **said}).kind == kind
+    row = metadata({"path": options["path"]})
+    assert row["kind"] is None
+    assert "window and of session" in row["problem"]
+
+
+@pytest.mark.parametrize("said", [{}, {"kind": "key-value", "format": "plain"}])
+def test_a_versioned_store_is_refused_whatever_options_say(written, said):
+    latest = struct.pack(">q", -1)
+    options = written({latest + b"a": struct.pack(">q", SEGMENT) + b"value"}, None)
+    with pytest.raises(UnknownFormatError, match="as those of versioned stores"):
+        definition({**options, **said})
+    assert "versioned" in metadata(options)["problem"]
+
+
+def test_a_store_whose_manifest_lost_column_families_is_not_read_as_one_without(written, tmp_path):
+    options = written({b"k": b"v"}, None, (TIMESTAMPED_COLUMN_FAMILY, DEFAULT_COLUMN_FAMILY))
+    manifest = next((tmp_path / "app/0_0/rocksdb/s").glob("MANIFEST-*"))
+    whole = manifest.read_bytes()
+    for length in range(0, len(whole), 7):
+        manifest.write_bytes(whole[:length])
+        try:
+            assert definition(options).format == "timestamped", length
+        except StoreCorruptedError:
+            continue

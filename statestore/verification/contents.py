@@ -1,8 +1,8 @@
 """Deep verification: a store's rows against the fold of its changelog up to the store's committed offset.
 
 The log is read as in a restore: into memory, or where that is too small into sorted runs in a scratch directory of
-ours. In memory the store's rows are looked up, which tells whether all is the same (lookup.py). If not, or from runs,
-log and store are read beside each other in key order.
+ours. In memory the store's rows are looked up, which tells whether all is the same (in_memory.py). If not, or from
+runs, log and store are read beside each other in key order.
 
 What is compared, and what the log can no longer tell, is decided by the rules of exclusions.py.
 """
@@ -42,8 +42,8 @@ from statestore.verification.exclusions import (
     gone_before_ms,
     live_segments,
 )
+from statestore.verification.in_memory import InMemoryComparison
 from statestore.verification.kernels import hashes_of, numbers_in
-from statestore.verification.lookup import Lookup
 from statestore.verification.options import VerifyOptions, nobody_waits
 from statestore.verification.row_files import rows_from_files
 from statestore.verification.sampling import Sample, choose, some_keys
@@ -288,7 +288,7 @@ def _looked_up(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:
     """Compare without sorting where the log is in memory; None if that cannot be, or if anything differs."""
     if fold.latest is None:
         return None
-    lookup = Lookup(fold.latest, fold.routing, fold.compared_format)
+    comparison = InMemoryComparison(fold.latest, fold.routing, fold.compared_format)
     here = databases(spec)
     live = live_segments(here, fold.stream_time, fold.routing)
     for segment, directory in here.items():
@@ -298,13 +298,13 @@ def _looked_up(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:
         database = ScannedDatabase(directory, spec.store.format)
         try:
             straight = rows_from_files(database)
-            if not all(lookup.finds(segment, batch) for batch in fold.comparable(straight or database.rows())):
+            if not all(comparison.finds(segment, batch) for batch in fold.comparable(straight or database.rows())):
                 return None
         except OtherLayoutError:
             return None
         finally:
             database.close()
-    return lookup.all_found(live.oldest)
+    return comparison.all_found(live.oldest)
 
 
 def _compared_fast(

@@ -23,7 +23,7 @@ from statestore.reports import Contents
 from statestore.verification.kernels import column
 
 
-class Lookup:
+class InMemoryComparison:
     """Finds a store's rows in its log.
 
     Parameters

@@ -15,7 +15,7 @@ from statestore.bulk.runs import merged
 from statestore.formats.timestamped_value import encode
 from statestore.model import StoreFormat
 from statestore.stores.scan import STORED_SCHEMA
-from statestore.verification.lookup import Lookup
+from statestore.verification.in_memory import InMemoryComparison
 
 FORMATS = [StoreFormat.TIMESTAMPED, StoreFormat.PLAIN]
 
@@ -31,14 +31,14 @@ def rows_in(log, routing, store_format=StoreFormat.TIMESTAMPED):
 
 def looked_up(runs, rows, routing, store_format=StoreFormat.TIMESTAMPED, size=5):
     """What is told of these rows of a store: nothing, if one of them is not as in the log."""
-    lookup = Lookup(runs.memory.latest, routing, store_format)
+    comparison = InMemoryComparison(runs.memory.latest, routing, store_format)
     for segment, found in groupby(rows, key=lambda row: row[0]):
         columns = [list(found) for found in zip(*(row[1:] for row in found), strict=True)]
         batch = pa.record_batch(columns, schema=STORED_SCHEMA)
         for at in range(0, batch.num_rows, size):
-            if not lookup.finds(segment, batch.slice(at, size)):
+            if not comparison.finds(segment, batch.slice(at, size)):
                 return None
-    return lookup.all_found(routing.oldest_live(runs.stream_time))
+    return comparison.all_found(routing.oldest_live(runs.stream_time))
 
 
 @pytest.mark.parametrize("kind", ROUTINGS)

@@ -31,7 +31,7 @@ from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery.planning import range_count, store_logs
 from statestore.recovery.restore import begin_ranges, restore, restore_range
 from statestore.recovery.spec import RestoreSpec
-from statestore.recovery.staging import Range
+from statestore.recovery.staging import OffsetRange
 from statestore.reports import RestoreRow, Status, VerifyRow
 from statestore.verification.check import verify, verify_many
 from statestore.verification.options import VerifyOptions
@@ -97,7 +97,7 @@ def restore_partition(spec: StorePartitionSpec) -> Done:
     return _done(row.records, row.keys)
 
 
-def read_range(piece: tuple[RestoreSpec, Range]) -> Done:
+def read_range(piece: tuple[RestoreSpec, OffsetRange]) -> Done:
     """Read a range of a store partition's changelog, which `restore_partition` then takes over."""
     return _done(_restored(restore_range(*piece)).records, None)
 

@@ -24,7 +24,7 @@ from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.verification.exclusions import ROUNDS, deletes_may_be_gone
 from statestore_jobs.parallel import run_each
-from statestore_jobs.readings import Found, Reading, Tail, find_record, log_frame, nothing, read_offset, store_frame
+from statestore_jobs.readings import Reading, Tail, TailCheck, find_record, log_frame, nothing, read_offset, store_frame
 from statestore_jobs.uncompared import differing, expired, gone_before, logged, may_be_gone, without
 
 _ATTEMPTS = 3
@@ -191,7 +191,7 @@ def _later(
         tails = [Tail(spec, ends[at], until[at]) for spec in specs if until[at := spec.task.partition] > ends[at]]
         if not tails:
             break
-        if any(tail.found for tail in run_each(spark, tails, find_record, Found)):
+        if any(tail.found for tail in run_each(spark, tails, find_record, TailCheck)):
             found = log_frame(spark, specs, starts=json.dumps(ends), ends=json.dumps(until), values="false")
             later.append(cache.enter_context(_cached(found.select(*row_key(found)).distinct())))
             later[-1].count()  # read before the end is asked for again

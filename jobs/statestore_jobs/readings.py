@@ -71,17 +71,17 @@ class Tail(NamedTuple):
     end: int
 
 
-class Found(BaseModel):
+class TailCheck(BaseModel):
     """Whether there is a record."""
 
     found: bool
 
 
-def find_record(tail: Tail) -> Found:
+def find_record(tail: Tail) -> TailCheck:
     """Look for a record: markers of transactions and compaction holes take offsets, too."""
     spec = tail.spec
     with LogReader(spec.bootstrap_servers, spec.partition, stall_timeout_s=spec.kafka_timeout_s) as reader:
-        return Found(found=next(reader.read_messages(tail.start, tail.end), None) is not None)
+        return TailCheck(found=next(reader.read_messages(tail.start, tail.end), None) is not None)
 
 
 def kind_options(store: StoreDefinition) -> dict[str, str]:

@@ -21,7 +21,7 @@ from statestore.partition.replacing import clear_built, require_tombstones
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec
-from statestore.recovery.staging import BuildPlan, Range, Staging, cut, misfit, next_offsets
+from statestore.recovery.staging import BuildPlan, OffsetRange, Staging, cut, misfit, next_offsets
 from statestore.recovery.unknown_headers import require_no_headers
 from statestore.stores.segments import segment_interval_ms
 
@@ -113,7 +113,7 @@ def plan_build(spec: RestoreSpec, staging: Staging, logs: Logs, asked_ms: int) -
 
 
 def read_range(
-    spec: RestoreSpec, staging: Staging, part: Range, progress: RestoreProgressWriter, *, keep_in_memory: bool
+    spec: RestoreSpec, staging: Staging, part: OffsetRange, progress: RestoreProgressWriter, *, keep_in_memory: bool
 ) -> tuple[list[Runs], int]:
     """Turn a range of the log into sorted runs, going on behind those that are there.
 

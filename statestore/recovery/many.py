@@ -23,7 +23,7 @@ from statestore.recovery.planning import plan_restore, range_count, store_logs
 from statestore.recovery.restore import begin_ranges, failed, restore, restore_range
 from statestore.recovery.restore_progress import RESTORES, progress_label
 from statestore.recovery.spec import RestoreSpec
-from statestore.recovery.staging import Range
+from statestore.recovery.staging import OffsetRange
 from statestore.reports import Action, RestorePlanRow, RestoreRow, VerifyRow
 from statestore.verification.check import verify
 
@@ -51,7 +51,7 @@ class _RangeOf(NamedTuple):
     """A range to read, and what its progress is called."""
 
     spec: RestoreSpec
-    part: Range
+    part: OffsetRange
     name: str
 
 

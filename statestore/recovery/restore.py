@@ -24,7 +24,7 @@ from statestore.recovery.planning import choose_mode as choose_mode
 from statestore.recovery.planning import require_disk, store_logs, tail_logs
 from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec as RestoreSpec
-from statestore.recovery.staging import Range, Staging
+from statestore.recovery.staging import OffsetRange, Staging
 from statestore.recovery.tail import build_replayed
 from statestore.reports import Failure, Loss, RestoreRow, VerifyRow
 from statestore.statedir.beside import Verdict
@@ -68,7 +68,7 @@ def _failed(row: RestoreRow, error: StateStoreError | OSError) -> RestoreRow:
 # -- ranges that are read before, each by itself ----------------------------------------------------------------------
 
 
-def begin_ranges(spec: RestoreSpec) -> tuple[Range, ...]:
+def begin_ranges(spec: RestoreSpec) -> tuple[OffsetRange, ...]:
     """Fix what is read to rebuild a store, and return its ranges for `restore_range`.
 
     `restore` then takes over their sorted runs. None of this needs the task's lock: the live store is not touched.
@@ -86,7 +86,7 @@ def begin_ranges(spec: RestoreSpec) -> tuple[Range, ...]:
         return plan_build(spec, staging, logs, asked_ms).ranges
 
 
-def restore_range(spec: RestoreSpec, part: Range, name: str = "") -> RestoreRow:
+def restore_range(spec: RestoreSpec, part: OffsetRange, name: str = "") -> RestoreRow:
     """Turn one range of a store's log into sorted runs on disk; a failure becomes part of the row.
 
     Parameters

@@ -30,7 +30,7 @@ from statestore.statedir.paths import TaskPaths
 _PLAN, _POSITION = "plan.json", "position"
 
 
-class Range(NamedTuple):
+class OffsetRange(NamedTuple):
     """Offsets of one changelog partition, the end exclusive."""
 
     partition: int
@@ -58,13 +58,15 @@ class BuildPlan(BaseModel):
     topic_id: str
     routing: Routing
     started_ms: int
-    ranges: tuple[Range, ...]
+    ranges: tuple[OffsetRange, ...]
 
     def extended(self, ends: Mapping[int, int]) -> BuildPlan:
         """The plan with what the log has got since."""
         last = {found.partition: found.end for found in self.ranges}
         more = [
-            Range(number, last[number], end) for number, end in ends.items() if number in last and end > last[number]
+            OffsetRange(number, last[number], end)
+            for number, end in ends.items()
+            if number in last and end > last[number]
         ]
         return self.model_copy(update={"ranges": tuple(sorted((*self.ranges, *more)))})
 
@@ -92,7 +94,7 @@ class Staging:
         """
         return locked_file(self._lock, wait_s, shared=True)
 
-    def reading_range(self, part: Range, wait_s: float) -> AbstractContextManager[None]:
+    def reading_range(self, part: OffsetRange, wait_s: float) -> AbstractContextManager[None]:
         """Hold one range, which a lost attempt of the same Spark task may still be reading."""
         return locked_file(self.directory / f"{part.partition}-{part.start}.lock", wait_s)
 
@@ -118,7 +120,7 @@ class Staging:
         require_held(self._lock)
         write_checked(self.directory / _PLAN, plan.model_dump_json())
 
-    def found(self, part: Range) -> list[Runs]:
+    def found(self, part: OffsetRange) -> list[Runs]:
         """Runs of a range that are there, from its start on without a gap."""
         runs: list[Runs] = []
         position = part.start
@@ -177,7 +179,7 @@ class Staging:
 
 def misfit(
     plan: BuildPlan,
-    read: Mapping[Range, int],
+    read: Mapping[OffsetRange, int],
     logs: Mapping[TopicPartition, LogRange],
     *,
     topic_id: str,
@@ -212,12 +214,12 @@ def misfit(
     return None
 
 
-def cut(partition: int, start: int, end: int, count: int) -> list[Range]:
+def cut(partition: int, start: int, end: int, count: int) -> list[OffsetRange]:
     """Cut offsets into ranges of about the same length, none of them empty. Pure."""
     size = max(-(-(end - start) // max(count, 1)), 1)
-    return [Range(partition, at, min(at + size, end)) for at in range(start, end, size)]
+    return [OffsetRange(partition, at, min(at + size, end)) for at in range(start, end, size)]
 
 
-def next_offsets(staging: Staging, ranges: Iterable[Range]) -> dict[Range, int]:
+def next_offsets(staging: Staging, ranges: Iterable[OffsetRange]) -> dict[OffsetRange, int]:
     """By range, the offset before which its records are in runs."""
     return {part: max((found.position for found in staging.found(part)), default=part.start) for part in ranges}

@@ -37,7 +37,7 @@ from statestore.recovery.planning import (
     sample_places,
 )
 from statestore.recovery.spec import RestoreSpec
-from statestore.recovery.staging import BuildPlan, Range, cut, misfit
+from statestore.recovery.staging import BuildPlan, OffsetRange, cut, misfit
 from statestore.recovery.tail import link_database
 from statestore.reports import Action, Loss, RestorePlanRow, RestoreRow, Status, VerifyRow
 from statestore.requests.restore import AsOf
@@ -312,7 +312,11 @@ def test_a_log_is_cut_when_cores_would_be_idle_and_it_is_long_enough(offsets, st
 
 
 PLAN = BuildPlan(
-    topic="c", topic_id="t", routing=Routing(), started_ms=1_000, ranges=(Range(0, 100, 200), Range(0, 200, 300))
+    topic="c",
+    topic_id="t",
+    routing=Routing(),
+    started_ms=1_000,
+    ranges=(OffsetRange(0, 100, 200), OffsetRange(0, 200, 300)),
 )
 FIRST, SECOND = PLAN.ranges
 
@@ -339,9 +343,9 @@ def test_r8_r6_runs_of_an_earlier_attempt_are_used_only_while_they_fit_the_log(r
 @pytest.mark.parametrize(
     ("changes", "unfit"),
     [
-        ({"ranges": (Range(0, 108, 200), SECOND)}, "leaves out offsets of .* from 100 on"),
-        ({"ranges": (FIRST, Range(0, 208, 300))}, "leaves out offsets of .* from 200 on"),
-        ({"ranges": (FIRST, Range(0, 200, 104))}, "leaves out offsets of .* from 200 on"),
+        ({"ranges": (OffsetRange(0, 108, 200), SECOND)}, "leaves out offsets of .* from 100 on"),
+        ({"ranges": (FIRST, OffsetRange(0, 208, 300))}, "leaves out offsets of .* from 200 on"),
+        ({"ranges": (FIRST, OffsetRange(0, 200, 104))}, "leaves out offsets of .* from 200 on"),
         ({"started_ms": 1_000_000}, "later than now"),
     ],
 )
@@ -355,7 +359,7 @@ def test_runs_whose_plan_was_damaged_are_not_used(changes, unfit):
 
 def test_a_plan_grows_with_its_log():
     assert PLAN.extended({0: 300}) == PLAN
-    assert PLAN.extended({0: 350}).ranges == (*PLAN.ranges, Range(0, 300, 350))
+    assert PLAN.extended({0: 350}).ranges == (*PLAN.ranges, OffsetRange(0, 300, 350))
 
 
 # -- as of a point

@@ -30,7 +30,7 @@ from statestore.recovery.planning import (
     store_logs,
 )
 from statestore.recovery.spec import RestoreSpec
-from statestore.recovery.staging import BuildPlan, Range, Staging
+from statestore.recovery.staging import BuildPlan, OffsetRange, Staging
 from statestore.reports import Action, Loss, RestorePlanRow, Status, VerifyRow
 from statestore.requests.restore import AsOf
 
@@ -199,7 +199,7 @@ def leave_runs(store, start, end):
     """Runs of an attempt that was interrupted: a range of the plan, and records up to some offset of it."""
     staging = Staging(store.paths, "s")
     staging.begin(
-        BuildPlan(topic="c", topic_id="t", routing=Routing(), started_ms=1, ranges=(Range(0, start, end + 100),))
+        BuildPlan(topic="c", topic_id="t", routing=Routing(), started_ms=1, ranges=(OffsetRange(0, start, end + 100),))
     )
     writer = RunWriter(staging.runs_directory(0, start), Routing(), MIB, start=start, keep_in_memory=False)
     for batch in batches([(b"k", b"v", 1)] * (end - start), [], start):

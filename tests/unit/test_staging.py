@@ -13,10 +13,10 @@ from statestore.errors import LockedError
 from statestore.formats import checkpoint_file
 from statestore.model import TopicPartition
 from statestore.partition.replacing import clear_built
-from statestore.recovery.staging import BuildPlan, Range, Staging, cut, misfit, next_offsets
+from statestore.recovery.staging import BuildPlan, OffsetRange, Staging, cut, misfit, next_offsets
 
 OTHER = CHANGELOG._replace(partition=1)
-PLAN = BuildPlan(topic="c", topic_id="t", routing=Routing(), started_ms=1_000, ranges=(Range(0, 10, 30),))
+PLAN = BuildPlan(topic="c", topic_id="t", routing=Routing(), started_ms=1_000, ranges=(OffsetRange(0, 10, 30),))
 INPUT, INPUT_2 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
@@ -50,21 +50,25 @@ def test_a_plan_that_cannot_be_read_is_none(staging, text):
 
 
 def test_a_plan_grows_behind_the_end_of_each_partition_and_by_no_other_partition():
-    plan = PLAN.model_copy(update={"ranges": (Range(0, 10, 30), Range(1, 0, 5))})
-    assert plan.extended({0: 31, 1: 5, 2: 100}).ranges == (Range(0, 10, 30), Range(0, 30, 31), Range(1, 0, 5))
-    assert plan.extended({0: 29, 1: 9}).ranges == (Range(0, 10, 30), Range(1, 0, 5), Range(1, 5, 9))
+    plan = PLAN.model_copy(update={"ranges": (OffsetRange(0, 10, 30), OffsetRange(1, 0, 5))})
+    assert plan.extended({0: 31, 1: 5, 2: 100}).ranges == (
+        OffsetRange(0, 10, 30),
+        OffsetRange(0, 30, 31),
+        OffsetRange(1, 0, 5),
+    )
+    assert plan.extended({0: 29, 1: 9}).ranges == (OffsetRange(0, 10, 30), OffsetRange(1, 0, 5), OffsetRange(1, 5, 9))
 
 
 def test_runs_of_a_range_are_found_from_its_start_on_without_a_gap(staging):
-    part = Range(0, 10, 30)
+    part = OffsetRange(0, 10, 30)
     assert staging.found(part) == []
     first = write_runs(staging, 0, 10, 17)
     behind_a_gap = write_runs(staging, 0, 20, 30)
     assert [found.files for found in staging.found(part)] == [first.files]
-    assert next_offsets(staging, [part, Range(0, 20, 30), Range(1, 5, 9)]) == {
+    assert next_offsets(staging, [part, OffsetRange(0, 20, 30), OffsetRange(1, 5, 9)]) == {
         part: 17,
-        Range(0, 20, 30): 30,
-        Range(1, 5, 9): 5,
+        OffsetRange(0, 20, 30): 30,
+        OffsetRange(1, 5, 9): 5,
     }
     between = write_runs(staging, 0, 17, 20)
     assert [found.files for found in staging.found(part)] == [first.files, between.files, behind_a_gap.files]
@@ -76,7 +80,7 @@ def test_runs_of_a_range_are_found_from_its_start_on_without_a_gap(staging):
 def test_runs_in_a_directory_of_another_offset_are_not_taken_for_those_of_a_range(staging):
     write_runs(staging, 0, 12, 17)
     staging.runs_directory(0, 12).rename(staging.runs_directory(0, 10))
-    assert staging.found(Range(0, 10, 30)) == []
+    assert staging.found(OffsetRange(0, 10, 30)) == []
 
 
 def test_runs_that_cannot_be_read_are_read_from_the_log_again_and_so_is_what_follows(staging):
@@ -84,17 +88,17 @@ def test_runs_that_cannot_be_read_are_read_from_the_log_again_and_so_is_what_fol
     write_runs(staging, 0, 17, 20)
     [file] = staging.runs_directory(0, 17).glob("*.arrow")
     file.write_bytes(file.read_bytes()[:-1])
-    assert next_offsets(staging, [Range(0, 10, 30)]) == {Range(0, 10, 30): 17}
+    assert next_offsets(staging, [OffsetRange(0, 10, 30)]) == {OffsetRange(0, 10, 30): 17}
 
 
 def test_a_directory_of_runs_that_is_none_is_read_from_the_log_again(staging):
     write_runs(staging, 0, 10, 17)
     staging.runs_directory(0, 17).write_text("a file")
-    assert next_offsets(staging, [Range(0, 10, 30)]) == {Range(0, 10, 30): 17}
+    assert next_offsets(staging, [OffsetRange(0, 10, 30)]) == {OffsetRange(0, 10, 30): 17}
     staging.runs_directory(0, 17).unlink()
     staging.runs_directory(0, 17).mkdir()
     (staging.runs_directory(0, 17) / "run-copy-of-one.arrow").touch()
-    assert next_offsets(staging, [Range(0, 10, 30)]) == {Range(0, 10, 30): 17}
+    assert next_offsets(staging, [OffsetRange(0, 10, 30)]) == {OffsetRange(0, 10, 30): 17}
 
 
 def test_there_are_runs_as_soon_as_one_is_complete(staging):
@@ -165,8 +169,8 @@ def test_ranges_are_read_together_but_nobody_assembles_meanwhile(staging):
 
 
 def test_one_range_is_read_by_one_and_others_by_others(staging):
-    part = Range(0, 10, 30)
-    of_others = staging.reading_range(Range(1, 10, 30), 0), staging.reading_range(Range(0, 30, 40), 0)
+    part = OffsetRange(0, 10, 30)
+    of_others = staging.reading_range(OffsetRange(1, 10, 30), 0), staging.reading_range(OffsetRange(0, 30, 40), 0)
     with staging.reading_range(part, 0), of_others[0], of_others[1]:
         refused(staging.reading_range(part, 0))
 
@@ -185,15 +189,15 @@ def unfit(plan, read, logs, **changes):
 
 
 def test_every_partition_of_the_log_must_be_in_the_plan():
-    read = {Range(0, 10, 30): 30}
+    read = {OffsetRange(0, 10, 30): 30}
     assert unfit(PLAN, read, {CHANGELOG: LogRange(10, 30, 30)}) is None
     found = unfit(PLAN, read, {CHANGELOG: LogRange(10, 30, 30), OTHER: LogRange(0, 5, 5)})
     assert found == "they reach beyond the end of app-s-changelog-1, which is 5"
 
 
 def test_each_partition_is_judged_by_its_own_ranges():
-    plan = PLAN.model_copy(update={"ranges": (Range(0, 10, 30), Range(1, 100, 300))})
-    read = {Range(0, 10, 30): 30, Range(1, 100, 300): 150}
+    plan = PLAN.model_copy(update={"ranges": (OffsetRange(0, 10, 30), OffsetRange(1, 100, 300))})
+    read = {OffsetRange(0, 10, 30): 30, OffsetRange(1, 100, 300): 150}
     logs = {CHANGELOG: LogRange(10, 30, 30), OTHER: LogRange(100, 300, 300)}
     assert unfit(plan, read, logs) is None
     assert "app-s-changelog-1 now begins at 151" in unfit(plan, read, {**logs, OTHER: LogRange(151, 300, 300)})
@@ -203,7 +207,7 @@ def test_each_partition_is_judged_by_its_own_ranges():
 
 
 def test_ranges_may_overlap_and_come_in_any_order_and_may_not_begin_behind_the_log():
-    ranges = (Range(0, 20, 30), Range(0, 5, 22))
+    ranges = (OffsetRange(0, 20, 30), OffsetRange(0, 5, 22))
     plan = PLAN.model_copy(update={"ranges": ranges})
     read = {part: part.end for part in ranges}
     assert unfit(plan, read, {CHANGELOG: LogRange(5, 30, 30)}) is None
@@ -212,12 +216,12 @@ def test_ranges_may_overlap_and_come_in_any_order_and_may_not_begin_behind_the_l
 
 
 def test_why_runs_cannot_be_used_is_said_in_full():
-    read, logs = {Range(0, 10, 30): 30}, {CHANGELOG: LogRange(10, 30, 30)}
+    read, logs = {OffsetRange(0, 10, 30): 30}, {CHANGELOG: LogRange(10, 30, 30)}
     found = [
         unfit(PLAN, read, logs, topic_id="u"),
         unfit(PLAN, read, logs, now_ms=999),
         unfit(PLAN, read, logs, now_ms=6_000),
-        unfit(PLAN, {Range(0, 10, 30): 15}, {CHANGELOG: LogRange(16, 30, 30)}),
+        unfit(PLAN, {OffsetRange(0, 10, 30): 15}, {CHANGELOG: LogRange(16, 30, 30)}),
     ]
     assert found == [
         "they are of another changelog topic, or of a store of another kind or retention",
@@ -228,13 +232,13 @@ def test_why_runs_cannot_be_used_is_said_in_full():
 
 
 def test_an_empty_range_leaves_no_offsets_out():
-    ranges = (Range(0, 10, 30), Range(0, 30, 30))
+    ranges = (OffsetRange(0, 10, 30), OffsetRange(0, 30, 30))
     plan = PLAN.model_copy(update={"ranges": ranges})
     assert unfit(plan, {part: part.end for part in ranges}, {CHANGELOG: LogRange(10, 30, 30)}) is None
 
 
 def test_a_plan_begun_now_is_used_and_one_as_old_as_tombstones_is_not():
-    read, logs = {Range(0, 10, 30): 30}, {CHANGELOG: LogRange(10, 30, 30)}
+    read, logs = {OffsetRange(0, 10, 30): 30}, {CHANGELOG: LogRange(10, 30, 30)}
     assert unfit(PLAN, read, logs, now_ms=1_000) is None
     assert "begun later than now" in unfit(PLAN, read, logs, now_ms=999)
     assert unfit(PLAN, read, logs, now_ms=5_999) is None
@@ -252,7 +256,7 @@ def test_a_plan_begun_now_is_used_and_one_as_old_as_tombstones_is_not():
     ],
 )
 def test_a_log_is_cut_into_as_many_ranges_of_about_the_same_length(count, ranges):
-    assert cut(3, 5, 15, count) == [Range(3, *ends) for ends in ranges]
+    assert cut(3, 5, 15, count) == [OffsetRange(3, *ends) for ends in ranges]
     assert cut(3, 5, 5, count) == []
 
 
@@ -265,7 +269,7 @@ def test_what_killed_attempts_left_besides_whole_runs_is_removed(staging):
     (directory / "merge-1" / "deep" / "run").touch()
     staging.clear_unfinished()
     assert sorted(directory.iterdir()) == whole
-    assert staging.found(Range(0, 0, 10))
+    assert staging.found(OffsetRange(0, 0, 10))
 
 
 def test_where_nothing_was_left_nothing_is_removed(staging):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
-from statestore.metastore.applying import carry_out, plan_definitions
+from statestore.metastore.apply import carry_out, plan_definitions
 from statestore.metastore.metastore import Metastore
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Param
 from statestore_dags.every_dag import every_dag
+from statestore_dags.mapped_tasks import check
 from statestore_dags.registering import apply_definitions, plan_definitions
-from statestore_dags.squares import check
 
 DOC = """
 ### What it does

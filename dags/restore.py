@@ -6,7 +6,7 @@ from airflow.sdk import DAG, Param
 from statestore_dags.approval import always_wanted, approve
 from statestore_dags.every_dag import every_dag
 from statestore_dags.form import application_field, field
-from statestore_dags.rows import wants_validation
+from statestore_dags.row_summaries import wants_validation
 from statestore_dags.steps import job_steps, trigger_once
 from statestore_dags.suggestions import suggested_stores
 

@@ -12,7 +12,7 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
 from statestore_dags.assets import PROCESSED
 from statestore_dags.every_dag import every_dag
 from statestore_dags.form import application_field, field
-from statestore_dags.rows import wants_restore
+from statestore_dags.row_summaries import wants_restore
 from statestore_dags.schedules import deep_sample, depth_after_process, schedule
 from statestore_dags.steps import job_steps, trigger_once
 

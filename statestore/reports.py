@@ -265,7 +265,7 @@ class RestoreRow(StorePartitionRow):
     start: Int64 | None = Field(default=None, description="first changelog offset read")
     end: Int64 | None = Field(default=None, description="offset before which reading ended, fixed when it began")
     checked: Literal["files", "rows", "deep"] | None = Field(
-        default=None, description="how the new store was checked; see recovery/checking.py"
+        default=None, description="how the new store was checked; see recovery/staged_check.py"
     )
     digest: Text | None = Field(default=None, description="of all rows written; equal rows have equal digests")
     exact: bool | None = Field(

@@ -23,8 +23,8 @@ from airflow.sdk.bases.notifier import BaseNotifier
 from statestore.config import load_directories
 from statestore.errors import InputError
 from statestore.reports import read_any_report
-from statestore_dags.parts import report_path
-from statestore_dags.rows import row_to_dict
+from statestore_dags.report_parts import report_path
+from statestore_dags.row_summaries import row_to_dict
 
 log = logging.getLogger(__name__)
 _NAMED = 20

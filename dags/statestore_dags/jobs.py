@@ -18,7 +18,7 @@ from statestore.requests.process import ProcessRequest
 from statestore.requests.request import Request
 from statestore.requests.restore import RestoreRequest
 from statestore_dags import arguments
-from statestore_dags.parts import part_path, split_by_application
+from statestore_dags.report_parts import part_path, split_by_application
 
 if TYPE_CHECKING:
     from statestore.config import Settings

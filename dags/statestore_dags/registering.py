@@ -41,7 +41,7 @@ class _Work(NamedTuple):
 @task(task_id="plan", multiple_outputs=True, **RETRIED)
 def plan_definitions(params: Any = None) -> dict[str, Any]:
     """Show what the form's definitions would change; return the catalogue's pin, and a row for each application."""
-    from statestore.metastore.applying import require_runnable
+    from statestore.metastore.apply import require_runnable
 
     with bad_input_fails(), kafka_connection():
         text, _ = definitions_form(params)
@@ -56,7 +56,7 @@ def plan_definitions(params: Any = None) -> dict[str, Any]:
 @task(task_id="apply", **RETRIED)
 def apply_definitions(catalogue: str, rows: list[dict[str, Any]], params: Any = None) -> list[dict[str, Any]]:
     """Apply what was planned, unless the plan is all that was asked for; return a row for each application."""
-    from statestore.metastore.applying import carry_out
+    from statestore.metastore.apply import carry_out
 
     done = []
     with bad_input_fails(), kafka_connection():
@@ -79,7 +79,7 @@ def apply_definitions(catalogue: str, rows: list[dict[str, Any]], params: Any = 
 def _work(text: str, pin: str | None = None) -> _Work:
     """Plan by the catalogue of a pin, or of now."""
     from statestore.changelog.topics import Topics
-    from statestore.metastore.applying import plan_definitions, require_own_topic
+    from statestore.metastore.apply import plan_definitions, require_own_topic
     from statestore.metastore.definition_files import parse_definitions
     from statestore.metastore.metastore import Metastore
     from statestore.metastore.view import Pin

@@ -20,7 +20,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from statestore.config import load_directories
 from statestore.packages import files_of
 from statestore_dags.connections import kafka_connection
-from statestore_dags.parts import attempt_path
+from statestore_dags.report_parts import attempt_path
 from statestore_dags.retrying import RETRIED, bad_input_fails
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from statestore.reports import AnyReport, read_any_report
 from statestore_dags import alerts, jobs
 from statestore_dags.assets import STORES, emit, processed_by
 from statestore_dags.connections import kafka_connection
-from statestore_dags.parts import gather, job_of, report_path
+from statestore_dags.mapped_tasks import check as check
+from statestore_dags.mapped_tasks import squares
+from statestore_dags.report_parts import gather, job_of, report_path
 from statestore_dags.retrying import RETRIED, bad_input_fails
 from statestore_dags.schedules import depth_after_process
 from statestore_dags.spark import spark_jobs
-from statestore_dags.squares import check as check
-from statestore_dags.squares import squares
 from statestore_dags.suggestions import remember
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """The frames that validation compares: what a store has, and what its changelog says that it should have.
 
-What cannot be compared is in none of them: see `jobs/statestore_jobs/uncompared.py`.
+What cannot be compared is in none of them: see `jobs/statestore_jobs/frame_exclusions.py`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,18 @@ from statestore.errors import LockedError, RetryError
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.verification.exclusions import ROUNDS, deletes_may_be_gone
+from statestore_jobs.frame_exclusions import differing, expired, gone_before, logged, may_be_gone, without
 from statestore_jobs.parallel import run_each
-from statestore_jobs.readings import Reading, Tail, TailCheck, find_record, log_frame, nothing, read_offset, store_frame
-from statestore_jobs.uncompared import differing, expired, gone_before, logged, may_be_gone, without
+from statestore_jobs.source_frames import (
+    Reading,
+    Tail,
+    TailCheck,
+    find_record,
+    log_frame,
+    nothing,
+    read_offset,
+    store_frame,
+)
 
 _ATTEMPTS = 3
 _POLL_S = 0.1

@@ -9,8 +9,8 @@ from statestore import clock
 from statestore.config import Settings
 from statestore.errors import StateStoreError
 from statestore.metastore.catalogue import Catalogue
-from statestore.recovery.cleaning import CleaningSpec, clean_task, tasks_with_own_files
-from statestore.recovery.old_files import OldFiles
+from statestore.recovery.report_cleanup import OldFiles
+from statestore.recovery.task_cleanup import CleaningSpec, clean_task, tasks_with_own_files
 from statestore.reports import Failure, MaintenanceReport, MaintenanceRow
 from statestore.requests.maintenance import MaintenanceRequest
 from statestore_jobs.entry import run_job, spark_session

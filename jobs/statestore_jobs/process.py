@@ -29,7 +29,7 @@ from statestore.tasks.stream_task import run_task
 from statestore_jobs.entry import run_job, spark_session
 from statestore_jobs.parallel import run_each
 from statestore_jobs.planning import prepare, task_specs
-from statestore_jobs.progress import TASKS
+from statestore_jobs.process_progress import TASKS
 from statestore_jobs.shared_state import shared_state
 from statestore_jobs.stages import failed_row, not_begun, split_by_readiness
 

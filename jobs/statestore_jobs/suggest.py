@@ -18,9 +18,9 @@ from statestore_expectations.suggest import suggest
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import write_durably
 from statestore.errors import StateStoreError, of_os_error
-from statestore_jobs.judging import described
-from statestore_jobs.readings import kind_options
+from statestore_jobs.source_frames import kind_options
 from statestore_jobs.sources.register import register
+from statestore_jobs.store_validation import described
 
 
 def main() -> None:

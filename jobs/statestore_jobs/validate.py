@@ -28,9 +28,9 @@ from statestore.reports import RestoreReport, RestoreRow, ValidateReport, Valida
 from statestore.requests.validate import ValidateRequest
 from statestore.statedir.lock import locked
 from statestore_jobs.entry import Definitions, run_job, spark_session
-from statestore_jobs.judging import Judge, Judged
 from statestore_jobs.shared_state import shared_state
 from statestore_jobs.sources.register import register
+from statestore_jobs.store_validation import Judge, Judged
 
 _log = logging.getLogger(__name__)
 

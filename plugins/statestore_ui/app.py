@@ -33,7 +33,7 @@ from statestore_ui.data_docs import POLICY, index, styled
 from statestore_ui.history import Histories
 from statestore_ui.overview import Overviews
 from statestore_ui.report_files import list_reports
-from statestore_ui.running import Running
+from statestore_ui.running_restores import Running
 
 _HEADERS = {
     "Content-Security-Policy": POLICY,

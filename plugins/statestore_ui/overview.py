@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from statestore.reports import ProcessRow, RestoreRow
-from statestore_ui.judging import Dated, Newest, judge
+from statestore_ui.partition_health import Dated, Newest, judge
 from statestore_ui.report_files import Head, Problem, ReportFile, ReportFiles, list_reports
 
 #: Reports of `restore` and of `validate` whose rows are read. No run of theirs is complete, so nothing else ends it.

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.bulk.columns import Buffers, buffers
-from statestore.bulk.latest import Latest
+from statestore.bulk.last_records import LastRecords
 from statestore.bulk.records import DELETE, HEAD
 from statestore.bulk.routing import Routing
 from statestore.compiled.batches import Int64s, UInt64s
@@ -53,7 +53,7 @@ class SortedRun:
         Its records.
     """
 
-    def __init__(self, latest: Latest, routing: Routing) -> None:
+    def __init__(self, latest: LastRecords, routing: Routing) -> None:
         self.latest = latest
         self._routing = routing
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from statestore import kill_switch
-from statestore.bulk.latest import Latest
+from statestore.bulk.last_records import LastRecords
 from statestore.bulk.merging import merge
 from statestore.bulk.ordering import SortedRun
 from statestore.bulk.routing import Routing
@@ -90,7 +90,7 @@ class RunWriter:
         self._directory = directory
         self._routing = routing
         self._keep_in_memory = keep_in_memory
-        self._latest = Latest(routing, run_bytes)
+        self._latest = LastRecords(routing, run_bytes)
         self._batch_bytes = min(max(run_bytes // _BATCHES_OF_A_RUN, _LEAST_BATCH_BYTES), _BATCH_BYTES)
         self._start = start
         self._spilled: list[tuple[Path, RunFacts]] = []

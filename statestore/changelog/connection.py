@@ -19,7 +19,7 @@ import numpy as np
 
 from statestore.changelog.compression import Bytes
 from statestore.changelog.record_batch import SLACK
-from statestore.changelog.secured import connect
+from statestore.changelog.secure_connection import connect
 from statestore.model import TopicPartition
 
 T = TypeVar("T")

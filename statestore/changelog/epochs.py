@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from statestore.changelog.client import client_config
 from statestore.changelog.epoch_ends import EpochEnd, ask_epoch_ends
-from statestore.changelog.secured import can_fetch
+from statestore.changelog.secure_connection import can_fetch
 from statestore.changelog.topics import LogRange, LogStart, Topics
 from statestore.changelog.validating_consumer import refused_positions
 from statestore.model import TopicPartition

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statestore.changelog.client import client_config
 from statestore.changelog.deadline import call_within
-from statestore.changelog.secured import can_fetch, kafka_python_settings
+from statestore.changelog.secure_connection import can_fetch, kafka_python_settings
 from statestore.errors import InputError
 from statestore.model import TopicPartition
 

@@ -23,7 +23,7 @@ from statestore.changelog.foreign_headers import ForeignHeaders
 from statestore.changelog.header_positions import HeaderPositions
 from statestore.changelog.partition_fetcher import PartitionFetcher, gone
 from statestore.changelog.record_batch import OldFormatError, damaged, delivered, split
-from statestore.changelog.secured import can_fetch
+from statestore.changelog.secure_connection import can_fetch
 from statestore.errors import KafkaUnavailableError, StateStoreError
 from statestore.model import TopicPartition
 

@@ -9,17 +9,13 @@ import sys
 
 import typer
 
-from statestore.cli import (
-    catalogue,
-    drifting,
-    ending,
-    expectations,
-    looking,
-    mending,
-    metastore,
-    reporting,
-    running,
-)
+from statestore.cli import catalogue, expectations, metastore
+from statestore.cli import drift_command as drifting
+from statestore.cli import exit_codes as ending
+from statestore.cli import job_commands as running
+from statestore.cli import report_commands as reporting
+from statestore.cli import restore_command as mending
+from statestore.cli import store_commands as looking
 from statestore.errors import StateStoreError, of_os_error
 
 app = typer.Typer(

@@ -40,7 +40,7 @@ def apply(
 ) -> None:
     """Define applications: show what changes in the catalogue, ask on a terminal, and submit it."""
     from statestore.cli import catalogue_tables as shown
-    from statestore.metastore.applying import (
+    from statestore.metastore.apply import (
         Applied,
         carry_out,
         plan_definitions,

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from statestore.cli.tables import table
-from statestore.metastore.applying import Applied
+from statestore.metastore.apply import Applied
 from statestore.metastore.catalogue import Rebuild
 from statestore.metastore.commands import (
     Command,

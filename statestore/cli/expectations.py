@@ -17,7 +17,7 @@ from statestore.errors import InputError
 from statestore.packages import require_extra
 
 if TYPE_CHECKING:
-    from statestore.cli.choice import Asked, Chosen
+    from statestore.cli.selection import Asked, Chosen
     from statestore.partition.spec import StorePartitionSpec
 
 _JOB = "statestore_jobs.suggest"
@@ -51,7 +51,7 @@ def suggest(
     The store may be in use: it is read beside its owner. Spark is started on this machine for it.
     """
     from statestore.changelog.topics import Topics
-    from statestore.cli.choice import choose
+    from statestore.cli.selection import choose
 
     require_extra("validate", "statestore expectations suggest")
     if out is not None:

@@ -17,7 +17,7 @@ from statestore.errors import InputError
 # Here and in the modules of the commands, what does the work is imported when it is done: help and the shell's
 # completion need none of it.
 if TYPE_CHECKING:
-    from statestore.cli.choice import Asked
+    from statestore.cli.selection import Asked
     from statestore.cli.service import Service
 
 StateDir = Annotated[
@@ -203,7 +203,7 @@ def _asked(
     reports_dir: ReportsDir = None,
     kafka_timeout_s: TimeoutS = 30.0,
 ) -> Asked:
-    from statestore.cli.choice import Asked, Where
+    from statestore.cli.selection import Asked, Where
 
     servers = _servers(bootstrap_servers)
     return Asked(

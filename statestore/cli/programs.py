@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import typer
 
-from statestore.cli import ending
+from statestore.cli import exit_codes as ending
 from statestore.errors import RebuildError, RetryError
 
 _LINES_SHOWN = 20

@@ -11,14 +11,14 @@ from pathlib import Path
 from statestore.changelog.writer import TransactionalWriter
 from statestore.config import Settings
 from statestore.errors import InputError
-from statestore.metastore import compaction, restoring
+from statestore.metastore import compaction
+from statestore.metastore import topic_restore as restoring
 from statestore.metastore.backup import default_path
 from statestore.metastore.command_log import CommandLog, Look
 from statestore.metastore.command_topic import Logged
 from statestore.metastore.health import SNAPSHOT_KEY, require_running
 from statestore.metastore.protocol import CommandWriter, Make
 from statestore.metastore.replay import UNUSABLE, command_of, fold
-from statestore.metastore.turns import Turns
 from statestore.metastore.view import (
     Compacted,
     Health,
@@ -29,6 +29,7 @@ from statestore.metastore.view import (
     Submitted,
     View,
 )
+from statestore.metastore.writer_turns import Turns
 
 __all__ = [
     "Compacted",

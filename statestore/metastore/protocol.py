@@ -43,8 +43,8 @@ from statestore.metastore.command_log import CommandLog, Look
 from statestore.metastore.command_topic import Logged
 from statestore.metastore.commands import Command, check_round_trip, key_of, stamped, this_writer
 from statestore.metastore.health import require_running
-from statestore.metastore.turns import Turns
 from statestore.metastore.view import Submitted
+from statestore.metastore.writer_turns import Turns
 
 #: Asked for the command on a catalogue; None: there is nothing to log.
 Make = Callable[[Catalogue], Command | None]

@@ -18,7 +18,7 @@ from statestore.errors import (
 )
 from statestore.formats import checkpoint_file
 from statestore.formats.offsets import COLUMN_FAMILY
-from statestore.partition.judgement import Had, Seen
+from statestore.partition.judgement import Had, Inspection
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status
 from statestore.statedir.legacy import legacy_offsets, legacy_offsets_of
@@ -35,7 +35,7 @@ def inspect(
     open_sealed: bool = True,
     contents: bool = False,
     between: Callable[[], None] | None = None,
-) -> Seen:
+) -> Inspection:
     """Look at a store partition.
 
     Parameters
@@ -52,7 +52,7 @@ def inspect(
         with unreadable_is_damaged():
             record = read_record(spec.paths, spec.store.name)
             if not spec.live.exists():
-                return Seen(present=False, record=record, had=had_by_record(record))
+                return Inspection(present=False, record=record, had=had_by_record(record))
             kind = spec.store.store_kind
             seal = check_seal(spec.paths, spec.store.name, kind, contents=contents, between=between)
             if not open_sealed and seal is not None and (by_seal := _by_seal(spec, seal, record)) is not None:
@@ -87,10 +87,10 @@ def damaged_file(error: Exception, directory: Path) -> str | None:
     return found.group() if found else None
 
 
-def _unusable(spec: StorePartitionSpec, record: StoreRecord | None, status: Status, detail: str) -> Seen:
+def _unusable(spec: StorePartitionSpec, record: StoreRecord | None, status: Status, detail: str) -> Inspection:
     action = Action.BY_HAND if status is Status.UNKNOWN_FORMAT else Action.FULL
     committed, readable = _offset_left(spec)
-    return Seen(
+    return Inspection(
         present=True,
         empty=False,
         record=record,
@@ -143,7 +143,7 @@ def _offset_in(directory: Path, spec: StorePartitionSpec) -> tuple[int | None, b
         database.close()
 
 
-def _by_seal(spec: StorePartitionSpec, seal: Seal, record: StoreRecord | None) -> Seen | None:
+def _by_seal(spec: StorePartitionSpec, seal: Seal, record: StoreRecord | None) -> Inspection | None:
     """Tell from the seal alone how far a store is; None where only the store itself can tell."""
     known = {DEFAULT_COLUMN_FAMILY, COLUMN_FAMILY, *DATA_COLUMN_FAMILIES[spec.store.format]}
     found = {family for database in seal.databases.values() for family in database.column_families}
@@ -156,17 +156,17 @@ def _by_seal(spec: StorePartitionSpec, seal: Seal, record: StoreRecord | None) -
     ):
         return None
     known_of_it = had(record, seal.committed, anything=True)
-    return Seen(present=True, committed=seal.committed, empty=False, record=record, sealed=True, had=known_of_it)
+    return Inspection(present=True, committed=seal.committed, empty=False, record=record, sealed=True, had=known_of_it)
 
 
-def _open(spec: StorePartitionSpec, record: StoreRecord | None, *, sealed: bool) -> Seen:
+def _open(spec: StorePartitionSpec, record: StoreRecord | None, *, sealed: bool) -> Inspection:
     store = build_store(spec.store)
     store.init(spec.context(read_only=True))
     try:
         empty = store.is_empty
         legacy = None if empty else legacy_offsets(spec.paths).get(spec.partition)
         committed = store.committed_offset(spec.partition) if legacy is None else legacy
-        return Seen(
+        return Inspection(
             present=True,
             committed=committed,
             empty=empty,

@@ -149,7 +149,7 @@ def _has_expired(had: Had, supply: Supply, retention_ms: int | None, now_ms: int
     return had.record is None and deleted_ms is not None and now_ms - deleted_ms + clock.BROKERS_DIFFER_MS < oldest
 
 
-class Seen(NamedTuple):
+class Inspection(NamedTuple):
     """What was seen of a store partition.
 
     Attributes
@@ -223,7 +223,7 @@ def repartitioned(spec: StorePartitionSpec, tasks: int | None) -> VerifyRow | No
     return row(spec, Status.REPARTITIONED, Action.BY_HAND, detail)
 
 
-def unread(spec: StorePartitionSpec, seen: Seen, log: LogRange, now_ms: int) -> tuple[int, int] | None:
+def unread(spec: StorePartitionSpec, seen: Inspection, log: LogRange, now_ms: int) -> tuple[int, int] | None:
     """Offsets (start, exclusive end) in which a record decides, as markers, aborted records and holes are no lag.
 
     None if none does.
@@ -253,7 +253,7 @@ def cut_at(comparison: Comparison | None) -> int | None:
     return comparison.departs_by or 0
 
 
-def judge(spec: StorePartitionSpec, seen: Seen, supply: Supply, first: int | None, now_ms: int) -> VerifyRow:
+def judge(spec: StorePartitionSpec, seen: Inspection, supply: Supply, first: int | None, now_ms: int) -> VerifyRow:
     """Judge a store partition, and what a rebuild would lose.
 
     Parameters
@@ -308,7 +308,7 @@ def waits_for_loss(found: VerifyRow) -> bool:
     )
 
 
-def _without_log(spec: StorePartitionSpec, seen: Seen) -> Standing:
+def _without_log(spec: StorePartitionSpec, seen: Inspection) -> Standing:
     topic = spec.partition.topic
     if seen.present:
         detail = f"changelog topic {topic} does not exist: there is nothing to rebuild the store from"
@@ -319,7 +319,7 @@ def _without_log(spec: StorePartitionSpec, seen: Seen) -> Standing:
     return Standing(Status.MISSING, Action.BY_HAND, detail)
 
 
-def _of_present(spec: StorePartitionSpec, seen: Seen, log: LogRange, first: int | None, now_ms: int) -> Standing:
+def _of_present(spec: StorePartitionSpec, seen: Inspection, log: LogRange, first: int | None, now_ms: int) -> Standing:
     found = _standing(spec, seen, log, now_ms)
     if found.status is Status.LAGGING and (seen.committed is not None or seen.empty):
         if first is not None:
@@ -335,7 +335,7 @@ def _of_present(spec: StorePartitionSpec, seen: Seen, log: LogRange, first: int 
     return found
 
 
-def _standing(spec: StorePartitionSpec, seen: Seen, log: LogRange, now_ms: int) -> Standing:
+def _standing(spec: StorePartitionSpec, seen: Inspection, log: LogRange, now_ms: int) -> Standing:
     assert spec.changelog is not None
     return standing_of(seen.committed, log, seen.record, spec.changelog, empty=seen.empty, now_ms=now_ms)
 
@@ -364,7 +364,7 @@ def standing_of(
     )
 
 
-def _seen_end(seen: Seen) -> int | None:
+def _seen_end(seen: Inspection) -> int | None:
     return seen.record.seen_end(seen.committed) if seen.record else None
 
 

@@ -12,11 +12,11 @@ from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_durably, remove_tree, rename_durably
 from statestore.errors import InvalidStateError, StoreCorruptedError
 from statestore.reports import Loss
-from statestore.statedir.beside import beside_quarantined
 from statestore.statedir.lock import require_alone
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import check_seal
+from statestore.statedir.sidecar import beside_quarantined
 from statestore.statedir.swap import unused_label
 
 #: What is known of a predecessor whose judgement was kept in a file that is damaged, or was not kept.

@@ -5,7 +5,7 @@
 
 The result is exact only if the log still has every record up to the point. A log that was compacted has not: older
 values of keys that were written again later are gone. Which offsets never held a record of a key, because a
-transaction's marker took them, can be told; see `changelog/holes.py`.
+transaction's marker took them, can be told; see `changelog/compaction_gaps.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from statestore import clock
-from statestore.changelog.holes import holes
+from statestore.changelog.compaction_gaps import holes
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
 from statestore.discovery.changelogs import log_ranges

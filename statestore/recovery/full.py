@@ -17,7 +17,7 @@ from statestore.durable import remove_tree, write_durably
 from statestore.errors import DiskSpaceError, StoreBehindLogStartError, StoreCorruptedError, TopicMismatchError
 from statestore.formats.offsets import UNKNOWN_OFFSET
 from statestore.model import TopicPartition
-from statestore.partition.replacing import clear_built, require_tombstones
+from statestore.partition.replacement import clear_built, require_tombstones
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec

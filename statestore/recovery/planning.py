@@ -21,10 +21,10 @@ from statestore.errors import (
 from statestore.partition.judgement import waits_for_loss
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import point_and_target, point_range, require_exact, require_free_target
-from statestore.recovery.cleaning import size_of
 from statestore.recovery.full import Logs
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging, next_offsets
+from statestore.recovery.task_cleanup import size_of
 from statestore.reports import Action, Failure, Loss, RestorePlanRow, VerifyRow
 from statestore.requests.restore import Mode
 from statestore.verification.check import verify

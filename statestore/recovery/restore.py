@@ -15,21 +15,21 @@ from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree
 from statestore.errors import LockedError, StateStoreError, StoreBehindLogStartError
 from statestore.partition.quarantine import clean_quarantine
-from statestore.partition.replacing import clear_built
+from statestore.partition.replacement import clear_built
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import claim_target, point_and_target, point_range, require_exact
-from statestore.recovery.checking import check_staged
 from statestore.recovery.full import Built, Logs, build_full, plan_build, read_range
 from statestore.recovery.planning import choose_mode as choose_mode
 from statestore.recovery.planning import require_disk, store_logs, tail_logs
 from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec as RestoreSpec
+from statestore.recovery.staged_check import check_staged
 from statestore.recovery.staging import OffsetRange, Staging
 from statestore.recovery.tail import build_replayed
 from statestore.reports import Failure, Loss, RestoreRow, VerifyRow
-from statestore.statedir.beside import Verdict
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import seal
+from statestore.statedir.sidecar import Verdict
 from statestore.statedir.swap import locked_task, swap
 from statestore.verification.check import check
 from statestore.verification.options import VerifyOptions

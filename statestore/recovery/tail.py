@@ -12,7 +12,7 @@ from pathlib import Path
 from statestore import clock, kill_switch
 from statestore.changelog.reader import LogReader
 from statestore.errors import StateStoreError, StoreCorruptedError
-from statestore.partition.replacing import clear_built, require_tombstones, staged_context
+from statestore.partition.replacement import clear_built, require_tombstones, staged_context
 from statestore.partition.replay import replay
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built, Logs

@@ -33,13 +33,21 @@ from statestore.durable import read_checked, remove_durably, remove_tree, rename
 from statestore.errors import InvalidStateError
 from statestore.model import TopicPartition
 from statestore.reports import Loss
-from statestore.statedir.beside import Beside, Verdict, beside_quarantined, keep_others, put_back, read_text, take_down
 from statestore.statedir.context import forget_mode
 from statestore.statedir.legacy import forget_legacy_offset, put_back_legacy_offsets
 from statestore.statedir.lock import locked, require_alone, require_locks
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.record import StoreRecord
 from statestore.statedir.seal import break_seal, forget_digests
+from statestore.statedir.sidecar import (
+    Sidecar,
+    Verdict,
+    beside_quarantined,
+    keep_others,
+    put_back,
+    read_text,
+    take_down,
+)
 
 _BY_HAND = "see which of live, staging and quarantine holds the store, put it in place by hand, and remove the journal"
 
@@ -74,8 +82,8 @@ class _Journal(BaseModel):
     changelogs: tuple[TopicPartition, ...] = ()
     legacy: tuple[tuple[TopicPartition, int | None], ...] = ()
     staged_segments: Path | None = None
-    kept: Beside | None = None
-    back: Beside | None = None
+    kept: Sidecar | None = None
+    back: Sidecar | None = None
 
 
 def swap(
@@ -117,7 +125,7 @@ def swap(
     back = None
     if record is not None:
         offsets = read_text(paths.staged_offsets(name))
-        back = Beside(record=with_checksum(record.model_dump_json()), offsets=offsets)
+        back = Sidecar(record=with_checksum(record.model_dump_json()), offsets=offsets)
     if replaced is not None:
         staged, segments = paths.quarantine(name, replaced), paths.quarantined_segments(name, replaced)
         back = beside_quarantined(paths, name, replaced)
@@ -259,7 +267,7 @@ def _put_back(paths: TaskPaths, journal: _Journal) -> None:
         rename_durably(old, paths.segments(journal.store))
     rename_durably(journal.quarantine, journal.live)
     # Not before: the place was empty. Older journals have the entries alone.
-    put_back(paths, journal.store, journal.kept or Beside(legacy=journal.legacy))
+    put_back(paths, journal.store, journal.kept or Sidecar(legacy=journal.legacy))
 
 
 def _forget_old(paths: TaskPaths, store: str) -> None:

@@ -17,10 +17,10 @@ from statestore.definitions.aggregation import AggregationDefinition
 from statestore.errors import DefinitionError
 from statestore.tasks.aggregates import Aggregate
 from statestore.tasks.folding import Poison
-from statestore.tasks.keyed import FoldedRows
+from statestore.tasks.keyed_aggregation import FoldedRows
 from statestore.tasks.results import Forward, Results
 from statestore.tasks.sessions import SessionAggregation
-from statestore.tasks.summed import CountedRows, SummedRows
+from statestore.tasks.summed_aggregation import CountedRows, SummedRows
 
 
 class Aggregation(Protocol):

@@ -10,8 +10,8 @@ from statestore.changelog.epochs import log_ends
 from statestore.changelog.reader import LogReader, first_offset
 from statestore.changelog.topics import LogRange, Topics
 from statestore.model import TopicPartition
+from statestore.partition.changelog_time import stream_time_at_least
 from statestore.partition.cuts import find_cuts
-from statestore.partition.log_time import stream_time_at_least
 from statestore.partition.replay import replay
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.record import StoreRecord

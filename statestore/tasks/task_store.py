@@ -22,14 +22,14 @@ from statestore.errors import (
 )
 from statestore.partition.inspection import had, inspect
 from statestore.partition.judgement import Had, Lost, Supply, needs_stream_time, rebuild_loss, standing_of
-from statestore.partition.needed import advanced_need, recorded_need
+from statestore.partition.needed_offsets import advanced_need, recorded_need
 from statestore.partition.quarantine import keep_set_aside
-from statestore.partition.replacing import clear_built, require_tombstones, staged_context
+from statestore.partition.replacement import clear_built, require_tombstones, staged_context
 from statestore.reports import Action, Loss, Status, StoreFigures
-from statestore.statedir.beside import Verdict
 from statestore.statedir.context import forget_mode, store_context
 from statestore.statedir.record import StoreRecord, read_record, write_record
 from statestore.statedir.seal import break_seal, check_seal, forget_digests, seal
+from statestore.statedir.sidecar import Verdict
 from statestore.statedir.swap import swap
 from statestore.stores.open import build_store
 from statestore.stores.rocksdb_options import ConfigSetter

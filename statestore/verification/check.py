@@ -21,9 +21,10 @@ from typing import TypeVar
 from statestore import clock
 from statestore.changelog.topics import APPEND_TIME, TIMESTAMP_TYPE
 from statestore.errors import InvalidStateError, LockedError, StoreBehindLogStartError, StoreCorruptedError, of_os_error
+from statestore.partition.changelog_time import stream_time_at_least
 from statestore.partition.inspection import damaged_file, inspect
 from statestore.partition.judgement import (
-    Seen,
+    Inspection,
     Supply,
     in_trouble,
     judge,
@@ -34,7 +35,6 @@ from statestore.partition.judgement import (
     unread,
     with_contents,
 )
-from statestore.partition.log_time import stream_time_at_least
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Contents, Status, VerifyRow
 from statestore.statedir.lock import give_way
@@ -130,7 +130,7 @@ def check(spec: StorePartitionSpec, options: VerifyOptions = _SCAN, cluster: Clu
     return found.model_copy(update={"seconds": round(time.monotonic() - started, 3), "depth": options.depth})
 
 
-def _look(spec: StorePartitionSpec, options: VerifyOptions) -> Seen:
+def _look(spec: StorePartitionSpec, options: VerifyOptions) -> Inspection:
     offsets = options.depth == "offsets"
     contents = not offsets and options.sample is None
     return inspect(spec, open_sealed=not offsets, contents=contents, between=options.give_way)
@@ -145,7 +145,7 @@ def _verify(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) 
 
 
 def _read(
-    spec: StorePartitionSpec, seen: Seen, found: VerifyRow, options: VerifyOptions, cluster: Cluster
+    spec: StorePartitionSpec, seen: Inspection, found: VerifyRow, options: VerifyOptions, cluster: Cluster
 ) -> VerifyRow:
     """Read the rows of a store: all of them, or beside its log where that can tell what they must be."""
     comparable = found.healthy or (found.status is Status.LAGGING and found.action is Action.TAIL)
@@ -183,7 +183,7 @@ def _by_offsets(specs: Sequence[StorePartitionSpec], options: VerifyOptions, clu
     unsettled = [
         at
         for at, found in enumerate(rows)
-        if found.status is Status.LOCKED or (isinstance(seen[at], Seen) and not found.healthy)
+        if found.status is Status.LOCKED or (isinstance(seen[at], Inspection) and not found.healthy)
     ]
     deadline = time.monotonic() + max((specs[at].lock_wait_s for at in unsettled), default=0.0)
     unsettled.sort(key=lambda at: specs[at].paths)
@@ -197,7 +197,7 @@ def _by_offsets(specs: Sequence[StorePartitionSpec], options: VerifyOptions, clu
     return [found.model_copy(update={"seconds": seconds, "depth": options.depth}) for found in rows]
 
 
-def _seen(spec: StorePartitionSpec, options: VerifyOptions) -> Seen | VerifyRow:
+def _seen(spec: StorePartitionSpec, options: VerifyOptions) -> Inspection | VerifyRow:
     try:
         with locked_task(spec.paths, wait_s=0):
             return _look(spec, options)
@@ -209,7 +209,7 @@ def _with_locks_held(
     tasks: Sequence[Sequence[StorePartitionSpec]], options: VerifyOptions, cluster: Cluster, deadline: float
 ) -> list[VerifyRow]:
     """Verify store partitions, grouped by task; the locks of all are held meanwhile."""
-    seen: list[Seen | VerifyRow] = []
+    seen: list[Inspection | VerifyRow] = []
     with ExitStack() as held:
         for specs in tasks:
             try:
@@ -221,10 +221,10 @@ def _with_locks_held(
 
 
 def _judged(
-    specs: Sequence[StorePartitionSpec], seen: Sequence[Seen | VerifyRow], cluster: Cluster, *, offsets_only: bool
+    specs: Sequence[StorePartitionSpec], seen: Sequence[Inspection | VerifyRow], cluster: Cluster, *, offsets_only: bool
 ) -> list[VerifyRow]:
     """Ask for the logs of those that were seen, and judge them; the others have their rows."""
-    asked = [(spec, found) for spec, found in zip(specs, seen, strict=True) if isinstance(found, Seen)]
+    asked = [(spec, found) for spec, found in zip(specs, seen, strict=True) if isinstance(found, Inspection)]
     if not asked:
         return [found for found in seen if isinstance(found, VerifyRow)]
     for attempts_left in reversed(range(_ATTEMPTS)):
@@ -240,7 +240,7 @@ def _judged(
                 _judge(spec, found, supply, first, now_ms, offsets_only=offsets_only)
                 for (spec, found), supply, first in zip(asked, supplies, firsts, strict=True)
             )
-            return [next(judged) if isinstance(found, Seen) else found for found in seen]
+            return [next(judged) if isinstance(found, Inspection) else found for found in seen]
         except StoreBehindLogStartError:  # retention has moved a log's start since it was asked for
             if not attempts_left:
                 raise
@@ -248,7 +248,7 @@ def _judged(
 
 
 def _judge(
-    spec: StorePartitionSpec, seen: Seen, supply: Supply, first: int | None, now_ms: int, *, offsets_only: bool
+    spec: StorePartitionSpec, seen: Inspection, supply: Supply, first: int | None, now_ms: int, *, offsets_only: bool
 ) -> VerifyRow:
     found = judge(spec, seen, supply, first, now_ms)
     if supply.changelog is None or not needs_stream_time(spec, seen.record, supply.log):

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore import clock
-from statestore.bulk.latest import Latest
+from statestore.bulk.last_records import LastRecords
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Rows, Runs, RunWriter, merged
 from statestore.changelog.reader import LogReader
@@ -258,7 +258,7 @@ class _Fold:
         return self.brokers_timestamps or (timestamped and not self.keeps_timestamps)
 
     @property
-    def latest(self) -> Latest | None:
+    def latest(self) -> LastRecords | None:
         """The last record of every key, if all of them are in memory."""
         if self.sample is not None or self._runs is None or self._runs.memory is None:
             return None

@@ -1,8 +1,8 @@
 """What is not judged when a store is compared with its log: the rules of deep verification and of validation.
 
 Deep verification applies them to Arrow batches (comparison.py), validation to Spark DataFrames
-(`jobs/statestore_jobs/uncompared.py`). Each folds the log by itself; the rules and their bounds are these. What is
-not judged is counted.
+(`jobs/statestore_jobs/frame_exclusions.py`). Each folds the log by itself; the rules and their bounds are these. What
+is not judged is counted.
 
 changed keys
     Keys with later records behind the store's committed offset: compaction may have removed the record that the store

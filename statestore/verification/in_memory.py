@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.bulk.digest import Digest, add_row
-from statestore.bulk.latest import Latest
+from statestore.bulk.last_records import LastRecords
 from statestore.bulk.ordering import segment_of
 from statestore.bulk.records import AHEAD, DELETE, HEAD, find, place_in, record_bytes
 from statestore.bulk.routing import Routing
@@ -32,7 +32,7 @@ class InMemoryComparison:
         The last record of every key of the log.
     """
 
-    def __init__(self, latest: Latest, routing: Routing, store_format: StoreFormat) -> None:
+    def __init__(self, latest: LastRecords, routing: Routing, store_format: StoreFormat) -> None:
         self._latest = latest
         self._suffix_bytes = routing.suffix_bytes
         self._interval_ms = routing.interval_ms or 0

@@ -9,7 +9,7 @@ from statestore.changelog.topics import LogRange, Topics
 from statestore.discovery.changelogs import log_ranges
 from statestore.model import TopicPartition
 from statestore.partition.cuts import find_cuts
-from statestore.partition.judgement import NO_LOG, Seen, Supply
+from statestore.partition.judgement import NO_LOG, Inspection, Supply
 from statestore.partition.spec import StorePartitionSpec
 
 
@@ -38,7 +38,7 @@ class Cluster:
         """Where the logs of store partitions begin and end."""
         return log_ranges(self.topics, specs)
 
-    def supplies(self, asked: Sequence[tuple[StorePartitionSpec, Seen]]) -> list[Supply]:
+    def supplies(self, asked: Sequence[tuple[StorePartitionSpec, Inspection]]) -> list[Supply]:
         """What the logs of store partitions have, and whether it is what was seen of them."""
         logs = self.log_ranges([spec for spec, _ in asked])
         recorded = {spec.partition: (seen.record, spec.changelog) for spec, seen in asked}

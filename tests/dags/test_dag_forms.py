@@ -14,7 +14,7 @@ from statestore_dags.arguments import (
     validate_request,
     verify_request,
 )
-from statestore_dags.parts import part_path, report_path
+from statestore_dags.report_parts import part_path, report_path
 
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition

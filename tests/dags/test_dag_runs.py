@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from statestore_dags.rows import headline, wants_restore, wants_validation
+from statestore_dags.row_summaries import headline, wants_restore, wants_validation
 
 from statestore.config import load_settings
 from statestore.metastore.command_topic import topic_name
@@ -293,7 +293,7 @@ def test_a_report_of_an_earlier_attempt_goes_before_anything_else_can_fail(airfl
 
 def test_a_square_whose_report_was_written_anew_shows_no_row_of_it(tmp_path):
     from airflow.sdk.exceptions import AirflowFailException
-    from statestore_dags.squares import check, squares
+    from statestore_dags.mapped_tasks import check, squares
 
     first = VerifyReport(**HEAD, rows=(store_row(VerifyRow, "0_0", status=Status.CORRUPT, action=Action.FULL),))
     later = first.model_copy(
@@ -311,7 +311,7 @@ def test_a_square_whose_report_was_written_anew_shows_no_row_of_it(tmp_path):
 
 def test_very_many_store_partitions_are_shown_in_groups_and_a_red_one_names_what_is_red(runner, monkeypatch):
     # As above 256, of which each would be an Airflow task here.
-    monkeypatch.setattr("statestore_dags.squares.MOST_SQUARES", 2)
+    monkeypatch.setattr("statestore_dags.mapped_tasks.MOST_SQUARES", 2)
     rows = [
         store_row(VerifyRow, "0_0", status=Status.OK, action=Action.NONE),
         store_row(VerifyRow, "0_1", status=Status.LOCKED, action=Action.LATER),
@@ -327,7 +327,7 @@ def test_very_many_store_partitions_are_shown_in_groups_and_a_red_one_names_what
 
 @pytest.mark.parametrize(("rows", "count", "sizes"), [(256, 256, {1}), (257, 129, {1, 2}), (10_000, 250, {40})])
 def test_there_are_never_more_than_256_squares_and_each_row_has_one(rows, count, sizes):
-    from statestore_dags.squares import squares
+    from statestore_dags.mapped_tasks import squares
 
     shown = [SimpleNamespace(label=str(row)) for row in range(rows)]
     found = squares(Path("r.json"), SimpleNamespace(rows=shown, started_ms=1, finished_ms=2))
@@ -339,7 +339,7 @@ def test_there_are_never_more_than_256_squares_and_each_row_has_one(rows, count,
 
 def test_a_square_names_all_that_is_red_and_is_skipped_if_all_of_it_is_in_use():
     from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
-    from statestore_dags.squares import show
+    from statestore_dags.mapped_tasks import show
 
     good, bad, later = (
         {"label": health, "headline": "so", "health": health} for health in ("healthy", "failed", "later")

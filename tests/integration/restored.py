@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from statestore.cli import local
+from statestore.cli import local_processes as local
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.run import restore_specs, run_restore
 from statestore.reports import RestorePlanReport, RestorePlanRow, RestoreReport, RestoreRow

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from statestore.changelog.topics import Topics, changelog_config
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
-from statestore.metastore.applying import carry_out, plan_definitions
+from statestore.metastore.apply import carry_out, plan_definitions
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import PutApplication, stamped
 from statestore.metastore.evolution import partitions_of

@@ -10,11 +10,11 @@ import pytest
 from statestore_jobs.planning import prepare
 
 from statestore.changelog.topics import Topics
-from statestore.cli.choice import Where
+from statestore.cli.selection import Where
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import TopicMismatchError
 from statestore.formats.timestamped_value import encode
-from statestore.metastore.applying import plan_definitions
+from statestore.metastore.apply import plan_definitions
 from statestore.metastore.drift import Kind, Remedy, find_drift, repair
 from statestore.metastore.metastore import Metastore
 from statestore.model import changelog_topic

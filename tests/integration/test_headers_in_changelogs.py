@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import Producer
 
 from statestore.changelog.topics import Topics
-from statestore.cli.choice import Asked, Where, choose
-from statestore.cli.restoring import stores_to_restore
-from statestore.cli.work import rows_without_work
+from statestore.cli.restore_selection import stores_to_restore
+from statestore.cli.selection import Asked, Where, choose
+from statestore.cli.verification import rows_without_work
 from statestore.errors import UnknownFormatError
 from statestore.model import changelog_topic
 from statestore.partition.spec import ChangelogSpec

@@ -38,7 +38,7 @@ def command(
 @pytest.fixture(autouse=True)
 def loaded_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Load no code: that takes a process for each `apply`. tests/integration/test_metastore_loading.py does."""
-    monkeypatch.setattr("statestore.metastore.applying.require_loadable", lambda _: None)
+    monkeypatch.setattr("statestore.metastore.apply.require_loadable", lambda _: None)
 
 
 def metastore_of(command: Command) -> Metastore:

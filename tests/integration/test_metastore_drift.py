@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from statestore.changelog.topics import Topics
-from statestore.cli.choice import Where
+from statestore.cli.selection import Where
 from statestore.definitions.application import ApplicationDefinition
 from statestore.metastore.command_topic import CONFIG, topic_name
 from statestore.metastore.commands import PutApplication

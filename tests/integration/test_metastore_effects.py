@@ -14,7 +14,7 @@ from statestore.errors import (
     TopicMismatchError,
     UnknownApplicationError,
 )
-from statestore.metastore.applying import carry_out, plan_definitions, require_own_topic
+from statestore.metastore.apply import carry_out, plan_definitions, require_own_topic
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.commands import DropApplication
 from statestore.metastore.effects import internal_topics, make_topics, resolve_partitions

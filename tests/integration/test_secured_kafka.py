@@ -18,7 +18,7 @@ from statestore.changelog import record_kernels  # noqa: F401  # else short rang
 from statestore.changelog.client import client_config
 from statestore.changelog.epochs import Continuity, LogEnd, compare_ends, last_epochs
 from statestore.changelog.open_transaction import find_open_transaction
-from statestore.changelog.secured import can_fetch, connect
+from statestore.changelog.secure_connection import can_fetch, connect
 from statestore.model import TopicPartition
 from statestore.recovery.restore import restore
 from statestore.reports import Status

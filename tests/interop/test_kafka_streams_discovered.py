@@ -22,9 +22,9 @@ from shared_state import contents_of
 
 from statestore.changelog.topics import Topics
 from statestore.cli.app import main
-from statestore.cli.choice import Asked, Chosen, Where, choose
-from statestore.cli.restoring import stores_to_restore
-from statestore.cli.work import exit_code, rows_without_work, verify_all
+from statestore.cli.restore_selection import stores_to_restore
+from statestore.cli.selection import Asked, Chosen, Where, choose
+from statestore.cli.verification import exit_code, rows_without_work, verify_all
 from statestore.discovery.applications import discover
 from statestore.errors import InputError, LockedError, TopicMismatchError, UnknownApplicationError, UnknownStoreError
 from statestore.reports import Action, Status, VerifyRow

@@ -19,9 +19,9 @@ from rocksdict import Options, Rdict
 from shared_state import contents_of
 
 from statestore.changelog.topics import Topics
-from statestore.cli.choice import Asked, Chosen, Where, choose
-from statestore.cli.restoring import stores_to_restore
-from statestore.cli.work import exit_code, rows_without_work, verify_all
+from statestore.cli.restore_selection import stores_to_restore
+from statestore.cli.selection import Asked, Chosen, Where, choose
+from statestore.cli.verification import exit_code, rows_without_work, verify_all
 from statestore.errors import InputError, UnknownFormatError
 from statestore.formats import checkpoint_file, offsets
 from statestore.model import TaskId, TopicPartition, changelog_topic

@@ -17,9 +17,9 @@ from kafka_streams import EVERY_KIND, Command, Contents, KafkaStreams, Row, Stor
 from shared_state import random_commands
 
 from statestore.changelog.topics import Topics
-from statestore.cli.choice import Asked, Chosen, Where, choose
-from statestore.cli.restoring import stores_to_restore
-from statestore.cli.work import rows_without_work, verify_all
+from statestore.cli.restore_selection import stores_to_restore
+from statestore.cli.selection import Asked, Chosen, Where, choose
+from statestore.cli.verification import rows_without_work, verify_all
 from statestore.errors import InputError
 from statestore.reports import RestoreRow, Status
 from statestore.verification.options import Depth, VerifyOptions

@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from statestore.recovery import many
-from statestore.recovery.cleaning import CleaningSpec, clean_task
 from statestore.recovery.spec import RestoreSpec
+from statestore.recovery.task_cleanup import CleaningSpec, clean_task
 from statestore.statedir.lock import locked_file
 
 

@@ -15,10 +15,10 @@ from statestore_jobs import maintenance
 from demo.damage import flip_bit
 from statestore.config import Settings
 from statestore.partition.quarantine import quarantined
-from statestore.recovery.cleaning import CleaningSpec, clean_task, tasks_with_own_files
-from statestore.recovery.old_files import OldFiles
+from statestore.recovery.report_cleanup import OldFiles
 from statestore.recovery.restore import begin_ranges, restore, restore_range
 from statestore.recovery.staging import Staging
+from statestore.recovery.task_cleanup import CleaningSpec, clean_task, tasks_with_own_files
 from statestore.reports import MaintenanceReport, MaintenanceRow, Status
 from statestore.requests.maintenance import MaintenanceRequest
 from statestore.requests.restore import AsOf

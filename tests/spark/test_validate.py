@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from statestore_jobs import frames, validate
-from statestore_jobs.readings import read_offset
+from statestore_jobs.source_frames import read_offset
 
 from statestore.changelog.topics import LogRange, Topics
-from statestore.cli.rolling_back import parse_replaced
+from statestore.cli.rollback import parse_replaced
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
@@ -40,9 +40,9 @@ from statestore.reports import (
 )
 from statestore.requests.restore import AsOf
 from statestore.requests.validate import ValidateRequest
-from statestore.statedir.beside import Beside
 from statestore.statedir.lock import locked
 from statestore.statedir.seal import seal
+from statestore.statedir.sidecar import Sidecar
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
 from statestore.verification.history import write_history
@@ -309,7 +309,7 @@ def test_after_a_restore_only_what_passed_leaves_quarantine(spark: SparkSession,
 
 def _judged(store: LoggedStore, partition: int, loss: Loss) -> None:
     """Say how the replaced store was judged."""
-    kept = Beside(status=Status.CORRUPT, loss=loss, why="its log was cut")
+    kept = Sidecar(status=Status.CORRUPT, loss=loss, why="its log was cut")
     write_durably(store.paths(partition).quarantined_own("counts", "r"), kept.model_dump_json())
 
 

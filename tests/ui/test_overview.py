@@ -8,8 +8,8 @@ import time
 
 import pytest
 from statestore_dags.suggestions import remember
-from statestore_ui.judging import RESTORED, UNVERIFIED, Dated, Newest, judge
 from statestore_ui.overview import Overviews
+from statestore_ui.partition_health import RESTORED, UNVERIFIED, Dated, Newest, judge
 
 from statestore.metastore.definition_files import parse_definitions
 from statestore.reports import Failure, RestorePlanReport, RestorePlanRow, Status, write_report

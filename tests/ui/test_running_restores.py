@@ -8,7 +8,7 @@ import time
 
 import pytest
 from fastapi.responses import JSONResponse
-from statestore_ui.running import Running
+from statestore_ui.running_restores import Running
 
 from statestore.definitions.store import StoreDefinition
 from statestore.model import TaskId

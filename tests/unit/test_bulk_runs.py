@@ -15,7 +15,7 @@ from log_samples import KEY_VALUE, ROUTINGS, SIZES, WINDOW, folded, logs, time_o
 from samples import batches
 
 from statestore.bulk import merging as merge_module
-from statestore.bulk.latest import Latest
+from statestore.bulk.last_records import LastRecords
 from statestore.bulk.run_file import read_facts
 from statestore.bulk.runs import RunWriter, finished_runs, merge_passes, merged
 from statestore.changelog.reader import SCHEMA
@@ -134,7 +134,7 @@ def test_s3_rows_that_a_later_record_makes_expire_are_left_out(tmp_path):
 
 def test_memory_stays_within_the_bound_and_spilled_runs_are_as_large_as_it_allows(tmp_path):
     run_bytes = 200_000
-    latest = Latest(KEY_VALUE, run_bytes)
+    latest = LastRecords(KEY_VALUE, run_bytes)
     log = [(b"key-%06d" % number, bytes(100), number) for number in range(5_000)]
     [batch] = batches(log, [])
     row = taken = runs = 0

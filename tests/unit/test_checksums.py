@@ -7,8 +7,8 @@ import pytest
 from statestore.durable import read_checked, write_checked
 from statestore.partition.quarantine import UNREADABLE, waits_for_a_person
 from statestore.reports import Loss, Status
-from statestore.statedir.beside import Beside
 from statestore.statedir.record import StoreRecord, read_record, write_record
+from statestore.statedir.sidecar import Sidecar
 
 RECORD = StoreRecord(topic_id="id", caught_up_ms=5, committed=7, end=9, needed_from=2)
 
@@ -36,7 +36,7 @@ def test_a_record_with_any_bit_flipped_is_none(paths):
 
 
 def test_a_judgement_with_a_bit_flipped_releases_nothing(paths):
-    kept = Beside(status=Status.CORRUPT, loss=Loss.NONE)
+    kept = Sidecar(status=Status.CORRUPT, loss=Loss.NONE)
     path = paths.quarantined_own("s", "run")
     write_checked(path, kept.model_dump_json())
     assert waits_for_a_person(paths, "s", "run") is None

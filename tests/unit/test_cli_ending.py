@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from statestore.cli import app, ending
+from statestore.cli import app
+from statestore.cli import exit_codes as ending
 from statestore.errors import FencedError, InputError, KafkaUnavailableError, StateStoreError, StoreCorruptedError
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"

@@ -10,8 +10,8 @@ import time
 import psutil
 import pytest
 
-from statestore.cli.choice import _ranges
-from statestore.cli.local import run_each
+from statestore.cli.local_processes import run_each
+from statestore.cli.selection import _ranges
 from statestore.errors import InputError, RetryError
 
 

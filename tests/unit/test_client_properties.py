@@ -6,7 +6,7 @@ import pytest
 
 from statestore.changelog.client import client_config
 from statestore.changelog.client_properties import checked_properties
-from statestore.changelog.secured import can_fetch
+from statestore.changelog.secure_connection import can_fetch
 from statestore.errors import InputError
 
 CANARY = "canary-5f2c"

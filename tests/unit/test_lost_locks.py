@@ -17,7 +17,7 @@ from samples import TIMESTAMPED, contents, open_below
 from statestore.errors import LockedError
 from statestore.kinds.known import BUILT_IN
 from statestore.partition.quarantine import release
-from statestore.partition.replacing import clear_built
+from statestore.partition.replacement import clear_built
 from statestore.statedir import lock, open_databases
 from statestore.statedir.lock import locked, locked_file, require_alone
 from statestore.statedir.open_databases import open_elsewhere

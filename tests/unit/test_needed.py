@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from statestore.changelog.topics import LogRange
-from statestore.partition.needed import advanced_need, recorded_need
+from statestore.partition.needed_offsets import advanced_need, recorded_need
 from statestore.statedir.record import StoreRecord
 
 OLDEST = 1_000

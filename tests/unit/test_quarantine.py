@@ -27,10 +27,10 @@ from statestore.partition.quarantine import (
     waits_for_a_person,
 )
 from statestore.reports import Loss, Status
-from statestore.statedir.beside import Beside, Verdict, beside_quarantined, keep_others
 from statestore.statedir.context import store_context
 from statestore.statedir.record import StoreRecord, write_record
 from statestore.statedir.seal import break_seal, seal
+from statestore.statedir.sidecar import Sidecar, Verdict, beside_quarantined, keep_others
 from statestore.stores.open import build_store
 
 NOW_S = 1_000_000.0
@@ -48,7 +48,7 @@ WINDOW = StoreDefinition(name="s", kind="window", retention_ms=180_000, window_s
 )
 def test_only_a_store_of_which_nothing_can_be_lost_waits_for_nobody(paths, loss, why):
     assert waits_for_a_person(paths, "s", "run") == UNJUDGED
-    kept = Beside(status=Status.CORRUPT, loss=loss, why="the log is gone")
+    kept = Sidecar(status=Status.CORRUPT, loss=loss, why="the log is gone")
     write_durably(paths.quarantined_own("s", "run"), kept.model_dump_json())
     assert waits_for_a_person(paths, "s", "run") == why
 
@@ -86,7 +86,7 @@ def replace(paths, label, age_s=0.0, loss=Loss.NONE):
     directory.mkdir(parents=True)
     (directory / "CURRENT").touch()
     paths.quarantined_segments("s", label).mkdir(parents=True)
-    write_durably(paths.quarantined_own("s", label), Beside(status=Status.CORRUPT, loss=loss).model_dump_json())
+    write_durably(paths.quarantined_own("s", label), Sidecar(status=Status.CORRUPT, loss=loss).model_dump_json())
     os.utime(directory, (NOW_S - age_s,) * 2)
     return directory
 
@@ -197,7 +197,7 @@ def test_a_store_of_another_log_waits_for_a_person(paths, kept, live, why):
     if live is not None:
         write_record(paths, "s", live)
     record = None if kept is None else with_checksum(kept.model_dump_json())
-    beside = Beside(status=Status.CORRUPT, loss=Loss.NONE, record=record)
+    beside = Sidecar(status=Status.CORRUPT, loss=Loss.NONE, record=record)
     write_durably(paths.quarantined_own("s", "run"), beside.model_dump_json())
     assert waits_for_a_person(paths, "s", "run") == why
 
@@ -205,14 +205,14 @@ def test_a_store_of_another_log_waits_for_a_person(paths, kept, live, why):
 @pytest.mark.parametrize("record", ["", "{"])
 def test_a_store_of_whose_log_nothing_can_be_read_waits_for_a_person(paths, record):
     write_record(paths, "s", RECORD)
-    beside = Beside(status=Status.CORRUPT, loss=Loss.NONE, record=record)
+    beside = Sidecar(status=Status.CORRUPT, loss=Loss.NONE, record=record)
     write_durably(paths.quarantined_own("s", "run"), beside.model_dump_json())
     assert waits_for_a_person(paths, "s", "run") == ANOTHER_LOG
 
 
 def test_copies_are_judged_anew_when_their_log_has_lost_something(paths):
     for label, loss in (("first", Loss.NONE), ("second", Loss.UNPROVEN), ("third", None), ("zeroth", Loss.NONE)):
-        kept = Beside(status=Status.CORRUPT, loss=loss, why="before")
+        kept = Sidecar(status=Status.CORRUPT, loss=loss, why="before")
         write_durably(paths.quarantined_own("s", label), kept.model_dump_json())
     damaged = paths.quarantined_own("s", "fourth")
     write_durably(damaged, "{")

@@ -14,7 +14,7 @@ from peers import Peer, Play, each_passing, framed, playing
 from test_record_batches import BATCH, ROWS, encoded
 
 from statestore.changelog import record_kernels  # noqa: F401  # else short ranges go through librdkafka
-from statestore.changelog.holes import holes
+from statestore.changelog.compaction_gaps import holes
 from statestore.changelog.partition_fetcher import PartitionFetcher
 from statestore.changelog.reader import LogReader, first_offsets
 from statestore.errors import KafkaUnavailableError, StoreBehindLogStartError, TopicMismatchError

@@ -41,8 +41,8 @@ from statestore.recovery.staging import BuildPlan, OffsetRange, cut, misfit
 from statestore.recovery.tail import link_database
 from statestore.reports import Action, Loss, RestorePlanRow, RestoreRow, Status, VerifyRow
 from statestore.requests.restore import AsOf
-from statestore.statedir.beside import Beside
 from statestore.statedir.seal import seal
+from statestore.statedir.sidecar import Sidecar
 from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.sst import write_sst
@@ -391,7 +391,7 @@ def replaced(paths, label, age_s):
     directory = paths.quarantine("s", label)
     directory.mkdir(parents=True)
     (directory / "CURRENT").touch()
-    kept = Beside(status=Status.CORRUPT, loss=Loss.NONE)
+    kept = Sidecar(status=Status.CORRUPT, loss=Loss.NONE)
     write_durably(paths.quarantined_own("s", label), kept.model_dump_json())
     os.utime(directory, (time.time() - age_s,) * 2)
 

@@ -13,7 +13,7 @@ from samples import CHANGELOG, TIMESTAMPED
 from statestore.changelog.topics import LogRange
 from statestore.errors import StoreBehindLogStartError, StoreCorruptedError, TopicMismatchError
 from statestore.model import TaskId
-from statestore.partition.replacing import require_tombstones
+from statestore.partition.replacement import require_tombstones
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery import full
 from statestore.recovery import restore as restore_module

@@ -12,7 +12,7 @@ from statestore.durable import write_durably
 from statestore.errors import LockedError
 from statestore.formats import checkpoint_file
 from statestore.model import TopicPartition
-from statestore.partition.replacing import clear_built
+from statestore.partition.replacement import clear_built
 from statestore.recovery.staging import BuildPlan, OffsetRange, Staging, cut, misfit, next_offsets
 
 OTHER = CHANGELOG._replace(partition=1)

@@ -31,9 +31,9 @@ from statestore.durable import read_checked, remove_tree, with_checksum, write_d
 from statestore.errors import InvalidStateError
 from statestore.reports import Loss, Status
 from statestore.statedir import swap as swap_module
-from statestore.statedir.beside import Beside, Verdict, beside_quarantined
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.record import StoreRecord, read_record
+from statestore.statedir.sidecar import Sidecar, Verdict, beside_quarantined
 from statestore.statedir.swap import finish_swaps, swap
 
 RECORD = StoreRecord(topic_id="new", caught_up_ms=1, committed=5)
@@ -191,7 +191,7 @@ def test_what_lay_beside_a_store_goes_with_it_into_quarantine_and_the_new_one_ha
     texts = lay_beside(paths)
     swap(paths, KEY_VALUE, "run", verdict=AHEAD, record=RECORD)
     kept = beside_quarantined(paths, "s", "run")
-    assert kept == Beside(**texts, legacy=((OWN, 7),), **AHEAD._asdict())
+    assert kept == Sidecar(**texts, legacy=((OWN, 7),), **AHEAD._asdict())
     assert read_record(paths, "s") == RECORD
     assert not [name for name in ("seal", "digests", "mode") if getattr(paths, name)("s").exists()]
     assert legacy_offsets(paths) == {NEIGHBOUR: 3}
@@ -292,7 +292,7 @@ def test_nothing_beside_an_old_store_is_left_beside_a_new_one_of_which_nothing_i
 
 
 def test_of_a_store_replaced_before_that_was_kept_nothing_is_known(paths):
-    assert beside_quarantined(paths, "s", "run") == Beside()
+    assert beside_quarantined(paths, "s", "run") == Sidecar()
 
 
 def test_a_window_store_that_comes_back_without_segments_does_not_get_those_of_the_one_it_replaces(paths):
@@ -354,7 +354,7 @@ def test_a_swap_of_an_older_version_is_completed_with_the_segments_where_they_we
     assert finish_swaps(paths) == ["s"]
     assert state(paths, WINDOW) == (NEW, {}, OLD, False)
     assert segments(paths) == (NEW_SEGMENTS, {}, OLD_SEGMENTS)
-    assert beside_quarantined(paths, "s", "run") == Beside()
+    assert beside_quarantined(paths, "s", "run") == Sidecar()
 
 
 def test_of_a_swap_of_an_older_version_whose_new_store_is_gone_the_old_one_comes_back_with_its_offsets(paths):
@@ -413,7 +413,7 @@ def test_a_swap_that_ended_before_its_notes_were_written_is_completed(paths, jou
     assert state(paths) == (NEW, {}, OLD, False)
     assert read_record(paths, "s") == RECORD
     assert not [name for name in ("seal", "digests", "mode") if getattr(paths, name)("s").exists()]
-    assert beside_quarantined(paths, "s", "run") == Beside(**texts, **AHEAD._asdict())
+    assert beside_quarantined(paths, "s", "run") == Sidecar(**texts, **AHEAD._asdict())
 
 
 def test_a_new_store_that_somebody_has_moved_on_is_not_given_the_notes_of_one_that_is_gone(paths, journal):
@@ -427,7 +427,7 @@ def test_a_new_store_that_somebody_has_moved_on_is_not_given_the_notes_of_one_th
     assert state(paths) == ({}, {}, {}, False)
     assert read_record(paths, "s") is None
     assert not [name for name in ("seal", "digests", "mode") if getattr(paths, name)("s").exists()]
-    assert beside_quarantined(paths, "s", "run") == Beside()
+    assert beside_quarantined(paths, "s", "run") == Sidecar()
 
 
 def test_a_journal_is_believed_that_names_the_same_places_by_another_name(paths, journal):

@@ -7,7 +7,7 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
-from statestore.metastore.turns import Turns
+from statestore.metastore.writer_turns import Turns
 from tests.integration.broker import wait_for
 
 

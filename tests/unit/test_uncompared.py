@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from statestore_jobs.uncompared import Logged, Segment, expired
+from statestore_jobs.frame_exclusions import Logged, Segment, expired
 
 from statestore.bulk.routing import Routing
 

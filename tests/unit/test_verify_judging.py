@@ -15,7 +15,7 @@ from statestore.model import TaskId
 from statestore.partition.inspection import damaged_file
 from statestore.partition.judgement import (
     Had,
-    Seen,
+    Inspection,
     Supply,
     cut_at,
     in_trouble,
@@ -29,7 +29,7 @@ from statestore.partition.judgement import (
     waits_for_loss,
     with_contents,
 )
-from statestore.partition.replacing import staged_context
+from statestore.partition.replacement import staged_context
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.reports import Action, Contents, Loss, Status, VerifyRow
 from statestore.statedir.record import StoreRecord
@@ -55,7 +55,7 @@ def spec(partition=0, partitions=2):
 
 
 def seen(committed, **what):
-    found = Seen(present=True, committed=committed, empty=False, record=RECORD, sealed=True)._replace(**what)
+    found = Inspection(present=True, committed=committed, empty=False, record=RECORD, sealed=True)._replace(**what)
     return found._replace(had=Had(not found.empty or committed is not None, committed, found.record))
 
 
@@ -75,16 +75,16 @@ def test_only_a_range_in_which_a_record_decides_is_looked_into():
     assert unread(spec(), seen(10), LOG, NOW_MS) is None
     assert unread(spec(), seen(None), LOG, NOW_MS) is None
     assert unread(spec(), seen(None, empty=True), LOG, NOW_MS) == (0, 10)
-    assert unread(spec(), Seen(present=False), LogRange(3, 10, 10), NOW_MS) == (3, 10)
-    assert unread(spec(), Seen(present=False), LogRange(3, 3, 3), NOW_MS) is None
+    assert unread(spec(), Inspection(present=False), LogRange(3, 10, 10), NOW_MS) == (3, 10)
+    assert unread(spec(), Inspection(present=False), LogRange(3, 3, 3), NOW_MS) is None
 
 
 @pytest.mark.behaviour("R2")
 def test_r2_markers_and_aborted_records_are_no_lag():
     assert judged(seen(4)) == (Status.OK, Action.NONE, 0)
     assert judged(seen(4), first=7) == (Status.LAGGING, Action.TAIL, 3)
-    assert judged(Seen(present=False)) == (Status.EMPTY, Action.NONE, 0)
-    assert judged(Seen(present=False), first=0) == (Status.MISSING, Action.FULL, 10)
+    assert judged(Inspection(present=False)) == (Status.EMPTY, Action.NONE, 0)
+    assert judged(Inspection(present=False), first=0) == (Status.MISSING, Action.FULL, 10)
     assert judged(seen(None, empty=True)) == (Status.EMPTY, Action.NONE, 0)
 
 
@@ -115,10 +115,10 @@ def test_r10_as_many_partitions_as_tasks_are_well():
 
 def test_without_a_changelog_a_store_that_is_or_was_there_is_for_a_person():
     gone = spec().model_copy(update={"changelog": None})
-    assert judgement(Seen(present=False), spec_=gone).status is Status.EMPTY
+    assert judgement(Inspection(present=False), spec_=gone).status is Status.EMPTY
     row = judgement(seen(4), spec_=gone)
     assert (row.status, row.action, row.loss) == (Status.REPLACED, Action.BY_HAND, Loss.LIKELY)
-    row = judgement(Seen(present=False, record=RECORD, had=Had(True, 4, RECORD)), spec_=gone)
+    row = judgement(Inspection(present=False, record=RECORD, had=Had(True, 4, RECORD)), spec_=gone)
     assert (row.status, row.action, row.loss) == (Status.MISSING, Action.BY_HAND, Loss.LIKELY)
 
 
@@ -192,10 +192,10 @@ def test_a_row_names_its_store_partition_and_has_the_evidence():
         loss=Loss.LIKELY,
         loss_detail="its changelog begins at offset 2",
     )
-    missing = judgement(Seen(present=False), 7, LogRange(2, 10, 12), spec(1))
+    missing = judgement(Inspection(present=False), 7, LogRange(2, 10, 12), spec(1))
     assert (missing.status, missing.detail) == (Status.MISSING, "/state/app/0_1/rocksdb/s does not exist")
     assert (missing.committed, missing.start, missing.end, missing.lag, missing.sealed) == (None, 2, 10, 3, None)
-    empty = judgement(Seen(present=False))
+    empty = judgement(Inspection(present=False))
     assert (empty.status, empty.detail) == (Status.EMPTY, "nothing logged yet")
 
 
@@ -244,7 +244,7 @@ def test_a_record_of_a_store_that_was_further_says_nothing_of_one_that_is_behind
 
 def test_without_a_changelog_the_row_says_what_is_missing():
     gone = spec().model_copy(update={"changelog": None})
-    empty = judgement(Seen(present=False), spec_=gone)
+    empty = judgement(Inspection(present=False), spec_=gone)
     assert (empty.detail, empty.start, empty.end) == (
         "neither the store nor its changelog topic exists yet",
         None,
@@ -425,7 +425,7 @@ def test_a_store_in_trouble_keeps_its_status_and_is_for_a_person_where_a_rebuild
 
 
 def test_a_store_that_is_gone_is_missing_where_its_log_cannot_give_it_again():
-    gone = Seen(present=False, record=RECORD, had=Had(True, 4, RECORD))
+    gone = Inspection(present=False, record=RECORD, had=Had(True, 4, RECORD))
     assert judged(gone, log=LogRange(0, 3, 3))[:2] == (Status.MISSING, Action.BY_HAND)
     assert judged(gone, first=0)[:2] == (Status.MISSING, Action.FULL)
 
@@ -438,9 +438,9 @@ def test_given_a_log_that_was_cut_then_a_store_is_ahead_of_it_at_any_offset():
         "the changelog was cut at offset 0; a rebuild would lose something: its changelog was cut at offset 0 and has "
         "other records from there on"
     )
-    gone = Seen(present=False, record=RECORD, had=Had(True, 9, RECORD))
+    gone = Inspection(present=False, record=RECORD, had=Had(True, 9, RECORD))
     assert judge(store, gone, Supply(store.changelog, LOG, cut_at=0), None, NOW_MS).status is Status.MISSING
-    nothing = Seen(present=True, record=RECORD)  # nothing was in it, so nothing can be lost
+    nothing = Inspection(present=True, record=RECORD)  # nothing was in it, so nothing can be lost
     row = judge(store, nothing, Supply(store.changelog, LOG, cut_at=3), 0, NOW_MS)
     assert (row.status, row.action, row.detail) == (Status.AHEAD, Action.FULL, "the changelog was cut at offset 3")
 
@@ -449,7 +449,7 @@ def test_rows_expire_by_the_retention_of_their_store_and_the_given_time():
     window = StoreDefinition(name="s", kind="window", retention_ms=HOUR_MS, window_size_ms=60_000)
     by_age = spec().changelog.model_copy(update={"deleted_after_ms": 25 * HOUR_MS})
     forgets = spec().model_copy(update={"store": window, "changelog": by_age})
-    old = Seen(present=True, committed=9, empty=False, had=Had(True, 9))
+    old = Inspection(present=True, committed=9, empty=False, had=Had(True, 9))
     for stream_time, found in ((77 * HOUR_MS, Loss.UNPROVEN), (76 * HOUR_MS, Loss.LIKELY)):
         supply = Supply(by_age, LogRange(5, 20, 20), stream_time=stream_time)
         assert judge(forgets, old, supply, None, 100 * HOUR_MS).loss is found
@@ -460,13 +460,13 @@ def test_given_a_damaged_store_then_the_row_names_its_file_and_no_log_is_read():
     damaged = seen(4, trouble=trouble, file="/state/000012.sst")
     assert judgement(damaged).file == "/state/000012.sst"
     assert unread(spec(), damaged, LOG, NOW_MS) is None
-    assert unread(spec(), Seen(present=False, trouble=trouble), LOG, NOW_MS) is None
-    assert unread(spec().model_copy(update={"changelog": None}), Seen(present=False), LOG, NOW_MS) is None
+    assert unread(spec(), Inspection(present=False, trouble=trouble), LOG, NOW_MS) is None
+    assert unread(spec().model_copy(update={"changelog": None}), Inspection(present=False), LOG, NOW_MS) is None
 
 
 def test_given_neither_store_nor_changelog_then_the_row_names_both():
     gone = spec().model_copy(update={"changelog": None})
-    row = judgement(Seen(present=False, record=RECORD, had=Had(True, 4, RECORD)), spec_=gone)
+    row = judgement(Inspection(present=False, record=RECORD, had=Had(True, 4, RECORD)), spec_=gone)
     assert row.detail == "/state/app/0_0/rocksdb/s does not exist, and neither does changelog topic app-s-changelog"
     assert (row.topic_id, row.lag, row.loss_detail) == (None, None, "its changelog topic does not exist")
 

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from demo.processes import Processes
-from statestore.changelog.holes import holes
+from statestore.changelog.compaction_gaps import holes
 from statestore.changelog.reader import LogReader, first_offsets
 from statestore.errors import KafkaUnavailableError, LogCorruptedError
 from statestore.model import TopicPartition

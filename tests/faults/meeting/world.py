@@ -21,7 +21,7 @@ from statestore.formats.offsets import STATUS_OPEN
 from statestore.model import StoreFormat, changelog_topic
 from statestore.partition.quarantine import quarantined
 from statestore.reports import Loss
-from statestore.statedir.beside import beside_quarantined
+from statestore.statedir.sidecar import beside_quarantined
 from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
 from statestore.verification.options import Depth

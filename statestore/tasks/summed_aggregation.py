@@ -17,7 +17,7 @@ from statestore.tasks import grouping, sums
 from statestore.tasks.aggregates import Aggregate
 from statestore.tasks.folding import Poison, Result
 from statestore.tasks.grouping import Int64s, Records
-from statestore.tasks.keyed import RowAggregation, with_keys
+from statestore.tasks.keyed_aggregation import RowAggregation, with_keys
 from statestore.tasks.results import Results
 from statestore.tasks.sums import Sums
 

@@ -32,7 +32,7 @@ class Verdict(NamedTuple):
     why: str = ""
 
 
-class Beside(BaseModel):
+class Sidecar(BaseModel):
     """What lay beside a store.
 
     Attributes
@@ -58,14 +58,14 @@ class Beside(BaseModel):
     why: str = ""
 
 
-def take_down(paths: TaskPaths, store: str, changelogs: Sequence[TopicPartition], verdict: Verdict | None) -> Beside:
+def take_down(paths: TaskPaths, store: str, changelogs: Sequence[TopicPartition], verdict: Verdict | None) -> Sidecar:
     """Read what is there now; what is no text of ours was of no use before either."""
     found = {name: read_text(path) for name, path in _files(paths, store).items()}
     judged = verdict._asdict() if verdict else {}
-    return Beside(**found, legacy=tuple(legacy_offsets_of(paths, store, changelogs).items()), **judged)
+    return Sidecar(**found, legacy=tuple(legacy_offsets_of(paths, store, changelogs).items()), **judged)
 
 
-def beside_quarantined(paths: TaskPaths, store: str, label: str) -> Beside:
+def beside_quarantined(paths: TaskPaths, store: str, label: str) -> Sidecar:
     """What lay beside a store in quarantine; nothing is known of one that was replaced before this was kept.
 
     Raises
@@ -75,9 +75,9 @@ def beside_quarantined(paths: TaskPaths, store: str, label: str) -> Beside:
     """
     path = paths.quarantined_own(store, label)
     try:
-        return Beside.model_validate_json(read_checked(path))
+        return Sidecar.model_validate_json(read_checked(path))
     except FileNotFoundError:
-        return Beside()
+        return Sidecar()
     except ValueError as error:
         raise InvalidStateError(
             f"{path} is damaged: expected what lay beside the replaced store {label}, found {error}; remove the file "
@@ -100,7 +100,7 @@ def keep_others(paths: TaskPaths, store: str, verdict: Verdict) -> None:
             write_checked(path, beside.model_copy(update={"loss": verdict.loss, "why": why}).model_dump_json())
 
 
-def put_back(paths: TaskPaths, store: str, beside: Beside) -> None:
+def put_back(paths: TaskPaths, store: str, beside: Sidecar) -> None:
     """Make it so again, durably: what there was is written, what there was not is removed."""
     for name, path in _files(paths, store).items():
         text = getattr(beside, name)

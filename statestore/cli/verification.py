@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from statestore.changelog.topics import Topics
-from statestore.cli.choice import Chosen
-from statestore.cli.local import run_each
+from statestore.cli.local_processes import run_each
+from statestore.cli.selection import Chosen
 from statestore.discovery.store import DiscoveredStore
 from statestore.model import TopicPartition
 from statestore.partition.grouping import by_task, in_order

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from rich.console import Console
 
 from statestore.cli import tables
-from statestore.cli.choice import Chosen
-from statestore.cli.local import run_each
+from statestore.cli.local_processes import run_each
+from statestore.cli.selection import Chosen
 from statestore.errors import InputError
 from statestore.partition.quarantine import last_replaced
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.releasing import ReleaseRow, ReleaseSpec, release_replaced
+from statestore.recovery.release import ReleaseRow, ReleaseSpec, release_replaced
 from statestore.recovery.rollback import RollbackRow, RollbackSpec, require_replaced, roll_back
 
 #: By store the partitions that are named; None: all that were replaced.

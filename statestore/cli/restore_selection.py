@@ -6,13 +6,13 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from statestore.changelog.topics import Topics
-from statestore.cli.choice import Chosen
+from statestore.cli.selection import Chosen
 from statestore.discovery.log_headers import was_taken_in
 from statestore.discovery.older_versions import older_version
 from statestore.discovery.store import DiscoveredStore
 from statestore.errors import InputError, UnknownFormatError
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.releasing import ReleaseRow
+from statestore.recovery.release import ReleaseRow
 from statestore.recovery.rollback import RollbackRow
 from statestore.recovery.run import advised, require_as_many_as_tasks
 from statestore.reports import RestorePlanRow, RestoreRow, VerifyReport, read_report

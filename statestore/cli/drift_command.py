@@ -30,7 +30,7 @@ def drift(
 
     Also if the metastore is DEGRADED: then it repairs nothing, and does not say what is left over.
     """
-    from statestore.cli.choice import Where
+    from statestore.cli.selection import Where
     from statestore.metastore.drift import Remedy, find_drift, repair
     from statestore.metastore.view import Health
 

@@ -15,15 +15,15 @@ from statestore.errors import InputError
 from statestore.requests.verify import VerifyRequest
 
 if TYPE_CHECKING:
-    from statestore.cli.choice import Asked
+    from statestore.cli.selection import Asked
 
 
 @options.with_target
 def partitions(asked: Asked, json: options.Json = None) -> None:
     """List store partitions: what they are, where their changelogs are, and how far they were when last closed."""
     from statestore.changelog.topics import Topics
-    from statestore.cli.choice import choose
-    from statestore.cli.listing import listed
+    from statestore.cli.partition_listing import listed
+    from statestore.cli.selection import choose
     from statestore.cli.tables import table
 
     options.require_writable(json=json)
@@ -53,8 +53,9 @@ def verify(
     from rich.progress import Progress
 
     from statestore.changelog.topics import Topics
-    from statestore.cli import tables, work
-    from statestore.cli.choice import choose
+    from statestore.cli import tables
+    from statestore.cli import verification as work
+    from statestore.cli.selection import choose
     from statestore.discovery.partitions import task_counts
     from statestore.reports import VerifyReport
     from statestore.verification.history import write_history
@@ -106,7 +107,7 @@ def read(
 ) -> None:
     """Read a key from every partition of a key-value store that has it."""
     from statestore.changelog.topics import Topics
-    from statestore.cli.choice import choose
+    from statestore.cli.selection import choose
     from statestore.cli.tables import table
     from statestore.cli.values import key_bytes, read_row
     from statestore.statedir.lock import locked

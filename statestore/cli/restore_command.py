@@ -16,8 +16,8 @@ from statestore.errors import InputError
 from statestore.requests.restore import RestoreRequest
 
 if TYPE_CHECKING:
-    from statestore.cli.choice import Asked
-    from statestore.recovery.releasing import ReleaseRow
+    from statestore.cli.selection import Asked
+    from statestore.recovery.release import ReleaseRow
     from statestore.recovery.rollback import RollbackRow
 
 
@@ -49,8 +49,10 @@ def restore(
 ) -> None:
     """Restore store partitions from their changelogs; live stores are replaced when the new ones are whole."""
     from statestore.changelog.topics import Topics
-    from statestore.cli import local, restoring, tables
-    from statestore.cli.choice import choose
+    from statestore.cli import local_processes as local
+    from statestore.cli import restore_selection as restoring
+    from statestore.cli import tables
+    from statestore.cli.selection import choose
     from statestore.recovery.planning import require_disk_for_all
     from statestore.recovery.run import restore_specs, run_restore
     from statestore.reports import RestorePlanReport
@@ -101,8 +103,9 @@ def _replaced(
     label: str,
 ) -> NoReturn:
     from statestore.changelog.topics import Topics
-    from statestore.cli import restoring, rolling_back
-    from statestore.cli.choice import choose
+    from statestore.cli import restore_selection as restoring
+    from statestore.cli import rollback as rolling_back
+    from statestore.cli.selection import choose
 
     named, option = (rollback, "--rollback") if rollback else (release or [], "--release")
     wanted = rolling_back.parse_replaced(named, option)

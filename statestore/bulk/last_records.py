@@ -45,7 +45,7 @@ class Facts(NamedTuple):
     stream_time: int
 
 
-class Latest:
+class LastRecords:
     """The last record of every key, as far as `limit` bytes of memory hold them.
 
     Attributes

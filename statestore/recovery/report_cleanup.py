@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from statestore.errors import LockedError, StateStoreError
 from statestore.recovery.as_of import is_target
-from statestore.recovery.cleaning import Removed, changed_last, tasks_with_own_files
+from statestore.recovery.task_cleanup import Removed, changed_last, tasks_with_own_files
 from statestore.reports import MaintenanceRow
 from statestore.statedir.lock import locked
 from statestore.verification.history import history_dir

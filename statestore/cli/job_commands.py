@@ -15,7 +15,7 @@ from statestore.cli import options
 from statestore.cli.options import Installation
 from statestore.cli.parameters import with_request
 from statestore.cli.programs import run_program
-from statestore.cli.reporting import show
+from statestore.cli.report_commands import show
 from statestore.config import as_of_dir
 from statestore.errors import InputError
 from statestore.packages import require_extra

@@ -13,7 +13,7 @@ from pathlib import Path
 from statestore.bulk.digest import Digest
 from statestore.errors import StoreCorruptedError
 from statestore.formats.offsets import STATUS_CLOSED
-from statestore.partition.replacing import staged_context
+from statestore.partition.replacement import staged_context
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built
 from statestore.requests.restore import CheckDepth

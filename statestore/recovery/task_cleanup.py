@@ -16,7 +16,7 @@ from statestore.durable import remove_tree
 from statestore.errors import InputError, LockedError, StateStoreError
 from statestore.model import TaskId
 from statestore.partition.quarantine import clean_quarantine, old_quarantined, waits_for_a_person
-from statestore.partition.replacing import clear_built
+from statestore.partition.replacement import clear_built
 from statestore.recovery.staging import Staging
 from statestore.reports import Failure, MaintenanceRow
 from statestore.statedir.lock import locked

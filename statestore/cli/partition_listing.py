@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from statestore.changelog.topics import LogRange, Topics
-from statestore.cli.choice import Chosen
+from statestore.cli.selection import Chosen
 from statestore.discovery.changelogs import log_ranges
 from statestore.errors import LockedError
 from statestore.model import TopicPartition

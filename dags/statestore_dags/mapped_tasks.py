@@ -15,7 +15,7 @@ from airflow.sdk import task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from statestore.reports import AnyReport, read_any_report
-from statestore_dags.rows import AnyRow, row_to_dict
+from statestore_dags.row_summaries import AnyRow, row_to_dict
 
 log = logging.getLogger(__name__)
 

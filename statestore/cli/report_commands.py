@@ -84,7 +84,8 @@ def newest(reports_dir: Path, job: str) -> Path:
 
 def show(path: Path, json: Path | None) -> None:
     """Show a report, and end with exit code 1 if anything in it is not well, 3 if it is so only for now."""
-    from statestore.cli import tables, work
+    from statestore.cli import tables
+    from statestore.cli import verification as work
     from statestore.reports import VerifyReport, read_any_report
 
     found = read_any_report(path)

@@ -7,7 +7,7 @@ from contextlib import closing
 from statestore.changelog.client import client_config
 from statestore.changelog.partition_fetcher import PartitionFetcher
 from statestore.changelog.record_batch import split
-from statestore.changelog.secured import can_fetch
+from statestore.changelog.secure_connection import can_fetch
 from statestore.model import TopicPartition
 
 

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 from statestore.formats.offsets import STATUS_CLOSED, STATUS_OPEN
+from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat, TopicPartition
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
 
 
@@ -27,7 +27,7 @@ def flip_bit(store: Path) -> Path:
 
 def move_beyond(store: Path, changelog: TopicPartition, offset: int) -> None:
     """Claim an offset that the changelog does not have, as after the loss of a broker's log tail."""
-    database = RocksDB(store, DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED])
+    database = RocksDB(store, value_format(StoreFormat.TIMESTAMPED).column_families)
     try:
         database.write({}, {changelog: offset}, status=STATUS_CLOSED)
         database.sync()
@@ -37,7 +37,7 @@ def move_beyond(store: Path, changelog: TopicPartition, offset: int) -> None:
 
 def leave_open(store: Path) -> None:
     """Leave a row that was never committed, and the store open, as a kill does without transactions."""
-    families = DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED]
+    families = value_format(StoreFormat.TIMESTAMPED).column_families
     database = RocksDB(store, families)
     try:
         database.write({families[0]: {b"never committed": bytes(8) + b"0"}}, status=STATUS_OPEN)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from rocksdict import Options, Rdict
 
+from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 
-_FAMILIES = ("default", *DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED], "offsets")
+_FAMILIES = ("default", *value_format(StoreFormat.TIMESTAMPED).column_families, "offsets")
 
 
 def begin_anew(directory: Path) -> None:

@@ -18,9 +18,9 @@ from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree, sync_directory
 from statestore.errors import StoreAccessError, of_os_error
 from statestore.formats.offsets import STATUS_CLOSED
+from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat, TopicPartition
 from statestore.sst.writer import SstFiles
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
 
 #: Start of the segment that a windowed store without rows has, so that its offsets have a place.
@@ -92,7 +92,7 @@ def write_databases(
 def _write_files(rows: Iterable[Rows], store_format: StoreFormat, directory: Path, digest: Digest) -> SstFiles:
     remove_tree(directory)
     directory.mkdir()
-    files = SstFiles(directory, timestamped=store_format is StoreFormat.TIMESTAMPED)
+    files = SstFiles(directory, timestamped=value_format(store_format).timestamped)
     try:
         for _, batch in rows:
             digest.add(batch)
@@ -110,7 +110,7 @@ def _make_database(
     offsets: Mapping[TopicPartition, int],
     position: Mapping[TopicPartition, int],
 ) -> None:
-    family, *_ = families = DATA_COLUMN_FAMILIES[store.format]
+    family, *_ = families = value_format(store.format).column_families
     database = RocksDB(directory, families, store=store.name)
     try:
         database.ingest(family, files)  # by moving them; RocksDB then forces them to the disk

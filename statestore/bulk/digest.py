@@ -17,6 +17,7 @@ from statestore.compiled.loops import compiled
 from statestore.compiled.memory import Int, load_big_i64, load_i32, load_i64, mixed, xxh64
 from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
+from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -36,7 +37,7 @@ class Digest:
     """
 
     def __init__(self, store_format: StoreFormat) -> None:
-        self._timestamped = store_format is StoreFormat.TIMESTAMPED
+        self._timestamped = value_format(store_format).timestamped
         self.sums = np.zeros(2, np.uint64)
         self.rows = 0
 

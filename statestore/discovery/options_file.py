@@ -13,11 +13,10 @@ import re
 from pathlib import Path
 
 from statestore.formats import offsets
-from statestore.model import StoreFormat
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
+from statestore.formats.value_format import COLUMN_FAMILIES
 
 #: Others may be known ones with a damaged name.
-_KNOWN = {*DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED], offsets.COLUMN_FAMILY}
+_KNOWN = {*COLUMN_FAMILIES, offsets.COLUMN_FAMILY}
 _FILE = re.compile(r"OPTIONS-([0-9]{1,20})")
 _FAMILY = re.compile(rb'^\[CFOptions "([^"]+)"\]', re.MULTILINE)
 

@@ -22,13 +22,18 @@ from statestore.discovery.row_keys import (
 )
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import LockedError, StateStoreError, StoreCorruptedError, UnknownFormatError
+from statestore.formats.value_format import (
+    COLUMN_FAMILIES,
+    DEFAULT_COLUMN_FAMILY,
+    TIMESTAMPED_COLUMN_FAMILY,
+    newest_format,
+)
 from statestore.model import StoreFormat, TopicPartition
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES, TIMESTAMPED_COLUMN_FAMILY
-from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB, column_families, exists
+from statestore.stores.rocksdb import RocksDB, column_families, exists
 
 S = TypeVar("S", bound=StoreDirectory)
 
-_FAMILIES = DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED]
+_FAMILIES = COLUMN_FAMILIES
 _ROWS = 64
 _SEGMENTS = 3
 #: Where the end of the last segment is not known: how much farther off times are that were made of other bytes.
@@ -74,7 +79,7 @@ class StoreShape(NamedTuple):
     @property
     def format(self) -> StoreFormat:
         """The newer format if any database has it: rows of the older one are still read."""
-        return StoreFormat.TIMESTAMPED if TIMESTAMPED_COLUMN_FAMILY in self.families else StoreFormat.PLAIN
+        return newest_format(self.families)
 
     @property
     def likely_limit_ms(self) -> int | None:

@@ -14,8 +14,9 @@ from statestore.definitions.aggregation import AggregationDefinition
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InvalidCommandError
+from statestore.formats.value_format import value_format
 from statestore.metastore.commands import Entry, PutApplication
-from statestore.model import StoreFormat, changelog_topic, repartition_topic
+from statestore.model import changelog_topic, repartition_topic
 
 #: Fields of a store that decide on keys and segments of its rows.
 _SETTLED = ("kind", "window_size_ms", "retention_ms", "retain_duplicates")
@@ -262,7 +263,7 @@ def _changes(
     """Name what a store that is there cannot take over."""
     if _settled(old) != _settled(new):
         yield from _different(_SETTLED, _settled(old), _settled(new))
-    if old.format is StoreFormat.TIMESTAMPED and new.format is StoreFormat.PLAIN:
+    if not set(value_format(old.format).column_families) <= set(value_format(new.format).column_families):
         yield f"format: {old.format} -> {new.format}, which has no place for the timestamps"
     if was.subtopology != now.subtopology:
         yield (

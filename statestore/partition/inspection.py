@@ -18,15 +18,15 @@ from statestore.errors import (
 )
 from statestore.formats import checkpoint_file
 from statestore.formats.offsets import COLUMN_FAMILY
+from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY, value_format
 from statestore.partition.judgement import Had, Inspection
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status
 from statestore.statedir.legacy import legacy_offsets, legacy_offsets_of
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import Seal, check_seal
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.open import build_store
-from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB, column_families, exists
+from statestore.stores.rocksdb import RocksDB, column_families, exists
 
 
 def inspect(
@@ -145,7 +145,7 @@ def _offset_in(directory: Path, spec: StorePartitionSpec) -> tuple[int | None, b
 
 def _by_seal(spec: StorePartitionSpec, seal: Seal, record: StoreRecord | None) -> Inspection | None:
     """Tell from the seal alone how far a store is; None where only the store itself can tell."""
-    known = {DEFAULT_COLUMN_FAMILY, COLUMN_FAMILY, *DATA_COLUMN_FAMILIES[spec.store.format]}
+    known = {DEFAULT_COLUMN_FAMILY, COLUMN_FAMILY, *value_format(spec.store.format).column_families}
     found = {family for database in seal.databases.values() for family in database.column_families}
     if (
         record is None

@@ -10,19 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from statestore import kill_switch
-from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP, encode
+from statestore.formats.value_format import ValueFormat, value_format
 from statestore.model import StoreFormat, TopicPartition
 from statestore.stores.merge import Change, live, overlay
-from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY
 from statestore.stores.table import Changes, Row, Rows, Table
-
-TIMESTAMPED_COLUMN_FAMILY = "keyValueWithTimestamp"
-
-#: Data column families by format; the first is the one that new rows are written to.
-DATA_COLUMN_FAMILIES = {
-    StoreFormat.PLAIN: (DEFAULT_COLUMN_FAMILY,),
-    StoreFormat.TIMESTAMPED: (TIMESTAMPED_COLUMN_FAMILY, DEFAULT_COLUMN_FAMILY),
-}
 
 
 class DBAccessor(Protocol):
@@ -78,28 +69,29 @@ class Direct:
 
 
 class DualColumnFamily:
-    """The timestamped format over rows that may still be plain (KIP-258's lazy migration).
+    """A newer format over rows that may still be in the one before (KIP-258's lazy migration).
 
-    A get migrates the plain row that it finds, a put removes it, and a scan shows both, with timestamp -1 for plain
-    rows. With `migrate` off a get moves nothing.
+    A get migrates the older row that it finds, a put removes it, and a scan shows both. With `migrate` off a get moves
+    nothing.
     """
 
-    def __init__(self, new: Rows, old: Rows, *, migrate: bool) -> None:
+    def __init__(self, layout: ValueFormat, new: Rows, old: Rows, *, migrate: bool) -> None:
+        self._migrated = layout.migrated
         self._new = new
         self._old = old
         self._migrate = migrate
 
     def get(self, key: bytes) -> bytes | None:
-        """Read a row; a plain one is migrated."""
+        """Read a row; an older one is migrated."""
         value = self._new.get(key)
-        if value is None and (plain := self._old.get(key)) is not None:
-            value = encode(plain, UNKNOWN_TIMESTAMP)
+        if value is None and (older := self._old.get(key)) is not None:
+            value = self._migrated(older)
             if self._migrate:
                 self.put(key, value)
         return value
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Read many rows; plain ones are migrated."""
+        """Read many rows; older ones are migrated."""
         found = self._new.get_many(keys)
         return [self.get(key) if value is None else value for key, value in zip(keys, found, strict=True)]
 
@@ -107,12 +99,12 @@ class DualColumnFamily:
         """Rows with `start <= key < stop` in key order, or in reverse, from both column families."""
         new: Iterator[Change] = self._new.scan(start, stop, reverse=reverse)
         old: Iterator[Change] = (
-            (key, encode(plain, UNKNOWN_TIMESTAMP)) for key, plain in self._old.scan(start, stop, reverse=reverse)
+            (key, self._migrated(older)) for key, older in self._old.scan(start, stop, reverse=reverse)
         )
         return live(overlay(new, old, reverse=reverse))
 
     def put(self, key: bytes, value: bytes | None) -> None:
-        """Write a row, and remove its plain predecessor; None deletes both."""
+        """Write a row, and remove its older predecessor; None deletes both."""
         self._new.put(key, value)
         kill_switch.reached("row migrated, the plain one still there")
         self._old.put(key, None)
@@ -132,7 +124,7 @@ def upgrade_pending(store_format: StoreFormat, table: Table) -> bool:
     """True if there are rows in an older format. It is asked once, when a store is opened, as Kafka Streams does."""
     return any(
         table.has(old) and next(table.family(old).scan(), None) is not None
-        for old in DATA_COLUMN_FAMILIES[store_format][1:]
+        for old in value_format(store_format).column_families[1:]
     )
 
 
@@ -148,5 +140,6 @@ def accessor(store_format: StoreFormat, family: Callable[[str], Rows], *, pendin
     migrate
         Whether a get migrates such a row.
     """
-    new, *old = DATA_COLUMN_FAMILIES[store_format]
-    return DualColumnFamily(family(new), family(old[0]), migrate=migrate) if pending else family(new)
+    layout = value_format(store_format)
+    new, *old = layout.column_families
+    return DualColumnFamily(layout, family(new), family(old[0]), migrate=migrate) if pending else family(new)

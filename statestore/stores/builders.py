@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat, check_name
 from statestore.stores.adapters import LegacyCheckpoint, TimestampProxy
 from statestore.stores.api import BytesStore, TimestampedBytesStore
@@ -53,7 +54,7 @@ class StoreBuilder(Generic[S]):
         """
         inner = self._supplier.get()
         check_store(inner)
-        if self._format is StoreFormat.TIMESTAMPED and not _knows_timestamps(inner):
+        if value_format(self._format).timestamped and not _knows_timestamps(inner):
             inner = TimestampProxy(inner)
         if inner.persistent and not inner.manages_offsets:
             inner = LegacyCheckpoint(inner)

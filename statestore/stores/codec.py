@@ -8,14 +8,12 @@ from __future__ import annotations
 from struct import error as StructError
 from typing import Any, Generic, Protocol, TypeVar
 
-from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import (
-    TIMESTAMP_BYTES,
-    UNKNOWN_TIMESTAMP,
     ValueAndTimestamp,
     pack_timestamp,
 )
 from statestore.formats.timestamped_value import decode as decode_timestamped
+from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat
 from statestore.stores.serdes import Serde
 
@@ -64,19 +62,4 @@ class TimestampedCodec(Generic[V]):
 
 def codec(store_format: StoreFormat, serde: Serde[Any]) -> Codec[Any]:
     """Return the codec of a format."""
-    return PlainCodec(serde) if store_format is StoreFormat.PLAIN else TimestampedCodec(serde)
-
-
-def stored_value(store_format: StoreFormat, plain: bytes, timestamp: int) -> bytes:
-    """Lay out a changelog record's value (timestamp in ms) as a store of this format keeps it."""
-    return plain if store_format is StoreFormat.PLAIN else pack_timestamp(timestamp) + plain
-
-
-def logged_value(store_format: StoreFormat, stored: bytes | None) -> tuple[bytes | None, int | None]:
-    """Split a stored value as it is logged: plain value and timestamp (ms); None is that of the record processed."""
-    if stored is None or store_format is StoreFormat.PLAIN:
-        return stored, None
-    if len(stored) < TIMESTAMP_BYTES:
-        raise StoreCorruptedError(f"a timestamped value has at least {TIMESTAMP_BYTES} bytes, found {len(stored)}")
-    timestamp = int.from_bytes(stored[:TIMESTAMP_BYTES], "big", signed=True)
-    return stored[TIMESTAMP_BYTES:], None if timestamp == UNKNOWN_TIMESTAMP else timestamp
+    return TimestampedCodec(serde) if value_format(store_format).timestamped else PlainCodec(serde)

@@ -20,8 +20,9 @@ from typing import NamedTuple
 from statestore import kill_switch
 from statestore.errors import InvalidStateError, StoreUncleanError, WrongStoreError
 from statestore.formats import offsets as offsets_format
+from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat, TopicPartition
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES, DBAccessor, Direct, accessor, upgrade_pending
+from statestore.stores.accessor import DBAccessor, Direct, accessor, upgrade_pending
 from statestore.stores.last_use import LastUse
 from statestore.stores.memory import MemoryTable
 from statestore.stores.rocksdb import RocksDB, exists
@@ -179,7 +180,7 @@ def half_a_commit(store: str) -> InvalidStateError:
 
 def open_in_memory(spec: DatabaseSpec) -> Database:
     """Open an empty table in memory. One family is enough: nothing old can be in it."""
-    families = DATA_COLUMN_FAMILIES[spec.format][:1]
+    families = value_format(spec.format).column_families[:1]
     table = MemoryTable(f"store {spec.store}", families)
     return Database(spec, table, Transaction(table, families, None, 0) if spec.transactional else Direct(table))
 
@@ -241,7 +242,7 @@ def open_on_disk(
     StoreCorruptedError
         If RocksDB cannot open one.
     """
-    families = DATA_COLUMN_FAMILIES[spec.format]
+    families = value_format(spec.format).column_families
     tables: dict[str, RocksDB] = {}
     try:
         if not read_only:
@@ -271,7 +272,7 @@ def open_on_disk(
 def _writes(spec: DatabaseSpec, table: RocksDB, spill: Path) -> DBAccessor:
     if not spec.transactional:
         return Direct(table)
-    return Transaction(table, DATA_COLUMN_FAMILIES[spec.format], spill, spec.uncommitted_max_bytes)
+    return Transaction(table, value_format(spec.format).column_families, spill, spec.uncommitted_max_bytes)
 
 
 def check_on_disk(spec: DatabaseSpec, name: str, directory: Path) -> LookedAt:
@@ -295,7 +296,7 @@ def check_on_disk(spec: DatabaseSpec, name: str, directory: Path) -> LookedAt:
     """
     if not exists(directory):
         return LookedAt()
-    table = RocksDB(directory, DATA_COLUMN_FAMILIES[spec.format], read_only=True, store=spec.store)
+    table = RocksDB(directory, value_format(spec.format).column_families, read_only=True, store=spec.store)
     try:
         if spec.changelogs is not None:
             expected = {str(partition) for partition in spec.changelogs}

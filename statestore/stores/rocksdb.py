@@ -21,6 +21,7 @@ from statestore.errors import (
 )
 from statestore.formats import offsets as offsets_format
 from statestore.formats import position as position_format
+from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
 from statestore.model import TopicPartition
 from statestore.stores.column_family import ColumnFamily, read_only_error
 from statestore.stores.foreign_files import find_foreign_file
@@ -29,7 +30,6 @@ from statestore.stores.rocksdb_errors import translate
 from statestore.stores.rocksdb_options import ConfigSetter, Memory, options
 from statestore.stores.table import Changes, KeyRange, Row
 
-DEFAULT_COLUMN_FAMILY = "default"
 _FLUSH_DIRECTORY = "flush.tmp"
 #: In RocksDB's `aggregated-table-properties`, as `# entries=1000; # deletions=0`.
 _TABLE_COUNTS = re.compile(r"# (entries|deletions)=(\d+)")

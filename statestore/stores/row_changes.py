@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from statestore.formats.timestamped_value import pack_timestamp
+from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat
 from statestore.stores.api import BytesStore, StateStore
-from statestore.stores.codec import logged_value
 from statestore.stores.watched import Watched
 
 T = TypeVar("T")
@@ -46,6 +46,7 @@ class RowChanges(Watched, StateStore, Generic[Inner]):
     def __init__(self, inner: Inner, store_format: StoreFormat) -> None:
         self.inner: Inner = inner
         self.format = store_format
+        self.layout = value_format(store_format)
         self.expired_records = 0
         self._log: ChangeLog | None = None
         self._log_many: ChangeLogMany | None = None
@@ -70,7 +71,7 @@ class RowChanges(Watched, StateStore, Generic[Inner]):
 
     def _checked_change(self, row_key: bytes, stored: bytes | None) -> tuple[bytes | None, int | None]:
         """Return what the log is told of a change: plain value and timestamp (ms). Raise if it cannot be logged."""
-        change = logged_value(self.format, stored)
+        change = self.layout.logged(stored)
         if self._check is not None:
             self._check(row_key, *change)
         return change
@@ -103,7 +104,7 @@ class RowChanges(Watched, StateStore, Generic[Inner]):
             for row_key in row_keys:
                 self._remember(row_key)
         stored: Sequence[bytes | None] = values
-        if self.format is StoreFormat.TIMESTAMPED:
+        if self.layout.timestamped:
             stored = [
                 None if value is None else pack_timestamp(timestamp) + value
                 for value, timestamp in zip(values, timestamps, strict=True)

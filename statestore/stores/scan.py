@@ -16,8 +16,9 @@ import pyarrow as pa
 from rocksdict import ReadOptions
 
 from statestore.errors import StateStoreError
+from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES, accessor, upgrade_pending
+from statestore.stores.accessor import accessor, upgrade_pending
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.rocksdb_errors import translate
 from statestore.stores.table import Row
@@ -48,11 +49,11 @@ class ScannedDatabase(RocksDB):
     """
 
     def __init__(self, directory: Path, store_format: StoreFormat) -> None:
-        super().__init__(directory, DATA_COLUMN_FAMILIES[store_format], read_only=True)
+        super().__init__(directory, value_format(store_format).column_families, read_only=True)
         #: True if there are rows in an older format.
         self.upgrade_pending = upgrade_pending(store_format, self)
         self._rows = accessor(store_format, self.family, pending=self.upgrade_pending, migrate=False)
-        self._data_family = DATA_COLUMN_FAMILIES[store_format][0]
+        self._data_family = value_format(store_format).column_families[0]
 
     def live_files(self) -> list[dict[str, Any]]:
         """RocksDB's list of the SST files of all column families; it does not tell which of them a file belongs to."""

@@ -21,7 +21,7 @@ from statestore.stores.api import (
     WindowBytesStore,
     Windowed,
 )
-from statestore.stores.codec import codec, stored_value
+from statestore.stores.codec import codec
 from statestore.stores.key_value import KeyValueBytes
 from statestore.stores.metrics import StoreMetrics
 from statestore.stores.readers import KeyValueReader, ReadOnlyKeyValueStore, ReadOnlySessionStore, ReadOnlyWindowStore
@@ -83,7 +83,7 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
         """
         started = time.perf_counter_ns()
         rows = (
-            (key, None if value is None else stored_value(self.format, value, timestamp))
+            (key, None if value is None else self.layout.stored(value, timestamp))
             for key, value, timestamp in zip(keys, values, timestamps, strict=True)
         )
         expired = self.inner.restore(rows)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from statestore.errors import DefinitionError, StateStoreError
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES, UNKNOWN_TIMESTAMP
+from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat
 from statestore.tasks.aggregates import Aggregate
 
@@ -46,7 +47,7 @@ def stored_result(stored: bytes | None, store_format: StoreFormat) -> Result:
     """Read a result in the store's layout."""
     if stored is None:
         return NO_RESULT
-    if store_format is StoreFormat.PLAIN:
+    if not value_format(store_format).timestamped:
         return Result(stored, UNKNOWN_TIMESTAMP, UNKNOWN_TIMESTAMP)
     timestamp = int.from_bytes(stored[:TIMESTAMP_BYTES], "big", signed=True)
     return Result(stored[TIMESTAMP_BYTES:], timestamp, timestamp)

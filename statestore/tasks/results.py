@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat
 from statestore.stores.typed import WindowStore
 
@@ -26,7 +27,7 @@ class Results:
     @property
     def timestamped(self) -> bool:
         """Whether the store keeps a timestamp with each result."""
-        return self.format is StoreFormat.TIMESTAMPED
+        return value_format(self.format).timestamped
 
     def write(
         self,

@@ -21,10 +21,10 @@ from statestore.bulk.digest import Digest
 from statestore.changelog.reader import SCHEMA
 from statestore.compiled.batches import Bytes, Int32s, UInt64s
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES, UNKNOWN_TIMESTAMP
+from statestore.formats.value_format import value_format
 from statestore.formats.window_key import SEQUENCE_BYTES
 from statestore.model import StoreFormat
 from statestore.reports import Contents, DifferingKey
-from statestore.stores.codec import stored_value
 from statestore.stores.scan import STORED_SCHEMA
 from statestore.verification.duplicates import OneSided, Window, Windows
 from statestore.verification.exclusions import FOREVER
@@ -113,7 +113,7 @@ class Comparison:
         self, store_format: StoreFormat, allowances: Allowances, *, first: int, name_keys: bool, numbered: bool = False
     ) -> None:
         self._format = store_format
-        self._timestamped = store_format is StoreFormat.TIMESTAMPED
+        self._timestamped = value_format(store_format).timestamped
         self._allowances = allowances
         self._first = first
         self._name_keys = name_keys
@@ -215,7 +215,7 @@ class Comparison:
                     self._tell(kind, row.key, row.told if in_store else None, None if in_store else row.told)
 
     def _logged_digest(self, value: bytes, timestamp: int) -> str:
-        return sha256(stored_value(self._format, value, timestamp)).hexdigest()
+        return sha256(value_format(self._format).stored(value, timestamp)).hexdigest()
 
     def _tell(self, kind: int, key: bytes, store_sha256: str | None, log_sha256: str | None) -> None:
         told = DifferingKey(

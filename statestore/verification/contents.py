@@ -30,6 +30,7 @@ from statestore.durable import remove_tree
 from statestore.errors import InvalidStateError, StoreCorruptedError, TopicMismatchError, unreadable_is_damaged
 from statestore.formats import window_key
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
+from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Contents
@@ -197,7 +198,7 @@ class _Fold:
                 self._note_timestamps(hidden)
 
     def _note_timestamps(self, reader: LogReader) -> None:
-        timestamped = self._spec.store.format is StoreFormat.TIMESTAMPED
+        timestamped = value_format(self._spec.store.format).timestamped
         self.brokers_timestamps = self.brokers_timestamps or (timestamped and reader.append_times)
 
     def _advance(self, batch: pa.RecordBatch) -> None:
@@ -254,7 +255,7 @@ class _Fold:
 
     @property
     def _without_timestamps(self) -> bool:
-        timestamped = self._spec.store.format is StoreFormat.TIMESTAMPED
+        timestamped = value_format(self._spec.store.format).timestamped
         return self.brokers_timestamps or (timestamped and not self.keeps_timestamps)
 
     @property

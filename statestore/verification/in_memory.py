@@ -18,6 +18,7 @@ from statestore.compiled.batches import UInt64s
 from statestore.compiled.loops import compiled
 from statestore.compiled.memory import Int, compare, equal, load_big_i64, load_i32, load_i64, load_u32, prefetch, xxh64
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
+from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat
 from statestore.reports import Contents
 from statestore.verification.kernels import column
@@ -36,7 +37,7 @@ class InMemoryComparison:
         self._latest = latest
         self._suffix_bytes = routing.suffix_bytes
         self._interval_ms = routing.interval_ms or 0
-        self._timestamped = store_format is StoreFormat.TIMESTAMPED
+        self._timestamped = value_format(store_format).timestamped
         self._digest = Digest(store_format)
         self._hashes = np.empty(AHEAD, np.uint64)
         self._before: tuple[int, bytes] | None = None

@@ -16,8 +16,8 @@ from typing import Any
 from statestore.errors import StoreCorruptedError
 from statestore.formats import session_key, window_key
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.formats.value_format import value_format
 from statestore.model import TaskId
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.api import StoreContext, Windowed
 from statestore.stores.readers import IsolationLevel
 from statestore.stores.rocksdb import RocksDB
@@ -214,7 +214,7 @@ def looked_at(
     directory: Path, composition: Composition, what: Callable[[RocksDB], Any], *, read_only: bool = True
 ) -> Any:
     """Look into a database of a closed store, or change it."""
-    database = RocksDB(directory, DATA_COLUMN_FAMILIES[composition.format], read_only=read_only)
+    database = RocksDB(directory, value_format(composition.format).column_families, read_only=read_only)
     try:
         return what(database)
     finally:

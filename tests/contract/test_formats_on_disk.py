@@ -8,10 +8,10 @@ from store_under_test import time_of as start_of
 from upgraded import FAMILIES
 
 from statestore.errors import UnknownFormatError
+from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY, TIMESTAMPED_COLUMN_FAMILY
 from statestore.model import StoreFormat
-from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
 from statestore.stores.readers import IsolationLevel
-from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB, column_families
+from statestore.stores.rocksdb import RocksDB, column_families
 from tests.compositions import CHANGELOG, STORE, compositions
 
 TIMESTAMPED = StoreFormat.TIMESTAMPED

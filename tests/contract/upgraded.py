@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from store_under_test import StoreUnderTest
 
+from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY, TIMESTAMPED_COLUMN_FAMILY
 from statestore.model import StoreFormat
-from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
-from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB
+from statestore.stores.rocksdb import RocksDB
 from tests.compositions import CHANGELOG, Composition
 
 FAMILIES = (TIMESTAMPED_COLUMN_FAMILY, DEFAULT_COLUMN_FAMILY)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from statestore.definitions.store import StoreDefinition
 from statestore.formats import session_key, window_key
+from statestore.formats.value_format import value_format
 from statestore.partition.spec import StorePartitionSpec
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
 from tests.integration import broker
 from tests.integration.broker import T0, Row
@@ -54,7 +54,7 @@ def logged(servers: str, directory: Path, store: StoreDefinition, rows: Sequence
 
 def stored(store: StorePartitionSpec, directory: Path) -> dict[bytes, bytes]:
     """Rows of all databases below a directory, as they are stored."""
-    families = DATA_COLUMN_FAMILIES[store.store.format]
+    families = value_format(store.store.format).column_families
     rows: dict[bytes, bytes] = {}
     for path in sorted(directory.rglob("CURRENT")):
         database = RocksDB(path.parent, families, read_only=True)

@@ -15,6 +15,7 @@ from statestore import kill_switch
 from statestore.changelog.topics import LogRange, Topics
 from statestore.definitions.aggregation import AggregationDefinition, Windows
 from statestore.formats.offsets import STATUS_OPEN
+from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat, TopicPartition
 from statestore.partition.quarantine import clean_quarantine, waits_for_a_person
 from statestore.partition.spec import StorePartitionSpec
@@ -23,7 +24,6 @@ from statestore.recovery.restore import restore
 from statestore.reports import Action, Status
 from statestore.statedir.record import StoreRecord
 from statestore.statedir.seal import break_seal
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
 from statestore.tasks import task_changelogs
 from tests.integration import broker, dying
@@ -55,7 +55,7 @@ def leave_open(application: Application) -> None:
     """Leave the store as use without transactions leaves it when it is killed."""
     paths = application.store_spec().paths
     break_seal(paths, STORE)
-    database = RocksDB(application.live, DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED])
+    database = RocksDB(application.live, value_format(StoreFormat.TIMESTAMPED).column_families)
     database.write({}, status=STATUS_OPEN)
     database.sync()
     database.close()
@@ -323,7 +323,7 @@ def test_a_rebuild_that_is_killed_again_and_again_destroys_nothing(
 
 def test_another_partitions_store_in_the_place_is_kept(whole: Application) -> None:
     break_seal(whole.store_spec().paths, STORE)
-    database = RocksDB(whole.live, DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED])
+    database = RocksDB(whole.live, value_format(StoreFormat.TIMESTAMPED).column_families)
     database.write({}, {TopicPartition(whole.changelog, 7): 5})
     database.close()
     kept = Kept(whole)

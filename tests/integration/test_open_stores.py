@@ -13,12 +13,12 @@ import pytest
 from statestore.changelog.topics import Topics
 from statestore.discovery.applications import discover
 from statestore.errors import LockedError
+from statestore.formats.value_format import value_format
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore
 from statestore.recovery.rollback import RollbackSpec, roll_back
 from statestore.reports import Action, Status
 from statestore.statedir.lock import locked
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
 from statestore.tasks.stream_task import StreamTask
 from statestore.verification.check import verify, verify_many
@@ -30,7 +30,7 @@ from tests.integration.support import Application
 
 def hold_open(spec: StorePartitionSpec, opened: Any) -> None:
     """Have the store open as a running Kafka Streams has, whose lock on the application was lost."""
-    database = RocksDB(spec.live, DATA_COLUMN_FAMILIES[spec.store.format])
+    database = RocksDB(spec.live, value_format(spec.store.format).column_families)
     opened.set()
     time.sleep(WAIT_S)  # the test kills this process
     database.close()

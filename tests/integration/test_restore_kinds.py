@@ -12,6 +12,7 @@ from demo.damage import flip_bit
 from statestore.changelog.reader import LogReader
 from statestore.errors import LockedError
 from statestore.formats.position import encode
+from statestore.formats.value_format import value_format
 from statestore.model import TopicPartition
 from statestore.partition.replay import replay
 from statestore.partition.spec import StorePartitionSpec
@@ -19,7 +20,6 @@ from statestore.recovery.restore import begin_ranges, restore, restore_range
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging
 from statestore.reports import RestoreRow, Status
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.open import build_store
 from statestore.stores.rocksdb import RocksDB
 from tests.integration import broker, dying
@@ -298,7 +298,7 @@ def _sabotage(monkeypatch: pytest.MonkeyPatch, spec: RestoreSpec, change: Any) -
 
     def written(*arguments: Any) -> Any:
         result = write(*arguments)
-        families = DATA_COLUMN_FAMILIES[spec.store.store.format]
+        families = value_format(spec.store.store.format).column_families
         database = RocksDB(spec.store.paths.staging(STORE), families)
         change(database, families[0])
         database.sync()

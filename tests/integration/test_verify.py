@@ -12,13 +12,13 @@ from rocksdict import Options, Rdict
 from demo.damage import flip_bit, move_beyond
 from statestore.errors import KafkaUnavailableError
 from statestore.formats.offsets import STATUS_OPEN
+from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat, TopicPartition
 from statestore.recovery.restore import restore
 from statestore.reports import Action, Status
 from statestore.statedir.lock import locked
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import break_seal
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
 from statestore.verification.check import verify
@@ -279,7 +279,7 @@ def _add_column_family(live: Path) -> None:
 def test_t13_store_left_open_without_transactions_is_unclean(whole: Application) -> None:
     paths = whole.store_spec().paths
     break_seal(paths, STORE)
-    database = RocksDB(whole.live, DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED])
+    database = RocksDB(whole.live, value_format(StoreFormat.TIMESTAMPED).column_families)
     database.write({}, status=STATUS_OPEN)
     database.sync()
     database.close()
@@ -294,7 +294,7 @@ def test_t13_store_left_open_without_transactions_is_unclean(whole: Application)
 def test_another_partitions_directory_is_corrupt_and_left_alone(whole: Application) -> None:
     paths = whole.store_spec().paths
     break_seal(paths, STORE)
-    database = RocksDB(whole.live, DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED])
+    database = RocksDB(whole.live, value_format(StoreFormat.TIMESTAMPED).column_families)
     database.write({}, {TopicPartition(whole.changelog, 7): 5})
     database.close()
     before = _snapshot(whole.live)

@@ -14,10 +14,10 @@ from statestore.changelog.topics import LogRange
 from statestore.definitions.store import StoreDefinition
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.timestamped_value import encode
+from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat, TopicPartition
 from statestore.reports import Action, Contents, Status, VerifyRow
 from statestore.statedir.seal import break_seal
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.api import Windowed
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.scan import ScannedDatabase
@@ -67,8 +67,8 @@ def change_behind_its_log(application: Application, changes: Mapping[bytes, byte
     """Change stored rows and nothing else, as a damaged MANIFEST or another program does: the store is unsealed."""
     spec = application.store_spec()
     break_seal(spec.paths, spec.store.name)
-    database = RocksDB(spec.live, DATA_COLUMN_FAMILIES[spec.store.format])
-    database.write({DATA_COLUMN_FAMILIES[spec.store.format][0]: changes}, status=STATUS_CLOSED)
+    database = RocksDB(spec.live, value_format(spec.store.format).column_families)
+    database.write({value_format(spec.store.format).column_families[0]: changes}, status=STATUS_CLOSED)
     database.sync()
     database.close()
 
@@ -167,8 +167,8 @@ def test_a_truncated_manifest_of_a_store_without_a_seal_is_found(whole: Applicat
     spec, rows = whole.store_spec(), whole.contents()
     break_seal(spec.paths, STORE)
     shutil.rmtree(spec.live)
-    database = RocksDB(spec.live, DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED])
-    family = DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED][0]
+    database = RocksDB(spec.live, value_format(StoreFormat.TIMESTAMPED).column_families)
+    family = value_format(StoreFormat.TIMESTAMPED).column_families[0]
     # Each reaches the disk by itself, so the MANIFEST's last entries know of the later rows alone.
     for key, (value, timestamp) in rows.items():
         database.write({family: {key: encode(value, timestamp)}}, {spec.partition: 4} if key == b"a" else {})
@@ -372,8 +372,8 @@ def duplicates(bootstrap_servers: str, tmp_path: Path) -> Application:
         found = [row for batch in scanned.rows() for row in zip(*batch.to_pydict().values(), strict=True)]
         scanned.close()
         renumbered = {key[:-1] + bytes([key[-1] + 100]): value for key, value in found}
-        database = RocksDB(directory, DATA_COLUMN_FAMILIES[spec.store.format])
-        database.write({DATA_COLUMN_FAMILIES[spec.store.format][0]: dict.fromkeys(dict(found)) | renumbered})
+        database = RocksDB(directory, value_format(spec.store.format).column_families)
+        database.write({value_format(spec.store.format).column_families[0]: dict.fromkeys(dict(found)) | renumbered})
         database.sync()
         database.close()
     return application
@@ -403,7 +403,7 @@ def test_of_windows_that_keep_duplicates_the_log_may_have_dropped_some_by_age(du
 def test_an_offset_of_another_partition_is_corrupt_at_any_depth(whole: Application) -> None:
     spec = whole.store_spec()
     break_seal(spec.paths, STORE)
-    database = RocksDB(whole.live, DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED])
+    database = RocksDB(whole.live, value_format(StoreFormat.TIMESTAMPED).column_families)
     database.write({}, {TopicPartition(whole.changelog, 7): 5})
     database.close()
     for depth in ("offsets", "deep"):

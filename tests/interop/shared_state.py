@@ -23,10 +23,10 @@ from statestore.changelog.topics import Topics
 from statestore.changelog.writer import TransactionalWriter
 from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat, TaskId, TopicPartition, changelog_topic
 from statestore.partition.replay import replay
 from statestore.statedir.paths import TaskPaths
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store
 from statestore.stores.rocksdb import RocksDB
@@ -193,7 +193,7 @@ class SharedState:
 
     def _tables(self, part: StorePartition) -> Iterator[RocksDB]:
         for directory in self.databases(part):
-            database = RocksDB(directory, DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED], read_only=True)
+            database = RocksDB(directory, value_format(StoreFormat.TIMESTAMPED).column_families, read_only=True)
             try:
                 yield database
             finally:

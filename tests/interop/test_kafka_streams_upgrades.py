@@ -17,10 +17,9 @@ from shared_state import T0, SharedState, rows_of
 
 from statestore.formats import session_key, window_key
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP, ValueAndTimestamp
+from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY, TIMESTAMPED_COLUMN_FAMILY
 from statestore.model import StoreFormat
-from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
 from statestore.stores.api import Windowed
-from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY
 
 PLAIN = [Store("counts"), Store("windows", "window"), Store("twice", "window", duplicates=True)]
 TIMESTAMPED = [replace(store, format=StoreFormat.TIMESTAMPED) for store in PLAIN]

@@ -32,9 +32,9 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery import links
 from statestore.errors import InputError, LockedError, StoreCorruptedError, UnknownApplicationError, UnknownStoreError
+from statestore.formats.value_format import TIMESTAMPED_COLUMN_FAMILY
 from statestore.metastore.metastore import Metastore
 from statestore.statedir.lock import locked
-from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.scan import ScannedDatabase
 from tests.integration.broker import unique

@@ -22,6 +22,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.durable import write_durably
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
 from statestore.formats.offsets import STATUS_CLOSED
+from statestore.formats.value_format import value_format
 from statestore.kinds.known import BUILT_IN
 from statestore.model import StoreFormat, TaskId, TopicPartition
 from statestore.partition.spec import StorePartitionSpec
@@ -43,7 +44,6 @@ from statestore.requests.validate import ValidateRequest
 from statestore.statedir.lock import locked
 from statestore.statedir.seal import seal
 from statestore.statedir.sidecar import Sidecar
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
 from statestore.verification.history import write_history
 from tests.integration import broker
@@ -423,7 +423,7 @@ def _validated(made: Application, directory: Path, **arguments: object) -> Valid
 def _lose_a_row(spec: StorePartitionSpec) -> None:
     """Delete the first row of the newest database, and leave the store as if nothing had happened."""
     newest = max(path.parent for path in spec.live.rglob("CURRENT"))
-    families = DATA_COLUMN_FAMILIES[spec.store.format]
+    families = value_format(spec.store.format).column_families
     database = RocksDB(newest, families)
     try:
         key = next(key for key, _ in database.scan(families[0]))

@@ -20,13 +20,13 @@ from statestore.durable import write_durably
 from statestore.errors import LockedError, StoreCorruptedError
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.formats.value_format import value_format
 from statestore.reports import VerifyReport, write_report
 from statestore.statedir import lock as lock_module
 from statestore.statedir.lock import locked, locked_file
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.record import StoreRecord
 from statestore.statedir.swap import finish_swaps, swap
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
 from tests.forked import WAIT_S, die_before
@@ -194,7 +194,7 @@ def open_until_killed(connection: Connection, directory: Path) -> None:
 
 def take_over_until_killed(connection: Connection, directory: Path, files: list[Path]) -> None:
     """Make a database of files of rows as a restore does, and be killed meanwhile."""
-    family, *_ = families = DATA_COLUMN_FAMILIES[samples.TIMESTAMPED.format]
+    family, *_ = families = value_format(samples.TIMESTAMPED.format).column_families
     database = RocksDB(directory, families)
     connection.send("begun")
     database.ingest(family, files)

@@ -17,8 +17,8 @@ from statestore.bulk.runs import RunWriter, merged
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import StoreAccessError, StoreCorruptedError
 from statestore.formats.offsets import COLUMN_FAMILY, STATUS_CLOSED, UNKNOWN_OFFSET
+from statestore.formats.value_format import value_format
 from statestore.model import TaskId
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store
 from statestore.stores.rocksdb import RocksDB, column_families
@@ -86,7 +86,7 @@ def replayed(definition, log, directory):
 
 def databases(definition, directory):
     """Contents of each database of a store: rows and what is kept beside them, by column family."""
-    families = DATA_COLUMN_FAMILIES[definition.format]
+    families = value_format(definition.format).column_families
     segmented = definition.kind != "key-value"
     found = {}
     for path in sorted(directory.iterdir()) if segmented else [directory]:
@@ -118,7 +118,7 @@ def test_r9_a_built_store_has_the_bytes_of_a_replayed_one(tmp_path_factory, kind
     replayed(definition, log, directory / "replayed")
     found, expected = (databases(definition, directory / name) for name in ("built", "replayed"))
     assert with_rows(found) == with_rows(expected)
-    assert written.rows == sum(len(rows[DATA_COLUMN_FAMILIES[definition.format][0]]) for rows in found.values())
+    assert written.rows == sum(len(rows[value_format(definition.format).column_families[0]]) for rows in found.values())
     if not with_rows(found):
         assert list(found) == ([""] if definition.kind == "key-value" else ["s.0"])
     if definition.kind == "key-value":
@@ -142,7 +142,7 @@ def test_a_built_store_opens_under_exactly_once_and_goes_on(tmp_path, kind):
     assert store.committed_offset(CHANGELOG) == 1
     store.close(clean=False)
     [contents] = databases(definition, tmp_path / "store").values()
-    assert [value[-1:] for value in contents[DATA_COLUMN_FAMILIES[definition.format][0]].values()] == [b"2"]
+    assert [value[-1:] for value in contents[value_format(definition.format).column_families[0]].values()] == [b"2"]
 
 
 @pytest.mark.parametrize("kind", ["key-value", "window", "session"])
@@ -167,7 +167,7 @@ def test_every_segment_has_offsets_position_and_the_mark_of_a_clean_close(tmp_pa
     log = [(b"k" + struct.pack(">qi", time, 0), b"v", 1) for time in (300_000, 450_000)]
     built(STORES["window"], log, tmp_path / "store")
     for path in (tmp_path / "store").iterdir():
-        segment = RocksDB(path, DATA_COLUMN_FAMILIES[STORES["window"].format], read_only=True)
+        segment = RocksDB(path, value_format(STORES["window"].format).column_families, read_only=True)
         assert (segment.committed_offset(CHANGELOG), segment.status()) == (1, STATUS_CLOSED)
         assert segment.position() == {INPUT: 7}
         segment.close()
@@ -181,7 +181,7 @@ def test_the_digest_is_that_of_the_rows_scanned_from_the_store(tmp_path_factory,
     written = built(definition, data.draw(logs(definition)), directory / "store")
     digest = Digest(definition.format)
     for families in reversed(databases(definition, directory / "store").values()):
-        rows = list(families[DATA_COLUMN_FAMILIES[definition.format][0]].items())
+        rows = list(families[value_format(definition.format).column_families[0]].items())
         for size in (*sizes, len(rows)):
             part, rows = rows[:size], rows[size:]
             digest.add_stored([key for key, _ in part], [value for _, value in part])

@@ -22,11 +22,11 @@ from statestore.discovery.store_directory import LiveStore
 from statestore.durable import write_durably
 from statestore.errors import InputError, UnknownFormatError
 from statestore.formats import checkpoint_file, session_key, window_key
+from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY, TIMESTAMPED_COLUMN_FAMILY
 from statestore.model import StoreFormat, TaskId, TopicPartition
 from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec
 from statestore.statedir.paths import TaskPaths
-from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
-from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB
+from statestore.stores.rocksdb import RocksDB
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

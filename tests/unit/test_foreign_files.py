@@ -16,6 +16,7 @@ from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import RunWriter
 from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.formats.value_format import value_format
 from statestore.model import TaskId
 from statestore.partition.inspection import inspect
 from statestore.partition.judgement import Had
@@ -23,14 +24,13 @@ from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.reports import Status
 from statestore.sst.layout import CREATOR, read_properties
 from statestore.sst.writer import SstFiles
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.manifest import database_identity
 from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
 from tests.forked import child, received
 from tests.lost_current import begin_anew, opened_by_another
 
-FAMILIES = DATA_COLUMN_FAMILIES[TIMESTAMPED.format]
+FAMILIES = value_format(TIMESTAMPED.format).column_families
 LOG = [(b"key-%03d" % number, b"value", 1_000) for number in range(200)]
 
 

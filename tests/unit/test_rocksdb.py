@@ -19,10 +19,10 @@ from statestore.errors import (
 )
 from statestore.formats import offsets as offsets_format
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY, TIMESTAMPED_COLUMN_FAMILY
 from statestore.model import TopicPartition
-from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
 from statestore.stores.open import open_key_value_store
-from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB, column_families
+from statestore.stores.rocksdb import RocksDB, column_families
 from statestore.stores.rocksdb_errors import translate
 from statestore.stores.rocksdb_options import options
 from statestore.stores.sst import write_sst

@@ -8,9 +8,9 @@ from statestore_jobs.sources.stores import definition_of, directories_of
 
 from statestore.errors import InputError, StoreCorruptedError, UnknownFormatError
 from statestore.formats import session_key, window_key
+from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY, TIMESTAMPED_COLUMN_FAMILY
 from statestore.model import TopicPartition
-from statestore.stores.accessor import TIMESTAMPED_COLUMN_FAMILY
-from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB
+from statestore.stores.rocksdb import RocksDB
 
 SEGMENT = 1_700_000_000_000 // 1_800_000 * 1_800_000
 KEY = struct.pack(">q", 7)

@@ -12,8 +12,9 @@ from rocksdict import DBCompressionType, Options, Rdict, SstFileWriter
 from samples import batches
 
 from statestore.errors import DiskSpaceError, StateStoreError, StoreAccessError, StoreCorruptedError
+from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
 from statestore.sst.writer import SstFiles
-from statestore.stores.rocksdb import DEFAULT_COLUMN_FAMILY, RocksDB
+from statestore.stores.rocksdb import RocksDB
 from statestore.stores.rocksdb_options import options
 
 _PARTS = [b"", b"\0", b"a", b"a\0", b"\xff", b"\xff\xff\xff", b"\xfe\xff\xff", b"prefix-of-some-length-"]

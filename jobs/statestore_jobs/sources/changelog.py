@@ -12,7 +12,8 @@ from pyspark.sql.types import StructType
 from statestore.changelog.reader import LogReader
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, StoreCorruptedError, TopicMismatchError
-from statestore.model import StoreFormat, TopicPartition
+from statestore.formats.value_format import value_format
+from statestore.model import TopicPartition
 from statestore_jobs.sources.changelog_ranges import Bounds, LogPart, parts_of
 from statestore_jobs.sources.columns import Layout, layout_of
 from statestore_jobs.sources.decoding import DECODING_OPTIONS
@@ -219,7 +220,7 @@ def _raw(batch: pa.RecordBatch, log: TopicPartition, values: bool) -> pa.RecordB
 def _shown(batch: pa.RecordBatch, log: TopicPartition, layout: Layout) -> pa.RecordBatch:
     batch = _without_nulls(batch, "key")
     keys, values, timestamps, offsets = batch.columns
-    if layout.store.format is StoreFormat.PLAIN:  # the store does not keep them
+    if not value_format(layout.store.format).timestamped:  # the store does not keep them
         timestamps = pa.nulls(batch.num_rows, pa.int64())
     try:
         return layout.batch(log.partition, keys, values if layout.decoding.values else None, timestamps, offsets)

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import InputError, StoreCorruptedError, of_os_error
-from statestore.model import StoreFormat
+from statestore.formats.value_format import value_format
 from statestore_jobs.sources.columns import Layout, layout_of, split_timestamps
 from statestore_jobs.sources.decoding import DECODING_OPTIONS
 from statestore_jobs.sources.opening import Mode, reading
@@ -191,7 +191,7 @@ class StateStoreReader(DataSourceReader):
         keys, values = stored.columns
         timestamps = pa.nulls(len(keys), pa.int64())
         try:
-            if self._layout.store.format is StoreFormat.TIMESTAMPED:
+            if value_format(self._layout.store.format).timestamped:
                 values, timestamps = split_timestamps(values)
             return self._layout.batch(store.partition, keys, values, timestamps)
         except (InputError, StoreCorruptedError) as error:

@@ -21,12 +21,12 @@ from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import StateStoreError, StoreCorruptedError
 from statestore.formats import checkpoint_file
 from statestore.formats.offsets import STATUS_CLOSED, STATUS_OPEN
+from statestore.formats.value_format import COLUMN_FAMILIES
 from statestore.kinds.known import BUILT_IN
 from statestore.model import StoreFormat, TopicPartition
 from statestore.statedir.legacy import legacy_offsets_of
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.seal import check_seal
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore_jobs.sources.opening import Opened, open_databases
 from statestore_jobs.sources.options import refuse_unknown
 from statestore_jobs.sources.stores import DIRECTORY_OPTIONS, directories_of
@@ -188,7 +188,7 @@ def _contents(store: StoreDirectory, databases: Sequence[Opened]) -> dict[str, A
         # A position speaks of more inputs in one segment than in another.
         "position": _least(positions, everywhere=False),
         "open": "open" if STATUS_OPEN in statuses else "closed" if statuses == {STATUS_CLOSED} else None,
-        "estimated_keys": sum(table.row_count(family) for table in tables for family in DATA_COLUMN_FAMILIES[_NEWEST]),
+        "estimated_keys": sum(table.row_count(family) for table in tables for family in COLUMN_FAMILIES),
         "bytes": sum(file["size"] for file in files),
         "files": len(files),
     }

@@ -18,11 +18,11 @@ from demo.processes import ServiceError
 from statestore.definitions.fields import Engine, Guarantee
 from statestore.errors import InvalidStateError, StoreCorruptedError
 from statestore.formats.offsets import STATUS_OPEN
+from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat, changelog_topic
 from statestore.partition.quarantine import quarantined
 from statestore.reports import Loss
 from statestore.statedir.sidecar import beside_quarantined
-from statestore.stores.accessor import DATA_COLUMN_FAMILIES
 from statestore.stores.rocksdb import RocksDB
 from statestore.verification.options import Depth
 from tests.faults.meeting.counting import COUNTS, DEFINED, HOURLY, RETENTION_MS, STORES, WINDOW_MS, Rows
@@ -45,7 +45,7 @@ _SOON_ABORTED = {"commit.interval.ms": "5000", "producer.transaction.timeout.ms"
 #: So that its consumer is soon taken for gone.
 _SOON_GONE = {"session.timeout.ms": "6000"}
 _DAY_MS = 24 * 3_600_000
-_FAMILIES = DATA_COLUMN_FAMILIES[StoreFormat.TIMESTAMPED]
+_FAMILIES = value_format(StoreFormat.TIMESTAMPED).column_families
 
 
 class Held(NamedTuple):

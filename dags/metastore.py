@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow.sdk import DAG, Param
-from statestore_dags.every_dag import every_dag
+from statestore_dags.every_dag import BY_HAND, every_dag
 from statestore_dags.mapped_tasks import check
 from statestore_dags.registering import apply_definitions, plan_definitions
 
@@ -32,7 +32,7 @@ with DAG(
     description="Apply definitions of applications and stores to the catalogue",
     doc_md=DOC,
     schedule=None,
-    allowed_run_types=["manual", "operator_triggered"],
+    allowed_run_types=BY_HAND,
     is_paused_upon_creation=False,
     **every_dag(),
     params={
@@ -52,4 +52,5 @@ with DAG(
     },
 ):
     planned = plan_definitions()
-    check.expand(square=apply_definitions(planned["catalogue"], planned["rows"]))
+    # Airflow's type of what a task returns does not tell that each of several outputs has a name.
+    check.expand(square=apply_definitions(planned["catalogue"], planned["rows"]))  # type: ignore[index]

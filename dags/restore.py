@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Param
 from statestore_dags.approval import always_wanted, approve
-from statestore_dags.every_dag import every_dag
+from statestore_dags.every_dag import BY_HAND, every_dag
 from statestore_dags.form import application_field, field
 from statestore_dags.row_summaries import wants_validation
 from statestore_dags.steps import job_steps, trigger_once
@@ -41,7 +41,7 @@ with DAG(
     description="Rebuild state stores from their changelogs",
     doc_md=DOC,
     schedule=None,
-    allowed_run_types=["manual", "operator_triggered"],
+    allowed_run_types=BY_HAND,
     # `verify` starts it; on a new installation a paused DAG would keep such runs waiting unseen.
     is_paused_upon_creation=False,
     **every_dag(),

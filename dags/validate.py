@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow.sdk import DAG
-from statestore_dags.every_dag import every_dag
+from statestore_dags.every_dag import BY_HAND_OR_TIME, every_dag
 from statestore_dags.form import application_field, field
 from statestore_dags.schedules import schedule
 from statestore_dags.steps import job_steps
@@ -39,7 +39,7 @@ with DAG(
     doc_md=DOC,
     schedule=schedule("STATESTORE_VALIDATE_SCHEDULE", "13 4 * * *"),
     catchup=False,
-    allowed_run_types=["manual", "operator_triggered", "scheduled"],
+    allowed_run_types=BY_HAND_OR_TIME,
     # `restore` starts it; on a new installation a paused DAG would keep such runs waiting unseen.
     is_paused_upon_creation=False,
     **every_dag(),

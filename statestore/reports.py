@@ -448,7 +448,7 @@ class MaintenanceReport(JobReport):
 
 AnyReport = ProcessReport | VerifyReport | RestoreReport | RestorePlanReport | ValidateReport | MaintenanceReport
 Report = Annotated[AnyReport, Field(discriminator="job")]
-R = TypeVar("R", ProcessReport, VerifyReport, RestoreReport, RestorePlanReport, ValidateReport, MaintenanceReport)
+R = TypeVar("R", bound=JobReport)
 _ANY: TypeAdapter[AnyReport] = TypeAdapter(Report)
 
 

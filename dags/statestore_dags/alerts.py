@@ -17,7 +17,8 @@ import re
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DeadlineAlert, DeadlineReference, SyncCallback
+# They are exported lazily, which mypy does not see.
+from airflow.sdk import DeadlineAlert, DeadlineReference, SyncCallback  # type: ignore[attr-defined]
 from airflow.sdk.bases.notifier import BaseNotifier
 
 from statestore.config import load_directories

@@ -202,7 +202,7 @@ def _with_known_stores(request: S, applications: Applications) -> S:
     return request.model_copy(update={"stores": tuple(application.store(store).name for store in request.stores)})
 
 
-def _report(path: Path, kind: type[VerifyReport | RestoreReport], reports_dir: Path) -> Path:
+def _report(path: Path, kind: type[VerifyReport] | type[RestoreReport], reports_dir: Path) -> Path:
     report = path.resolve()
     if not report.is_relative_to(reports_dir.resolve()):
         raise InputError(f"expected a report below {reports_dir}, found {path}")

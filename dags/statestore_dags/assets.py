@@ -18,6 +18,7 @@ from statestore.reports import (
     ProcessReport,
     ProcessRow,
     RestoreRow,
+    StorePartitionRow,
     ValidateRow,
     VerifyRow,
 )
@@ -72,7 +73,11 @@ def events(report: AnyReport, path: str) -> dict[tuple[str, str], Event]:
         found = _committed(report.rows)
     else:
         rows = sorted(
-            (row for row in report.rows if isinstance(row, VerifyRow | ValidateRow) or _live(row)),
+            (
+                row
+                for row in report.rows
+                if isinstance(row, StorePartitionRow) and (isinstance(row, VerifyRow | ValidateRow) or _live(row))
+            ),
             key=lambda row: (row.application, row.store),
         )
         grouped = groupby(rows, key=lambda row: (row.application, row.store))

@@ -6,6 +6,10 @@ from typing import Any
 
 from statestore_dags.alerts import deadline, on_failure
 
+#: Values of Airflow's `DagRunType`, which it takes as text: runs that a person or another DAG starts.
+BY_HAND: Any = ("manual", "operator_triggered")
+BY_HAND_OR_TIME: Any = (*BY_HAND, "scheduled")
+
 
 def every_dag() -> dict[str, Any]:
     """Return arguments of a DAG: one run at a time, steps say themselves what is retried, somebody is told."""

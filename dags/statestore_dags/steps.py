@@ -29,7 +29,7 @@ from statestore_dags.suggestions import remember
 log = logging.getLogger(__name__)
 
 
-@task(**RETRIED)
+@task(**RETRIED)  # type: ignore[untyped-decorator]  # its type has no arguments of operators
 def plan(
     without: Sequence[str] = (),
     dag: Any = None,
@@ -145,7 +145,7 @@ def trigger_once(dag_id: str, wanted: Callable[[AnyReport], bool], steps: Steps,
         # Where every job has failed there is none, and the squares say so.
         return Path(report).exists() and wanted(read_any_report(Path(report)))
 
-    needs = needed(steps.report)
+    needs = needed(steps.report)  # type: ignore[arg-type]  # as in each call of a task, what it will be is given
     steps.rows >> needs
     needs >> TriggerDagRunOperator(
         task_id=f"trigger_{dag_id}",
@@ -166,4 +166,4 @@ def told(asset: Asset, report: XComArg) -> XComArg:
             "applications": list(read_any_report(Path(report)).applications),
         }
 
-    return processed(report)
+    return processed(report)  # type: ignore[arg-type]  # as above

@@ -17,8 +17,8 @@ from statestore.requests.restore import RestoreRequest
 
 if TYPE_CHECKING:
     from statestore.cli.selection import Asked
-    from statestore.recovery.release import ReleaseRow
-    from statestore.recovery.rollback import RollbackRow
+    from statestore.partition.release import ReleaseRow
+    from statestore.partition.rollback import RollbackRow
 
 
 @options.with_target

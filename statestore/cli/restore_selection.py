@@ -11,9 +11,9 @@ from statestore.discovery.log_headers import was_taken_in
 from statestore.discovery.older_versions import older_version
 from statestore.discovery.store import DiscoveredStore
 from statestore.errors import InputError, UnknownFormatError
+from statestore.partition.release import ReleaseRow
+from statestore.partition.rollback import RollbackRow
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.release import ReleaseRow
-from statestore.recovery.rollback import RollbackRow
 from statestore.recovery.run import advised, require_as_many_as_tasks
 from statestore.reports import RestorePlanRow, RestoreRow, VerifyReport, read_report
 from statestore.requests.restore import RestoreRequest

@@ -12,9 +12,9 @@ from statestore.cli.local_processes import run_each
 from statestore.cli.selection import Chosen
 from statestore.errors import InputError
 from statestore.partition.quarantine import last_replaced
+from statestore.partition.release import ReleaseRow, ReleaseSpec, release_replaced
+from statestore.partition.rollback import RollbackRow, RollbackSpec, require_replaced, roll_back
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.release import ReleaseRow, ReleaseSpec, release_replaced
-from statestore.recovery.rollback import RollbackRow, RollbackSpec, require_replaced, roll_back
 
 #: By store the partitions that are named; None: all that were replaced.
 Wanted = Mapping[str, frozenset[int] | None]

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from statestore import kill_switch
+from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.recovery.restore import RestoreSpec, restore
-from statestore.recovery.rollback import RollbackSpec, roll_back
 from statestore.statedir.lock import locked
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import run_task

@@ -14,9 +14,9 @@ from statestore.changelog.topics import Topics
 from statestore.discovery.applications import discover
 from statestore.errors import LockedError
 from statestore.formats.value_format import value_format
+from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore
-from statestore.recovery.rollback import RollbackSpec, roll_back
 from statestore.reports import Action, Status
 from statestore.statedir.lock import locked
 from statestore.stores.rocksdb import RocksDB

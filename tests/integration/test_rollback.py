@@ -17,8 +17,8 @@ from statestore.durable import remove_durably, write_durably
 from statestore.formats import checkpoint_file
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.partition.quarantine import quarantined
+from statestore.partition.rollback import RollbackRow, RollbackSpec, roll_back
 from statestore.recovery.restore import restore
-from statestore.recovery.rollback import RollbackRow, RollbackSpec, roll_back
 from statestore.reports import Status, VerifyRow
 from statestore.statedir.lock import locked
 from tests.integration import broker, dying

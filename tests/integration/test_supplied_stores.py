@@ -147,7 +147,7 @@ def test_a_task_rebuilds_the_damaged_store_of_a_supplier(bootstrap_servers: str,
 def test_rows_that_differ_from_the_log_are_told_and_what_replaced_them_can_be_rolled_back(
     bootstrap_servers: str, tmp_path: Path, name: str
 ) -> None:
-    from statestore.recovery.rollback import RollbackSpec, roll_back
+    from statestore.partition.rollback import RollbackSpec, roll_back
 
     application = of_it(bootstrap_servers, tmp_path, name)
     application.process(ROWS)

@@ -28,8 +28,8 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from statestore.partition.quarantine import clean_quarantine, last_replaced, release_validated
+from statestore.partition.rollback import RollbackRow, RollbackSpec, roll_back
 from statestore.recovery.restore import restore
-from statestore.recovery.rollback import RollbackRow, RollbackSpec, roll_back
 from statestore.reports import Loss, ProcessRow, RestoreRow, Status
 from statestore.requests.verify import DEPTHS, Depth
 from statestore.statedir.lock import locked

@@ -58,6 +58,8 @@ class Allowances:
         removed the record that the store has. Where windows keep duplicates these are keys without their numbers.
     gone_before_ms
         See `exclusions.gone_before_ms`.
+    deleted
+        Sorted hashes of the keys that what is left of the log deletes: the store must not have them.
     time_back
         Where a row key has the earliest time (ms) that its record can have: bytes from its end; 0: nowhere.
     deletes_are_gone
@@ -66,6 +68,7 @@ class Allowances:
 
     changed_since: UInt64s = field(default_factory=lambda: np.empty(0, np.uint64))
     gone_before_ms: int = 0
+    deleted: UInt64s = field(default_factory=lambda: np.empty(0, np.uint64))
     time_back: int = 0
     deletes_are_gone: bool = False
 
@@ -85,6 +88,10 @@ class Allowances:
 
     def may_be_gone(self, keys: pa.Array, stored: pa.Array, *, timestamped: bool) -> Flags:
         """Say for each row of the store whether its record may be gone from the log."""
+        gone = self._may_be_gone(keys, stored, timestamped=timestamped)
+        return gone & ~np.isin(hashes_of(keys), self.deleted) if len(self.deleted) else gone
+
+    def _may_be_gone(self, keys: pa.Array, stored: pa.Array, *, timestamped: bool) -> Flags:
         if not self.gone_before_ms or self.gone_before_ms == FOREVER:
             return np.full(len(keys), self.gone_before_ms == FOREVER)
         if not self.time_back:

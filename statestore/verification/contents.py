@@ -129,6 +129,24 @@ def compare_contents(
         remove_tree(scratch)
 
 
+class _HashSet:
+    """Hashes of keys, each once; some more are held before they are sorted in."""
+
+    def __init__(self) -> None:
+        self._held: list[UInt64s] = [np.empty(0, np.uint64)]
+
+    def add(self, hashes: UInt64s) -> None:
+        """Add hashes."""
+        self._held.append(hashes)
+        if sum(map(len, self._held)) > 2 * len(self._held[0]) + _HASHES_HELD:
+            self.sorted()
+
+    def sorted(self) -> UInt64s:
+        """Return all of them in order."""
+        self._held = [np.unique(np.concatenate(self._held))]
+        return self._held[0]
+
+
 class _Fold:
     """The log of a store partition, sorted, and what it can tell.
 
@@ -157,7 +175,7 @@ class _Fold:
         self._options = options
         self.give_way = options.give_way
         self._runs: Runs | None = None
-        self._changed_since = np.empty(0, np.uint64)
+        self._changed_since, self._deleted = _HashSet(), _HashSet()
         self._began = time.monotonic()
 
     def read(self, committed: int, scratch: Path, topics: Topics) -> None:
@@ -176,6 +194,7 @@ class _Fold:
                 for batch in self._records(reader, stable, stop):
                     self.give_way()
                     self._advance(batch)
+                    self._note_deleted(batch)
                     writer.add(batch if self.sample is None else self.sample.of(batch))
             except StoreCorruptedError as error:  # by the writer: that the log is not this store's is no damage of it
                 raise TopicMismatchError(f"{spec.partition}: {error}") from error
@@ -221,13 +240,15 @@ class _Fold:
             self._note_changed(reader.read(start, end))
             start = end
 
+    def _note_deleted(self, batch: pa.RecordBatch) -> None:
+        """Note keys that a log which has lost its start deletes; of one that has all, each row is judged."""
+        if self._log.start == 0 or self.routing.ignores_deletes:
+            return
+        self._deleted.add(hashes_of(batch.column(0).filter(pc.is_null(batch.column(1)))))
+
     def _note_changed(self, batches: Iterable[pa.RecordBatch]) -> None:
-        held: list[UInt64s] = [self._changed_since]
         for batch in batches:
-            held.append(hashes_of(batch.column(0), cut=self._cut))
-            if sum(map(len, held)) > 2 * len(held[0]) + _HASHES_HELD:
-                held = [np.unique(np.concatenate(held))]
-        self._changed_since = np.unique(np.concatenate(held))
+            self._changed_since.add(hashes_of(batch.column(0), cut=self._cut))
 
     def allowances(self, topics: Topics) -> Allowances:
         """What the log no longer tells."""
@@ -236,7 +257,8 @@ class _Fold:
         reading_ms = (time.monotonic() - self._began) * 1000
         config = topics.topic_configs([changelog.topic])[changelog.topic] if self._log.start > 0 else {}
         return Allowances(
-            changed_since=self._changed_since,
+            changed_since=self._changed_since.sorted(),
+            deleted=self._deleted.sorted(),
             gone_before_ms=gone_before_ms(self._log.start, config, by_time=by_time, now_ms=clock.now_ms()),
             time_back=self._spec.store.store_kind.first_time_bytes if by_time else 0,
             deletes_are_gone=deletes_may_be_gone(reading_ms, changelog.delete_retention_ms),

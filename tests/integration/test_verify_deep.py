@@ -232,6 +232,17 @@ def test_rows_that_the_log_has_lost_by_deletion_are_not_judged(whole: Applicatio
     assert (row.status, row.contents.not_judged, row.contents.log_rows) == (Status.OK, 2, 0)
 
 
+def test_a_row_that_is_back_although_the_rest_of_the_log_deletes_it_is_found(whole: Application) -> None:
+    broker.set_topic_config(whole.servers, whole.changelog, cleanup_policy="compact,delete")
+    broker.delete_records(whole.servers, whole.changelog, 4)  # what is left: the delete of b
+    change_behind_its_log(whole, {b"b": encode(b"1", T0)})
+    row = deep(whole)
+    assert row.contents is not None
+    assert row.status is Status.DIVERGED
+    assert [(told.found, told.key) for told in row.contents.first] == [("only in store", b"b".hex())]
+    assert row.contents.not_judged == 2
+
+
 def test_a_log_whose_start_moves_on_meanwhile_is_read_from_there(
     whole: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:

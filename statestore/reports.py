@@ -17,7 +17,7 @@ from statestore.errors import InputError, RetryError, StateStoreError, of_os_err
 
 
 class Status(StrEnum):
-    """State of a store partition as verification finds it (see docs/architecture.md for what each means)."""
+    """State of a store partition as verification finds it (docs/operations.md says what each means and what to do)."""
 
     OK = "OK"
     EMPTY = "EMPTY"

@@ -11,7 +11,6 @@ from __future__ import annotations
 from struct import Struct
 
 from statestore.errors import StoreCorruptedError
-from statestore.formats.key_bounds import upper_bound
 
 _SUFFIX = Struct(">qq")
 SUFFIX_BYTES = _SUFFIX.size
@@ -35,14 +34,3 @@ def decode(row_key: bytes) -> tuple[bytes, int, int]:
         raise StoreCorruptedError(f"a session store's row key has at least {SUFFIX_BYTES} bytes, found {len(row_key)}")
     end, start = _SUFFIX.unpack_from(row_key, len(row_key) - SUFFIX_BYTES)
     return row_key[:-SUFFIX_BYTES], start, end
-
-
-def key_bounds(key: bytes, earliest_end: int, latest_start: int) -> tuple[bytes, bytes]:
-    """Row keys `start <= row key < stop` between which the sessions of one key lie."""
-    return encode(key, 0, max(earliest_end, 0)), encode(key, max(latest_start, 0), MAX_TIME) + b"\0"
-
-
-def range_bounds(key_from: bytes | None, key_to: bytes | None) -> tuple[bytes | None, bytes | None]:
-    """Row keys `start <= row key < stop` between which all sessions of a range of keys lie; None is an open end."""
-    stop = None if key_to is None else upper_bound(key_to, _SUFFIX.pack(MAX_TIME, MAX_TIME)) + b"\0"
-    return key_from, stop

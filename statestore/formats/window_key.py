@@ -14,7 +14,6 @@ from __future__ import annotations
 from struct import Struct
 
 from statestore.errors import StoreCorruptedError
-from statestore.formats.key_bounds import upper_bound
 
 _SUFFIX = Struct(">qi")
 SUFFIX_BYTES = _SUFFIX.size
@@ -40,14 +39,3 @@ def decode(row_key: bytes) -> tuple[bytes, int, int]:
         raise StoreCorruptedError(f"a window store's row key has at least {SUFFIX_BYTES} bytes, found {len(row_key)}")
     start, sequence = _SUFFIX.unpack_from(row_key, len(row_key) - SUFFIX_BYTES)
     return row_key[:-SUFFIX_BYTES], start, sequence
-
-
-def key_bounds(key: bytes, time_from: int, time_to: int) -> tuple[bytes, bytes]:
-    """Row keys `start <= row key < stop` between which all windows of one key lie that start in the time range."""
-    return encode(key, max(time_from, 0)), encode(key, time_to, MAX_SEQUENCE) + b"\0"
-
-
-def range_bounds(key_from: bytes | None, key_to: bytes | None) -> tuple[bytes | None, bytes | None]:
-    """Row keys `start <= row key < stop` between which all windows of a range of keys lie; None is an open end."""
-    stop = None if key_to is None else upper_bound(key_to, _SUFFIX.pack(MAX_TIME, MAX_SEQUENCE)) + b"\0"
-    return key_from, stop

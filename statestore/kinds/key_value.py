@@ -11,3 +11,6 @@ class KeyValue(StoreKind):
     name = "key-value"
     storage = "statestore.stores.storage:KEY_VALUE"
     suite = "key_value"
+
+
+KEY_VALUE = KeyValue()

@@ -11,8 +11,10 @@ segments of time, a database each: the first number is the time that decides on 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
+from struct import calcsize, pack, unpack
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from statestore.errors import StoreCorruptedError
@@ -20,6 +22,8 @@ from statestore.formats.key_bounds import upper_bound
 from statestore.model import KEY_VALUE_DIRECTORY, check_name
 
 _TIME_BYTES = 8
+#: Codes of numbers (`struct`) by their bytes.
+_CODES = {4: "i", 8: "q"}
 #: Kafka Streams' `windowstore.changelog.additional.retention.ms`: event time may lag behind the brokers' clock.
 _MORE_RETENTION_MS = 24 * 60 * 60 * 1000
 
@@ -134,16 +138,24 @@ class StoreKind:
 
     # -- row keys -----------------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
+    def _suffix(self) -> str:
+        """Format of the numbers behind the user's key (`struct`)."""
+        return ">" + "".join(_CODES[number.bytes] for number in self.numbers)
+
+    @cached_property
     def suffix_bytes(self) -> int:
         """Bytes of a row key behind the user's key."""
-        return sum(number.bytes for number in self.numbers)
+        return calcsize(self._suffix)
+
+    @cached_property
+    def _first_time_at(self) -> int:
+        return [number.name for number in self.numbers].index(self.first_time)
 
     @property
     def first_time_bytes(self) -> int:
         """Bytes from the row key's end to where its first time begins."""
-        names = [number.name for number in self.numbers]
-        return sum(number.bytes for number in self.numbers[names.index(self.first_time) :])
+        return sum(number.bytes for number in self.numbers[self._first_time_at :])
 
     @property
     def segment_time(self) -> str:
@@ -164,17 +176,24 @@ class StoreKind:
         at = len(row_key) - size
         return int.from_bytes(row_key[at : at + _TIME_BYTES], "big", signed=True)
 
+    def row_times(self, row_keys: Sequence[bytes]) -> Sequence[int]:
+        """`row_time` of many rows at once."""
+        size = self.suffix_bytes
+        packed = b"".join([row_key[-size : _TIME_BYTES - size or None] for row_key in row_keys])
+        if len(packed) == _TIME_BYTES * len(row_keys):
+            return unpack(f">{len(row_keys)}q", packed)
+        return [self.row_time(row_key) for row_key in row_keys]  # which refuses the one that is too short
+
     def key_bounds(self, key: bytes, time_from: int, time_to: int) -> tuple[bytes, bytes]:
         """Row keys `start <= row key < stop` between which all rows of a key that are of a time range (ms) lie."""
         if not self.segmented:
             return key, key + b"\0"
+        first, last = [0] * len(self.numbers), [*self._largest]
         # From the second number on, smaller ones may stand behind a larger first one.
-        first = [
-            max(time_from, 0) if at == 0 and number.name == self.last_time else 0
-            for at, number in enumerate(self.numbers)
-        ]
-        last = [time_to if number.name == self.first_time else _largest(number) for number in self.numbers]
-        return key + self._packed(first), key + self._packed(last) + b"\0"
+        if self.numbers[0].name == self.last_time:
+            first[0] = max(time_from, 0)
+        last[self._first_time_at] = min(max(time_to, 0), last[self._first_time_at])
+        return key + pack(self._suffix, *first), key + pack(self._suffix, *last) + b"\0"
 
     def range_bounds(self, key_from: bytes | None, key_to: bytes | None) -> tuple[bytes | None, bytes | None]:
         """Row keys `start <= row key < stop` between which all rows of a range of keys lie; None is an open end.
@@ -183,17 +202,16 @@ class StoreKind:
         """
         if not self.segmented or key_to is None:
             return key_from, key_to
-        return key_from, upper_bound(key_to, self._packed([_largest(number) for number in self.numbers])) + b"\0"
+        return key_from, upper_bound(key_to, pack(self._suffix, *self._largest)) + b"\0"
 
     def may_be_in_segment(self, start_ms: int, time_to: int) -> bool:
         """Whether a row that begins before a time (ms) may be in the segment that starts at `start_ms`."""
         # A session lies in the segment of its end, and may have begun long before.
         return self.first_time != self.segment_time or start_ms < time_to
 
-    def _packed(self, values: list[int]) -> bytes:
-        return b"".join(
-            value.to_bytes(number.bytes, "big", signed=True) for number, value in zip(self.numbers, values, strict=True)
-        )
+    @cached_property
+    def _largest(self) -> tuple[int, ...]:
+        return tuple((1 << (8 * number.bytes - 1)) - 1 for number in self.numbers)
 
     # -- columns ------------------------------------------------------------------------------------------------------
 
@@ -204,7 +222,3 @@ class StoreKind:
     def shown(self, numbers: Mapping[str, Any], store: Definition) -> Mapping[str, Any]:
         """Return these columns, of arrays of numbers by their names (numpy, int64 or int32)."""
         return numbers
-
-
-def _largest(number: Number) -> int:
-    return (1 << (8 * number.bytes - 1)) - 1

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cache
 
 from statestore.errors import DefinitionError
-from statestore.kinds.key_value import KeyValue
+from statestore.kinds.key_value import KEY_VALUE
 from statestore.kinds.kind import StoreKind
-from statestore.kinds.session import Session
-from statestore.kinds.window import Window
+from statestore.kinds.session import SESSION
+from statestore.kinds.window import WINDOW
 from statestore.reference import load
 
-BUILT_IN = {kind.name: kind for kind in (KeyValue(), Window(), Session())}
+BUILT_IN = {kind.name: kind for kind in (KEY_VALUE, WINDOW, SESSION)}
 
 
 @cache

@@ -18,3 +18,6 @@ class Session(StoreKind):
     def columns(self, store: Definition) -> tuple[Number, ...]:
         """Start and end of the session."""
         return Number("session_start"), Number("session_end")
+
+
+SESSION = Session()

@@ -40,3 +40,6 @@ class Window(StoreKind):
         ends = starts + (store.window_size_ms or 0)
         ends[ends < starts] = MAX_TIME
         return {**numbers, "window_end": ends}
+
+
+WINDOW = Window()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from struct import unpack
+from typing import ClassVar
 
 from statestore.errors import InvalidStateError
+from statestore.kinds.kind import StoreKind
 from statestore.model import StoreFormat, TopicPartition, check_name
 from statestore.stores.api import BytesStore, Offsets, StoreContext, flush_is_deprecated
 from statestore.stores.database import half_a_commit
@@ -35,13 +36,8 @@ class SegmentedBytes(BytesStore):
         self.transactional = transactional
         self._segments: Segments | None = None
 
-    #: Bytes of a row key behind the user's key.
-    row_suffix_bytes: int
-
-    @staticmethod
-    def row_timestamp(row_key: bytes) -> int:
-        """Timestamp (ms) that decides on the segment of a row."""
-        raise NotImplementedError
+    #: What its row keys are.
+    kind: ClassVar[StoreKind]
 
     @property
     def is_open(self) -> bool:
@@ -106,7 +102,7 @@ class SegmentedBytes(BytesStore):
         oldest = segments.oldest_visible()
         found: list[bytes | None] = [None] * len(row_keys)
         by_segment: dict[int, list[int]] = {}
-        for index, timestamp in enumerate(self._row_timestamps(row_keys)):
+        for index, timestamp in enumerate(self.kind.row_times(row_keys)):
             if timestamp >= oldest:
                 by_segment.setdefault(timestamp - timestamp % segments.interval_ms, []).append(index)
         for start, indexes in by_segment.items():
@@ -124,7 +120,7 @@ class SegmentedBytes(BytesStore):
         """
         expired: list[int] = []
         interval_ms = self.segments.interval_ms
-        timestamps = self._row_timestamps(row_keys)
+        timestamps = self.kind.row_times(row_keys)
         first = 0
         for _, run in groupby([timestamp // interval_ms for timestamp in timestamps]):
             after = first + len(list(run))
@@ -138,17 +134,9 @@ class SegmentedBytes(BytesStore):
             first = after
         return expired
 
-    def _row_timestamps(self, row_keys: Sequence[bytes]) -> Sequence[int]:
-        """`row_timestamp` of many rows: it is the first of the numbers behind the key."""
-        suffix = self.row_suffix_bytes
-        packed = b"".join([row_key[-suffix : 8 - suffix] for row_key in row_keys])
-        if len(packed) == 8 * len(row_keys):
-            return unpack(f">{len(row_keys)}q", packed)
-        return [self.row_timestamp(row_key) for row_key in row_keys]  # which refuses the one that is too short
-
     def stored_row(self, row_key: bytes) -> bytes | None:
         """Read a row as it is stored, also one older than the retention; nothing is migrated."""
-        segment = self.segments.for_read(self.row_timestamp(row_key))
+        segment = self.segments.for_read(self.kind.row_time(row_key))
         return None if segment is None else segment.unmigrated.get(row_key)
 
     def restore(self, rows: Iterable[tuple[bytes, bytes | None]]) -> int:
@@ -157,10 +145,14 @@ class SegmentedBytes(BytesStore):
         Stream time first reaches the largest timestamp of them all, so that rows that the batch itself makes expire are
         not written (conformance S3).
         """
-        batch = [(row_key, self.row_timestamp(row_key), value) for row_key, value in rows]
+        batch = list(rows)
+        timestamps = self.kind.row_times([row_key for row_key, _ in batch])
         if batch:
-            self.segments.advance(max(timestamp for _, timestamp, _ in batch))
-        return sum(not self.put_row(*row) for row in batch)
+            self.segments.advance(max(timestamps))
+        return sum(
+            not self.put_row(row_key, timestamp, value)
+            for (row_key, value), timestamp in zip(batch, timestamps, strict=True)
+        )
 
     @property
     def stream_time(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from statestore.formats import session_key
+from statestore.kinds.session import SESSION
 from statestore.stores.api import SessionBytesStore, Windowed
 from statestore.stores.segmented import SegmentedBytes
 
@@ -16,12 +17,7 @@ class SessionBytes(SegmentedBytes, SessionBytesStore):
     Sessions that ended before the retention are not shown, also while their segment is still there.
     """
 
-    row_suffix_bytes = session_key.SUFFIX_BYTES
-
-    @staticmethod
-    def row_timestamp(row_key: bytes) -> int:
-        """Session end of a row (ms)."""
-        return session_key.decode(row_key)[2]
+    kind = SESSION
 
     def put(self, key: bytes, start: int, end: int, value: bytes | None) -> bool:
         """Write a session's value, None deletes; return False if it was dropped because it had expired."""
@@ -49,9 +45,9 @@ class SessionBytes(SegmentedBytes, SessionBytesStore):
         segments = self.segments
         earliest_end = max(earliest_end, segments.oldest_visible(committed=committed), 0)
         if key_from is not None and key_from == key_to:
-            bounds: tuple[bytes | None, bytes | None] = session_key.key_bounds(key_from, earliest_end, latest_start)
+            bounds: tuple[bytes | None, bytes | None] = self.kind.key_bounds(key_from, earliest_end, latest_start)
         else:
-            bounds = session_key.range_bounds(key_from, key_to)
+            bounds = self.kind.range_bounds(key_from, key_to)
         scans = [
             (segment.committed if committed else segment.rows).scan(*bounds, reverse=reverse)
             for segment in segments.between(earliest_end, latest_end, reverse=reverse)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from statestore.formats import window_key
+from statestore.kinds.window import WINDOW
 from statestore.model import StoreFormat
 from statestore.stores.api import WindowBytesStore
 from statestore.stores.segmented import SegmentedBytes
@@ -16,6 +17,8 @@ class WindowBytes(SegmentedBytes, WindowBytesStore):
     Results come segment by segment, in each by key bytes and then by time, as from Kafka Streams' RocksDB store. Rows
     older than the retention are not shown, also while their segment is still there.
     """
+
+    kind = WINDOW
 
     def __init__(
         self,
@@ -32,13 +35,6 @@ class WindowBytes(SegmentedBytes, WindowBytesStore):
         self.window_size_ms = window_size_ms
         self.retain_duplicates = retain_duplicates
         self.sequence = 0
-
-    row_suffix_bytes = window_key.SUFFIX_BYTES
-
-    @staticmethod
-    def row_timestamp(row_key: bytes) -> int:
-        """Window start of a row (ms)."""
-        return window_key.decode(row_key)[1]
 
     def put(self, key: bytes, value: bytes | None, window_start: int) -> bool:
         """Write a window's value, None deletes; with retained duplicates each value is added and None is ignored."""
@@ -78,10 +74,9 @@ class WindowBytes(SegmentedBytes, WindowBytesStore):
         segments = self.segments
         time_from = max(time_from, segments.oldest_visible(committed=committed), 0)
         if key_from is not None and key_from == key_to:
-            latest = min(max(time_to, 0), window_key.MAX_TIME)
-            bounds: tuple[bytes | None, bytes | None] = window_key.key_bounds(key_from, time_from, latest)
+            bounds: tuple[bytes | None, bytes | None] = self.kind.key_bounds(key_from, time_from, time_to)
         else:
-            bounds = window_key.range_bounds(key_from, key_to)
+            bounds = self.kind.range_bounds(key_from, key_to)
         scans = [
             (segment.committed if committed else segment.rows).scan(*bounds, reverse=reverse)
             for segment in segments.between(time_from, time_to, reverse=reverse)

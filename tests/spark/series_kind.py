@@ -36,12 +36,7 @@ KIND = SeriesKind()
 class SeriesBytes(SegmentedBytes):
     """A store of measurements as bytes."""
 
-    row_suffix_bytes = KIND.suffix_bytes
-
-    @staticmethod
-    def row_timestamp(row_key: bytes) -> int:
-        """Time of a measurement (ms)."""
-        return KIND.row_time(row_key)
+    kind = KIND
 
     def put(self, key: bytes, measured_at: int, channel: int, value: bytes | None) -> bool:
         """Write a measurement, None deletes; return False if it has expired."""

@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 from statestore.errors import StoreCorruptedError
 from statestore.formats import session_key, time_ordered_key, window_key
 from statestore.formats.key_bounds import after_prefix, upper_bound
+from statestore.kinds.key_value import KEY_VALUE
+from statestore.kinds.session import SESSION
+from statestore.kinds.window import WINDOW
 
 TIMES = st.integers(0, 2**63 - 1)
 SEQUENCES = st.integers(0, 2**31 - 1)
@@ -49,19 +52,21 @@ def test_a_row_key_with_no_room_for_its_suffix_is_damage_and_one_with_just_enoug
 
 
 def test_the_windows_of_a_key_lie_from_its_first_start_to_the_last_sequence_number_of_its_last():
-    start, stop = window_key.key_bounds(b"k", 5, 9)
+    start, stop = WINDOW.key_bounds(b"k", 5, 9)
     assert start == window_key.encode(b"k", 5)
     assert stop == window_key.encode(b"k", 9, 2**31 - 1) + b"\0"
-    assert window_key.key_bounds(b"k", -1, 9)[0] == window_key.encode(b"k", 0)
-    assert window_key.key_bounds(b"k", 0, 9)[0] == window_key.encode(b"k", 0)
+    assert WINDOW.key_bounds(b"k", -1, 9)[0] == window_key.encode(b"k", 0)
+    assert WINDOW.key_bounds(b"k", 0, 9)[0] == window_key.encode(b"k", 0)
+    for late in (2**63 - 1, 2**63, 2**70):  # as somebody asks who wants all
+        assert WINDOW.key_bounds(b"k", 0, late)[1] == window_key.encode(b"k", 2**63 - 1, 2**31 - 1) + b"\0"
 
 
 def test_the_sessions_of_a_key_lie_from_their_earliest_end_to_the_latest_start_of_the_last():
-    start, stop = session_key.key_bounds(b"k", 5, 9)
+    start, stop = SESSION.key_bounds(b"k", 5, 9)
     assert start == session_key.encode(b"k", 0, 5)
     assert stop == session_key.encode(b"k", 9, 2**63 - 1) + b"\0"
     for negative in (-1, -100):
-        start, stop = session_key.key_bounds(b"k", negative, negative)
+        start, stop = SESSION.key_bounds(b"k", negative, negative)
         assert start == session_key.encode(b"k", 0, 0)
         assert stop == session_key.encode(b"k", 0, 2**63 - 1) + b"\0"
 
@@ -80,7 +85,7 @@ def test_the_bound_of_keys_up_to_one_is_the_largest_of_its_prefixes_with_the_lar
 @given(KEYS, KEYS, TIMES, SEQUENCES)
 def test_no_window_of_a_key_in_a_range_lies_behind_its_bounds(one, other, start, sequence):
     key_from, key_to = sorted((one, other))
-    first, stop = window_key.range_bounds(key_from, key_to)
+    first, stop = WINDOW.range_bounds(key_from, key_to)
     for key in (key_from, key_to):
         assert first <= window_key.encode(key, start, sequence) < stop
     last = window_key.encode(key_to, 2**63 - 1, 2**31 - 1)
@@ -90,20 +95,26 @@ def test_no_window_of_a_key_in_a_range_lies_behind_its_bounds(one, other, start,
 @given(KEYS, KEYS, TIMES, TIMES)
 def test_no_session_of_a_key_in_a_range_lies_behind_its_bounds(one, other, start, end):
     key_from, key_to = sorted((one, other))
-    first, stop = session_key.range_bounds(key_from, key_to)
+    first, stop = SESSION.range_bounds(key_from, key_to)
     for key in (key_from, key_to):
         assert first <= session_key.encode(key, start, end) < stop
     assert session_key.encode(key_to, 2**63 - 1, 2**63 - 1) < stop
 
 
 @pytest.mark.parametrize(
-    ("schema", "largest"), [(window_key, "7fffffffffffffff 7fffffff"), (session_key, "7fffffffffffffff" * 2)]
+    ("kind", "largest"), [(WINDOW, "7fffffffffffffff 7fffffff"), (SESSION, "7fffffffffffffff" * 2)]
 )
-def test_a_range_that_is_open_at_an_end_has_no_bound_there_and_no_row_fits_behind_the_other(schema, largest):
-    assert schema.range_bounds(None, None) == (None, None)
-    assert schema.range_bounds(b"a", None) == (b"a", None)
-    assert schema.range_bounds(None, b"\x80") == (None, b"\x80" + bytes.fromhex(largest) + b"\0")
-    assert schema.range_bounds(None, b"a") == (None, bytes.fromhex(largest) + b"\0")  # of the empty key
+def test_a_range_that_is_open_at_an_end_has_no_bound_there_and_no_row_fits_behind_the_other(kind, largest):
+    assert kind.range_bounds(None, None) == (None, None)
+    assert kind.range_bounds(b"a", None) == (b"a", None)
+    assert kind.range_bounds(None, b"\x80") == (None, b"\x80" + bytes.fromhex(largest) + b"\0")
+    assert kind.range_bounds(None, b"a") == (None, bytes.fromhex(largest) + b"\0")  # of the empty key
+
+
+def test_a_key_of_a_key_value_store_is_its_row_key():
+    assert KEY_VALUE.key_bounds(b"k", 0, 0) == (b"k", b"k\0")
+    for bounds in ((None, None), (b"a", None), (None, b"a"), (b"a", b"b")):
+        assert KEY_VALUE.range_bounds(*bounds) == bounds
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,11 @@ class Database:
         self.committed = accessor(spec.format, table.family, pending=pending, migrate=False)
 
     @property
+    def databases(self) -> list[Database]:
+        """The database itself, as `Segments` has several."""
+        return [self]
+
+    @property
     def staged_bytes(self) -> int:
         """Memory held by uncommitted rows."""
         return self._writes.staged_bytes
@@ -108,15 +113,7 @@ class Database:
         return self._writes.half_committed
 
     def rollback(self) -> None:
-        """Forget what was not committed.
-
-        Raises
-        ------
-        InvalidStateError
-            If a commit failed half way.
-        """
-        if self.half_committed:
-            raise half_a_commit(self._store)
+        """Forget what was not committed; not after a commit that failed half way."""
         self._writes.rollback()
 
     def committed_offset(self, topic_partition: TopicPartition) -> int | None:
@@ -168,14 +165,6 @@ class Database:
                 self._table.sync()
         finally:
             self._table.close()
-
-
-def half_a_commit(store: str) -> InvalidStateError:
-    """Return the error of a rollback that comes after a commit failed half way."""
-    return InvalidStateError(
-        f"store {store} has half of a commit, which cannot be rolled back; commit again, or close the store, open it, "
-        "and replay its changelog from the committed offset"
-    )
 
 
 def open_in_memory(spec: DatabaseSpec) -> Database:

@@ -42,7 +42,7 @@ class SessionBytes(SegmentedBytes, SessionBytesStore):
 
         All ends are inclusive; a key of None is an open end.
         """
-        segments = self.segments
+        segments = self.opened
         earliest_end = max(earliest_end, segments.oldest_visible(committed=committed), 0)
         if key_from is not None and key_from == key_to:
             bounds: tuple[bytes | None, bytes | None] = self.kind.key_bounds(key_from, earliest_end, latest_start)

@@ -16,14 +16,10 @@ from statestore.errors import DefinitionError, StateStoreError, StoreCorruptedEr
 from statestore.reference import load
 from statestore.stores.adapters import Around
 from statestore.stores.api import StoreContext
-from statestore.stores.key_value import KeyValueBytes
-from statestore.stores.session import SessionBytes
-from statestore.stores.window import WindowBytes
+from statestore.stores.built_in import BuiltInBytes
 
 #: What a store of any kind must have.
 _ANY = ("persistent", "transactional", "manages_offsets", "is_open", "init", "close", "commit", "restore")
-#: Our own stores, which tell how they were last used.
-_MARKED = (KeyValueBytes, WindowBytes, SessionBytes)
 _EXPECTED = "a function that is called with the store's definition and returns a supplier"
 
 
@@ -130,7 +126,8 @@ class Supplier:
         kind = self._definition.kind
         if lacks := [name for name in (*_ANY, *self._methods) if not hasattr(store, name)]:
             raise self._wrong(f"makes a {type(store).__name__} without {', '.join(lacks)}, expected a {kind} store")
-        if store.persistent and store.manages_offsets and not store.transactional and not isinstance(store, _MARKED):
+        ours = isinstance(store, BuiltInBytes)  # which tell how they were last used
+        if store.persistent and store.manages_offsets and not (store.transactional or ours):
             raise self._wrong(
                 f"makes a {type(store).__name__} that manages its offsets without transactions: after a crash, nobody "
                 "could tell whether it has rows that were never committed. Set manages_offsets = False, or implement "

@@ -46,7 +46,7 @@ class WindowBytes(SegmentedBytes, WindowBytesStore):
 
     def _unused_sequence(self, key: bytes, window_start: int) -> int:
         # Numbers start anew with each opening; Kafka Streams would write over the duplicates of the run before.
-        segment = self.segments.for_read(window_start)
+        segment = self.opened.for_read(window_start)
         number = self.sequence
         while True:
             number = (number + 1) & window_key.MAX_SEQUENCE
@@ -71,7 +71,7 @@ class WindowBytes(SegmentedBytes, WindowBytesStore):
         committed: bool = False,
     ) -> Iterator[tuple[bytes, int, bytes]]:
         """(key, window start, value) for keys and window starts in the ranges, both ends inclusive; None is open."""
-        segments = self.segments
+        segments = self.opened
         time_from = max(time_from, segments.oldest_visible(committed=committed), 0)
         if key_from is not None and key_from == key_to:
             bounds: tuple[bytes | None, bytes | None] = self.kind.key_bounds(key_from, time_from, time_to)

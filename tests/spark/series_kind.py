@@ -48,8 +48,8 @@ class SeriesBytes(SegmentedBytes):
 
     def rows(self) -> Iterator[Row]:
         """All measurements that have not expired."""
-        oldest = self.segments.oldest_visible()
-        for segment in self.segments.between(oldest, (1 << 63) - 1, reverse=False):
+        oldest = self.opened.oldest_visible()
+        for segment in self.opened.between(oldest, (1 << 63) - 1, reverse=False):
             yield from (row for row in segment.rows.scan(None, None) if KIND.row_time(row[0]) >= oldest)
 
 

@@ -80,7 +80,7 @@ def test_a_put_without_a_changelog_goes_straight_to_the_rows(store):
 
 def test_a_closed_store_is_not_read_through_the_rows_that_it_had(store):
     store.close()
-    with pytest.raises(statestore.errors.InvalidStateError, match="store s is closed; open it again"):
+    with pytest.raises(statestore.errors.InvalidStateError, match="store s is closed; call init to open it"):
         store.get("a")
-    with pytest.raises(statestore.errors.InvalidStateError, match="store s is closed; open it again"):
+    with pytest.raises(statestore.errors.InvalidStateError, match="store s is closed; call init to open it"):
         store.put("a", value_of(store, "1"))

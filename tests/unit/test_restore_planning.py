@@ -461,7 +461,7 @@ def test_r8_work_on_the_copy_leaves_the_live_store_untouched(live, tmp_path):
     copy.put(b"x", ValueAndTimestamp(b"1", 1))
     copy.commit({CHANGELOG: 199})
     copy.sync()
-    copy.inner.database._table.family("keyValueWithTimestamp").rdict.compact_range(
+    copy.inner.opened._table.family("keyValueWithTimestamp").rdict.compact_range(
         None, None
     )  # drops the linked tables there
     copy.close()

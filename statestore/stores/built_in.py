@@ -1,0 +1,149 @@
+"""What our own stores of bytes share, whatever is inside: one database, or segments."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from statestore.errors import InvalidStateError
+from statestore.model import StoreFormat, TopicPartition, check_name
+from statestore.stores.api import BytesStore, Offsets, StoreContext, flush_is_deprecated
+from statestore.stores.database import Database, DatabaseSpec
+from statestore.stores.last_use import LastUse, last_use_file
+from statestore.stores.legacy_position import migrate_position
+from statestore.stores.segments import Segments
+from statestore.stores.spill import remove_left_spills
+
+T = TypeVar("T", Database, Segments)
+
+
+class BuiltInBytes(BytesStore, Generic[T]):
+    """A store in one format, on disk or in memory, transactional or not."""
+
+    format: StoreFormat
+
+    def __init__(self, name: str, store_format: StoreFormat, *, persistent: bool, transactional: bool) -> None:
+        self.name = check_name(name)
+        self.format = store_format
+        self.persistent = self.manages_offsets = persistent
+        self.transactional = transactional
+        self._opened: T | None = None
+
+    def _open(self, context: StoreContext, spec: DatabaseSpec) -> T:
+        """Open what is inside."""
+        raise NotImplementedError
+
+    @property
+    def is_open(self) -> bool:
+        """True between `init` and `close`."""
+        return self._opened is not None and not self._opened.closed
+
+    def init(self, context: StoreContext) -> None:
+        """Open the store.
+
+        Raises
+        ------
+        RebuildError
+            If it cannot be used as it is, also if one of its segments cannot; nothing in its directory was changed.
+        UnknownFormatError
+            If something lies there that is not of this store's format, or no segment of it; it is left alone.
+        """
+        changelogs = context.changelog_of(self.name)
+        recording = self.transactional and context.exactly_once
+        spec = DatabaseSpec(
+            store=self.name,
+            format=self.format,
+            transactional=self.transactional,
+            exactly_once=context.exactly_once,
+            last_use=LastUse(last_use_file(context.own_directory, self.name), recording=recording),
+            changelogs=None if changelogs is None else frozenset(changelogs),
+            uncommitted_max_bytes=context.uncommitted_max_bytes,
+            config_setter=context.config_setter,
+        )
+        if not context.read_only:
+            remove_left_spills(context.own_directory, self.name)
+        opened = self._opened = self._open(context, spec)
+        if self.persistent and not context.read_only:
+            try:
+                migrate_position(context.task_directory, self.name, opened.databases)
+            except BaseException:
+                opened.close(clean=False)
+                raise
+
+    @property
+    def opened(self) -> T:
+        """What is inside the open store.
+
+        Raises
+        ------
+        InvalidStateError
+            If the store is closed, or was never opened.
+        """
+        if self._opened is None or self._opened.closed:
+            raise InvalidStateError(f"store {self.name} is closed; call init to open it")
+        return self._opened
+
+    @property
+    def staged_bytes(self) -> int:
+        """Memory held by uncommitted rows."""
+        return self.opened.staged_bytes
+
+    @property
+    def upgrade_pending(self) -> bool:
+        """True if rows in an older format were found when the store was opened."""
+        return any(database.upgrade_pending for database in self.opened.databases)
+
+    def commit(self, offsets: Offsets, position: Offsets | None = None) -> None:
+        """Commit everything written, with its changelog offsets: one atomic write for each database."""
+        self.opened.commit(offsets, position)
+
+    def recover(self, changelog_offset: int | None) -> bool:
+        """Discard what was not committed; the changelog's tail does the rest.
+
+        False without transactions, and after a commit that failed half way.
+        """
+        if self.opened.half_committed:
+            return False
+        self.rollback()
+        return self.transactional
+
+    def rollback(self) -> None:
+        """Discard what was written since the last commit, and the stream time that it brought.
+
+        Raises
+        ------
+        InvalidStateError
+            If a commit failed half way.
+        """
+        opened = self.opened
+        if opened.half_committed:
+            raise InvalidStateError(
+                f"store {self.name} has half of a commit, which cannot be rolled back; commit again, or close the "
+                "store, open it, and replay its changelog from the committed offset"
+            )
+        if self.transactional:
+            opened.rollback()
+
+    def committed_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Offset last committed for a changelog partition: the smallest that every database has."""
+        return self.opened.committed_offset(topic_partition)
+
+    def clear_offsets(self) -> None:
+        """Forget committed offsets and position; the status stays."""
+        self.opened.clear_offsets()
+
+    def flush(self) -> None:
+        """Deprecated: does nothing."""
+        flush_is_deprecated(self.name)
+
+    def sync(self) -> None:
+        """Wait until all that was committed is on disk."""
+        self.opened.sync()
+
+    def position(self) -> dict[TopicPartition, int]:
+        """Input offsets committed."""
+        return self.opened.position()
+
+    def close(self, *, clean: bool = True) -> None:
+        """Close the store; iterators that are still open end with an error."""
+        if self._opened is not None and not self._opened.closed:
+            self._opened.close(clean=clean)

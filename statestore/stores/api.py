@@ -15,7 +15,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from statestore.formats import session_key, window_key
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP, encode
-from statestore.model import StoreFormat, StorePartition, TaskId, TopicPartition, check_name
+from statestore.kinds.kind import StoreKind
+from statestore.model import StoreFormat, StorePartition, TaskId, TopicPartition
 from statestore.stores.abilities import StreamTimeStore, UpgradableStore
 from statestore.stores.rocksdb_options import ConfigSetter
 from statestore.stores.table import Row
@@ -85,11 +86,9 @@ class StoreContext:
         default = (StorePartition(self.application, store, self.task).changelog,)
         return self.changelogs.get(store, default)
 
-    def directory_of(self, store: str, *, segmented: bool) -> Path:
-        """Directory of a store's database, or of its segments."""
-        if store in self.directories:
-            return self.directories[store]
-        return self.task_directory / check_name(store) if segmented else self.task_directory / "rocksdb" / store
+    def directory_of(self, store: str, kind: StoreKind) -> Path:
+        """Directory of a store of a kind: its database, or all of its segments."""
+        return self.directories.get(store) or kind.directory(self.task_directory, store)
 
 
 class StateStore(Protocol):

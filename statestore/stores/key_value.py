@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from statestore.kinds.key_value import KEY_VALUE
 from statestore.stores.api import KeyValueBytesStore, StoreContext
 from statestore.stores.built_in import BuiltInBytes
 from statestore.stores.database import Database, DatabaseSpec, Place, check_on_disk, open_in_memory, open_on_disk
@@ -20,7 +21,7 @@ class KeyValueBytes(BuiltInBytes[Database], KeyValueBytesStore):
     def _open(self, context: StoreContext, spec: DatabaseSpec) -> Database:
         if not self.persistent:
             return open_in_memory(spec)
-        directory = context.directory_of(self.name, segmented=False)
+        directory = context.directory_of(self.name, KEY_VALUE)
         place = Place(directory, spill_directory(context.own_directory, self.name))
         looked_at = {_ONLY: check_on_disk(spec, _ONLY, directory)}
         context.about_to_open(self.name)

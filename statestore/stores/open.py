@@ -7,18 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from statestore.definitions.store import StoreDefinition
-from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import TaskId
 from statestore.stores.api import StoreContext
 from statestore.stores.builders import StoreBuilder
 from statestore.stores.serdes import BYTES, Serde
 from statestore.stores.storage import storage_of
 from statestore.stores.supplied import Supplier
-from statestore.stores.suppliers import BuiltIn, DslStore
-from statestore.stores.typed import AnyStore, KeyValueStore
-
-#: A key-value store of bytes in either format; the definition says which.
-AnyKeyValueStore = KeyValueStore[bytes, bytes] | KeyValueStore[bytes, ValueAndTimestamp[bytes]]
+from statestore.stores.suppliers import BuiltIn
+from statestore.stores.typed import AnyStore
 
 
 def supplier_of(definition: StoreDefinition) -> BuiltIn[Any] | Supplier:
@@ -31,7 +27,7 @@ def supplier_of(definition: StoreDefinition) -> BuiltIn[Any] | Supplier:
     """
     if definition.supplied:
         return Supplier(definition, storage_of(definition).methods)
-    return BuiltIn(definition.name, partial(storage_of(definition).make, definition, DslStore(definition.engine)))
+    return BuiltIn(definition.name, partial(storage_of(definition).make, definition))
 
 
 def build_store(

@@ -37,7 +37,7 @@ class SegmentedBytes(BuiltInBytes[Segments]):
         if self.persistent:
             home = DiskHome(
                 spec,
-                context.directory_of(self.name, segmented=True),
+                context.directory_of(self.name, self.kind),
                 context.own_directory / "segments" / self.name,
                 segment_interval_ms(self.retention_ms),
                 opening=lambda: context.about_to_open(self.name),

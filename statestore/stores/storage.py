@@ -9,6 +9,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.errors import DefinitionError
 from statestore.formats import session_key, window_key
 from statestore.reference import load
+from statestore.stores.built_in import BuiltInBytes
 from statestore.stores.key_value import KeyValueBytes
 from statestore.stores.session import SessionBytes
 from statestore.stores.suppliers import DslStore
@@ -24,8 +25,9 @@ class Storage(NamedTuple):
     ----------
     typed
         The store that a processor uses; it has a store of bytes inside.
-    make
-        Makes our own store of bytes, not yet open, from a definition and its engine.
+    inner
+        Our own store of bytes. It is made with its name and format and, by keyword, with what definitions of the kind
+        must say, with `retain_duplicates` if they may, and with what the engine is.
     methods
         What a supplier's store of bytes must have.
     rows
@@ -33,9 +35,18 @@ class Storage(NamedTuple):
     """
 
     typed: type[TypedStore[Any, Any, Any]]
-    make: Callable[[StoreDefinition, DslStore], Any]
+    inner: Callable[..., BuiltInBytes[Any]]
     methods: tuple[str, ...]
     rows: Callable[[Any], Iterator[Row]]
+
+    def make(self, store: StoreDefinition) -> BuiltInBytes[Any]:
+        """Return our own store of bytes that a definition describes, not yet open."""
+        kind, engine = store.store_kind, DslStore(store.engine)
+        names = [*kind.times, *(("retain_duplicates",) if kind.may_retain_duplicates else ())]
+        settings = {name: getattr(store, name) for name in names}
+        return self.inner(
+            store.name, store.format, **settings, persistent=engine.persistent, transactional=engine.transactional
+        )
 
 
 def storage_of(definition: StoreDefinition) -> Storage:
@@ -53,32 +64,6 @@ def storage_of(definition: StoreDefinition) -> Storage:
     return found
 
 
-def _key_value(store: StoreDefinition, engine: DslStore) -> KeyValueBytes:
-    return KeyValueBytes(store.name, store.format, persistent=engine.persistent, transactional=engine.transactional)
-
-
-def _window(store: StoreDefinition, engine: DslStore) -> WindowBytes:
-    return WindowBytes(
-        store.name,
-        store.format,
-        store.retention_ms or 0,
-        store.window_size_ms or 0,
-        retain_duplicates=store.retain_duplicates,
-        persistent=engine.persistent,
-        transactional=engine.transactional,
-    )
-
-
-def _session(store: StoreDefinition, engine: DslStore) -> SessionBytes:
-    return SessionBytes(
-        store.name,
-        store.format,
-        store.retention_ms or 0,
-        persistent=engine.persistent,
-        transactional=engine.transactional,
-    )
-
-
 def _windows(store: Any) -> Iterator[Row]:
     for key, start, value in store.fetch_range(None, None, 0, window_key.MAX_TIME):
         yield window_key.encode(key, start), value
@@ -89,6 +74,6 @@ def _sessions(store: Any) -> Iterator[Row]:
         yield session_key.encode(session.key, session.start, session.end), value
 
 
-KEY_VALUE = Storage(KeyValueStore, _key_value, ("get", "put", "scan"), lambda store: store.scan(None, None))
-WINDOW = Storage(WindowStore, _window, ("put", "fetch", "fetch_range", "window_size_ms"), _windows)
-SESSION = Storage(SessionStore, _session, ("put", "fetch_session", "find_sessions"), _sessions)
+KEY_VALUE = Storage(KeyValueStore, KeyValueBytes, ("get", "put", "scan"), lambda store: store.scan(None, None))
+WINDOW = Storage(WindowStore, WindowBytes, ("put", "fetch", "fetch_range", "window_size_ms"), _windows)
+SESSION = Storage(SessionStore, SessionBytes, ("put", "fetch_session", "find_sessions"), _sessions)

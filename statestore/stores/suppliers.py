@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from statestore.model import StoreFormat, check_name
@@ -63,17 +64,17 @@ class DslStore(StrEnum):
 
 def persistent_key_value_store(name: str, *, transactional: bool = False) -> BuiltIn[KeyValueBytes]:
     """A plain key-value store in RocksDB."""
-    return key_value_supplier(name, StoreFormat.PLAIN, True, transactional)
+    return _key_value_store(name, StoreFormat.PLAIN, True, transactional)
 
 
 def persistent_timestamped_key_value_store(name: str, *, transactional: bool = False) -> BuiltIn[KeyValueBytes]:
     """A timestamped key-value store in RocksDB (KIP-258)."""
-    return key_value_supplier(name, StoreFormat.TIMESTAMPED, True, transactional)
+    return _key_value_store(name, StoreFormat.TIMESTAMPED, True, transactional)
 
 
 def in_memory_key_value_store(name: str, *, transactional: bool = False) -> BuiltIn[KeyValueBytes]:
     """A key-value store in memory, for plain and for timestamped values."""
-    return key_value_supplier(name, StoreFormat.PLAIN, False, transactional)
+    return _key_value_store(name, StoreFormat.PLAIN, False, transactional)
 
 
 def persistent_window_store(
@@ -98,15 +99,8 @@ def persistent_window_store(
     ValueError
         If a duration is negative, or the retention is shorter than a window.
     """
-    return window_supplier(
-        name,
-        StoreFormat.PLAIN,
-        milliseconds(retention_period, "retention_period"),
-        milliseconds(window_size, "window_size"),
-        retain_duplicates,
-        True,
-        transactional,
-    )
+    times = retention_period, window_size
+    return _window_store(name, StoreFormat.PLAIN, *times, retain_duplicates, True, transactional)
 
 
 def persistent_timestamped_window_store(
@@ -118,16 +112,8 @@ def persistent_timestamped_window_store(
     transactional: bool = False,
 ) -> BuiltIn[WindowBytes]:
     """A timestamped window store in RocksDB; see `persistent_window_store`."""
-    kind = StoreFormat.TIMESTAMPED
-    return window_supplier(
-        name,
-        kind,
-        milliseconds(retention_period, "retention_period"),
-        milliseconds(window_size, "window_size"),
-        retain_duplicates,
-        True,
-        transactional,
-    )
+    times = retention_period, window_size
+    return _window_store(name, StoreFormat.TIMESTAMPED, *times, retain_duplicates, True, transactional)
 
 
 def in_memory_window_store(
@@ -139,15 +125,8 @@ def in_memory_window_store(
     transactional: bool = False,
 ) -> BuiltIn[WindowBytes]:
     """A window store in memory; see `persistent_window_store`."""
-    return window_supplier(
-        name,
-        StoreFormat.PLAIN,
-        milliseconds(retention_period, "retention_period"),
-        milliseconds(window_size, "window_size"),
-        retain_duplicates,
-        False,
-        transactional,
-    )
+    times = retention_period, window_size
+    return _window_store(name, StoreFormat.PLAIN, *times, retain_duplicates, False, transactional)
 
 
 def persistent_session_store(
@@ -165,80 +144,62 @@ def persistent_session_store(
     ValueError
         If it is negative.
     """
-    return session_supplier(
-        name, StoreFormat.PLAIN, milliseconds(retention_period, "retention_period"), True, transactional
-    )
+    return _session_store(name, StoreFormat.PLAIN, retention_period, True, transactional)
 
 
 def persistent_timestamped_session_store(
     name: str, retention_period: timedelta, *, transactional: bool = False
 ) -> BuiltIn[SessionBytes]:
     """A timestamped session store in RocksDB (KIP-258; Kafka Streams has none); see `persistent_session_store`."""
-    return session_supplier(
-        name, StoreFormat.TIMESTAMPED, milliseconds(retention_period, "retention_period"), True, transactional
-    )
+    return _session_store(name, StoreFormat.TIMESTAMPED, retention_period, True, transactional)
 
 
 def in_memory_session_store(
     name: str, retention_period: timedelta, *, transactional: bool = False
 ) -> BuiltIn[SessionBytes]:
     """A session store in memory; see `persistent_session_store`."""
-    return session_supplier(
-        name, StoreFormat.PLAIN, milliseconds(retention_period, "retention_period"), False, transactional
-    )
+    return _session_store(name, StoreFormat.PLAIN, retention_period, False, transactional)
 
 
-def key_value_supplier(name: str, kind: StoreFormat, persistent: bool, transactional: bool) -> BuiltIn[KeyValueBytes]:
-    check_name(name)
-    return BuiltIn(name, lambda: KeyValueBytes(name, kind, persistent=persistent, transactional=transactional))
+def _key_value_store(
+    name: str, store_format: StoreFormat, persistent: bool, transactional: bool
+) -> BuiltIn[KeyValueBytes]:
+    engine = {"persistent": persistent, "transactional": transactional}
+    return BuiltIn(check_name(name), partial(KeyValueBytes, name, store_format, **engine))
 
 
-def window_supplier(
+def _window_store(
     name: str,
-    kind: StoreFormat,
-    retention_ms: int,
-    window_size_ms: int,
+    store_format: StoreFormat,
+    retention_period: timedelta,
+    window_size: timedelta,
     retain_duplicates: bool,
     persistent: bool,
     transactional: bool,
 ) -> BuiltIn[WindowBytes]:
-    check_name(name)
+    retention_ms = _milliseconds(retention_period, "retention_period")
+    window_size_ms = _milliseconds(window_size, "window_size")
     if retention_ms < window_size_ms:
         raise ValueError(
             f"window store {name}: its retention_period of {retention_ms} ms is shorter than its window_size of "
             f"{window_size_ms} ms; expected at least as long"
         )
-    return BuiltIn(
-        name,
-        lambda: WindowBytes(
-            name,
-            kind,
-            retention_ms,
-            window_size_ms,
-            retain_duplicates=retain_duplicates,
-            persistent=persistent,
-            transactional=transactional,
-        ),
+    engine = {"persistent": persistent, "transactional": transactional}
+    make = partial(
+        WindowBytes, name, store_format, retention_ms, window_size_ms, retain_duplicates=retain_duplicates, **engine
     )
+    return BuiltIn(check_name(name), make)
 
 
-def session_supplier(
-    name: str, kind: StoreFormat, retention_ms: int, persistent: bool, transactional: bool
+def _session_store(
+    name: str, store_format: StoreFormat, retention_period: timedelta, persistent: bool, transactional: bool
 ) -> BuiltIn[SessionBytes]:
-    check_name(name)
-    return BuiltIn(
-        name, lambda: SessionBytes(name, kind, retention_ms, persistent=persistent, transactional=transactional)
-    )
+    retention_ms = _milliseconds(retention_period, "retention_period")
+    engine = {"persistent": persistent, "transactional": transactional}
+    return BuiltIn(check_name(name), partial(SessionBytes, name, store_format, retention_ms, **engine))
 
 
-def milliseconds(duration: timedelta, what: str) -> int:
-    """Return a duration in ms.
-
-    Raises
-    ------
-    ValueError
-        If it is no duration, or negative.
-    """
+def _milliseconds(duration: timedelta, what: str) -> int:
     if not isinstance(duration, timedelta):
         raise ValueError(f"{what} is a datetime.timedelta, found {duration!r}")
     result = duration // timedelta(milliseconds=1)

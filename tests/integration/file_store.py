@@ -28,7 +28,7 @@ class Rows(StateStore):
         self.name = definition.name
         self.persistent = persistent
         self.rows: dict[Any, bytes] = {}
-        self._segmented = definition.kind != "key-value"
+        self._kind = definition.store_kind
         self._file: Path | None = None
 
     @property
@@ -38,7 +38,7 @@ class Rows(StateStore):
 
     def init(self, context: StoreContext) -> None:
         """Read the file."""
-        self._file = context.directory_of(self.name, segmented=self._segmented) / "rows.json"
+        self._file = context.directory_of(self.name, self._kind) / "rows.json"
         self.load()
 
     def load(self) -> None:
@@ -263,7 +263,7 @@ class FailsLater(TimestampedFileStore):
 
     def init(self, context: StoreContext) -> None:
         """Read nothing."""
-        self._file = context.directory_of(self.name, segmented=False) / "rows.json"
+        self._file = context.directory_of(self.name, self._kind) / "rows.json"
 
     def get(self, key: bytes) -> bytes | None:
         """Read a value."""

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Any
 
-from statestore.definitions.store import StoreDefinition
 from statestore.errors import StateStoreError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.kinds.kind import Number, StoreKind
 from statestore.stores.segmented import SegmentedBytes
 from statestore.stores.storage import Storage
-from statestore.stores.suppliers import DslStore
 from statestore.stores.table import Row
 from statestore.stores.typed import TypedStore
 
@@ -91,17 +89,7 @@ class SeriesStore(TypedStore[Any, Any, SeriesBytes]):
         return next(self.inner.rows(), None) is None
 
 
-def _make(store: StoreDefinition, engine: DslStore) -> SeriesBytes:
-    return SeriesBytes(
-        store.name,
-        store.format,
-        store.retention_ms or 0,
-        persistent=engine.persistent,
-        transactional=engine.transactional,
-    )
-
-
-SERIES = Storage(SeriesStore, _make, ("put", "fetch", "rows"), lambda store: store.rows())
+SERIES = Storage(SeriesStore, SeriesBytes, ("put", "fetch", "rows"), lambda store: store.rows())
 
 
 def measure(record: Any, context: Any) -> None:

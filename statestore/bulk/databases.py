@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
-from statestore.bulk.runs import Rows, Runs, merged
+from statestore.bulk.runs import Runs, SegmentRows, merged
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree, sync_directory
 from statestore.errors import StoreAccessError, of_os_error
@@ -89,7 +89,7 @@ def write_databases(
     return Written(digest.rows, size, digest.hexdigest())
 
 
-def _write_files(rows: Iterable[Rows], store_format: StoreFormat, directory: Path, digest: Digest) -> SstFiles:
+def _write_files(rows: Iterable[SegmentRows], store_format: StoreFormat, directory: Path, digest: Digest) -> SstFiles:
     remove_tree(directory)
     directory.mkdir()
     files = SstFiles(directory, timestamped=value_format(store_format).timestamped)

@@ -33,7 +33,7 @@ _BATCHES_OF_A_RUN = 2 * _FAN_IN
 _NO_TIME = -1
 
 
-class Rows(NamedTuple):
+class SegmentRows(NamedTuple):
     """Rows of one segment (its start in ms; 0 in a key-value store) in key order, with `changelog.reader.SCHEMA`."""
 
     segment: int
@@ -170,7 +170,7 @@ def _on_disk(spilled: Sequence[tuple[Path, RunFacts]], start: int, position: int
     )
 
 
-def merged(runs: Sequence[Runs], routing: Routing) -> Iterator[Rows]:
+def merged(runs: Sequence[Runs], routing: Routing) -> Iterator[SegmentRows]:
     """Yield the rows that a store restored from these ranges has.
 
     Parameters
@@ -180,7 +180,7 @@ def merged(runs: Sequence[Runs], routing: Routing) -> Iterator[Rows]:
 
     Yields
     ------
-    Rows
+    SegmentRows
         In (segment, key) order, the last write per key. Deletes, and rows of segments that are no longer live at the
         ranges' stream time, are left out. Timestamp and offset are those of the record.
 
@@ -198,7 +198,7 @@ def merged(runs: Sequence[Runs], routing: Routing) -> Iterator[Rows]:
         rows = sources[0].rows(_BATCH_BYTES, oldest)
     else:
         rows = _merged(sources, routing, oldest)
-    return (Rows(*found) for found in rows)
+    return (SegmentRows(*found) for found in rows)
 
 
 def _merged(sources: list[Path | SortedRun], routing: Routing, oldest: int) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -10,7 +10,7 @@ from statestore.definitions.fields import Definition, Reference
 from statestore.model import Name
 
 
-class Windows(Definition):
+class TimeWindows(Definition):
     """Windows of a fixed length, aligned to the epoch: tumbling, or hopping where they advance by less than a length.
 
     Attributes
@@ -28,7 +28,7 @@ class Windows(Definition):
     grace_ms: int = Field(default=0, ge=0, lt=1 << 62)
 
     @model_validator(mode="after")
-    def _windows_leave_no_gap(self) -> Windows:
+    def _windows_leave_no_gap(self) -> TimeWindows:
         if self.advance_ms is not None and self.advance_ms > self.size_ms:
             raise ValueError(f"advance_ms of {self.advance_ms} is longer than size_ms of {self.size_ms}")
         return self
@@ -78,7 +78,7 @@ class AggregationDefinition(Definition):
     aggregate: Literal["count"] | Reference = "count"
     group_by: Reference | None = None
     partitions: int | None = Field(default=None, ge=1, le=10_000)
-    windows: Windows | None = None
+    windows: TimeWindows | None = None
     sessions: Sessions | None = None
     output_topic: Name | None = None
 

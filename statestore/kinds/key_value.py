@@ -5,7 +5,7 @@ from __future__ import annotations
 from statestore.kinds.kind import StoreKind
 
 
-class KeyValue(StoreKind):
+class KeyValueKind(StoreKind):
     """A value for each key."""
 
     name = "key-value"
@@ -13,4 +13,4 @@ class KeyValue(StoreKind):
     suite = "key_value"
 
 
-KEY_VALUE = KeyValue()
+KEY_VALUE = KeyValueKind()

@@ -35,7 +35,7 @@ class Number(NamedTuple):
     bytes: int = 8
 
 
-class Definition(Protocol):
+class StoreSettings(Protocol):
     """What a kind looks at in the definition of a store (`definitions/store.py`)."""
 
     @property
@@ -93,7 +93,7 @@ class StoreKind:
 
     # -- definitions --------------------------------------------------------------------------------------------------
 
-    def check(self, store: Definition) -> None:
+    def check(self, store: StoreSettings) -> None:
         """Refuse a definition that does not say what the kind needs.
 
         Raises
@@ -114,7 +114,7 @@ class StoreKind:
                 "choose another name"
             )
 
-    def changelog_config(self, store: Definition) -> dict[str, str]:
+    def changelog_config(self, store: StoreSettings) -> dict[str, str]:
         """Return Kafka Streams' settings of the changelog topic of a store."""
         if store.retention_ms is None:
             return {"cleanup.policy": "compact"}
@@ -215,10 +215,10 @@ class StoreKind:
 
     # -- columns ------------------------------------------------------------------------------------------------------
 
-    def columns(self, store: Definition) -> tuple[Number, ...]:
+    def columns(self, store: StoreSettings) -> tuple[Number, ...]:
         """Columns that a row has besides partition, key, value and timestamp; those that tell rows apart among them."""
         return self.numbers
 
-    def shown(self, numbers: Mapping[str, Any], store: Definition) -> Mapping[str, Any]:
+    def shown(self, numbers: Mapping[str, Any], store: StoreSettings) -> Mapping[str, Any]:
         """Return these columns, of arrays of numbers by their names (numpy, int64 or int32)."""
         return numbers

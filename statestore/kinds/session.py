@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from statestore.kinds.kind import Definition, Number, StoreKind
+from statestore.kinds.kind import Number, StoreKind, StoreSettings
 
 
-class Session(StoreKind):
+class SessionKind(StoreKind):
     """A value for each session of a key."""
 
     name = "session"
@@ -15,9 +15,9 @@ class Session(StoreKind):
     first_time, last_time = "session_start", "session_end"
     suite = "session"
 
-    def columns(self, store: Definition) -> tuple[Number, ...]:
+    def columns(self, store: StoreSettings) -> tuple[Number, ...]:
         """Start and end of the session."""
         return Number("session_start"), Number("session_end")
 
 
-SESSION = Session()
+SESSION = SessionKind()

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from statestore.formats.window_key import MAX_TIME
-from statestore.kinds.kind import Definition, Number, StoreKind
+from statestore.kinds.kind import Number, StoreKind, StoreSettings
 
 
-class Window(StoreKind):
+class WindowKind(StoreKind):
     """A value for each window of a key, or several."""
 
     name = "window"
@@ -20,7 +20,7 @@ class Window(StoreKind):
     first_time = last_time = "window_start"
     suite = "window"
 
-    def check(self, store: Definition) -> None:
+    def check(self, store: StoreSettings) -> None:
         """As any kind; and a window is kept until it ends."""
         super().check(store)
         if (store.retention_ms or 0) < (store.window_size_ms or 0):
@@ -29,12 +29,12 @@ class Window(StoreKind):
                 "expected at least as long"
             )
 
-    def columns(self, store: Definition) -> tuple[Number, ...]:
+    def columns(self, store: StoreSettings) -> tuple[Number, ...]:
         """Start and end of the window, and the number of a duplicate where there are any."""
         shown = (Number("window_start"), Number("window_end"))
         return (*shown, Number("sequence", 4)) if store.retain_duplicates else shown
 
-    def shown(self, numbers: Mapping[str, Any], store: Definition) -> Mapping[str, Any]:
+    def shown(self, numbers: Mapping[str, Any], store: StoreSettings) -> Mapping[str, Any]:
         """With the window's end, at the largest time at most, as in Kafka Streams."""
         starts = numbers["window_start"]
         ends = starts + (store.window_size_ms or 0)
@@ -42,4 +42,4 @@ class Window(StoreKind):
         return {**numbers, "window_end": ends}
 
 
-WINDOW = Window()
+WINDOW = WindowKind()

@@ -29,7 +29,7 @@ from statestore.recovery.tail import build_replayed
 from statestore.reports import Failure, Loss, RestoreRow, VerifyRow
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import seal
-from statestore.statedir.sidecar import Verdict
+from statestore.statedir.sidecar import Judgement
 from statestore.statedir.swap import locked_task, swap
 from statestore.verification.check import check
 from statestore.verification.options import VerifyOptions
@@ -174,7 +174,7 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
         if mode == "tail":  # the new store has all that the old one has
             record = record.model_copy(update=_begun(store))
             found = found.model_copy(update={"loss": Loss.NONE})
-        verdict = Verdict(found.status, found.loss or Loss.UNPROVEN, found.loss_detail)
+        verdict = Judgement(found.status, found.loss or Loss.UNPROVEN, found.loss_detail)
         quarantine = swap(store.paths, store.store, spec.label, store.partitions, verdict=verdict, record=record)
         _seal(store)
         kill_switch.reached("restore, sealed, runs still there")

@@ -24,7 +24,7 @@ from statestore.statedir.legacy import legacy_offsets_of, put_back_legacy_offset
 from statestore.statedir.paths import TaskPaths
 
 
-class Verdict(NamedTuple):
+class Judgement(NamedTuple):
     """How a store was judged when it was replaced: what it was, and what its successor may lack of it."""
 
     status: Status
@@ -58,7 +58,7 @@ class Sidecar(BaseModel):
     why: str = ""
 
 
-def take_down(paths: TaskPaths, store: str, changelogs: Sequence[TopicPartition], verdict: Verdict | None) -> Sidecar:
+def take_down(paths: TaskPaths, store: str, changelogs: Sequence[TopicPartition], verdict: Judgement | None) -> Sidecar:
     """Read what is there now; what is no text of ours was of no use before either."""
     found = {name: read_text(path) for name, path in _files(paths, store).items()}
     judged = verdict._asdict() if verdict else {}
@@ -85,7 +85,7 @@ def beside_quarantined(paths: TaskPaths, store: str, label: str) -> Sidecar:
         ) from error
 
 
-def keep_others(paths: TaskPaths, store: str, verdict: Verdict) -> None:
+def keep_others(paths: TaskPaths, store: str, verdict: Judgement) -> None:
     """Judge the copies in quarantine as the store that is replaced now.
 
     They were judged by what the log could give then. If it has lost something since, one of them may be the only copy.

@@ -40,8 +40,8 @@ from statestore.statedir.paths import TaskPaths
 from statestore.statedir.record import StoreRecord
 from statestore.statedir.seal import break_seal, forget_digests
 from statestore.statedir.sidecar import (
+    Judgement,
     Sidecar,
-    Verdict,
     beside_quarantined,
     keep_others,
     put_back,
@@ -92,7 +92,7 @@ def swap(
     label: str,
     changelogs: Sequence[TopicPartition] = (),
     *,
-    verdict: Verdict | None = None,
+    verdict: Judgement | None = None,
     record: StoreRecord | None = None,
     replaced: str | None = None,
 ) -> Path | None:

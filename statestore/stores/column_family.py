@@ -14,7 +14,7 @@ from rocksdict import Rdict, RdictIter, ReadOptions, WriteOptions
 
 from statestore.errors import InvalidStateError
 from statestore.stores.rocksdb_errors import translate
-from statestore.stores.table import Changes, KeyRange, Row, Table
+from statestore.stores.table import Changes, DeletedRange, Row, Table
 
 
 class ColumnFamily:
@@ -155,7 +155,7 @@ class ColumnFamily:
 
     def delete_range(self, start: bytes, stop: bytes) -> None:
         """Delete the rows with `start <= key < stop` at once."""
-        self._table.write({}, ranges={self._name: [KeyRange(start, stop)]})
+        self._table.write({}, ranges={self._name: [DeletedRange(start, stop)]})
 
     # -- closing --------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-from statestore.stores.table import KeyRange
+from statestore.stores.table import DeletedRange
 
 
 class KeyRanges:
@@ -35,9 +35,9 @@ class KeyRanges:
         self._starts[first:last] = [start]
         self._stops[first:last] = [stop]
 
-    def ranges(self) -> list[KeyRange]:
+    def ranges(self) -> list[DeletedRange]:
         """The ranges in key order."""
-        return [KeyRange(*pair) for pair in zip(self._starts, self._stops, strict=True)]
+        return [DeletedRange(*pair) for pair in zip(self._starts, self._stops, strict=True)]
 
     def copy(self) -> KeyRanges:
         """Return a copy that later additions leave alone."""

@@ -8,7 +8,7 @@ from weakref import WeakSet
 from statestore.errors import InvalidStateError
 from statestore.model import TopicPartition
 from statestore.stores.sorted_rows import SortedRows
-from statestore.stores.table import Changes, KeyRange, Row
+from statestore.stores.table import Changes, DeletedRange, Row
 
 
 class MemoryTable:
@@ -52,7 +52,7 @@ class MemoryTable:
         offsets: Mapping[TopicPartition, int] | None = None,
         position: Mapping[TopicPartition, int] | None = None,
         status: int | None = None,
-        ranges: Mapping[str, Sequence[KeyRange]] | None = None,
+        ranges: Mapping[str, Sequence[DeletedRange]] | None = None,
     ) -> None:
         """Apply range deletes, then changes. Offsets, position and status are not kept."""
         self.require_open()

@@ -28,7 +28,7 @@ from statestore.stores.foreign_files import find_foreign_file
 from statestore.stores.manifest import check_manifest
 from statestore.stores.rocksdb_errors import translate
 from statestore.stores.rocksdb_options import ConfigSetter, Memory, options
-from statestore.stores.table import Changes, KeyRange, Row
+from statestore.stores.table import Changes, DeletedRange, Row
 
 _FLUSH_DIRECTORY = "flush.tmp"
 #: In RocksDB's `aggregated-table-properties`, as `# entries=1000; # deletions=0`.
@@ -255,7 +255,7 @@ class RocksDB:
         offsets: Mapping[TopicPartition, int] | None = None,
         position: Mapping[TopicPartition, int] | None = None,
         status: int | None = None,
-        ranges: Mapping[str, Sequence[KeyRange]] | None = None,
+        ranges: Mapping[str, Sequence[DeletedRange]] | None = None,
     ) -> None:
         """Apply range deletes, then changes (None deletes), offsets, position and status, in one atomic write.
 

@@ -16,8 +16,8 @@ Row = tuple[bytes, bytes]
 Changes = Mapping[bytes, bytes | None]
 
 
-class KeyRange(NamedTuple):
-    """The keys with `start <= key < stop`."""
+class DeletedRange(NamedTuple):
+    """The keys with `start <= key < stop`, whose rows are deleted."""
 
     start: bytes
     stop: bytes
@@ -75,7 +75,7 @@ class Table(Protocol):
         offsets: Mapping[TopicPartition, int] | None = None,
         position: Mapping[TopicPartition, int] | None = None,
         status: int | None = None,
-        ranges: Mapping[str, Sequence[KeyRange]] | None = None,
+        ranges: Mapping[str, Sequence[DeletedRange]] | None = None,
     ) -> None:
         """Apply range deletes, then changes, offsets, position and status, in one atomic write."""
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.definitions.aggregation import Windows
+from statestore.definitions.aggregation import TimeWindows
 from statestore.formats import window_key
 
 Int64s = npt.NDArray[np.int64]
@@ -94,7 +94,7 @@ def joined(parts: Sequence[Records]) -> Records:
     )
 
 
-def place(records: Records, windows: Windows) -> Records:
+def place(records: Records, windows: TimeWindows) -> Records:
     """Give records their windows that are still open; records without any are left out: they came late.
 
     A window is open while its end is after stream time less the grace period, the record's own timestamp included.

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.definitions.aggregation import Windows
+from statestore.definitions.aggregation import TimeWindows
 from statestore.formats import window_key
 from statestore.stores.sorted_rows import ROW_OVERHEAD_BYTES
 from statestore.tasks.aggregates import Aggregate
@@ -26,7 +26,7 @@ _ONE_ROW = (0,)
 class RowAggregation:
     """What aggregations by key and by window have in common: taking records in."""
 
-    def __init__(self, windows: Windows | None, aggregate: Aggregate, results: Results, poison: Poison) -> None:
+    def __init__(self, windows: TimeWindows | None, aggregate: Aggregate, results: Results, poison: Poison) -> None:
         self.late_records = 0
         self.dropped_records = 0
         self._late = self._dropped = 0

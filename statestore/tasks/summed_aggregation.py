@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.definitions.aggregation import Windows
+from statestore.definitions.aggregation import TimeWindows
 from statestore.errors import DefinitionError
 from statestore.formats import window_key
 from statestore.stores.sorted_rows import ROW_OVERHEAD_BYTES
@@ -56,7 +56,7 @@ class _Columns(RowAggregation):
 class CountedRows(_Columns):
     """Counts: what waits is one number for each row, so it stays small however many records there are."""
 
-    def __init__(self, windows: Windows | None, aggregate: Aggregate, results: Results, poison: Poison) -> None:
+    def __init__(self, windows: TimeWindows | None, aggregate: Aggregate, results: Results, poison: Poison) -> None:
         super().__init__(windows, aggregate, results, poison)
         #: The first may be added up already; the others are as they came.
         self._parts: list[Sums] = []

@@ -29,7 +29,7 @@ from statestore.reports import Action, Loss, Status, StoreFigures
 from statestore.statedir.context import forget_mode, store_context
 from statestore.statedir.record import StoreRecord, read_record, write_record
 from statestore.statedir.seal import break_seal, check_seal, forget_digests, seal
-from statestore.statedir.sidecar import Verdict
+from statestore.statedir.sidecar import Judgement
 from statestore.statedir.swap import swap
 from statestore.stores.open import build_store
 from statestore.stores.rocksdb_options import ConfigSetter
@@ -240,7 +240,7 @@ class TaskStore:
             if staged.is_open:
                 staged.close(clean=False)
         kill_switch.reached("store rebuilt, not in its place")
-        verdict = Verdict(seen.trouble.status if seen.trouble else Status.LAGGING, lost.loss, lost.why)
+        verdict = Judgement(seen.trouble.status if seen.trouble else Status.LAGGING, lost.loss, lost.why)
         swap(spec.paths, spec.store, _QUARANTINED_AS, spec.partitions, verdict=verdict, record=record)
         kill_switch.reached("store rebuilt, the old one in quarantine")
         self._before = _Before(log.start)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from statestore import clock
 from statestore.bulk.last_records import LastRecords
 from statestore.bulk.routing import routing_of
-from statestore.bulk.runs import Rows, Runs, RunWriter, merged
+from statestore.bulk.runs import Runs, RunWriter, SegmentRows, merged
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
 from statestore.compiled.batches import UInt64s
@@ -287,7 +287,7 @@ class _Fold:
             return None
         return self._runs.memory.latest
 
-    def rows(self) -> Iterator[Rows]:
+    def rows(self) -> Iterator[SegmentRows]:
         """Yield the rows that a store restored from the log has, in (segment, key) order."""
         assert self._runs is not None, "the log has been read"
         try:
@@ -433,7 +433,7 @@ def _stored(database: ScannedDatabase, sample: Sample | None) -> Iterator[pa.Rec
 class _Segments:
     """Rows of a merge, segment by segment."""
 
-    def __init__(self, rows: Iterator[Rows]) -> None:
+    def __init__(self, rows: Iterator[SegmentRows]) -> None:
         self._groups = groupby(rows, key=lambda found: found.segment)
         self._next = next(self._groups, None)
 

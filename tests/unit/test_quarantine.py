@@ -30,7 +30,7 @@ from statestore.reports import Loss, Status
 from statestore.statedir.context import store_context
 from statestore.statedir.record import StoreRecord, write_record
 from statestore.statedir.seal import break_seal, seal
-from statestore.statedir.sidecar import Sidecar, Verdict, beside_quarantined, keep_others
+from statestore.statedir.sidecar import Judgement, Sidecar, beside_quarantined, keep_others
 from statestore.stores.open import build_store
 
 NOW_S = 1_000_000.0
@@ -216,7 +216,7 @@ def test_copies_are_judged_anew_when_their_log_has_lost_something(paths):
         write_durably(paths.quarantined_own("s", label), kept.model_dump_json())
     damaged = paths.quarantined_own("s", "fourth")
     write_durably(damaged, "{")
-    keep_others(paths, "s", Verdict(Status.REPLACED, Loss.LIKELY, "the topic is another one"))
+    keep_others(paths, "s", Judgement(Status.REPLACED, Loss.LIKELY, "the topic is another one"))
     labels = ("first", "second", "third", "zeroth")
     first, second, third, behind_a_damaged_one = (beside_quarantined(paths, "s", label) for label in labels)
     for found in (first, behind_a_damaged_one):

@@ -33,7 +33,7 @@ from statestore.reports import Loss, Status
 from statestore.statedir import swap as swap_module
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.record import StoreRecord, read_record
-from statestore.statedir.sidecar import Sidecar, Verdict, beside_quarantined
+from statestore.statedir.sidecar import Judgement, Sidecar, beside_quarantined
 from statestore.statedir.swap import finish_swaps, swap
 
 RECORD = StoreRecord(topic_id="new", caught_up_ms=1, committed=5)
@@ -107,7 +107,7 @@ def journal(paths, monkeypatch):
 
 
 #: How a replaced store was judged, and how its journal has it.
-AHEAD = Verdict(Status.AHEAD, Loss.LIKELY, "the log is shorter")
+AHEAD = Judgement(Status.AHEAD, Loss.LIKELY, "the log is shorter")
 AS_KEPT = {"status": "AHEAD", "loss": "likely", "why": "the log is shorter"}
 
 
@@ -210,9 +210,9 @@ def test_a_new_store_of_which_nothing_is_recorded_has_nothing_that_vouched_for_t
 
 def test_given_a_swap_that_loses_something_then_earlier_copies_may_be_the_only_ones(paths):
     lay_out(paths)
-    swap(paths, KEY_VALUE, "first", verdict=Verdict(Status.CORRUPT, Loss.NONE))
+    swap(paths, KEY_VALUE, "first", verdict=Judgement(Status.CORRUPT, Loss.NONE))
     lay_out(paths)
-    swap(paths, KEY_VALUE, "second", verdict=Verdict(Status.CORRUPT, Loss.NONE))
+    swap(paths, KEY_VALUE, "second", verdict=Judgement(Status.CORRUPT, Loss.NONE))
     assert beside_quarantined(paths, "s", "first").loss is Loss.NONE
     lay_out(paths)
     swap(paths, KEY_VALUE, "third", verdict=AHEAD)

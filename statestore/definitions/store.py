@@ -78,10 +78,11 @@ class StoreDefinition(Definition):
         return self.store_kind.segmented
 
     @model_validator(mode="after")
-    def _sessions_are_plain(self) -> StoreDefinition:
+    def _format_is_the_kinds(self) -> StoreDefinition:
         """Kafka Streams has no timestamped session stores, so plain is their default."""
-        if self.kind == "session" and "format" not in self.model_fields_set:
-            object.__setattr__(self, "format", StoreFormat.PLAIN)  # a frozen model's own validator may complete it
+        known = BUILT_IN.get(self.kind)
+        if known is not None and known.only_format is not None and "format" not in self.model_fields_set:
+            object.__setattr__(self, "format", known.only_format)  # a frozen model's own validator may complete it
         return self
 
     @model_validator(mode="after")

@@ -7,13 +7,14 @@ into the segment that it lies in. A versioned store is told by the segment ids i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
 from statestore.errors import StoreCorruptedError
 from statestore.formats import session_key, time_ordered_key, window_key
-from statestore.formats.time_ordered_key import Kind
+from statestore.kinds.session import SESSION
+from statestore.kinds.window import WINDOW
 
 #: Of a versioned store (KIP-889): the segment in front of a row key, -1 for latest values, and a value's time (ms).
 _SEGMENT_ID = _TIME = Struct(">q")
@@ -33,17 +34,13 @@ class SampledRow(NamedTuple):
 
 def spread_ms(sample: Sequence[SampledRow]) -> dict[str, int]:
     """Return how far rows lie behind their segment's start at most (ms), by kind whose reading puts none elsewhere."""
-    return _spread(_TIMES, sample)
+    return _spread(lambda kind, row: kind.time_of(row.key), sample)
 
 
 def time_ordered_spread_ms(sample: Sequence[SampledRow]) -> dict[str, int]:
     """As `spread_ms`, by kind whose time-ordered reading fits, if a row has a key behind its times."""
-    fitting = _spread(_TIMES_IN_FRONT, sample)
-    return {
-        kind: fitting[kind]
-        for kind in _TIMES_IN_FRONT
-        if kind in fitting and any(_has_key_behind(kind, row) for row in sample)
-    }
+    fitting = _spread(_time_in_front, sample)
+    return {kind: fitting[kind] for kind in fitting if any(_has_key_behind(_KINDS[kind], row) for row in sample)}
 
 
 def has_sequence_numbers(sample: Sequence[SampledRow]) -> bool:
@@ -53,11 +50,11 @@ def has_sequence_numbers(sample: Sequence[SampledRow]) -> bool:
 
 def indexes_of(row: SampledRow) -> Iterator[bytes]:
     """Yield the row keys that its index would have, if this is a time-ordered row."""
-    for kind, time_of in _TIMES_IN_FRONT.items():
-        ordinary = time_ordered_key.ordinary(row.key, kind)
-        if ordinary is None or time_ordered_key.is_index(row.key) or not time_ordered_key.has_key(ordinary, kind):
+    for kind in _KINDS.values():
+        ordinary = time_ordered_key.ordinary(row.key, kind.layout)
+        if ordinary is None or time_ordered_key.is_index(row.key) or not _has_key_behind(kind, row):
             continue
-        time = time_of(row)
+        time = kind.time_of(ordinary)
         if time is not None and row.start <= time < row.end:
             yield time_ordered_key.index(ordinary)
 
@@ -102,33 +99,35 @@ def _session_end(row_key: bytes) -> int | None:
     return end if 0 <= start <= end else None
 
 
-_Readings = Mapping[Kind, Callable[[SampledRow], int | None]]
+class _Reading(NamedTuple):
+    """How row keys are read as those of a kind: the time of an ordinary one, and the layout of a time-ordered one."""
+
+    time_of: Callable[[bytes], int | None]
+    layout: time_ordered_key.Layout
 
 
-def _in_front(kind: Kind) -> Callable[[SampledRow], int | None]:
-    def time(row: SampledRow) -> int | None:
-        ordinary = time_ordered_key.ordinary(row.key, kind)
-        if ordinary is None or (row.value and time_ordered_key.is_index(row.key)):
-            return None
-        return _TIME_OF[kind](ordinary)
-
-    return time
+_KINDS = {
+    WINDOW.name: _Reading(_window_start, time_ordered_key.WINDOW),
+    SESSION.name: _Reading(_session_end, time_ordered_key.SESSION),
+}
 
 
-_TIME_OF: Mapping[Kind, Callable[[bytes], int | None]] = {"window": _window_start, "session": _session_end}
-_TIMES: _Readings = {"window": lambda row: _window_start(row.key), "session": lambda row: _session_end(row.key)}
-_TIMES_IN_FRONT: _Readings = {"window": _in_front("window"), "session": _in_front("session")}
+def _time_in_front(kind: _Reading, row: SampledRow) -> int | None:
+    ordinary = time_ordered_key.ordinary(row.key, kind.layout)
+    if ordinary is None or (row.value and time_ordered_key.is_index(row.key)):
+        return None
+    return kind.time_of(ordinary)
 
 
-def _spread(readings: _Readings, sample: Sequence[SampledRow]) -> dict[str, int]:
+def _spread(time_of: Callable[[_Reading, SampledRow], int | None], sample: Sequence[SampledRow]) -> dict[str, int]:
     spread: dict[str, int] = {}
-    for kind, time_of in readings.items():
-        times = [(row, time_of(row)) for row in sample]
+    for name, kind in _KINDS.items():
+        times = [(row, time_of(kind, row)) for row in sample]
         if all(time is not None and row.start <= time < row.end for row, time in times):
-            spread[kind] = max((time - row.start for row, time in times if time is not None), default=0)
+            spread[name] = max((time - row.start for row, time in times if time is not None), default=0)
     return spread
 
 
-def _has_key_behind(kind: Kind, row: SampledRow) -> bool:
-    ordinary = time_ordered_key.ordinary(row.key, kind)
-    return ordinary is not None and time_ordered_key.has_key(ordinary, kind)
+def _has_key_behind(kind: _Reading, row: SampledRow) -> bool:
+    ordinary = time_ordered_key.ordinary(row.key, kind.layout)
+    return ordinary is not None and time_ordered_key.has_key(ordinary, kind.layout)

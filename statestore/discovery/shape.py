@@ -28,6 +28,7 @@ from statestore.formats.value_format import (
     TIMESTAMPED_COLUMN_FAMILY,
     newest_format,
 )
+from statestore.kinds.window import WINDOW
 from statestore.model import StoreFormat, TopicPartition
 from statestore.stores.rocksdb import RocksDB, column_families, exists
 
@@ -173,7 +174,7 @@ def _shape_of_segments(store: StoreDirectory) -> StoreShape:
         len(sample),
         tuple(segments),
         spread,
-        "window" in spread and has_sequence_numbers(sample),
+        WINDOW.name in spread and has_sequence_numbers(sample),
         # Time-ordered stores have one column family alone.
         {} if TIMESTAMPED_COLUMN_FAMILY in families else time_ordered_spread_ms(sample),
         indexed,

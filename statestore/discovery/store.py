@@ -9,22 +9,21 @@ from typing import Literal
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.changelogs import COMPACTION_LAG
 from statestore.discovery.hints import Hint
-from statestore.discovery.kind import (
+from statestore.discovery.kind_and_format import (
     Remedy,
+    discovered_kind,
     format_of,
-    kind_of,
     refuse_other_row_keys,
     refuse_times_in_front,
 )
 from statestore.discovery.shape import StoreShape
 from statestore.discovery.store_directory import LiveStore
 from statestore.errors import InputError, LockedError, UnknownFormatError
+from statestore.kinds.kind import ADDITIONAL_RETENTION_MS
+from statestore.kinds.known import BUILT_IN
 from statestore.model import TaskId, TopicPartition, changelog_topic
 from statestore.partition.spec import ChangelogSpec
 from statestore.stores.segments import segment_interval_ms
-
-#: Kafka Streams' default of `windowstore.changelog.additional.retention.ms`.
-_ADDITIONAL_RETENTION_MS = 24 * 60 * 60 * 1000
 
 _LEFT_ALONE = "Nothing was changed. Leave the store to Kafka Streams, which restores it by itself."
 
@@ -197,13 +196,14 @@ def _definition(evidence: StoreEvidence, hint: Hint, shape: StoreShape | None) -
         if shape is not None:
             refuse_times_in_front(shape, interval_ms, remedy)
             refuse_other_row_keys(shape)
-        kind = kind_of(here, shape, kind, interval_ms, remedy)
+        kind = discovered_kind(here, shape, kind, interval_ms, remedy)
         if hint.subtopology is not None and all(found.task.subtopology != hint.subtopology for found in evidence.here):
             raise InputError(f"{here.directory} is not of sub-topology {hint.subtopology}; correct its subtopology")
     assert kind is not None, "one that has no directory is described"
     store_format = format_of(kind, shape, hint.format, remedy)
     fields: dict[str, object] = {"name": name, "kind": kind, "format": store_format, "engine": "rocksDB"}
-    if kind != "key-value":
+    known = BUILT_IN[kind]
+    if known.segmented:
         if retention_ms is None:
             raise InputError(
                 f"retention_ms of its changelog does not tell its own retention; {remedy('retention_ms', ('MS',))}"
@@ -211,9 +211,10 @@ def _definition(evidence: StoreEvidence, hint: Hint, shape: StoreShape | None) -
         if shape is not None:
             _require_fitting_segments(name, shape, kind, retention_ms, remedy)
         fields["retention_ms"] = retention_ms
-    if kind == "window":
-        # No file tells how long a window is, and no row depends on it.
-        fields |= {"window_size_ms": 0, "retain_duplicates": shape is not None and shape.duplicates}
+    if "window_size_ms" in known.times:  # no file tells how long a window is, and no row depends on it
+        fields["window_size_ms"] = 0
+    if known.may_retain_duplicates:
+        fields["retain_duplicates"] = shape is not None and shape.duplicates
     return StoreDefinition.model_validate(fields)
 
 
@@ -221,7 +222,7 @@ def _retention_ms(config: Mapping[str, str]) -> int | None:
     """Retention (ms) of a windowed store by its changelog's, which Kafka Streams makes longer by a day."""
     if "delete" not in config.get("cleanup.policy", ""):
         return None
-    found = int(config.get("retention.ms") or -1) - _ADDITIONAL_RETENTION_MS
+    found = int(config.get("retention.ms") or -1) - ADDITIONAL_RETENTION_MS
     return found if found > 0 else None
 
 

@@ -14,31 +14,36 @@ Tumbling and hopping windows have no index.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import NamedTuple
 
 from statestore.formats import session_key, window_key
 
-Kind = Literal["window", "session"]
-
 _ROW, _INDEX = 0, 1
 _PREFIX_BYTES = 1
-_TIME_BYTES = 8
 
 
-def ordinary(row_key: bytes, kind: Kind) -> bytes | None:
+class Layout(NamedTuple):
+    """Bytes of a row key before and behind the user's key."""
+
+    before: int
+    behind: int
+
+
+WINDOW = Layout(window_key.SUFFIX_BYTES - window_key.SEQUENCE_BYTES, window_key.SEQUENCE_BYTES)
+SESSION = Layout(session_key.SUFFIX_BYTES, 0)
+
+
+def ordinary(row_key: bytes, layout: Layout) -> bytes | None:
     """Row key that an ordinary store has for the same window or session; None if this is no time-ordered row key."""
-    if len(row_key) < _PREFIX_BYTES + _suffix_bytes(kind):
+    if len(row_key) < _PREFIX_BYTES + sum(layout):
         return None
     rest = row_key[_PREFIX_BYTES:]
     if row_key[0] == _INDEX:
         return rest
     if row_key[0] != _ROW:
         return None
-    if kind == "window":
-        times, end = _TIME_BYTES, len(rest) - window_key.SEQUENCE_BYTES
-        return rest[times:end] + rest[:times] + rest[end:]
-    times = 2 * _TIME_BYTES
-    return rest[times:] + rest[:times]
+    times, end = layout.before, len(rest) - layout.behind
+    return rest[times:end] + rest[:times] + rest[end:]
 
 
 def is_index(row_key: bytes) -> bool:
@@ -51,10 +56,6 @@ def index(ordinary_key: bytes) -> bytes:
     return bytes([_INDEX]) + ordinary_key
 
 
-def has_key(ordinary_key: bytes, kind: Kind) -> bool:
+def has_key(ordinary_key: bytes, layout: Layout) -> bool:
     """Tell whether an ordinary row key has more than times: without a key, 00 and 01 may be all of a key themselves."""
-    return len(ordinary_key) > _suffix_bytes(kind)
-
-
-def _suffix_bytes(kind: Kind) -> int:
-    return window_key.SUFFIX_BYTES if kind == "window" else session_key.SUFFIX_BYTES
+    return len(ordinary_key) > sum(layout)

@@ -19,13 +19,13 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from statestore.errors import StoreCorruptedError
 from statestore.formats.key_bounds import upper_bound
-from statestore.model import KEY_VALUE_DIRECTORY, check_name
+from statestore.model import KEY_VALUE_DIRECTORY, StoreFormat, check_name
 
 _TIME_BYTES = 8
 #: Codes of numbers (`struct`) by their bytes.
 _CODES = {4: "i", 8: "q"}
 #: Kafka Streams' `windowstore.changelog.additional.retention.ms`: event time may lag behind the brokers' clock.
-_MORE_RETENTION_MS = 24 * 60 * 60 * 1000
+ADDITIONAL_RETENTION_MS = 24 * 60 * 60 * 1000
 
 
 class Number(NamedTuple):
@@ -73,6 +73,8 @@ class StoreKind:
         What is behind the user's key in a row key.
     first_time, last_time
         Names of the numbers between which a row is of its time (ms, both inclusive).
+    only_format
+        Format of Kafka Streams' stores of the kind where they have but one. It is then what definitions mean, too.
     suite
         The suite for all stores of the kind: the name of one in expectations/suites, or the absolute path of a file.
     """
@@ -84,6 +86,7 @@ class StoreKind:
     numbers: ClassVar[tuple[Number, ...]] = ()
     first_time: ClassVar[str] = ""
     last_time: ClassVar[str] = ""
+    only_format: ClassVar[StoreFormat | None] = None
     suite: ClassVar[str]
 
     @property
@@ -118,7 +121,7 @@ class StoreKind:
         """Return Kafka Streams' settings of the changelog topic of a store."""
         if store.retention_ms is None:
             return {"cleanup.policy": "compact"}
-        return {"cleanup.policy": "compact,delete", "retention.ms": str(store.retention_ms + _MORE_RETENTION_MS)}
+        return {"cleanup.policy": "compact,delete", "retention.ms": str(store.retention_ms + ADDITIONAL_RETENTION_MS)}
 
     # -- directories --------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from statestore.kinds.kind import Number, StoreKind, StoreSettings
+from statestore.model import StoreFormat
 
 
 class SessionKind(StoreKind):
@@ -13,6 +14,7 @@ class SessionKind(StoreKind):
     times = ("retention_ms",)
     numbers = (Number("session_end"), Number("session_start"))
     first_time, last_time = "session_start", "session_end"
+    only_format = StoreFormat.PLAIN
     suite = "session"
 
     def columns(self, store: StoreSettings) -> tuple[Number, ...]:

@@ -132,7 +132,11 @@ def test_a_time_ordered_window_is_behind_00_and_its_index_behind_01():
     ordinary = window_key.encode(b"key", 258, 3)
     row = bytes.fromhex("00 0000000000000102") + b"key" + bytes.fromhex("00000003")
     index = bytes.fromhex("01") + b"key" + bytes.fromhex("0000000000000102 00000003")
-    assert time_ordered_key.ordinary(row, "window") == time_ordered_key.ordinary(index, "window") == ordinary
+    assert (
+        time_ordered_key.ordinary(row, time_ordered_key.WINDOW)
+        == time_ordered_key.ordinary(index, time_ordered_key.WINDOW)
+        == ordinary
+    )
     assert time_ordered_key.index(ordinary) == index
     assert (time_ordered_key.is_index(row), time_ordered_key.is_index(index)) == (False, True)
 
@@ -141,19 +145,23 @@ def test_a_time_ordered_session_is_behind_00_and_its_index_behind_01():
     ordinary = session_key.encode(b"key", 258, 772)
     row = bytes.fromhex("00 0000000000000304 0000000000000102") + b"key"
     index = bytes.fromhex("01") + b"key" + bytes.fromhex("0000000000000304 0000000000000102")
-    assert time_ordered_key.ordinary(row, "session") == time_ordered_key.ordinary(index, "session") == ordinary
+    assert (
+        time_ordered_key.ordinary(row, time_ordered_key.SESSION)
+        == time_ordered_key.ordinary(index, time_ordered_key.SESSION)
+        == ordinary
+    )
     assert time_ordered_key.index(ordinary) == index
 
 
-@pytest.mark.parametrize(("kind", "suffix"), [("window", 12), ("session", 16)])
-def test_a_time_ordered_key_has_a_prefix_and_room_for_its_times(kind, suffix):
+@pytest.mark.parametrize(("layout", "suffix"), [(time_ordered_key.WINDOW, 12), (time_ordered_key.SESSION, 16)])
+def test_a_time_ordered_key_has_a_prefix_and_room_for_its_times(layout, suffix):
     for prefix in (b"\0", b"\1"):
-        assert time_ordered_key.ordinary(prefix + bytes(suffix), kind) == bytes(suffix)
-        assert time_ordered_key.ordinary(prefix + bytes(suffix - 1), kind) is None
+        assert time_ordered_key.ordinary(prefix + bytes(suffix), layout) == bytes(suffix)
+        assert time_ordered_key.ordinary(prefix + bytes(suffix - 1), layout) is None
     for prefix in (b"\2", b"\xff"):
-        assert time_ordered_key.ordinary(prefix + bytes(suffix), kind) is None
-    assert not time_ordered_key.has_key(bytes(suffix), kind)
-    assert time_ordered_key.has_key(bytes(suffix + 1), kind)
+        assert time_ordered_key.ordinary(prefix + bytes(suffix), layout) is None
+    assert not time_ordered_key.has_key(bytes(suffix), layout)
+    assert time_ordered_key.has_key(bytes(suffix + 1), layout)
 
 
 def test_no_key_is_that_of_an_index():

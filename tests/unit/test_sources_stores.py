@@ -73,6 +73,15 @@ def test_row_keys_of_two_kinds_ask_which_it_is(written):
     assert "window and of session" in row["problem"]
 
 
+def test_a_users_kind_without_segments_is_read_where_key_value_stores_lie(written):
+    options = written({b"k": b"v"}, None)
+    users = "statestore.kinds.key_value:KEY_VALUE"
+    found = definition({**options, "kind": users, "format": "plain"})
+    assert (found.kind, found.retention_ms) == (users, None)
+    with pytest.raises(InputError, match=r"s is not that of a statestore.kinds.window:WINDOW store; correct its kind"):
+        definition({**options, "kind": "statestore.kinds.window:WINDOW"})
+
+
 @pytest.mark.parametrize("said", [{}, {"kind": "key-value", "format": "plain"}])
 def test_a_versioned_store_is_refused_whatever_options_say(written, said):
     latest = struct.pack(">q", -1)

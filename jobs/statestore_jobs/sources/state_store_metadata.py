@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from statestore.discovery.kind import kind_without_retention
+from statestore.discovery.kind_and_format import kind_without_retention
 from statestore.discovery.shape import shape_of
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import StateStoreError, StoreCorruptedError

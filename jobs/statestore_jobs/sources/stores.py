@@ -9,11 +9,11 @@ from typing import Any
 
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.directories import stores_at, stores_named
-from statestore.discovery.kind import format_of, kind_of, kind_without_retention
+from statestore.discovery.kind_and_format import discovered_kind, format_of, kind_without_retention
 from statestore.discovery.shape import StoreShape, shape_of, telling_shape
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import InputError
-from statestore.kinds.known import BUILT_IN
+from statestore.kinds.known import BUILT_IN, kind_of
 from statestore.model import StoreFormat, check_name
 from statestore_jobs.sources.options import defined_store, partition_list, required, store_settings
 
@@ -65,15 +65,16 @@ def definition_of(options: Mapping[str, str], stores: Sequence[StoreDirectory]) 
     settings: dict[str, Any] = {"name": _name(store), **(defined or {}), **said}
     kind = settings.get("kind")
     if defined is not None or kind not in (None, *BUILT_IN):
-        kind_of(store, None, kind, None, _remedy)
+        discovered_kind(store, None, kind, None, _remedy)
     else:  # of a kind of the user's, only its code could tell
         settings |= _discovered(stores, said)
-    if settings["kind"] == "window" and "window_size_ms" not in settings:
+    times = kind_of(settings["kind"]).times
+    if "window_size_ms" in times and "window_size_ms" not in settings:
         raise InputError(
             f"{store.directory}: no file tells how long windows are; add .option('window_size_ms', ...), or say "
             f"with one of the options {', '.join(DEFINITION_OPTIONS[:2])} where the store's definition is"
         )
-    if settings["kind"] != "key-value":
+    if "retention_ms" in times:
         settings.setdefault("retention_ms", settings.get("window_size_ms", 0))
     return defined_store(settings)
 
@@ -89,7 +90,7 @@ def _discovered(stores: Sequence[StoreDirectory], said: Mapping[str, Any]) -> di
     settings: dict[str, Any] = {"kind": kind_without_retention(stores[0], shape, said.get("kind"), _remedy)}
     if shape.families and said.get("format") != StoreFormat.TIMESTAMPED:  # which reads rows of the plain one, too
         settings["format"] = format_of(settings["kind"], shape, said.get("format"), _remedy)
-    if settings["kind"] == "window":
+    if kind_of(settings["kind"]).may_retain_duplicates:
         settings["retain_duplicates"] = said.get("retain_duplicates", shape.duplicates)
     return settings
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from statestore.discovery.shape import StoreShape
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import InputError, UnknownFormatError
+from statestore.kinds.key_value import KEY_VALUE
+from statestore.kinds.known import BUILT_IN, kind_of
 from statestore.model import StoreFormat
 
 #: Tells how a user says a setting that takes one of these values.
@@ -52,7 +54,7 @@ def refuse_other_row_keys(shape: StoreShape) -> None:
         )
 
 
-def kind_of(
+def discovered_kind(
     store: StoreDirectory, shape: StoreShape | None, said: str | None, limit_ms: int | None, remedy: Remedy
 ) -> str:
     """Return the kind of a store that has a directory.
@@ -63,10 +65,10 @@ def kind_of(
         If the kind that is said is not the store's; or if none is said, and its rows do not tell it.
     """
     directory = store.directory if shape is None else shape.directory
-    if said is not None and (said == "key-value") is store.segmented:
+    if said is not None and kind_of(said).segmented is not store.segmented:
         raise InputError(f"{directory} is not that of a {said} store; correct its kind")
     if not store.segmented:
-        return "key-value"
+        return said or KEY_VALUE.name
     spread_ms = shape.spread_ms if shape is not None and shape.rows else {}
     # If no segment is as long, the retention is not the store's: the nearest reading is told with that.
     kinds = _within(spread_ms, limit_ms) or sorted(spread_ms, key=lambda kind: spread_ms[kind])[:1]
@@ -84,7 +86,7 @@ def kind_of(
 
 
 def kind_without_retention(store: StoreDirectory, shape: StoreShape, said: str | None, remedy: Remedy) -> str:
-    """As `kind_of`, where no retention tells how long segments are.
+    """As `discovered_kind`, where no retention tells how long segments are.
 
     Raises
     ------
@@ -93,14 +95,14 @@ def kind_without_retention(store: StoreDirectory, shape: StoreShape, said: str |
     """
     refuse_times_in_front(shape, shape.likely_limit_ms, remedy)
     if said is not None:  # rows of neither kind may be damaged ones, of which whoever reads them is told
-        return kind_of(store, shape, said, None, remedy)
+        return discovered_kind(store, shape, said, None, remedy)
     if store.segmented:
         refuse_other_row_keys(shape)
-    return kind_of(store, shape, None, shape.likely_limit_ms, remedy)
+    return discovered_kind(store, shape, None, shape.likely_limit_ms, remedy)
 
 
 def format_of(kind: str, shape: StoreShape | None, said: StoreFormat | None, remedy: Remedy) -> StoreFormat:
-    """Return the format of a store; Kafka Streams has plain session stores only.
+    """Return the format of a store of one of our kinds.
 
     Raises
     ------
@@ -108,11 +110,10 @@ def format_of(kind: str, shape: StoreShape | None, said: StoreFormat | None, rem
         If the format that is said is not the store's; or if none is said, and no database tells it.
     """
     if shape is None or not shape.families:
-        if said is None and kind == "session":
-            return StoreFormat.PLAIN
-        if said is None:
+        found = said or BUILT_IN[kind].only_format
+        if found is None:
             raise InputError(f"no database tells its format; {remedy('format', ('plain', 'timestamped'))}")
-        return said
+        return found
     if said not in (None, shape.format):
         raise InputError(
             f"{shape.directory} has the column families {', '.join(sorted(shape.families))}, which are those of a "

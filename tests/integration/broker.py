@@ -201,10 +201,15 @@ class PlainConsumer:
                     ends[partition] = message.offset()
             return len(ends) == len(records)
 
-        self._consumer.assign([KafkaTopicPartition(*partition, start) for partition, start in starts.items()])
+        self._consumer.assign([self._from(partition, start) for partition, start in starts.items()])
         wait_for(ended, f"the ends of {', '.join(map(str, starts))}")
         self._consumer.unassign()
         return {partition: (records[partition], ends[partition]) for partition in starts}
+
+    def _from(self, partition: TopicPartition, start: int) -> KafkaTopicPartition:
+        # Asked for here: librdkafka waits a second before it asks for a log's start again that it has no leader for yet.
+        low, _ = self._consumer.get_watermark_offsets(KafkaTopicPartition(*partition), timeout=WAIT_S)
+        return KafkaTopicPartition(*partition, low if start == OFFSET_BEGINNING else start)
 
     def close(self) -> None:
         """Let go of the consumer."""

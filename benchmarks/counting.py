@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.process_input import Input, delete_topic, group_offsets
-from demo.processes import Processes, Service, ServiceError, wait_until
+from demo.processes import Processes, ServiceError, ServiceProcess, wait_until
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import Topics
 from statestore.model import TopicPartition
@@ -115,7 +115,7 @@ def rate(processes: Processes, system: System, counted: Input, commit_interval_m
     return counted.records / seconds
 
 
-def _wait_for_the_end(run: Run, service: Service) -> float:
+def _wait_for_the_end(run: Run, service: ServiceProcess) -> float:
     """Return the time, in seconds since the epoch, at which every partition is committed to its end."""
     counted = run.input
     with group_offsets(counted.servers, run.application, counted.partitions) as offsets:

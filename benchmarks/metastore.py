@@ -20,7 +20,7 @@ from benchmarks.process_input import Broker, warm_up
 from demo.kafka_jars import check_disk
 from demo.processes import Processes, ServiceError
 from statestore.metastore.catalogue import Catalogue
-from statestore.metastore.command_topic import CommandTopic, Logged
+from statestore.metastore.command_topic import CommandRecord, CommandTopic
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.replay import fold
 
@@ -56,14 +56,14 @@ class Topic(NamedTuple):
         seconds = time.perf_counter() - started
         return self._checked(view.catalogue, seconds)
 
-    def fold(self, records: list[Logged]) -> float:
+    def fold(self, records: list[CommandRecord]) -> float:
         """Return the seconds of decoding and applying what was read before."""
         started = time.perf_counter()
         folded = fold(records)
         seconds = time.perf_counter() - started
         return self._checked(folded.catalogue, seconds)
 
-    def records(self) -> list[Logged]:
+    def records(self) -> list[CommandRecord]:
         """Return all records of the topic."""
         topic = CommandTopic(self.servers, SERVICE)
         log = topic.ends()

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from demo.airflow_client import AirflowClient
 from demo.installation import REPOSITORY, Installation
 from demo.kafka import HOST, free_port, is_free
-from demo.processes import Processes, Service, ServiceError, wait_until
+from demo.processes import Processes, ServiceError, ServiceProcess, wait_until
 from statestore.durable import write_atomically
 
 USER = "admin"
@@ -51,7 +51,7 @@ class Airflow:
         self._processes = processes
         self._installation = installation
         self._schedules = schedules
-        self._services: list[Service] = []
+        self._services: list[ServiceProcess] = []
         self._base = installation.environment(bootstrap_servers)
         self._home = installation.airflow_dir
         self.password = ""
@@ -182,6 +182,6 @@ class Airflow:
             self._processes.stop_service(service)
         stamp.write_text(wanted, encoding="utf-8")
 
-    def _run(self, name: str, arguments: list[str], environment: dict[str, str]) -> Service:
+    def _run(self, name: str, arguments: list[str], environment: dict[str, str]) -> ServiceProcess:
         log_path = self._installation.logs_dir / f"airflow-{name}.log"
         return self._processes.start(name, [sys.executable, "-m", "airflow", *arguments], environment, log_path)

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from demo.kafka_jars import check_disk, fetch_jars, find_java, pyspark_jar
-from demo.processes import Processes, Service, ServiceError, wait_until
+from demo.processes import Processes, ServiceError, ServiceProcess, wait_until
 from statestore.errors import InputError
 
 HOST = "127.0.0.1"
@@ -93,7 +93,7 @@ class Kafka:
         self._wanted_port = port
         self._secured = dict(secured or {})
         self._settings = dict(settings or {})
-        self._service: Service | None = None
+        self._service: ServiceProcess | None = None
         self.bootstrap_servers = ""
 
     def start(self) -> str:
@@ -190,7 +190,7 @@ class Kafka:
             raise InputError(f"{properties} has no cluster.id: it was damaged; delete {self.directory} and start again")
         return found[1]
 
-    def _run(self, name: str, argv: list[str]) -> Service:
+    def _run(self, name: str, argv: list[str]) -> ServiceProcess:
         return self._processes.start(name, argv, os.environ, self.directory / "logs" / f"{name}.log")
 
     def _wait_until_ready(self, bootstrap_servers: str, cluster_id: str) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from demo.processes import Processes, Service, ServiceError, wait_until
+from demo.processes import Processes, ServiceError, ServiceProcess, wait_until
 from statestore.errors import DiskSpaceError, InputError, RetryError
 
 KAFKA_VERSION = "4.3.1"
@@ -209,7 +209,7 @@ def _run_ivy(processes: Processes, java: str, jar_set: JarSet, jars: Path, ivy_c
         processes.stop_service(service)
 
 
-def _follow(service: Service, progress: Progress, jar_set: JarSet) -> None:
+def _follow(service: ServiceProcess, progress: Progress, jar_set: JarSet) -> None:
     label = f"Fetching {jar_set.title}, {jar_set.megabytes} MB"
     bar = progress.add_task(label, total=2 * len(expected_jars(jar_set)))
     size, changed = 0, time.monotonic()

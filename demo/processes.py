@@ -36,7 +36,7 @@ class ServiceError(StateStoreError):
     """A process that we started ended too early, or was not ready within its deadline."""
 
 
-class Service(subprocess.Popen[bytes]):
+class ServiceProcess(subprocess.Popen[bytes]):
     """A started process, with its name and the log that has its output."""
 
     name: str
@@ -55,7 +55,7 @@ class Processes:
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
         self.marker = uuid4().hex
-        self._services: list[Service] = []
+        self._services: list[ServiceProcess] = []
         self._reaper: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -77,11 +77,11 @@ class Processes:
         if self._reaper is not None:
             self.stop()
 
-    def start(self, name: str, argv: Sequence[str], env: Mapping[str, str], log_path: Path) -> Service:
+    def start(self, name: str, argv: Sequence[str], env: Mapping[str, str], log_path: Path) -> ServiceProcess:
         """Start `argv` with the complete environment `env`; its output is appended to `log_path`."""
         log_path.parent.mkdir(parents=True, exist_ok=True)
         with log_path.open("ab") as log:
-            service = Service(
+            service = ServiceProcess(
                 argv, env=self._marked(env), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         service.name, service.log_path = name, log_path
@@ -89,7 +89,7 @@ class Processes:
         self._write_state()
         return service
 
-    def stop_service(self, service: Service, deadline_s: float = 20) -> None:
+    def stop_service(self, service: ServiceProcess, deadline_s: float = 20) -> None:
         """End one process and its group."""
         _end_groups([service], deadline_s)
         self._services.remove(service)
@@ -127,7 +127,11 @@ class Processes:
 
 
 def wait_until(
-    condition: Callable[[], T], deadline_s: float, what: str, process: Service | None = None, poll_s: float = _POLL_S
+    condition: Callable[[], T],
+    deadline_s: float,
+    what: str,
+    process: ServiceProcess | None = None,
+    poll_s: float = _POLL_S,
 ) -> T:
     """Poll `condition` until it returns something true, and return that.
 
@@ -216,7 +220,7 @@ def _signal(processes: Iterator[psutil.Process] | list[psutil.Process], number: 
     return signalled
 
 
-def _end_groups(services: list[Service], deadline_s: float) -> None:
+def _end_groups(services: list[ServiceProcess], deadline_s: float) -> None:
     _signal_groups(services, signal.SIGTERM)
     deadline = time.monotonic() + deadline_s
     for service in services:
@@ -228,7 +232,7 @@ def _end_groups(services: list[Service], deadline_s: float) -> None:
             service.wait(5)
 
 
-def _signal_groups(services: list[Service], number: int) -> None:
+def _signal_groups(services: list[ServiceProcess], number: int) -> None:
     for service in services:
         # The number of a group is safe only while its leader has not been waited for.
         if service.poll() is None:
@@ -244,7 +248,7 @@ def _read_state(run_dir: Path) -> dict[str, Any] | None:
     return state
 
 
-def _log_tail(process: Service | None, lines: int = 15) -> str:
+def _log_tail(process: ServiceProcess | None, lines: int = 15) -> str:
     if process is None:
         return ""
     with process.log_path.open("rb") as log:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _Work = Mapping[str, Request]
 
 
-class Asked(NamedTuple):
+class Trigger(NamedTuple):
     """Besides the form, what a run is asked for by what has started it.
 
     Attributes
@@ -52,7 +52,7 @@ def plan_jobs(
     settings: Settings,
     report: Path,
     head: Sequence[str],
-    asked: Asked,
+    asked: Trigger,
 ) -> list[dict[str, Any]]:
     """Return what `spark_jobs` maps over.
 
@@ -88,7 +88,7 @@ def _work(
     applications: arguments.Applications,
     settings: Settings,
     report: Path,
-    asked: Asked,
+    asked: Trigger,
 ) -> _Work:
     match job:
         case "process" | "verify":

@@ -65,7 +65,7 @@ def plan(
         report = report_path(settings.reports_dir, dag.dag_id, run_id)
         report.parent.mkdir(parents=True, exist_ok=True)  # or fail now, and not when the job has done its work
         head = ("--catalogue", str(view.pin), "--dag-id", dag.dag_id, "--dag-run-id", run_id)
-        asked = jobs.Asked(without, by_time=dag_run.run_type == "scheduled")
+        asked = jobs.Trigger(without, by_time=dag_run.run_type == "scheduled")
         if (processed := processed_by(triggering_asset_events)) is not None:
             params = {**params, "depth": depth_after_process(), "sample": None}
             asked = asked._replace(only=processed.applications)

@@ -8,10 +8,10 @@ from typing import Any
 from great_expectations.core.expectation_validation_result import ExpectationValidationResult
 from pyspark.sql import SparkSession
 
+from statestore.reports import FailedRows
 from statestore_expectations.custom import Bindable
 from statestore_expectations.custom.samples import SAMPLE, first_rows, jsonable
 from statestore_expectations.suites import title
-from statestore_expectations.verdict import FailedRows
 from statestore_expectations.views import STORE_VIEW
 
 
@@ -34,12 +34,14 @@ def failed_rows_of(spark: SparkSession, result: ExpectationValidationResult) -> 
     assert config is not None
     name = title(config)
     if isinstance(config.to_domain_obj(), Bindable):
-        return FailedRows(name, found["details"]["unexpected_count"], tuple(found["details"]["unexpected_rows"]))
+        details = found["details"]
+        return FailedRows(expectation=name, count=details["unexpected_count"], rows=tuple(details["unexpected_rows"]))
     if config.type == "unexpected_rows_expectation":
         query = config.kwargs["unexpected_rows_query"].format(batch=STORE_VIEW)
-        return FailedRows(name, found["observed_value"], tuple(first_rows(spark.sql(query))))
+        return FailedRows(expectation=name, count=found["observed_value"], rows=tuple(first_rows(spark.sql(query))))
     if "partial_unexpected_list" in found:
         column = config.kwargs.get("column", "value")
         values = found["partial_unexpected_list"][:SAMPLE]
-        return FailedRows(name, found["unexpected_count"], tuple({column: jsonable(one)} for one in values))
-    return FailedRows(name, None, ({"observed_value": jsonable(found.get("observed_value"))},))
+        rows = tuple({column: jsonable(one)} for one in values)
+        return FailedRows(expectation=name, count=found["unexpected_count"], rows=rows)
+    return FailedRows(expectation=name, rows=({"observed_value": jsonable(found.get("observed_value"))},))

@@ -37,7 +37,7 @@ from statestore_expectations.data_docs import SITE, context_of
 from statestore_expectations.outcomes import failed_rows_of, why_not_evaluated
 from statestore_expectations.parameters import measured, with_derived
 from statestore_expectations.suites import bound, title, value_schema_of
-from statestore_expectations.verdict import FailedRows, Verdict
+from statestore_expectations.verdict import Verdict
 from statestore_expectations.views import (
     CHANGELOG_VIEW,
     COMPARISON_VIEW,
@@ -48,7 +48,7 @@ from statestore_expectations.views import (
     with_readable,
 )
 
-__all__ = ["FailedRows", "Verdict", "validate_store"]
+__all__ = ["Verdict", "validate_store"]
 
 _EXAMPLES = 5
 

@@ -4,27 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-
-@dataclass(frozen=True)
-class FailedRows:
-    """Where an expectation did not hold.
-
-    Attributes
-    ----------
-    expectation
-        Its description, as in `Verdict.failed`.
-    count
-        How many rows did not pass; None if the expectation is about all rows together, such as their number.
-    rows
-        The first of them as values that JSON has, bytes as hexadecimal text; of an expectation about all rows together
-        what was observed.
-    """
-
-    expectation: str
-    count: int | None
-    rows: tuple[dict[str, Any], ...]
+from statestore.reports import FailedRows
 
 
 @dataclass(frozen=True)

@@ -26,14 +26,14 @@ class Segment(NamedTuple):
     start: int
 
 
-class Logged(NamedTuple):
+class LogSegments(NamedTuple):
     """What a log has: its segments, and the largest time (ms) of each partition's rows, deletes among them."""
 
     segments: frozenset[Segment]
     stream_times: Mapping[int, int]
 
 
-def logged(latest: DataFrame, kind: StoreKind, routing: Routing) -> Logged:
+def logged(latest: DataFrame, kind: StoreKind, routing: Routing) -> LogSegments:
     """Look which segments a log has rows or deletes of; it must be that of a window or session store."""
     time_of = F.col(kind.segment_time)
     found = (
@@ -44,11 +44,11 @@ def logged(latest: DataFrame, kind: StoreKind, routing: Routing) -> Logged:
     stream_times: dict[int, int] = {}
     for row in found:
         stream_times[row.partition] = max(row["last"], stream_times.get(row.partition, -1))
-    return Logged(frozenset(Segment(row.partition, row.segment) for row in found), stream_times)
+    return LogSegments(frozenset(Segment(row.partition, row.segment) for row in found), stream_times)
 
 
 def expired(
-    here: Mapping[int, Sequence[int]], log: Logged, routing: Routing
+    here: Mapping[int, Sequence[int]], log: LogSegments, routing: Routing
 ) -> tuple[frozenset[Segment], frozenset[Segment]]:
     """Say which segments of a store, and which of its log, have expired for the other side. Pure.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.durable import write_durably
 from statestore.errors import RetryError, StateStoreError, of_os_error
 from statestore.partition.spec import StorePartitionSpec
-from statestore.reports import FailedRows, ValidatedStore
+from statestore.reports import ValidatedStore
 from statestore_jobs.frames import Frames, compared_frames
 from statestore_jobs.plots import draw_all, histogram_of, lag_history
 
@@ -102,7 +102,7 @@ class Judge:
             verdict=verdict.verdict,
             expectations=verdict.expectations,
             failed_expectations=verdict.failed,
-            failed_rows=tuple(FailedRows.model_validate(asdict(failed)) for failed in verdict.failed_rows),
+            failed_rows=verdict.failed_rows,
             detail=verdict.detail,
             keys=sum(keys.values()),
             not_compared=0 if frames is None else frames.unknown,

@@ -29,7 +29,7 @@ _GROUP_BYTES = 8 * 1024 * 1024
 _LARGEST_COLUMN = np.iinfo(np.int32).max
 
 
-class Decoded(NamedTuple):
+class DecodedRecords(NamedTuple):
     """Records as columns, and where the headers of those that have some lie in the bytes that they came from."""
 
     columns: pa.RecordBatch
@@ -39,7 +39,7 @@ class Decoded(NamedTuple):
 
 def decode(
     batches: Iterable[Batch], fetched: Bytes, start: int, end: int, partition: TopicPartition
-) -> Iterator[Decoded]:
+) -> Iterator[DecodedRecords]:
     """Yield the records with `start <= offset < end`.
 
     Parameters
@@ -93,7 +93,7 @@ def _decode(
     start: int,
     end: int,
     partition: TopicPartition,
-) -> Iterator[Decoded]:
+) -> Iterator[DecodedRecords]:
     from statestore.changelog import record_kernels  # numba's import takes as long as reading some 100,000 records
 
     rows = sum(batch.record_count for batch in batches)
@@ -133,7 +133,7 @@ def _decode(
             pa.Array.from_buffers(pa.int64(), found, [None, timestamps], 0),
             pa.Array.from_buffers(pa.int64(), found, [None, offsets], 0),
         ]
-        yield Decoded(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), data, headers[:with_headers])
+        yield DecodedRecords(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), data, headers[:with_headers])
 
 
 class _BinaryColumn:

@@ -46,7 +46,7 @@ class Continuity(Enum):
     UNKNOWN = "unknown"
 
 
-class Comparison(NamedTuple):
+class LogComparison(NamedTuple):
     """A log now, against where it was seen to end.
 
     Attributes
@@ -115,7 +115,7 @@ def log_ends(
 
 def compare_ends(
     bootstrap_servers: str, seen: Mapping[TopicPartition, LogEnd], stall_timeout_s: float
-) -> dict[TopicPartition, Comparison]:
+) -> dict[TopicPartition, LogComparison]:
     """Compare logs with where they were seen to end: thousands in one go.
 
     CUT is certain: below the offset a newer epoch begins than was seen there, or the log ends. So is INTACT: the log
@@ -149,7 +149,7 @@ def compare_ends(
     KafkaUnavailableError
         If nothing came for `stall_timeout_s`, or access is refused.
     """
-    found = {partition: Comparison(Continuity.INTACT) for partition, end in seen.items() if not end.offset}
+    found = {partition: LogComparison(Continuity.INTACT) for partition, end in seen.items() if not end.offset}
     asked = {partition: end for partition, end in seen.items() if end.offset}
     if not asked:
         return found
@@ -169,15 +169,15 @@ def compare_ends(
     }
 
 
-def compared(seen: LogEnd, answered: EpochEnd, start: LogStart) -> Comparison:
+def compared(seen: LogEnd, answered: EpochEnd, start: LogStart) -> LogComparison:
     """Say what a leader's answer means; `compare_ends` has the reasons. Pure."""
     offset, epoch = seen
     if not offset:
-        return Comparison(Continuity.INTACT)
+        return LogComparison(Continuity.INTACT)
     if answered.epoch < 0 or answered.offset < 0:
         return _unknown(f"its leader knows no leader epoch as new as {epoch}")
     if answered.offset < offset:
-        return Comparison(
+        return LogComparison(
             Continuity.CUT,
             answered.offset,
             f"it was seen up to offset {offset} with leader epoch {epoch}, which now ends at {answered.offset}",
@@ -188,10 +188,10 @@ def compared(seen: LogEnd, answered: EpochEnd, start: LogStart) -> Comparison:
         return _unknown(f"it starts at offset {start.offset}: nothing is left of what was seen up to {offset}")
     if start.epoch is None or start.epoch > epoch:
         return _unknown(f"it does not know the leader epochs of what was seen up to offset {offset}")
-    return Comparison(Continuity.INTACT)
+    return LogComparison(Continuity.INTACT)
 
 
-def validated(seen: LogEnd, log: LogRange | None) -> Comparison:
+def validated(seen: LogEnd, log: LogRange | None) -> LogComparison:
     """Say what it means that librdkafka refused a position, or did not. Pure.
 
     Parameters
@@ -207,7 +207,7 @@ def validated(seen: LogEnd, log: LogRange | None) -> Comparison:
     if log.epoch is None or log.epoch < epoch:
         return _unknown(f"its leader knows no leader epoch as new as {epoch}")
     ends = f"offset {offset} with leader epoch {epoch}, which now ends below"
-    return Comparison(Continuity.CUT, min(offset - 1, log.high_watermark), f"it was seen up to {ends}")
+    return LogComparison(Continuity.CUT, min(offset - 1, log.high_watermark), f"it was seen up to {ends}")
 
 
 class LastEpoch:
@@ -237,5 +237,5 @@ class LastEpoch:
             self.end, self._begins = LogEnd(self.end.offset, epoch), begins
 
 
-def _unknown(detail: str) -> Comparison:
-    return Comparison(Continuity.UNKNOWN, None, detail)
+def _unknown(detail: str) -> LogComparison:
+    return LogComparison(Continuity.UNKNOWN, None, detail)

@@ -17,7 +17,7 @@ from statestore.errors import InputError
 from statestore.packages import require_extra
 
 if TYPE_CHECKING:
-    from statestore.cli.selection import Asked, Chosen
+    from statestore.cli.selection import Chosen, PartitionSelection
     from statestore.partition.spec import StorePartitionSpec
 
 _JOB = "statestore_jobs.suggest"
@@ -35,7 +35,7 @@ def _expectations() -> None:
 @app.command()
 @options.with_target
 def suggest(
-    asked: Asked,
+    asked: PartitionSelection,
     name: Annotated[
         str,
         typer.Argument(

@@ -17,7 +17,7 @@ from statestore.errors import InputError
 # Here and in the modules of the commands, what does the work is imported when it is done: help and the shell's
 # completion need none of it.
 if TYPE_CHECKING:
-    from statestore.cli.selection import Asked
+    from statestore.cli.selection import PartitionSelection
     from statestore.cli.service import Service
 
 StateDir = Annotated[
@@ -202,11 +202,11 @@ def _asked(
     metastore_backup: Backup = None,
     reports_dir: ReportsDir = None,
     kafka_timeout_s: TimeoutS = 30.0,
-) -> Asked:
-    from statestore.cli.selection import Asked, Where
+) -> PartitionSelection:
+    from statestore.cli.selection import PartitionSelection, Where
 
     servers = _servers(bootstrap_servers)
-    return Asked(
+    return PartitionSelection(
         where=Where(servers, state_dir, kafka_timeout_s),
         service=_service(
             bootstrap_servers=servers,

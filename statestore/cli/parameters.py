@@ -88,5 +88,5 @@ def _with(
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     # The names that are not there before the work begins stand for what is gathered, which is no option.
-    hints = get_type_hints(function, localns={"Asked": object, "Service": object}, include_extras=True)
+    hints = get_type_hints(function, localns={"PartitionSelection": object, "Service": object}, include_extras=True)
     return [item.replace(annotation=hints[item.name]) for item in inspect.signature(function).parameters.values()]

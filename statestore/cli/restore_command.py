@@ -16,7 +16,7 @@ from statestore.errors import InputError
 from statestore.requests.restore import RestoreRequest
 
 if TYPE_CHECKING:
-    from statestore.cli.selection import Asked
+    from statestore.cli.selection import PartitionSelection
     from statestore.partition.release import ReleaseRow
     from statestore.partition.rollback import RollbackRow
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @with_request(RestoreRequest, without=("applications", "stores", "partitions"))
 def restore(
     request: RestoreRequest,
-    asked: Asked,
+    asked: PartitionSelection,
     parallel: options.Parallel,
     run_bytes: options.RunBytes = options.RUN_BYTES,
     quarantine_days: options.QuarantineDays = 7.0,
@@ -93,7 +93,7 @@ def restore(
 
 
 def _replaced(
-    asked: Asked,
+    asked: PartitionSelection,
     rollback: list[str] | None,
     release: list[str] | None,
     parallel: int,

@@ -30,7 +30,7 @@ class Where(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Asked:
+class PartitionSelection:
     """What the command line asks for.
 
     Attributes
@@ -120,7 +120,7 @@ class Chosen:
             )
 
 
-def choose(asked: Asked, topics: Topics, *, certain: bool = False) -> Chosen:
+def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) -> Chosen:
     """Find out what was asked for.
 
     Parameters
@@ -166,7 +166,7 @@ def choose(asked: Asked, topics: Topics, *, certain: bool = False) -> Chosen:
     return Chosen(tuple(names), tuple(defined), specs, discovered, catalogue, frozenset(wanted))
 
 
-def _definitions(asked: Asked, *, certain: bool) -> tuple[dict[str, ApplicationDefinition], str | None]:
+def _definitions(asked: PartitionSelection, *, certain: bool) -> tuple[dict[str, ApplicationDefinition], str | None]:
     """Return the definitions, and the pin of the catalogue that they are from."""
     if asked.definitions is not None:
         return load_definitions(asked.definitions), None

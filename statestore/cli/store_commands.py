@@ -15,11 +15,11 @@ from statestore.errors import InputError
 from statestore.requests.verify import VerifyRequest
 
 if TYPE_CHECKING:
-    from statestore.cli.selection import Asked
+    from statestore.cli.selection import PartitionSelection
 
 
 @options.with_target
-def partitions(asked: Asked, json: options.Json = None) -> None:
+def partitions(asked: PartitionSelection, json: options.Json = None) -> None:
     """List store partitions: what they are, where their changelogs are, and how far they were when last closed."""
     from statestore.changelog.topics import Topics
     from statestore.cli.partition_listing import listed
@@ -43,7 +43,7 @@ def partitions(asked: Asked, json: options.Json = None) -> None:
 @with_request(VerifyRequest, without=("applications", "stores", "partitions"))
 def verify(
     request: VerifyRequest,
-    asked: Asked,
+    asked: PartitionSelection,
     parallel: options.Parallel,
     run_bytes: options.RunBytes = options.RUN_BYTES,
     json: options.Json = None,
@@ -93,7 +93,7 @@ def verify(
 
 @options.with_target
 def read(
-    asked: Asked,
+    asked: PartitionSelection,
     name: Annotated[
         str,
         typer.Argument(metavar="STORE", help="Name of a key-value store.", autocompletion=completion.stores),

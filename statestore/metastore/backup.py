@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from statestore.durable import write_durably
 from statestore.errors import BackupError
-from statestore.metastore.command_topic import Logged
+from statestore.metastore.command_topic import CommandRecord
 from statestore.statedir.lock import locked_file
 
 _FORMAT = 1
@@ -58,7 +58,7 @@ class Mark(NamedTuple):
         return other.last is not None and (self.last is None or self.last < other.last)
 
 
-class Content(NamedTuple):
+class BackupContent(NamedTuple):
     """What a backup has, or had more since a mark.
 
     Attributes
@@ -67,7 +67,7 @@ class Content(NamedTuple):
         Whether a line without an end follows the last one.
     """
 
-    records: list[Logged]
+    records: list[CommandRecord]
     mark: Mark
     torn: bool
 
@@ -90,7 +90,7 @@ class BackupFile:
         self.path = path
         self._service_id = service_id
 
-    def read(self, after: Mark | None = None) -> Content | None:
+    def read(self, after: Mark | None = None) -> BackupContent | None:
         """Read the file, or what follows a mark; None if there is no file.
 
         Raises
@@ -100,7 +100,7 @@ class BackupFile:
         """
         if after is not None and not self.continues(after):
             after = None
-        records: list[Logged] = []
+        records: list[CommandRecord] = []
         mark, torn = after, False
         try:
             with self.path.open("rb") as file:
@@ -114,9 +114,9 @@ class BackupFile:
             return None
         if mark is None:
             raise self._bad(1, "it is torn" if torn else "it is missing")
-        return Content(records, mark, torn)
+        return BackupContent(records, mark, torn)
 
-    def read_whole(self) -> Content:
+    def read_whole(self) -> BackupContent:
         """Read the file for a restore: nothing may be missing.
 
         Raises
@@ -145,7 +145,7 @@ class BackupFile:
             return False
 
     def update(
-        self, topic_id: str, start: int, records: Sequence[Logged], mark: Mark | None, wait_s: float
+        self, topic_id: str, start: int, records: Sequence[CommandRecord], mark: Mark | None, wait_s: float
     ) -> Mark | None:
         """Bring the file up to date with the topic.
 
@@ -182,7 +182,7 @@ class BackupFile:
                 return self.write(topic_id, records)
             return self._append(_missing(records, now.mark), now.mark)
 
-    def write(self, topic_id: str, records: Sequence[Logged]) -> Mark:
+    def write(self, topic_id: str, records: Sequence[CommandRecord]) -> Mark:
         """Replace the file as a whole. Call it while it is `held`."""
         header = {"format": _FORMAT, "service_id": self._service_id, "topic_id": topic_id}
         line, checksum = _sealed(_json(header), "")
@@ -196,7 +196,7 @@ class BackupFile:
         with locked_file(self.path.with_name(f"{self.path.name}.lock"), wait_s):
             yield
 
-    def _append(self, records: Sequence[Logged], mark: Mark) -> Mark:
+    def _append(self, records: Sequence[CommandRecord], mark: Mark) -> Mark:
         text, after = _extended(records, mark)
         with self.path.open("r+b") as file:
             file.truncate(mark.size)  # a torn end
@@ -206,7 +206,7 @@ class BackupFile:
             os.fsync(file.fileno())
         return after
 
-    def _take(self, line: bytes, mark: Mark | None, records: list[Logged]) -> Mark:
+    def _take(self, line: bytes, mark: Mark | None, records: list[CommandRecord]) -> Mark:
         """Check a line, and add its record."""
         number = 1 if mark is None else mark.lines + 1
         size = len(line) + (0 if mark is None else mark.size)
@@ -219,7 +219,9 @@ class BackupFile:
             fields = json.loads(body)
             if mark is None:
                 return Mark(self._checked_header(fields), size, 1, checksum)
-            record = Logged(fields["offset"], fields["timestamp"], fields["key"].encode(), fields["value"].encode())
+            record = CommandRecord(
+                fields["offset"], fields["timestamp"], fields["key"].encode(), fields["value"].encode()
+            )
         except ValueError as error:
             raise self._bad(number, f"it was altered: {error}") from error
         records.append(record)
@@ -238,18 +240,18 @@ class BackupFile:
         return BackupError(f"backup {self.path}, line {line}: {problem}")
 
 
-def _missing(records: Sequence[Logged], mark: Mark) -> list[Logged]:
+def _missing(records: Sequence[CommandRecord], mark: Mark) -> list[CommandRecord]:
     return [record for record in records if mark.last is None or record.offset > mark.last]
 
 
-def _is_compacted(records: Sequence[Logged], mark: Mark, start: int) -> bool:
+def _is_compacted(records: Sequence[CommandRecord], mark: Mark, start: int) -> bool:
     """Tell whether the file begins before the log does, and the records are all that it should have instead."""
     if mark.first is None or mark.last is None or mark.first >= start or not records:
         return False
     return records[0].offset == start and records[-1].offset >= mark.last
 
 
-def _extended(records: Sequence[Logged], mark: Mark) -> tuple[str, Mark]:
+def _extended(records: Sequence[CommandRecord], mark: Mark) -> tuple[str, Mark]:
     """Return the lines of records, and the mark behind them."""
     lines, checksum = [], mark.checksum
     for record in records:

@@ -12,8 +12,8 @@ from functools import cached_property
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InvalidCommandError, UnknownApplicationError
 from statestore.metastore.commands import (
+    CatalogueContent,
     Command,
-    Content,
     DropApplication,
     DropStore,
     Entry,
@@ -75,9 +75,9 @@ class Catalogue:
         except KeyError:
             raise UnknownApplicationError(_unknown(application, self.applications)) from None
 
-    def content(self) -> Content:
+    def content(self) -> CatalogueContent:
         """Return what a snapshot holds."""
-        return Content(applications=dict(self.applications))
+        return CatalogueContent(applications=dict(self.applications))
 
     def digest(self) -> str:
         """Return the SHA-256, hex, of the applications: the same for the same content, wherever the log has got to."""

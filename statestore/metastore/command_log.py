@@ -21,9 +21,9 @@ from statestore.errors import (
     TopicMismatchError,
     of_os_error,
 )
-from statestore.metastore.backup import BackupFile, Content, Mark
+from statestore.metastore.backup import BackupContent, BackupFile, Mark
 from statestore.metastore.catalogue import Catalogue
-from statestore.metastore.command_topic import CommandTopic, Logged
+from statestore.metastore.command_topic import CommandRecord, CommandTopic
 from statestore.metastore.health import Found, damage, reason_of, start_of
 from statestore.metastore.replay import fold
 from statestore.metastore.view import Health, View
@@ -62,13 +62,13 @@ class Look(NamedTuple):
     topic: Topic | None
     start: int
     position: int
-    last: Logged | None
+    last: CommandRecord | None
     catalogue: Catalogue
     offset: int
     reason: str = ""
     damaged: bool = False
     mark: Mark | None = None
-    unsaved: tuple[Logged, ...] = ()
+    unsaved: tuple[CommandRecord, ...] = ()
 
     @property
     def view(self) -> View:
@@ -114,10 +114,10 @@ class CommandLog:
                 raise
             return found
 
-    def history(self) -> tuple[Look, list[Logged]]:
+    def history(self) -> tuple[Look, list[CommandRecord]]:
         """Look, and return with that the records that it was based on, also those that could not be applied."""
 
-        def read() -> tuple[Look, list[Logged]]:
+        def read() -> tuple[Look, list[CommandRecord]]:
             look = self.look()
             return look, self._records(look)
 
@@ -189,7 +189,7 @@ class CommandLog:
         self._known = look._replace(mark=mark, unsaved=())
         return self._known
 
-    def _records(self, look: Look) -> list[Logged]:
+    def _records(self, look: Look) -> list[CommandRecord]:
         if not look.damaged:
             return self.topic.read(look.start, look.position)
         content, _ = self._read_backup()
@@ -245,14 +245,14 @@ class CommandLog:
         found = found._replace(reason=reason_of(wrong or found.reason, unusable))
         return found._replace(unsaved=()) if unusable else found
 
-    def _read(self, start: int, end: int) -> tuple[list[Logged], str]:
+    def _read(self, start: int, end: int) -> tuple[list[CommandRecord], str]:
         """Read the topic; return why it cannot be read, if its log is damaged."""
         try:
             return self.topic.read(start, end), ""
         except LogCorruptedError as error:
             return [], str(error)
 
-    def _read_backup(self, after: Mark | None = None) -> tuple[Content | None, str]:
+    def _read_backup(self, after: Mark | None = None) -> tuple[BackupContent | None, str]:
         """Read the backup; return why it cannot be used, if it cannot."""
         if self.backup is None:
             return None, ""
@@ -264,7 +264,7 @@ class CommandLog:
             raise of_os_error(error) from error
 
 
-def _found(before: Look, records: list[Logged], content: Content | None) -> Look:
+def _found(before: Look, records: list[CommandRecord], content: BackupContent | None) -> Look:
     folded = fold(records, before.catalogue, before.offset)
     applied = records[: folded.applied]
     return before._replace(

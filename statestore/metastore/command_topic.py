@@ -33,7 +33,7 @@ def topic_name(service_id: str) -> str:
     return f"_statestore-{service_id}_command_topic"
 
 
-class Logged(NamedTuple):
+class CommandRecord(NamedTuple):
     """A record of the command topic."""
 
     offset: int
@@ -41,7 +41,7 @@ class Logged(NamedTuple):
     key: bytes | None
     value: bytes | None
 
-    def is_same(self, other: Logged) -> bool:
+    def is_same(self, other: CommandRecord) -> bool:
         """Tell whether both are one record. Their timestamps do not count: one may be the broker's."""
         return (self.offset, self.key, self.value) == (other.offset, other.key, other.value)
 
@@ -131,7 +131,7 @@ class CommandTopic:
                     raise
             time.sleep(_PAUSE_S)
 
-    def read(self, start: int, target: int) -> list[Logged]:
+    def read(self, start: int, target: int) -> list[CommandRecord]:
         """Return the committed records with `start <= offset < target`.
 
         The end is told by the reader's position: markers and aborted records take offsets, too. The log must be stable
@@ -141,7 +141,7 @@ class CommandTopic:
             return []
         with LogReader(self._servers, self.partition, stall_timeout_s=self._timeout_s) as reader:
             return [
-                Logged(message.offset(), message.timestamp()[1], message.key(), message.value())
+                CommandRecord(message.offset(), message.timestamp()[1], message.key(), message.value())
                 for messages in reader.read_messages(start, target)
                 for message in messages
             ]

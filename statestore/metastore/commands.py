@@ -57,7 +57,7 @@ class Entry(_Model):
     changed_by: Line
 
 
-class Content(_Model):
+class CatalogueContent(_Model):
     """What a catalogue holds, without where in the log that was."""
 
     applications: dict[str, Entry] = {}
@@ -133,7 +133,7 @@ class Snapshot(_Command):
     """
 
     kind: Literal["snapshot"] = "snapshot"
-    catalogue: Content
+    catalogue: CatalogueContent
     digest: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
@@ -190,7 +190,7 @@ def canonical(value: BaseModel | dict[str, Any]) -> bytes:
     return json.dumps(data, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode()
 
 
-def digest_of(content: Content | dict[str, Any]) -> str:
+def digest_of(content: CatalogueContent | dict[str, Any]) -> str:
     """Return the SHA-256, hex, of a catalogue's content."""
     return hashlib.sha256(canonical(content)).hexdigest()
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from statestore.changelog.topics import LogRange, Topic
 from statestore.errors import MetastoreDegradedError
-from statestore.metastore.backup import Content
-from statestore.metastore.command_topic import Logged
+from statestore.metastore.backup import BackupContent
+from statestore.metastore.command_topic import CommandRecord
 from statestore.metastore.view import Health, View
 
 #: Key of a snapshot's record.
@@ -41,11 +41,11 @@ class Found(NamedTuple):
     topic: Topic | None
     log: LogRange | None
     first: int
-    records: Sequence[Logged]
+    records: Sequence[CommandRecord]
     unreadable: str = ""
 
 
-def start_of(log: LogRange, backup: Content | None) -> int:
+def start_of(log: LogRange, backup: BackupContent | None) -> int:
     """Return the offset from which the log counts.
 
     A broker notes where its logs start once a minute. Killed sooner after a compaction, it has again what was deleted;
@@ -56,7 +56,7 @@ def start_of(log: LogRange, backup: Content | None) -> int:
     return max(log.start, backup.records[0].offset)
 
 
-def damage(found: Found, backup: Content | None, *, unusable: bool = False) -> str:
+def damage(found: Found, backup: BackupContent | None, *, unusable: bool = False) -> str:
     """Say what is wrong with the topic.
 
     Parameters
@@ -127,7 +127,7 @@ def _damage_of_topic(found: Found, topic: Topic, log: LogRange) -> str:
     return ""
 
 
-def _difference(found: Found, log: LogRange, backup: Content) -> str:
+def _difference(found: Found, log: LogRange, backup: BackupContent) -> str:
     """Compare the records that both have: the backup has a prefix of the log, apart from what was compacted away."""
     last = backup.mark.last
     if last is None:

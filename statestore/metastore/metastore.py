@@ -15,7 +15,7 @@ from statestore.metastore import compaction
 from statestore.metastore import topic_restore as restoring
 from statestore.metastore.backup import default_path
 from statestore.metastore.command_log import CommandLog, Look
-from statestore.metastore.command_topic import Logged
+from statestore.metastore.command_topic import CommandRecord
 from statestore.metastore.health import SNAPSHOT_KEY, require_running
 from statestore.metastore.protocol import CommandWriter, Make
 from statestore.metastore.replay import UNUSABLE, command_of, fold
@@ -159,7 +159,7 @@ class Metastore:
         return restoring.restore_backup(self._log, self._open_writer, plan)
 
 
-def _as_of(look: Look, records: Sequence[Logged], at: int) -> View:
+def _as_of(look: Look, records: Sequence[CommandRecord], at: int) -> View:
     if not 0 <= at <= max(look.position, look.offset):
         raise InputError(f"there is no offset {at} in the command topic: it ends at {look.position}")
     if records and records[0].key == SNAPSHOT_KEY and at <= records[0].offset:
@@ -171,7 +171,7 @@ def _as_of(look: Look, records: Sequence[Logged], at: int) -> View:
     return look.view._replace(catalogue=folded.catalogue, offset=folded.offset)
 
 
-def _logged(record: Logged, look: Look) -> LoggedCommand:
+def _logged(record: CommandRecord, look: Look) -> LoggedCommand:
     try:
         command = command_of(record)
     except UNUSABLE as error:

@@ -40,7 +40,7 @@ from statestore.errors import (
 )
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_log import CommandLog, Look
-from statestore.metastore.command_topic import Logged
+from statestore.metastore.command_topic import CommandRecord
 from statestore.metastore.commands import Command, check_round_trip, key_of, stamped, this_writer
 from statestore.metastore.health import require_running
 from statestore.metastore.view import Submitted
@@ -184,7 +184,7 @@ class CommandWriter:
         catalogue.apply(command)
         return Resolved(command, check_round_trip(command))
 
-    def _send(self, writer: TransactionalWriter, resolved: Resolved) -> Logged:
+    def _send(self, writer: TransactionalWriter, resolved: Resolved) -> CommandRecord:
         topic, partition = self._log.topic.partition
         key, timestamp = key_of(resolved.command), resolved.command.written_ms
         try:
@@ -193,9 +193,9 @@ class CommandWriter:
         except InputError:  # it is too large
             writer.abort()
             raise
-        return Logged(offset, timestamp, key, resolved.value)
+        return CommandRecord(offset, timestamp, key, resolved.value)
 
-    def _commit(self, writer: TransactionalWriter, logged: Logged) -> None:
+    def _commit(self, writer: TransactionalWriter, logged: CommandRecord) -> None:
         try:
             writer.commit()
         except StateStoreError as error:
@@ -206,7 +206,7 @@ class CommandWriter:
                 raise RetryError(f"{error}; that is settled: the command is not in the log") from error
             raise
 
-    def _is_in_log(self, logged: Logged, *, fenced: bool) -> bool:
+    def _is_in_log(self, logged: CommandRecord, *, fenced: bool) -> bool:
         """Tell whether a record was committed, once its transaction has ended.
 
         Parameters

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from statestore.errors import InvalidCommandError, NewerCommandError, UnreadableCommandError
 from statestore.metastore.catalogue import Catalogue, Rebuild
-from statestore.metastore.command_topic import Logged
+from statestore.metastore.command_topic import CommandRecord
 from statestore.metastore.commands import Command, decode, key_of
 
 #: What makes a record no part of the catalogue, and all that come after it.
@@ -33,7 +33,7 @@ class Folded(NamedTuple):
     reason: str
 
 
-def fold(records: Iterable[Logged], catalogue: Catalogue | None = None, offset: int = 0) -> Folded:
+def fold(records: Iterable[CommandRecord], catalogue: Catalogue | None = None, offset: int = 0) -> Folded:
     """Apply records in their order, and stop before the first that is no command of ours.
 
     Parameters
@@ -54,7 +54,7 @@ def fold(records: Iterable[Logged], catalogue: Catalogue | None = None, offset: 
     return Folded(rebuild.catalogue(), offset, applied, reason)
 
 
-def command_of(record: Logged) -> Command:
+def command_of(record: CommandRecord) -> Command:
     """Read a record.
 
     Raises

@@ -20,10 +20,10 @@ from statestore.errors import (
     RetryError,
     UnreadableCommandError,
 )
-from statestore.metastore.backup import BackupFile, Content
+from statestore.metastore.backup import BackupContent, BackupFile
 from statestore.metastore.catalogue import Catalogue, Rebuild
 from statestore.metastore.command_log import CommandLog
-from statestore.metastore.command_topic import Logged
+from statestore.metastore.command_topic import CommandRecord
 from statestore.metastore.health import start_of
 from statestore.metastore.replay import command_of, fold
 from statestore.metastore.view import Restored, RestorePlan
@@ -101,7 +101,7 @@ def _required(log: CommandLog) -> BackupFile:
     return log.backup
 
 
-def _usable(backup: BackupFile) -> tuple[Content, Catalogue]:
+def _usable(backup: BackupFile) -> tuple[BackupContent, Catalogue]:
     content = backup.read_whole()
     folded = fold(content.records)
     if folded.reason:
@@ -118,7 +118,7 @@ def _planned(log: CommandLog, backup: BackupFile) -> RestorePlan:
     return RestorePlan(tuple(content.records), tuple(kept), (*lost, *unreadable))
 
 
-def _of_topic(log: CommandLog, content: Content) -> tuple[list[Logged], list[str]]:
+def _of_topic(log: CommandLog, content: BackupContent) -> tuple[list[CommandRecord], list[str]]:
     """Read the topic that is to be deleted, at least from where the backup ends; say what cannot be read."""
     topic = log.topic.describe()
     if topic is None:
@@ -137,10 +137,12 @@ def _of_topic(log: CommandLog, content: Content) -> tuple[list[Logged], list[str
         return [], [f"offsets {start} to {ends.last_stable - 1}: {error}"]
 
 
-def _sorted_out(records: list[Logged], catalogue: Catalogue, topic: str) -> tuple[list[Logged], list[str]]:
+def _sorted_out(
+    records: list[CommandRecord], catalogue: Catalogue, topic: str
+) -> tuple[list[CommandRecord], list[str]]:
     """Tell the commands that follow on a catalogue from records that are none."""
     rebuild = Rebuild(catalogue)
-    kept: list[Logged] = []
+    kept: list[CommandRecord] = []
     lost: list[str] = []
     strays: list[str] = []
     for record in records:
@@ -166,7 +168,7 @@ def _sorted_out(records: list[Logged], catalogue: Catalogue, topic: str) -> tupl
     return kept, lost
 
 
-def _in_one(plan: RestorePlan) -> list[Logged]:
+def _in_one(plan: RestorePlan) -> list[CommandRecord]:
     """Return all commands of a plan in one log. A topic that was made anew has lower offsets than the backup."""
     records = list(plan.saved)
     for record in plan.kept:

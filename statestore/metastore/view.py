@@ -9,7 +9,7 @@ from typing import NamedTuple
 from statestore.changelog.topics import Topic
 from statestore.errors import InputError
 from statestore.metastore.catalogue import Catalogue
-from statestore.metastore.command_topic import Logged
+from statestore.metastore.command_topic import CommandRecord
 from statestore.metastore.commands import Command
 
 
@@ -155,8 +155,8 @@ class RestorePlan(NamedTuple):
         What else is in the topic and cannot be read as commands, with the offsets.
     """
 
-    saved: tuple[Logged, ...]
-    kept: tuple[Logged, ...] = ()
+    saved: tuple[CommandRecord, ...]
+    kept: tuple[CommandRecord, ...] = ()
     lost: tuple[str, ...] = ()
 
 

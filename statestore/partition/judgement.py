@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from statestore import clock
-from statestore.changelog.epochs import Comparison, Continuity, LogEnd
+from statestore.changelog.epochs import Continuity, LogComparison, LogEnd
 from statestore.changelog.standing import Standing, next_offset, standing
 from statestore.changelog.topics import LogRange
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
@@ -246,7 +246,7 @@ def log_end(record: StoreRecord | None, changelog: ChangelogSpec | None) -> LogE
     return None if record.end is None or record.epoch is None else LogEnd(record.end, record.epoch)
 
 
-def cut_at(comparison: Comparison | None) -> int | None:
+def cut_at(comparison: LogComparison | None) -> int | None:
     """Return from where on a log is certain to have other records than were seen; None if it is not."""
     if comparison is None or comparison.continuity is not Continuity.CUT:
         return None

@@ -103,7 +103,7 @@ class Allowances:
         return earliest < self.gone_before_ms
 
 
-class Comparison:
+class RowComparison:
     """Compares one store partition's rows with its log's.
 
     Parameters

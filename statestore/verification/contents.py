@@ -36,7 +36,7 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Contents
 from statestore.sst.layout import OtherLayoutError
 from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
-from statestore.verification.comparison import Allowances, Comparison
+from statestore.verification.comparison import Allowances, RowComparison
 from statestore.verification.exclusions import (
     ROUNDS,
     deletes_may_be_gone,
@@ -364,7 +364,7 @@ def _compared(
     options: VerifyOptions,
     stored: Callable[[ScannedDatabase, Sample | None], Iterator[pa.RecordBatch]],
 ) -> Contents:
-    comparison = Comparison(
+    comparison = RowComparison(
         fold.compared_format,
         allowances,
         first=options.first_keys,
@@ -405,7 +405,7 @@ def _compared_supplied(
             writer.add(batch if fold.sample is None else fold.sample.of(batch))
             count_read += batch.num_rows
     runs = [writer.finish(count_read)]
-    comparison = Comparison(fold.compared_format, allowances, first=options.first_keys, name_keys=options.name_keys)
+    comparison = RowComparison(fold.compared_format, allowances, first=options.first_keys, name_keys=options.name_keys)
     oldest_ms = fold.stream_time - (spec.store.retention_ms or 0) + 1  # the first time that has not expired
 
     def live(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

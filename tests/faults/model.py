@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from statestore.definitions.aggregation import Sessions, Windows
+from statestore.definitions.aggregation import Sessions, TimeWindows
 from statestore.formats import session_key, window_key
 from tests.faults.applications import GAP_MS, GRACE_MS, RETENTION_MS, WINDOW_MS
 from tests.integration.broker import Logged
@@ -99,7 +99,7 @@ def _visit(visits: Rows, key: bytes, at: int) -> bytes:
 def aggregated(records: Iterable[Logged]) -> Expected:
     """What the aggregations of `applications.with_aggregations` leave for one input partition, `grouped` left out."""
     counts = Model(COUNT, None, None, True, 0)
-    hourly = Model(COUNT, Windows(size_ms=WINDOW_MS, grace_ms=GRACE_MS), None, True, RETENTION_MS)
+    hourly = Model(COUNT, TimeWindows(size_ms=WINDOW_MS, grace_ms=GRACE_MS), None, True, RETENTION_MS)
     visits = Model(COUNT, None, Sessions(gap_ms=GAP_MS, grace_ms=GRACE_MS), False, RETENTION_MS)
     for record in records:
         for store in (counts, hourly, visits):

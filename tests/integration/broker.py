@@ -207,7 +207,7 @@ class PlainConsumer:
         return {partition: (records[partition], ends[partition]) for partition in starts}
 
     def _from(self, partition: TopicPartition, start: int) -> KafkaTopicPartition:
-        # Asked for here: librdkafka waits a second before it asks for a log's start again that it has no leader for yet.
+        # librdkafka asks for a log's start at once, does not know the leader yet, and tries again after a second.
         low, _ = self._consumer.get_watermark_offsets(KafkaTopicPartition(*partition), timeout=WAIT_S)
         return KafkaTopicPartition(*partition, low if start == OFFSET_BEGINNING else start)
 

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from statestore.changelog.topics import Topics
 from statestore.cli.restore_selection import stores_to_restore
-from statestore.cli.selection import Asked, Where, choose
+from statestore.cli.selection import PartitionSelection, Where, choose
 from statestore.cli.verification import rows_without_work
 from statestore.errors import UnknownFormatError
 from statestore.model import changelog_topic
@@ -63,7 +63,7 @@ def log(servers: str, topic: str, headers: Iterable[tuple[str, bytes]], partitio
 def restored(servers: str, state_dir: Path, name: str, *stores: str, mode: str = "auto") -> Sequence[RestoreRow]:
     """Restore what there is of an application by its directory and topics alone."""
     topics = Topics(servers, WAIT_S)
-    chosen = choose(Asked(Where(servers, state_dir, WAIT_S), applications=[name], stores=stores), topics)
+    chosen = choose(PartitionSelection(Where(servers, state_dir, WAIT_S), applications=[name], stores=stores), topics)
     return restored_here(stores_to_restore(chosen, topics), unique("test"), mode=mode)
 
 
@@ -149,7 +149,7 @@ def test_a_header_at_an_end_of_the_log_of_a_described_store_is_seen_by_verificat
     if at == "end":
         log(bootstrap_servers, topic, TRACE, 3)
     topics = Topics(bootstrap_servers, WAIT_S)
-    asked = Asked(Where(bootstrap_servers, tmp_path, WAIT_S), applications=[name], stores=[DESCRIBED])
+    asked = PartitionSelection(Where(bootstrap_servers, tmp_path, WAIT_S), applications=[name], stores=[DESCRIBED])
     rows = rows_without_work(choose(asked, topics), topics)
     assert [(row.task, row.status) for row in rows] == [(f"0_{number}", Status.UNKNOWN_FORMAT) for number in range(6)]
     assert f"Topic {topic} has records with the header 'traceparent'" in rows[0].detail

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from statestore.changelog.writer import TransactionalWriter
-from statestore.definitions.aggregation import AggregationDefinition, Windows
+from statestore.definitions.aggregation import AggregationDefinition, TimeWindows
 from statestore.errors import FencedError
 from statestore.model import TaskId, transactional_id
 from statestore.reports import ProcessRow
@@ -63,7 +63,7 @@ def test_an_idle_task_opens_nothing_and_reports_what_an_opened_one_does(
 ) -> None:
     application = Application(bootstrap_servers, tmp_path)
     if window:
-        windows = Windows(size_ms=1_000, grace_ms=1_000)
+        windows = TimeWindows(size_ms=1_000, grace_ms=1_000)
         application.extend(aggregations=(AggregationDefinition(store="windows", windows=windows),))
     application.process(INPUT)
     application.store_spec().paths.seal(STORE).unlink()

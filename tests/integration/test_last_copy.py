@@ -13,7 +13,7 @@ import pytest
 
 from statestore import kill_switch
 from statestore.changelog.topics import LogRange, Topics
-from statestore.definitions.aggregation import AggregationDefinition, Windows
+from statestore.definitions.aggregation import AggregationDefinition, TimeWindows
 from statestore.formats.offsets import STATUS_OPEN
 from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat, TopicPartition
@@ -258,7 +258,7 @@ def windowed(servers: str, directory: Path) -> Application:
     application = Application(servers, directory).extend(
         processor=None,
         stores=(),
-        aggregations=(AggregationDefinition(store=STORE, windows=Windows(size_ms=600_000, grace_ms=600_000)),),
+        aggregations=(AggregationDefinition(store=STORE, windows=TimeWindows(size_ms=600_000, grace_ms=600_000)),),
     )
     broker.set_topic_config(servers, application.changelog, cleanup_policy="compact,delete", retention_ms="-1")
     return application

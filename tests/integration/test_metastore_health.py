@@ -13,7 +13,7 @@ import pytest
 from statestore.changelog.topics import Topics
 from statestore.errors import MetastoreDegradedError
 from statestore.metastore.backup import BackupFile
-from statestore.metastore.command_topic import Logged
+from statestore.metastore.command_topic import CommandRecord
 from statestore.metastore.metastore import Health, View
 from tests.faults.own_broker import OwnBroker, batch_at
 from tests.integration import broker
@@ -185,15 +185,15 @@ def test_c14_without_a_backup_a_log_that_lost_its_start_degrades_and_nothing_is_
     assert not service.backup.exists()  # what is lost is not taken for what was
 
 
-LOST = Logged(6, 1_700_000_000_000, *AIRPORTS)
-CHANGES: dict[str, tuple[Callable[[list[Logged]], list[Logged]], str, list[str]]] = {
+LOST = CommandRecord(6, 1_700_000_000_000, *AIRPORTS)
+CHANGES: dict[str, tuple[Callable[[list[CommandRecord]], list[CommandRecord]], str, list[str]]] = {
     "a command more": (
         lambda had: [*had, LOST],
         "was shortened: it ends at offset 4",
         ["airports", "flights", "weather"],
     ),
     "another record": (
-        lambda had: [had[0], Logged(2, had[1].timestamp, *rows(application("airports"), next_id=2)[0])],
+        lambda had: [had[0], CommandRecord(2, had[1].timestamp, *rows(application("airports"), next_id=2)[0])],
         "at offset 2 is not the one that the backup has",
         ["airports", "flights"],
     ),

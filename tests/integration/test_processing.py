@@ -15,7 +15,7 @@ from statestore_jobs.planning import prepare
 from demo.damage import flip_bit
 from statestore.changelog.topics import Topics
 from statestore.changelog.writer import TransactionalWriter
-from statestore.definitions.aggregation import AggregationDefinition, Sessions, Windows
+from statestore.definitions.aggregation import AggregationDefinition, Sessions, TimeWindows
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import CommitOutcomeUnknownError, InputError, TopicMismatchError
 from statestore.formats import commit_metadata
@@ -120,9 +120,9 @@ def _windowed(servers: str, directory: Path, engine: Any) -> Application:
         processor=None,
         stores=(),
         aggregations=(
-            AggregationDefinition(store="tumbling", windows=Windows(size_ms=10 * MINUTE, grace_ms=5 * MINUTE)),
+            AggregationDefinition(store="tumbling", windows=TimeWindows(size_ms=10 * MINUTE, grace_ms=5 * MINUTE)),
             AggregationDefinition(
-                store="hopping", windows=Windows(size_ms=10 * MINUTE, advance_ms=5 * MINUTE, grace_ms=0)
+                store="hopping", windows=TimeWindows(size_ms=10 * MINUTE, advance_ms=5 * MINUTE, grace_ms=0)
             ),
             AggregationDefinition(
                 store="sessions",

@@ -23,7 +23,7 @@ from shared_state import contents_of
 from statestore.changelog.topics import Topics
 from statestore.cli.app import main
 from statestore.cli.restore_selection import stores_to_restore
-from statestore.cli.selection import Asked, Chosen, Where, choose
+from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
 from statestore.cli.verification import exit_code, rows_without_work, verify_all
 from statestore.discovery.applications import discover
 from statestore.errors import InputError, LockedError, TopicMismatchError, UnknownApplicationError, UnknownStoreError
@@ -46,9 +46,11 @@ class Stopped:
     rates: str
     left_lock_file: bool
 
-    def asked(self, stores: Sequence[str] = (), **changes: Any) -> Asked:
+    def asked(self, stores: Sequence[str] = (), **changes: Any) -> PartitionSelection:
         where = Where(self.app.bootstrap_servers, self.state_dir)
-        return Asked(**{"where": where, "applications": [self.app.application_id], "stores": stores, **changes})
+        return PartitionSelection(
+            **{"where": where, "applications": [self.app.application_id], "stores": stores, **changes}
+        )
 
     def chosen(self, stores: Sequence[str] = (), **changes: Any) -> Chosen:
         return choose(self.asked(stores, **changes), Topics(self.app.bootstrap_servers))

@@ -20,7 +20,7 @@ from shared_state import contents_of
 
 from statestore.changelog.topics import Topics
 from statestore.cli.restore_selection import stores_to_restore
-from statestore.cli.selection import Asked, Chosen, Where, choose
+from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
 from statestore.cli.verification import exit_code, rows_without_work, verify_all
 from statestore.errors import InputError, UnknownFormatError
 from statestore.formats import checkpoint_file, offsets
@@ -104,7 +104,9 @@ class Stopped:
 
     def chosen(self, *stores: str, **changes: Any) -> Chosen:
         where = Where(self.app.bootstrap_servers, self.state_dir)
-        return choose(Asked(where, applications=[self.app.application_id], stores=stores, **changes), self.topics)
+        return choose(
+            PartitionSelection(where, applications=[self.app.application_id], stores=stores, **changes), self.topics
+        )
 
     def verified(self, *stores: str, depth: Depth = "scan") -> dict[str, VerifyRow]:
         chosen = self.chosen(*stores)

@@ -18,7 +18,7 @@ from shared_state import random_commands
 
 from statestore.changelog.topics import Topics
 from statestore.cli.restore_selection import stores_to_restore
-from statestore.cli.selection import Asked, Chosen, Where, choose
+from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
 from statestore.cli.verification import rows_without_work, verify_all
 from statestore.errors import InputError
 from statestore.reports import RestoreRow, Status
@@ -46,7 +46,7 @@ class Wiped:
 
     def chosen(self, state_dir: Path, stores: Sequence[str] = SAID) -> Chosen:
         where = Where(self.app.bootstrap_servers, state_dir)
-        return choose(Asked(where, applications=[self.app.application_id], stores=stores), self.topics)
+        return choose(PartitionSelection(where, applications=[self.app.application_id], stores=stores), self.topics)
 
     def restored(self, state_dir: Path, **how: Any) -> dict[str, RestoreRow]:
         stores = stores_to_restore(self.chosen(state_dir), self.topics)

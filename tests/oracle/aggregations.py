@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from statestore.definitions.aggregation import Sessions, Windows
+from statestore.definitions.aggregation import Sessions, TimeWindows
 from statestore.formats import session_key, window_key
 from tests.integration.broker import Logged
 
@@ -52,7 +52,7 @@ class Model:
     """
 
     functions: Functions
-    windows: Windows | None
+    windows: TimeWindows | None
     sessions: Sessions | None
     timestamped: bool
     retention_ms: int
@@ -87,7 +87,7 @@ class Model:
     def _time_of(self, row_key: bytes) -> int:
         return window_key.decode(row_key)[1] if self.windows is not None else session_key.decode(row_key)[2]
 
-    def _process_windows(self, record: Logged, windows: Windows) -> None:
+    def _process_windows(self, record: Logged, windows: TimeWindows) -> None:
         starts, start = [], max(record.timestamp - windows.size_ms + windows.step_ms, 0) // windows.step_ms
         start *= windows.step_ms
         while start <= record.timestamp:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from statestore.changelog.reader import SCHEMA
-from statestore.definitions.aggregation import AggregationDefinition, Sessions, Windows
+from statestore.definitions.aggregation import AggregationDefinition, Sessions, TimeWindows
 from statestore.definitions.store import StoreDefinition
 from statestore.formats import session_key, window_key
 from statestore.model import StoreFormat, TaskId, TopicPartition
@@ -86,11 +86,11 @@ CASES: dict[str, tuple[Aggregate, Functions, list[bytes]]] = {
         [b"1", b"2", b"[3]", b'"delete"', b'"poison"', b"?"],
     ),
 }
-SHAPES: dict[str, tuple[Windows | None, Sessions | None]] = {
+SHAPES: dict[str, tuple[TimeWindows | None, Sessions | None]] = {
     "keys": (None, None),
-    "tumbling": (Windows(size_ms=20_000, grace_ms=10_000), None),
-    "tumbling without grace": (Windows(size_ms=60_000), None),
-    "hopping": (Windows(size_ms=20_000, advance_ms=7_000, grace_ms=30_000), None),
+    "tumbling": (TimeWindows(size_ms=20_000, grace_ms=10_000), None),
+    "tumbling without grace": (TimeWindows(size_ms=60_000), None),
+    "hopping": (TimeWindows(size_ms=20_000, advance_ms=7_000, grace_ms=30_000), None),
     "sessions": (None, Sessions(gap_ms=5_000, grace_ms=20_000)),
     "sessions without grace": (None, Sessions(gap_ms=30_000)),
 }

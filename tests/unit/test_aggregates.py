@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from statestore.changelog.reader import SCHEMA
-from statestore.definitions.aggregation import AggregationDefinition, Sessions, Windows
+from statestore.definitions.aggregation import AggregationDefinition, Sessions, TimeWindows
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import DefinitionError
 from statestore.formats import session_key, window_key
@@ -22,7 +22,7 @@ from statestore.tasks import sums
 from statestore.tasks.aggregates import aggregate, count, load_aggregate, reduce_by, sum_of
 from statestore.tasks.aggregation import aggregation
 
-HOUR = Windows(size_ms=3_600_000)
+HOUR = TimeWindows(size_ms=3_600_000)
 LARGEST = (1 << 63) - 1
 
 
@@ -103,14 +103,16 @@ def test_a_count_is_stored_and_forwarded_as_a_java_long_with_the_largest_timesta
 
 
 def test_records_without_a_key_or_a_value_are_dropped_and_counted_but_move_stream_time(tmp_path):
-    run = AtWork(tmp_path, count(), windows=Windows(size_ms=10))
+    run = AtWork(tmp_path, count(), windows=TimeWindows(size_ms=10))
     run.add((b"a", None, 5), (None, b"1", 50), (b"a", b"1", 45), (b"a", b"1", 51)).flush()
     assert (run.made.dropped_records, run.made.late_records) == (2, 1)
     assert run.forwarded == [(b"a" + int64(50), int64(1), 51)]
 
 
 def test_what_was_discarded_is_neither_stored_nor_counted(tmp_path):
-    run = AtWork(tmp_path, count(), windows=Windows(size_ms=10)).add((b"a", b"1", 50), (b"a", b"1", 1), (None, b"1", 1))
+    run = AtWork(tmp_path, count(), windows=TimeWindows(size_ms=10)).add(
+        (b"a", b"1", 50), (b"a", b"1", 1), (None, b"1", 1)
+    )
     assert run.made.pending_bytes > 0
     run.made.discard()
     run.flush()
@@ -129,7 +131,7 @@ def test_the_memory_of_counts_does_not_grow_with_records_of_the_same_keys(tmp_pa
 
 
 def test_hopping_windows_are_forwarded_by_key_and_start_and_a_late_record_reaches_those_still_open(tmp_path):
-    run = AtWork(tmp_path, count(), windows=Windows(size_ms=10, advance_ms=5)).add((b"a", b"1", 12)).flush()
+    run = AtWork(tmp_path, count(), windows=TimeWindows(size_ms=10, advance_ms=5)).add((b"a", b"1", 12)).flush()
     assert [key for key, _, _ in run.forwarded] == [b"a" + int64(5), b"a" + int64(10)]
     run.add((b"b", b"1", 9), (b"b", b"1", 4)).flush()
     assert run.forwarded[2:] == [(b"b" + int64(5), int64(1), 9)]
@@ -174,7 +176,7 @@ def test_poison_is_told_in_the_order_of_offsets_and_leaves_no_trace_in_an_accumu
 
 def test_a_record_that_is_poison_in_one_window_is_left_out_of_all(tmp_path):
     first_only = aggregate(list, lambda key, value, seen: [*seen, value] if not seen else seen["x"], value=JSON)
-    run = AtWork(tmp_path, first_only, windows=Windows(size_ms=10, advance_ms=5))
+    run = AtWork(tmp_path, first_only, windows=TimeWindows(size_ms=10, advance_ms=5))
     run.add((b"a", b"1", 3), (b"a", b"2", 7)).flush()
     assert [offset for offset, _ in run.poison] == [1]
     assert [key for key, _, _ in run.forwarded] == [b"a" + int64(0)]
@@ -236,7 +238,9 @@ def test_int64_values_are_read_in_columns_without_the_serde(tmp_path):
 
 
 def test_a_window_far_from_the_epoch_takes_part_in_no_overflow(tmp_path):
-    run = AtWork(tmp_path, count(), windows=Windows(size_ms=(1 << 62) - 1, advance_ms=1 << 60, grace_ms=(1 << 62) - 1))
+    run = AtWork(
+        tmp_path, count(), windows=TimeWindows(size_ms=(1 << 62) - 1, advance_ms=1 << 60, grace_ms=(1 << 62) - 1)
+    )
     latest = int(np.iinfo(np.int64).max)
     run.add((b"a", b"1", latest), (b"a", b"1", 0)).flush()
     starts = [window_key.decode(key + bytes(4))[1] for key, _, _ in run.forwarded]

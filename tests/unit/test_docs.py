@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from statestore.definitions.aggregation import AggregationDefinition, Sessions, Windows
+from statestore.definitions.aggregation import AggregationDefinition, Sessions, TimeWindows
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.metastore.definition_files import parse_definitions
@@ -39,6 +39,6 @@ def test_the_definitions_in_the_metastores_document_are_some_and_every_field_is_
     assert examples
     for example in examples:
         assert parse_definitions(example, "the document")
-    models = (ApplicationDefinition, StoreDefinition, AggregationDefinition, Windows, Sessions)
+    models = (ApplicationDefinition, StoreDefinition, AggregationDefinition, TimeWindows, Sessions)
     fields = {field for model in models for field in model.model_fields}
     assert {field for field in fields if f"`{field}`" not in text} == set()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from peers import Play, each_passing, framed, playing
 
 from statestore.changelog.epoch_ends import EpochEnd, ask_epoch_ends
-from statestore.changelog.epochs import Comparison, Continuity, LastEpoch, LogEnd, compared, last_epochs, validated
+from statestore.changelog.epochs import Continuity, LastEpoch, LogComparison, LogEnd, compared, last_epochs, validated
 from statestore.changelog.topics import LogRange, LogStart
 from statestore.errors import KafkaUnavailableError, TopicMismatchError
 from statestore.model import TopicPartition
@@ -119,10 +119,10 @@ class ModelLog:
             found.take(self.ask(epoch))
         return found.end
 
-    def since(self, seen: LogEnd) -> Comparison:
+    def since(self, seen: LogEnd) -> LogComparison:
         return compared(seen, self.ask(seen.epoch), self.log_start())
 
-    def validated(self, seen: LogEnd) -> Comparison:
+    def validated(self, seen: LogEnd) -> LogComparison:
         """What comes of a position that librdkafka validates, and then fetches from."""
         valid = self.ask(seen.epoch).offset >= seen.offset and self.start <= seen.offset <= len(self.written)
         end = len(self.written)

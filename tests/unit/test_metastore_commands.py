@@ -14,7 +14,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, InvalidCommandError, NewerCommandError, UnreadableCommandError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import (
-    Content,
+    CatalogueContent,
     DropApplication,
     DropStore,
     RecordTopics,
@@ -254,7 +254,7 @@ NOT_ROUND = {
     "a definition of another type": put(simple()).model_copy(update={"definition": 7}),
     "a number that is a text": put(simple()).model_copy(update={"partitions": {"in": "4"}}),
     "half of a character": DropApplication(name="app").model_copy(update={"written_by": "\ud800"}),
-    "a digest of something else": Snapshot(catalogue=Content(), digest="0" * 64),
+    "a digest of something else": Snapshot(catalogue=CatalogueContent(), digest="0" * 64),
     "a later version": DropApplication(name="app").model_copy(update={"version": 2}),
 }
 

@@ -14,7 +14,7 @@ from metastore_samples import WHO, after, orders, put, simple
 from statestore.errors import InvalidCommandError, UnknownApplicationError
 from statestore.metastore.catalogue import Catalogue, Rebuild
 from statestore.metastore.commands import (
-    Content,
+    CatalogueContent,
     DropApplication,
     DropStore,
     RecordTopics,
@@ -250,13 +250,13 @@ def test_a_snapshot_never_moves_ids_back(number):
 )
 def test_a_snapshot_that_contradicts_itself_is_refused(change):
     entry = BOTH.entry("a").model_copy(update=change)
-    content = Content(applications={**BOTH.applications, "a": entry})
+    content = CatalogueContent(applications={**BOTH.applications, "a": entry})
     refused(EMPTY, Snapshot(id=3, catalogue=content, digest=digest_of(content)), "contradicts itself|partitions")
 
 
 def test_a_snapshot_with_one_changelog_topic_for_two_stores_is_refused():
     entries = {name: after(EMPTY, put(simple(name, store))).entry(name) for name, store in (("a", "b-c"), ("a-b", "c"))}
-    content = Content(applications=entries)
+    content = CatalogueContent(applications=entries)
     refused(EMPTY, Snapshot(id=3, catalogue=content, digest=digest_of(content)), "share the changelog topic")
 
 

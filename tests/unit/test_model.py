@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from statestore.definitions.aggregation import Windows
+from statestore.definitions.aggregation import TimeWindows
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, UnknownStoreError
@@ -319,8 +319,8 @@ def test_t12_an_aggregation_with_an_invalid_argument_is_a_value_error(aggregatio
 
 
 def test_windows_advance_by_their_length_unless_told_otherwise():
-    assert Windows(size_ms=10).step_ms == 10
-    assert Windows(size_ms=10, advance_ms=3).step_ms == 3
+    assert TimeWindows(size_ms=10).step_ms == 10
+    assert TimeWindows(size_ms=10, advance_ms=3).step_ms == 3
 
 
 # -- subtopologies ------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from statestore_jobs.frame_exclusions import Logged, Segment, expired
+from statestore_jobs.frame_exclusions import LogSegments, Segment, expired
 
 from statestore.bulk.routing import Routing
 
@@ -29,11 +29,11 @@ def _segments(*minutes: int) -> frozenset[Segment]:
 )
 def test_segments_that_expired_on_one_side_are_left_out(here, log, stream_minute, of_store, of_log):
     times = {} if stream_minute is None else {0: stream_minute * MINUTE}
-    found = expired({0: [minute * MINUTE for minute in here]}, Logged(_segments(*log), times), ROUTING)
+    found = expired({0: [minute * MINUTE for minute in here]}, LogSegments(_segments(*log), times), ROUTING)
     assert found == (_segments(*of_store), _segments(*of_log))
 
 
 def test_each_partition_has_a_time_of_its_own():
-    log = Logged(frozenset({Segment(0, 20 * MINUTE), Segment(1, 2 * MINUTE)}), {0: 21 * MINUTE, 1: 3 * MINUTE})
+    log = LogSegments(frozenset({Segment(0, 20 * MINUTE), Segment(1, 2 * MINUTE)}), {0: 21 * MINUTE, 1: 3 * MINUTE})
     here = {0: [2 * MINUTE, 20 * MINUTE], 1: [2 * MINUTE]}
     assert expired(here, log, ROUTING) == ({Segment(0, 2 * MINUTE)}, frozenset())

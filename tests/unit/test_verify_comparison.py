@@ -16,7 +16,7 @@ from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import encode
 from statestore.model import StoreFormat
 from statestore.stores.scan import STORED_SCHEMA
-from statestore.verification.comparison import Allowances, Comparison
+from statestore.verification.comparison import Allowances, RowComparison
 from statestore.verification.kernels import hashes_of, numbers_in, rows_within
 from statestore.verification.sampling import choose
 
@@ -44,7 +44,7 @@ def _batches(rows, schema, size):
 
 
 def compared(store_rows, log_rows, store_format=StoreFormat.TIMESTAMPED, allowances=None, sizes=(5, 5), first=10):
-    comparison = Comparison(store_format, allowances or Allowances(), first=first, name_keys=True)
+    comparison = RowComparison(store_format, allowances or Allowances(), first=first, name_keys=True)
     comparison.compare(stored(store_rows, store_format, sizes[0]), logged(log_rows, sizes[1]))
     return comparison.contents(None)
 
@@ -87,7 +87,7 @@ def test_the_first_keys_that_differ_are_told_with_digests_of_both_values():
 
 
 def test_keys_can_be_left_out():
-    comparison = Comparison(StoreFormat.PLAIN, Allowances(), first=5, name_keys=False)
+    comparison = RowComparison(StoreFormat.PLAIN, Allowances(), first=5, name_keys=False)
     comparison.compare(stored({b"secret": (b"v", 1)}, StoreFormat.PLAIN), [])
     [told] = comparison.contents(None).first
     assert (told.key, told.key_sha256) == (None, sha256(b"secret").hexdigest())
@@ -121,7 +121,7 @@ def window(sequence, key=b"k", start=10):
 
 
 def compared_duplicates(mine, its, store_format=StoreFormat.TIMESTAMPED, sizes=(5, 5), **allowances):
-    comparison = Comparison(store_format, Allowances(**allowances), first=5, name_keys=True, numbered=True)
+    comparison = RowComparison(store_format, Allowances(**allowances), first=5, name_keys=True, numbered=True)
     comparison.compare(stored(mine, store_format, sizes[0]), logged(its, sizes[1]))
     return comparison.contents(None)
 
@@ -234,7 +234,7 @@ def test_where_deletes_may_be_gone_a_row_that_only_the_log_has_says_nothing():
 
 
 def test_a_stored_value_too_short_for_its_timestamp_differs():
-    comparison = Comparison(StoreFormat.TIMESTAMPED, Allowances(), first=1, name_keys=True)
+    comparison = RowComparison(StoreFormat.TIMESTAMPED, Allowances(), first=1, name_keys=True)
     rows = pa.record_batch([[b"k"], [b"short"]], schema=STORED_SCHEMA)
     with pytest.raises(StoreCorruptedError):
         comparison.compare([rows], logged({b"k": (b"v", 1)}))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from statestore.changelog.epochs import Comparison, Continuity, LogEnd
+from statestore.changelog.epochs import Continuity, LogComparison, LogEnd
 from statestore.changelog.standing import Standing
 from statestore.changelog.topics import LogRange
 from statestore.definitions.store import StoreDefinition
@@ -546,10 +546,10 @@ def test_only_the_log_of_the_record_is_compared_by_its_end():
     ("comparison", "found"),
     [
         (None, None),
-        (Comparison(Continuity.INTACT), None),
-        (Comparison(Continuity.UNKNOWN, 3), None),
-        (Comparison(Continuity.CUT, 3), 3),
-        (Comparison(Continuity.CUT), 0),
+        (LogComparison(Continuity.INTACT), None),
+        (LogComparison(Continuity.UNKNOWN, 3), None),
+        (LogComparison(Continuity.CUT, 3), 3),
+        (LogComparison(Continuity.CUT), 0),
     ],
 )
 def test_only_a_log_that_is_certain_to_be_cut_is_cut(comparison, found):

@@ -26,7 +26,16 @@ from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, StoreCorruptedError
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
 from statestore.kinds.kind import StoreKind
-from statestore_jobs.sources.decoding import END, Decoded, Decoding, arrow, check_fields, decode, decoding_of, fixed
+from statestore_jobs.sources.decoding import (
+    END,
+    DecodedColumn,
+    Decoding,
+    arrow,
+    check_fields,
+    decode,
+    decoding_of,
+    fixed,
+)
 
 _KEPT_DDL = "undecodable BOOLEAN, key_bytes BINARY, value_bytes BINARY"
 _KEPT = [("undecodable", pa.bool_()), ("key_bytes", pa.binary()), ("value_bytes", pa.binary())]
@@ -140,7 +149,7 @@ class Layout(NamedTuple):
         shown: dict[str, Any] = {"partition": where, "offset": offsets}
         key = decode(split.keys, self.decoding.key_serde, self.schema.field("key").type)
         value_type = self.schema.field("value").type
-        value = Decoded(pa.nulls(rows, value_type))
+        value = DecodedColumn(pa.nulls(rows, value_type))
         if self.decoding.values and values is not None:
             value = decode(values, self.decoding.value_serde, value_type)
         numbers = self.store.store_kind.shown(split.numbers, self.store)
@@ -153,7 +162,9 @@ class Layout(NamedTuple):
             raise self._undecodable(split.keys, key, value, bad)
         return pa.RecordBatch.from_arrays([shown[name] for name in self.schema.names], schema=self.schema)
 
-    def _undecodable(self, keys: pa.Array, key: Decoded, value: Decoded, bad: npt.NDArray[np.bool_]) -> InputError:
+    def _undecodable(
+        self, keys: pa.Array, key: DecodedColumn, value: DecodedColumn, bad: npt.NDArray[np.bool_]
+    ) -> InputError:
         at = int(bad.argmax())
         part = "key" if key.bad is not None and key.bad[at] else "value"
         serde, reason = (

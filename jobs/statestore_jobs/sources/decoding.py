@@ -91,7 +91,7 @@ def decoding_of(options: Mapping[str, str]) -> Decoding:
     )
 
 
-class Decoded(NamedTuple):
+class DecodedColumn(NamedTuple):
     """A column that was decoded.
 
     Attributes
@@ -109,7 +109,7 @@ class Decoded(NamedTuple):
     reason: str = ""
 
 
-def decode(array: pa.Array, serde: str, kind: pa.DataType) -> Decoded:
+def decode(array: pa.Array, serde: str, kind: pa.DataType) -> DecodedColumn:
     """Decode a binary array into one of a type: that of the serde, or a struct of JSON's fields."""
     match serde:
         case "utf8":
@@ -118,7 +118,7 @@ def decode(array: pa.Array, serde: str, kind: pa.DataType) -> Decoded:
             return _int64(array)
         case "json":
             return _json(array, kind)
-    return Decoded(array)
+    return DecodedColumn(array)
 
 
 def check_fields(kind: pa.DataType) -> None:
@@ -126,14 +126,14 @@ def check_fields(kind: pa.DataType) -> None:
     check_type(kind, "value")
 
 
-def _utf8(array: pa.Array) -> Decoded:
+def _utf8(array: pa.Array) -> DecodedColumn:
     try:
-        return Decoded(array.cast(pa.string()))
+        return DecodedColumn(array.cast(pa.string()))
     except pa.ArrowInvalid:
         return _row_by_row(array, bytes.decode, pa.string())
 
 
-def _int64(array: pa.Array) -> Decoded:
+def _int64(array: pa.Array) -> DecodedColumn:
     sizes = pc.binary_length(array)
     bad = pc.fill_null(pc.not_equal(sizes, _INT64_BYTES), False)
     reason = ""
@@ -145,7 +145,7 @@ def _int64(array: pa.Array) -> Decoded:
     packed = pc.fill_null(array, bytes(_INT64_BYTES)) if nulls.any() else array
     numbers = fixed(packed, 0, _INT64_BYTES, np.dtype(">i8")).astype(np.int64)
     values = arrow(numbers, ~nulls)
-    return Decoded(values, flags(bad), reason) if has_bad else Decoded(values)
+    return DecodedColumn(values, flags(bad), reason) if has_bad else DecodedColumn(values)
 
 
 def arrow(numbers: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
@@ -173,12 +173,12 @@ def fixed(array: pa.Array, start: int, stop: int, layout: np.dtype[Any]) -> npt.
     return np.frombuffer(data, layout, len(array)) if len(array) else np.empty(0, layout)
 
 
-def _json(array: pa.Array, kind: pa.DataType) -> Decoded:
+def _json(array: pa.Array, kind: pa.DataType) -> DecodedColumn:
     as_text = pa.types.is_string(kind)
     dense = array.drop_null() if array.null_count else array
     quick, parse = read_json_text(kind) if as_text else read_json(kind)
     found = quick(dense)
-    decoded = _row_by_row(dense, parse, kind) if found is None else Decoded(found)
+    decoded = _row_by_row(dense, parse, kind) if found is None else DecodedColumn(found)
     if not array.null_count:
         return decoded
     valid = flags(array.is_valid())
@@ -187,10 +187,10 @@ def _json(array: pa.Array, kind: pa.DataType) -> Decoded:
     if decoded.bad is not None:
         bad = np.zeros(len(array), np.bool_)
         bad[valid] = decoded.bad
-    return Decoded(decoded.values.take(where), bad, decoded.reason)
+    return DecodedColumn(decoded.values.take(where), bad, decoded.reason)
 
 
-def _row_by_row(array: pa.Array, parse: Callable[[bytes], Any], kind: pa.DataType) -> Decoded:
+def _row_by_row(array: pa.Array, parse: Callable[[bytes], Any], kind: pa.DataType) -> DecodedColumn:
     rows: list[Any] = []
     bad = np.zeros(len(array), np.bool_)
     reason = ""
@@ -201,4 +201,4 @@ def _row_by_row(array: pa.Array, parse: Callable[[bytes], Any], kind: pa.DataTyp
             rows.append(None)
             bad[index] = True
             reason = reason or str(error)
-    return Decoded(pa.array(rows, kind), bad if bad.any() else None, reason)
+    return DecodedColumn(pa.array(rows, kind), bad if bad.any() else None, reason)

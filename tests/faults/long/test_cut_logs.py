@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from demo.processes import Processes
 from statestore.changelog import epochs
 from statestore.changelog.connection import Connection
-from statestore.changelog.epochs import Comparison, Continuity, LogEnd, compare_ends, last_epochs
+from statestore.changelog.epochs import Continuity, LogComparison, LogEnd, compare_ends, last_epochs
 from statestore.changelog.topics import Topics
 from statestore.errors import KafkaUnavailableError
 from statestore.model import TopicPartition
@@ -26,7 +26,7 @@ from tests.integration.log_reading import FETCHED, LIBRDKAFKA, WAYS
 from tests.integration.support import Application
 
 ROWS = [(b"k", b"v")] * 5
-INTACT, UNKNOWN = Comparison(Continuity.INTACT), Comparison(Continuity.UNKNOWN)
+INTACT, UNKNOWN = LogComparison(Continuity.INTACT), LogComparison(Continuity.UNKNOWN)
 
 
 class Log(NamedTuple):
@@ -47,8 +47,8 @@ class Log(NamedTuple):
     seen: int
     cut: int | None
     grows: bool
-    found: Comparison
-    through_librdkafka: Comparison = UNKNOWN
+    found: LogComparison
+    through_librdkafka: LogComparison = UNKNOWN
 
     @property
     def written(self) -> int:
@@ -56,9 +56,9 @@ class Log(NamedTuple):
 
 
 LOGS = {
-    "cut": Log(20, 15, True, Comparison(Continuity.CUT, 15), Comparison(Continuity.CUT, 19)),
-    "lost-an-epoch": Log(20, 10, True, Comparison(Continuity.CUT, 10), Comparison(Continuity.CUT, 19)),
-    "cut-short": Log(20, 15, False, Comparison(Continuity.CUT, 15), Comparison(Continuity.CUT, 15)),
+    "cut": Log(20, 15, True, LogComparison(Continuity.CUT, 15), LogComparison(Continuity.CUT, 19)),
+    "lost-an-epoch": Log(20, 10, True, LogComparison(Continuity.CUT, 10), LogComparison(Continuity.CUT, 19)),
+    "cut-short": Log(20, 15, False, LogComparison(Continuity.CUT, 15), LogComparison(Continuity.CUT, 15)),
     "cut-above": Log(15, 15, True, INTACT),
     "whole": Log(20, None, True, INTACT),
     "idle": Log(10, None, False, INTACT),
@@ -73,7 +73,7 @@ class History(NamedTuple):
     partitions: dict[str, TopicPartition]
     kept: dict[str, LogEnd]
 
-    def compare(self) -> dict[str, Comparison]:
+    def compare(self) -> dict[str, LogComparison]:
         """Return what is told of the logs, without the details."""
         seen = {self.partitions[name]: end for name, end in self.kept.items()}
         found = compare_ends(self.broker.servers, seen, WAIT_S)
@@ -149,7 +149,7 @@ def test_an_epoch_without_records_finds_the_same_cuts(history: History) -> None:
 
 
 def test_a_broker_that_is_just_starting_is_waited_for(history: History) -> None:
-    answered: list[dict[str, Comparison]] = []
+    answered: list[dict[str, LogComparison]] = []
     asking = threading.Thread(target=lambda: answered.append(history.compare()))
     history.broker.kill()
     asking.start()

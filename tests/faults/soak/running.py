@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from demo.installation import REPOSITORY
-from demo.processes import Processes, Service
+from demo.processes import Processes, ServiceProcess
 from tests.faults.soak.tally import Campaign, Failure
 from tests.faults.soak.worker import Outcome, outcome_of
 
@@ -56,7 +56,7 @@ class Workers:
         self._directory = directory
         self._number = number
         self._commit = commit()
-        self._running: dict[Asked, tuple[Service, datetime, float]] = {}
+        self._running: dict[Asked, tuple[ServiceProcess, datetime, float]] = {}
 
     @property
     def asked(self) -> list[Asked]:
@@ -88,7 +88,7 @@ class Workers:
             self._processes.stop_service(service)
             yield self._campaign(asked, service, started, "" if over else f"not done after {_CAMPAIGN_S:.0f} s")
 
-    def _campaign(self, asked: Asked, service: Service, started: datetime, late: str) -> Campaign:
+    def _campaign(self, asked: Asked, service: ServiceProcess, started: datetime, late: str) -> Campaign:
         directory = self._home(asked)
         try:
             outcome = Outcome.model_validate_json(outcome_of(directory).read_text(encoding="utf-8"))
@@ -117,7 +117,7 @@ class Workers:
         return self._directory / f"{asked.kind}-{asked.seed}-{asked.number}"
 
 
-def _is_over(service: Service, _: datetime, deadline: float) -> bool:
+def _is_over(service: ServiceProcess, _: datetime, deadline: float) -> bool:
     return service.poll() is not None or time.monotonic() > deadline
 
 

@@ -150,12 +150,12 @@ def profile(frame: DataFrame, store: StoreDefinition) -> Profile:
         **{f"key_{at}": _failing(f"key_text RLIKE r'{one.regex}'") for at, one in enumerate(PATTERNS)},
     }
     advances: list[int] = []
-    if store.kind == "window":
+    if "window_start" in frame.columns:
         size = store.window_size_ms or 0
         advances = [size // part for part in _ADVANCES if size >= part * 1_000 and size % part == 0]
         counted |= {f"advance_{one}": _failing(f"window_start % {one} = 0") for one in advances}
         counted["outside"] = F.count_if(known & ~F.expr("timestamp BETWEEN window_start AND window_end - 1"))
-    if store.kind == "session":
+    if "session_start" in frame.columns:
         counted["longest"] = F.max(F.col("session_end") - F.col("session_start"))
     row = with_readable(frame).agg(*(column.alias(name) for name, column in counted.items())).first()
     assert row is not None
@@ -170,7 +170,7 @@ def profile(frame: DataFrame, store: StoreDefinition) -> Profile:
         in_their_partition=not seen["misplaced"],
         timestamps=None if seen["first"] is None else (seen["first"], seen["last"]),
         in_the_future=seen["future"] > 0,
-        within_window=store.kind == "window" and not seen["outside"],
+        within_window=seen.get("outside") == 0,
         advance_ms=next((one for one in advances if not seen[f"advance_{one}"]), None),
         longest_ms=seen.get("longest"),
         value_serde=serde,

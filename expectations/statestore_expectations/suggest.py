@@ -121,7 +121,7 @@ def _of_times(seen: Profile, store: StoreDefinition) -> Iterator[Proposal]:
             f"a window starts at a multiple of {seen.advance_ms} ms; seen: all, and none of a longer time",
             f"window_start % {seen.advance_ms} = 0",
         )
-    if store.kind == "session" and seen.longest_ms:
+    if seen.longest_ms:
         yield _rule(
             f"a session is not {_WIDER} times as long as the longest; seen: up to {seen.longest_ms} ms",
             f"session_end - session_start <= {_WIDER * seen.longest_ms}",

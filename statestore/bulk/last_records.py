@@ -123,11 +123,6 @@ class LastRecords:
         return int(self._state[USED])
 
     @property
-    def table_bytes(self) -> int:
-        """Bytes of memory that the table takes."""
-        return self.table.nbytes
-
-    @property
     def keys(self) -> int:
         """Keys in this run."""
         return int(self._state[KEYS])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -116,23 +116,28 @@ class SstFiles:
             *self._last,
             self._timestamped,
             self._file_bytes,
-            self._buffer.ctypes.data,
-            len(self._buffer),
-            self._restarts,
-            self._index.ctypes.data,
-            len(self._index),
-            self._index_restarts,
-            self._state,
+            *self._room,
         )
         self._last = int(last[0]), int(last[1])
+        if stop == FILE_FULL:
+            self._end()
+        else:
+            self._make_room(stop)
+        return int(after)
+
+    @property
+    def _room(self) -> tuple[Any, ...]:
+        """Where the loops write blocks and the index."""
+        buffer, index = self._buffer, self._index
+        at, index_at = buffer.ctypes.data, index.ctypes.data
+        return at, len(buffer), self._restarts, index_at, len(index), self._index_restarts, self._state
+
+    def _make_room(self, stop: int) -> None:
         room = int(self._state[ROOM])
         if stop == BUFFER_FULL:
             self._flush(room)
         elif stop == INDEX_FULL:
             self._widen_index(room)
-        elif stop == FILE_FULL:
-            self._end()
-        return int(after)
 
     def _flush(self, room: int) -> None:
         """Write the blocks that are whole; what is left of the buffer then has that much room behind it."""
@@ -151,22 +156,7 @@ class SstFiles:
 
     def _end_block(self) -> None:
         while self._state[BLOCK_ROWS]:
-            stop = cut(
-                *self._last,
-                *(0, 0),
-                self._buffer.ctypes.data,
-                len(self._buffer),
-                self._restarts,
-                self._index.ctypes.data,
-                len(self._index),
-                self._index_restarts,
-                self._state,
-            )
-            room = int(self._state[ROOM])
-            if stop == BUFFER_FULL:
-                self._flush(room)
-            elif stop == INDEX_FULL:
-                self._widen_index(room)
+            self._make_room(cut(*self._last, *(0, 0), *self._room))
 
     def _end(self) -> None:
         assert self._file is not None

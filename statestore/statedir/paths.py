@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from statestore.definitions.store import StoreDefinition
 from statestore.formats import checkpoint_file
-from statestore.model import KEY_VALUE_DIRECTORY, StorePartition, TaskId
+from statestore.model import KEY_VALUE_DIRECTORY, TaskId
 from statestore.stores.last_use import last_use_file
 
 OWN_DIRECTORY = ".statestore"
@@ -155,8 +155,3 @@ class TaskPaths(NamedTuple):
     def mode(self, store: str) -> Path:
         """Which openings of the store were ours, with transactions."""
         return last_use_file(self.own_dir, store)
-
-
-def paths_of(state_dir: Path, store_partition: StorePartition) -> TaskPaths:
-    """Return the paths of a store partition's task."""
-    return TaskPaths(state_dir, store_partition.application, store_partition.task)

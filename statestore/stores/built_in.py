@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from statestore.errors import InvalidStateError
 from statestore.model import StoreFormat, TopicPartition, check_name
@@ -31,6 +31,16 @@ class BuiltInBytes(BytesStore, Generic[T]):
     def _open(self, context: StoreContext, spec: DatabaseSpec) -> T:
         """Open what is inside."""
         raise NotImplementedError
+
+    def committed(self) -> Any:
+        """Where to read without what is not committed; reading migrates nothing.
+
+        Raises
+        ------
+        InvalidStateError
+            If the kind of store has no such place.
+        """
+        raise InvalidStateError(f"store {self.name} is of a kind whose committed rows cannot be told apart")
 
     @property
     def is_open(self) -> bool:

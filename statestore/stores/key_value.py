@@ -8,6 +8,7 @@ from statestore.kinds.key_value import KEY_VALUE
 from statestore.stores.api import KeyValueBytesStore, StoreContext
 from statestore.stores.built_in import BuiltInBytes
 from statestore.stores.database import Database, DatabaseSpec, Place, check_on_disk, open_in_memory, open_on_disk
+from statestore.stores.readers import KeyValueReader
 from statestore.stores.spill import spill_directory
 from statestore.stores.table import Row, Rows
 
@@ -74,9 +75,9 @@ class KeyValueBytes(BuiltInBytes[Database], KeyValueBytesStore):
         """Read a row as it is stored; nothing is migrated."""
         return self.opened.unmigrated.get(row_key)
 
-    def committed(self) -> CommittedKeyValue:
-        """Where to read without what is not committed."""
-        return CommittedKeyValue(self)
+    def committed(self) -> KeyValueReader:
+        """Where to read without what is not committed; reading migrates nothing."""
+        return _Committed(self)
 
     @property
     def rows(self) -> Rows:
@@ -84,20 +85,15 @@ class KeyValueBytes(BuiltInBytes[Database], KeyValueBytesStore):
         return self.opened.rows
 
 
-class CommittedKeyValue:
-    """The committed rows of an open store; reading them migrates nothing."""
-
+class _Committed:
     def __init__(self, store: KeyValueBytes) -> None:
         self._store = store
 
     def get(self, key: bytes) -> bytes | None:
-        """Read a value."""
         return self._store.opened.committed.get(key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Read many values."""
         return self._store.opened.committed.get_many(keys)
 
     def scan(self, start: bytes | None, stop: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
-        """Rows with `start <= key < stop`."""
         return self._store.opened.committed.scan(start, stop, reverse=reverse)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from statestore.formats import session_key
 from statestore.kinds.session import SESSION
 from statestore.stores.api import SessionBytesStore, Windowed
+from statestore.stores.readers import SessionReader
 from statestore.stores.segmented import SegmentedBytes
 
 
@@ -26,6 +28,10 @@ class SessionBytes(SegmentedBytes, SessionBytesStore):
     def fetch_session(self, key: bytes, start: int, end: int, *, committed: bool = False) -> bytes | None:
         """Read one session's value."""
         return self.get_row(session_key.encode(key, start, end), end, committed=committed)
+
+    def committed(self) -> SessionReader:
+        """Where to read without what is not committed; reading migrates nothing."""
+        return _Committed(self)
 
     def find_sessions(
         self,
@@ -53,6 +59,12 @@ class SessionBytes(SegmentedBytes, SessionBytesStore):
             for segment in segments.between(earliest_end, latest_end, reverse=reverse)
         ]
         return _sessions(scans, key_from, key_to, earliest_end, latest_end, latest_start)
+
+
+class _Committed:
+    def __init__(self, store: SessionBytes) -> None:
+        self.fetch_session = partial(store.fetch_session, committed=True)
+        self.find_sessions = partial(store.find_sessions, committed=True)
 
 
 def _sessions(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from statestore.formats import window_key
 from statestore.kinds.window import WINDOW
 from statestore.model import StoreFormat
 from statestore.stores.api import WindowBytesStore
+from statestore.stores.readers import WindowReader
 from statestore.stores.segmented import SegmentedBytes
 
 
@@ -60,6 +62,10 @@ class WindowBytes(SegmentedBytes, WindowBytesStore):
             return next((value for _, _, value in found), None)
         return self.get_row(window_key.encode(key, window_start), window_start, committed=committed)
 
+    def committed(self) -> WindowReader:
+        """Where to read without what is not committed; reading migrates nothing."""
+        return _Committed(self)
+
     def fetch_range(
         self,
         key_from: bytes | None,
@@ -82,6 +88,13 @@ class WindowBytes(SegmentedBytes, WindowBytesStore):
             for segment in segments.between(time_from, time_to, reverse=reverse)
         ]
         return _windows(scans, key_from, key_to, time_from, time_to)
+
+
+class _Committed:
+    def __init__(self, store: WindowBytes) -> None:
+        self.window_size_ms = store.window_size_ms
+        self.fetch = partial(store.fetch, committed=True)
+        self.fetch_range = partial(store.fetch_range, committed=True)
 
 
 def _windows(

@@ -17,7 +17,7 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StorePartition, TaskId
-from statestore.statedir.paths import TaskPaths, paths_of
+from statestore.statedir.paths import TaskPaths
 from statestore.stores.open import open_key_value_store
 
 #: Key, value (None deletes) and timestamp of a record.
@@ -48,7 +48,7 @@ class LoggedStore:
 
     def paths(self, partition: int) -> TaskPaths:
         """Paths of its task."""
-        return paths_of(self.settings.state_dir, self.part(partition))
+        return TaskPaths(self.settings.state_dir, self.application.name, TaskId(0, partition))
 
     def directory(self, partition: int) -> Path:
         """Directory of its database."""

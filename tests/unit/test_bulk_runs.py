@@ -140,8 +140,8 @@ def test_memory_stays_within_the_bound_and_spilled_runs_are_as_large_as_it_allow
     row = taken = runs = 0
     while row < batch.num_rows:
         before, row = row, latest.add(batch, row)
-        held = latest.memory.nbytes + latest.table_bytes + 16 * latest.keys
-        assert latest.used + latest.table_bytes + 16 * latest.keys <= run_bytes
+        held = latest.memory.nbytes + latest.table.nbytes + 16 * latest.keys
+        assert latest.used + latest.table.nbytes + 16 * latest.keys <= run_bytes
         assert held <= 2 * run_bytes
         taken += latest.keys
         assert latest.keys == row - before

@@ -23,7 +23,7 @@ from statestore.model import (
     repartition_topic,
     transactional_id,
 )
-from statestore.statedir.paths import TaskPaths, paths_of
+from statestore.statedir.paths import TaskPaths
 
 NAMES = st.from_regex(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}", fullmatch=True)
 MEAN = [
@@ -116,8 +116,9 @@ def test_the_names_are_kafka_streams_names(tmp_path):
     assert str(partition.changelog) == "app-s-changelog-3"
     assert str(partition) == "app/s/0_3"
     assert transactional_id("app", TaskId(0, 3)) == "app-0_3"
-    assert paths_of(tmp_path, partition).store("s") == tmp_path / "app" / "0_3" / "rocksdb" / "s"
-    assert paths_of(tmp_path, partition).checkpoint == tmp_path / "app" / "0_3" / ".checkpoint"
+    paths = TaskPaths(tmp_path, "app", TaskId(0, 3))
+    assert paths.store("s") == tmp_path / "app" / "0_3" / "rocksdb" / "s"
+    assert paths.checkpoint == tmp_path / "app" / "0_3" / ".checkpoint"
 
 
 @settings(max_examples=40)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from statestore.definitions.store import StoreDefinition
-from statestore.model import StorePartition, TaskId
-from statestore.statedir.paths import TaskPaths, paths_of
+from statestore.model import TaskId
+from statestore.statedir.paths import TaskPaths
 
 PATHS = TaskPaths(Path("/state"), "app", TaskId(1, 3))
 WINDOW = StoreDefinition(name="s", kind="window", retention_ms=180_000, window_size_ms=60_000)
@@ -82,10 +82,6 @@ def test_what_is_ours_lies_apart_where_older_versions_have_left_it():
         "shape": "shape.json",
         "mode": "mode-s",
     }
-
-
-def test_a_store_partition_lies_with_its_task():
-    assert paths_of(Path("/state"), StorePartition("app", "s", TaskId(1, 3))) == PATHS
 
 
 @pytest.mark.parametrize("name", ["s", "store-x", "a.json", "store-.json"])

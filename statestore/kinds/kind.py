@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from struct import calcsize, pack, unpack
+from struct import unpack
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from statestore.errors import StoreCorruptedError
@@ -22,8 +22,7 @@ from statestore.formats.key_bounds import upper_bound
 from statestore.model import KEY_VALUE_DIRECTORY, StoreFormat, check_name
 
 _TIME_BYTES = 8
-#: Codes of numbers (`struct`) by their bytes.
-_CODES = {4: "i", 8: "q"}
+_LARGEST_TIME = (1 << 63) - 1
 #: Kafka Streams' `windowstore.changelog.additional.retention.ms`: event time may lag behind the brokers' clock.
 ADDITIONAL_RETENTION_MS = 24 * 60 * 60 * 1000
 
@@ -142,23 +141,15 @@ class StoreKind:
     # -- row keys -----------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _suffix(self) -> str:
-        """Format of the numbers behind the user's key (`struct`)."""
-        return ">" + "".join(_CODES[number.bytes] for number in self.numbers)
-
-    @cached_property
     def suffix_bytes(self) -> int:
         """Bytes of a row key behind the user's key."""
-        return calcsize(self._suffix)
+        return sum(number.bytes for number in self.numbers)
 
     @cached_property
-    def _first_time_at(self) -> int:
-        return [number.name for number in self.numbers].index(self.first_time)
-
-    @property
     def first_time_bytes(self) -> int:
         """Bytes from the row key's end to where its first time begins."""
-        return sum(number.bytes for number in self.numbers[self._first_time_at :])
+        names = [number.name for number in self.numbers]
+        return sum(number.bytes for number in self.numbers[names.index(self.first_time) :])
 
     @property
     def segment_time(self) -> str:
@@ -191,12 +182,14 @@ class StoreKind:
         """Row keys `start <= row key < stop` between which all rows of a key that are of a time range (ms) lie."""
         if not self.segmented:
             return key, key + b"\0"
-        first, last = [0] * len(self.numbers), [*self._largest]
+        largest, at = self._largest_suffix, self.suffix_bytes - self.first_time_bytes
         # From the second number on, smaller ones may stand behind a larger first one.
-        if self.numbers[0].name == self.last_time:
-            first[0] = max(time_from, 0)
-        last[self._first_time_at] = min(max(time_to, 0), last[self._first_time_at])
-        return key + pack(self._suffix, *first), key + pack(self._suffix, *last) + b"\0"
+        first = max(time_from, 0) if self.numbers[0].name == self.last_time else 0
+        last = min(max(time_to, 0), _LARGEST_TIME)
+        return (
+            key + first.to_bytes(_TIME_BYTES, "big") + bytes(self.suffix_bytes - _TIME_BYTES),
+            key + largest[:at] + last.to_bytes(_TIME_BYTES, "big") + largest[at + _TIME_BYTES :] + b"\0",
+        )
 
     def range_bounds(self, key_from: bytes | None, key_to: bytes | None) -> tuple[bytes | None, bytes | None]:
         """Row keys `start <= row key < stop` between which all rows of a range of keys lie; None is an open end.
@@ -205,7 +198,7 @@ class StoreKind:
         """
         if not self.segmented or key_to is None:
             return key_from, key_to
-        return key_from, upper_bound(key_to, pack(self._suffix, *self._largest)) + b"\0"
+        return key_from, upper_bound(key_to, self._largest_suffix) + b"\0"
 
     def may_be_in_segment(self, start_ms: int, time_to: int) -> bool:
         """Whether a row that begins before a time (ms) may be in the segment that starts at `start_ms`."""
@@ -213,8 +206,8 @@ class StoreKind:
         return self.first_time != self.segment_time or start_ms < time_to
 
     @cached_property
-    def _largest(self) -> tuple[int, ...]:
-        return tuple((1 << (8 * number.bytes - 1)) - 1 for number in self.numbers)
+    def _largest_suffix(self) -> bytes:
+        return b"".join(b"\x7f".ljust(number.bytes, b"\xff") for number in self.numbers)
 
     # -- columns ------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, InstanceOf
@@ -128,6 +127,5 @@ class StorePartitionSpec(BaseModel):
 
     def context(self, *, read_only: bool = False) -> StoreContext:
         """Return the context that the store is opened in, with the changelog partitions whose offsets it may hold."""
-        name = self.store.name
-        context = store_context(self.paths, read_only=read_only, exactly_once=self.exactly_once)
-        return replace(context, changelogs={name: self.partitions})
+        own = {self.store.name: self.partitions}
+        return store_context(self.paths, read_only=read_only, exactly_once=self.exactly_once, changelogs=own)

@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 from statestore.statedir.paths import TaskPaths
-from statestore.stores.api import UNCOMMITTED_MAX_BYTES, StoreContext
-from statestore.stores.rocksdb_options import ConfigSetter
+from statestore.stores.api import StoreContext
 
 
-def store_context(
-    paths: TaskPaths,
-    *,
-    uncommitted_max_bytes: int = UNCOMMITTED_MAX_BYTES,
-    recording_level: str = "INFO",
-    opening: Callable[[str], None] | None = None,
-    read_only: bool = False,
-    exactly_once: bool = True,
-    config_setter: ConfigSetter | None = None,
-) -> StoreContext:
-    """Return the context that a task's stores are opened in."""
-    return StoreContext(
-        application=paths.application,
-        task=paths.task,
-        task_directory=paths.task_dir,
-        own_directory=paths.own_dir,
-        read_only=read_only,
-        exactly_once=exactly_once,
-        uncommitted_max_bytes=uncommitted_max_bytes,
-        recording_level=recording_level,
-        opening=opening,
-        config_setter=config_setter,
-    )
+def store_context(paths: TaskPaths, **settings: Any) -> StoreContext:
+    """Return the context that a task's stores are opened in; settings are those of `StoreContext`."""
+    return StoreContext(paths.application, paths.task, paths.task_dir, paths.own_dir, **settings)
 
 
 def forget_mode(paths: TaskPaths, store: str) -> None:

@@ -99,27 +99,27 @@ def _session_end(row_key: bytes) -> int | None:
     return end if 0 <= start <= end else None
 
 
-class _Reading(NamedTuple):
+class _KeyReading(NamedTuple):
     """How row keys are read as those of a kind: the time of an ordinary one, and the layout of a time-ordered one."""
 
     time_of: Callable[[bytes], int | None]
-    layout: time_ordered_key.Layout
+    layout: time_ordered_key.KeyLayout
 
 
 _KINDS = {
-    WINDOW.name: _Reading(_window_start, time_ordered_key.WINDOW),
-    SESSION.name: _Reading(_session_end, time_ordered_key.SESSION),
+    WINDOW.name: _KeyReading(_window_start, time_ordered_key.WINDOW),
+    SESSION.name: _KeyReading(_session_end, time_ordered_key.SESSION),
 }
 
 
-def _time_in_front(kind: _Reading, row: SampledRow) -> int | None:
+def _time_in_front(kind: _KeyReading, row: SampledRow) -> int | None:
     ordinary = time_ordered_key.ordinary(row.key, kind.layout)
     if ordinary is None or (row.value and time_ordered_key.is_index(row.key)):
         return None
     return kind.time_of(ordinary)
 
 
-def _spread(time_of: Callable[[_Reading, SampledRow], int | None], sample: Sequence[SampledRow]) -> dict[str, int]:
+def _spread(time_of: Callable[[_KeyReading, SampledRow], int | None], sample: Sequence[SampledRow]) -> dict[str, int]:
     spread: dict[str, int] = {}
     for name, kind in _KINDS.items():
         times = [(row, time_of(kind, row)) for row in sample]
@@ -128,6 +128,6 @@ def _spread(time_of: Callable[[_Reading, SampledRow], int | None], sample: Seque
     return spread
 
 
-def _has_key_behind(kind: _Reading, row: SampledRow) -> bool:
+def _has_key_behind(kind: _KeyReading, row: SampledRow) -> bool:
     ordinary = time_ordered_key.ordinary(row.key, kind.layout)
     return ordinary is not None and time_ordered_key.has_key(ordinary, kind.layout)

@@ -22,18 +22,18 @@ _ROW, _INDEX = 0, 1
 _PREFIX_BYTES = 1
 
 
-class Layout(NamedTuple):
+class KeyLayout(NamedTuple):
     """Bytes of a row key before and behind the user's key."""
 
     before: int
     behind: int
 
 
-WINDOW = Layout(window_key.SUFFIX_BYTES - window_key.SEQUENCE_BYTES, window_key.SEQUENCE_BYTES)
-SESSION = Layout(session_key.SUFFIX_BYTES, 0)
+WINDOW = KeyLayout(window_key.SUFFIX_BYTES - window_key.SEQUENCE_BYTES, window_key.SEQUENCE_BYTES)
+SESSION = KeyLayout(session_key.SUFFIX_BYTES, 0)
 
 
-def ordinary(row_key: bytes, layout: Layout) -> bytes | None:
+def ordinary(row_key: bytes, layout: KeyLayout) -> bytes | None:
     """Row key that an ordinary store has for the same window or session; None if this is no time-ordered row key."""
     if len(row_key) < _PREFIX_BYTES + sum(layout):
         return None
@@ -56,6 +56,6 @@ def index(ordinary_key: bytes) -> bytes:
     return bytes([_INDEX]) + ordinary_key
 
 
-def has_key(ordinary_key: bytes, layout: Layout) -> bool:
+def has_key(ordinary_key: bytes, layout: KeyLayout) -> bool:
     """Tell whether an ordinary row key has more than times: without a key, 00 and 01 may be all of a key themselves."""
     return len(ordinary_key) > sum(layout)

@@ -77,7 +77,7 @@ class KeyValueBytes(BuiltInBytes[Database], KeyValueBytesStore):
 
     def committed(self) -> KeyValueReader:
         """Where to read without what is not committed; reading migrates nothing."""
-        return _Committed(self)
+        return _CommittedRows(self)
 
     @property
     def rows(self) -> Rows:
@@ -85,7 +85,7 @@ class KeyValueBytes(BuiltInBytes[Database], KeyValueBytesStore):
         return self.opened.rows
 
 
-class _Committed:
+class _CommittedRows:
     def __init__(self, store: KeyValueBytes) -> None:
         self._store = store
 

@@ -31,7 +31,7 @@ class SessionBytes(SegmentedBytes, SessionBytesStore):
 
     def committed(self) -> SessionReader:
         """Where to read without what is not committed; reading migrates nothing."""
-        return _Committed(self)
+        return _CommittedSessions(self)
 
     def find_sessions(
         self,
@@ -61,7 +61,7 @@ class SessionBytes(SegmentedBytes, SessionBytesStore):
         return _sessions(scans, key_from, key_to, earliest_end, latest_end, latest_start)
 
 
-class _Committed:
+class _CommittedSessions:
     def __init__(self, store: SessionBytes) -> None:
         self.fetch_session = partial(store.fetch_session, committed=True)
         self.find_sessions = partial(store.find_sessions, committed=True)

@@ -64,7 +64,7 @@ class WindowBytes(SegmentedBytes, WindowBytesStore):
 
     def committed(self) -> WindowReader:
         """Where to read without what is not committed; reading migrates nothing."""
-        return _Committed(self)
+        return _CommittedWindows(self)
 
     def fetch_range(
         self,
@@ -90,7 +90,7 @@ class WindowBytes(SegmentedBytes, WindowBytesStore):
         return _windows(scans, key_from, key_to, time_from, time_to)
 
 
-class _Committed:
+class _CommittedWindows:
     def __init__(self, store: WindowBytes) -> None:
         self.window_size_ms = store.window_size_ms
         self.fetch = partial(store.fetch, committed=True)

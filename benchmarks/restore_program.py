@@ -33,6 +33,7 @@ from statestore.recovery.restore import begin_ranges, restore, restore_range
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import OffsetRange
 from statestore.reports import RestoreRow, Status, VerifyRow
+from statestore.requests.restore import RestoreRequest
 from statestore.verification.check import verify, verify_many
 from statestore.verification.options import VerifyOptions
 
@@ -88,7 +89,7 @@ def specs_of(order: Order) -> list[StorePartitionSpec]:
 
 def _restore_spec(spec: StorePartitionSpec, ranges: int = 1) -> RestoreSpec:
     run_bytes = Settings.model_fields["restore_run_bytes"].default
-    return RestoreSpec(spec, "full", False, "bench", run_bytes, ranges=ranges)
+    return RestoreSpec(spec, RestoreRequest(mode="full"), "bench", run_bytes, ranges=ranges)
 
 
 def restore_partition(spec: StorePartitionSpec) -> Done:

@@ -98,9 +98,9 @@ def point_and_target(spec: RestoreSpec) -> tuple[AsOf, Path]:
     InputError
         If one of them is not given.
     """
-    if spec.as_of is None or spec.target is None:
+    if spec.request.as_of is None or spec.request.target is None:
         raise InputError("mode as-of: expected an offset or a timestamp, and a target directory")
-    return spec.as_of, spec.target.absolute()
+    return spec.request.as_of, spec.request.target.absolute()
 
 
 def point_range(store: StorePartitionSpec, as_of: AsOf) -> Logs:
@@ -185,9 +185,10 @@ def require_exact(spec: RestoreSpec, logs: Logs) -> bool:
         first = f"its first {log.last_stable} offsets"
         missing = f"what is left of {first} cannot be told" if gone is None else ""
         missing = f"{gone} of {first} were compacted away" if gone else missing
-    if missing and not spec.best_effort:
+    if missing and not spec.request.best_effort:
         raise InputError(
-            f"as of {spec.as_of}: the log of {partition} no longer has every record up to there: {missing}, and with "
-            "them values that the store may have had; name a later point, or accept what is left with best effort"
+            f"as of {spec.request.as_of}: the log of {partition} no longer has every record up to there: {missing}, "
+            "and with them values that the store may have had; name a later point, or accept what is left with best "
+            "effort"
         )
     return not missing

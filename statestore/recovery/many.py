@@ -82,7 +82,7 @@ def require_points(restores: Sequence[RestoreSpec]) -> None:
         With the numbers.
     """
     for spec in restores:
-        if spec.mode == "as-of":
+        if spec.request.mode == "as-of":
             as_of, target = point_and_target(spec)
             require_free_target(target, spec.store.state_dir, as_of)
             point_range(spec.store, as_of)
@@ -102,7 +102,11 @@ def cut_by_length(restores: Sequence[RestoreSpec], parallelism: int) -> list[Res
     cut = []
     for spec in restores:
         try:
-            logs = store_logs(spec.store).values() if spec.store.changelog and spec.mode in ("auto", "full") else ()
+            logs = (
+                store_logs(spec.store).values()
+                if spec.store.changelog and spec.request.mode in ("auto", "full")
+                else ()
+            )
         except (StateStoreError, OSError):
             logs = ()  # the restore, or its plan, says why
         offsets = sum(log.last_stable - log.start for log in logs)
@@ -126,7 +130,7 @@ def restore_many(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -
         Directory that the restores tell their progress in.
     """
     for spec in restores[:1]:
-        if spec.mode == "as-of":
+        if spec.request.mode == "as-of":
             as_of, target = point_and_target(spec)
             claim_target(target, spec.store.state_dir, as_of)
     _read_ranges(restores, run, progress)
@@ -155,7 +159,7 @@ def _lost_range(part: _RangeOf, error: StateStoreError) -> RestoreRow:
 def _read_ranges(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -> None:
     """Read logs that are cut into ranges; what fails here, the restore reads again, or says why it cannot."""
     candidates = [spec for spec in restores if _is_cut(spec)]
-    unsure = [spec for spec in candidates if not spec.force]
+    unsure = [spec for spec in candidates if not spec.request.force]
     groups = by_task(spec.store for spec in unsure)
     looked = run([[unsure[at].store for at in group] for group in groups], _look_at_task, _Verified, _not_looked_at)
     found = in_order(groups, [task.rows for task in looked])
@@ -180,7 +184,7 @@ def _read_ranges(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -
 
 
 def _is_cut(spec: RestoreSpec) -> bool:
-    return spec.ranges > 1 and spec.mode in ("auto", "full") and not spec.store.store.supplied
+    return spec.ranges > 1 and spec.request.mode in ("auto", "full") and not spec.store.store.supplied
 
 
 def _look_at_task(stores: Sequence[StorePartitionSpec]) -> _Verified:
@@ -201,7 +205,7 @@ def _look_at(store: StorePartitionSpec) -> VerifyRow:
 
 def _is_rebuilt(spec: RestoreSpec, row: VerifyRow) -> bool:
     """True if `restore` will read the whole log, as far as can be told before it looks for itself."""
-    return row.action is Action.FULL or (spec.mode == "full" and row.action is Action.TAIL)
+    return row.action is Action.FULL or (spec.request.mode == "full" and row.action is Action.TAIL)
 
 
 def _read_range(item: _RangeOf) -> RestoreRow:

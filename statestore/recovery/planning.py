@@ -193,17 +193,17 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
     store = spec.store
     mode: Literal["tail", "full", "as-of"] = "as-of"
     committed = None
-    if spec.mode == "as-of":
+    if spec.request.mode == "as-of":
         as_of, target = point_and_target(spec)
         logs = point_range(store, as_of)
         require_exact(spec, logs)
         require_free_target(target, store.state_dir, as_of)
-        reason = f"as of {spec.as_of}"
+        reason = f"as of {spec.request.as_of}"
     else:
         found = verify(store)
         committed = found.committed
         row = row.model_copy(update={"status": found.status})
-        chosen = choose_mode(spec.mode, spec.force, found, accept_loss=spec.accept_loss)
+        chosen = choose_mode(spec.request.mode, spec.request.force, found, accept_loss=spec.request.accept_loss)
         if chosen is None:
             return row.model_copy(update={"reason": found.detail or "whole"})
         mode, reason = chosen, found.detail or "asked for"
@@ -212,7 +212,7 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
         logs = tail_logs(logs, committed)
     start = min(log.start for log in logs.values())
     offsets = sum(log.last_stable - log.start for log in logs.values())
-    size, free = estimated_bytes(store, logs), _free(spec.target or store.state_dir)
+    size, free = estimated_bytes(store, logs), _free(spec.request.target or store.state_dir)
     needed = disk_needed(mode, size, spec.run_bytes, offsets, spec.ranges) + _copied_bytes(spec, mode)
     short = f"needs about {needed} bytes, {free} are free"
     return row.model_copy(

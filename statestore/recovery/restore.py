@@ -46,7 +46,11 @@ def restore(spec: RestoreSpec) -> RestoreRow:
     row = _row(store)
     try:
         with RestoreProgressWriter(store, spec.progress) as progress:
-            row = _restore_as_of(spec, row, progress) if spec.mode == "as-of" else _restore_live(spec, row, progress)
+            row = (
+                _restore_as_of(spec, row, progress)
+                if spec.request.mode == "as-of"
+                else _restore_live(spec, row, progress)
+            )
     except (StateStoreError, OSError) as error:
         row = _failed(row, error)
     return row.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
@@ -126,7 +130,7 @@ def _restore_live(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressW
         if row.failure is not None:
             return row
         try:
-            clean_quarantine(store.paths, store.store, spec.quarantine_s, accept_loss=spec.accept_loss)
+            clean_quarantine(store.paths, store.store, spec.quarantine_s, accept_loss=spec.request.accept_loss)
         except (StateStoreError, OSError) as error:  # of no harm to the store, which is whole by now
             _log.warning("restore: %s: old stores in quarantine could not be removed: %s", row.label, error)
     return row
@@ -135,7 +139,7 @@ def _restore_live(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressW
 def _judge_and_replace(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressWriter) -> RestoreRow:
     for last_attempt in (False, True):
         # What is rebuilt whatever it is need not be read first.
-        found = check(spec.store, _OFFSETS if spec.force and spec.mode != "tail" else _SCAN)
+        found = check(spec.store, _OFFSETS if spec.request.force and spec.request.mode != "tail" else _SCAN)
         row = row.model_copy(update={"before": found.status})
         try:
             return _replace(spec, row, found, progress)
@@ -149,7 +153,7 @@ def _judge_and_replace(spec: RestoreSpec, row: RestoreRow, progress: RestoreProg
 
 def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: RestoreProgressWriter) -> RestoreRow:
     store, name = spec.store, spec.store.store.name
-    mode = choose_mode(spec.mode, spec.force, found, accept_loss=spec.accept_loss)
+    mode = choose_mode(spec.request.mode, spec.request.force, found, accept_loss=spec.request.accept_loss)
     staging = Staging(store.paths, name)
     with staging.alone(store.lock_wait_s):
         if mode is None:
@@ -168,7 +172,7 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
         else:
             built = build_replayed(spec, logs, found.committed, progress, asked_ms)
         progress.phase("checking")
-        keys = check_staged(store, built, spec.check)
+        keys = check_staged(store, built, spec.request.check)
         kill_switch.reached("restore, built, not swapped")
         record = _record(spec, built, logs, built.since_ms)
         if mode == "tail":  # the new store has all that the old one has
@@ -266,7 +270,7 @@ def _figures(built: Built, logs: Logs, spec: RestoreSpec) -> dict[str, object]:
         "start": min(log.start for log in logs.values()),
         "end": max(log.last_stable for log in logs.values()),
         "checked": "deep"
-        if spec.check == "deep" and not spec.store.store.supplied
+        if spec.request.check == "deep" and not spec.store.store.supplied
         else "files"
         if built.rows is not None
         else "rows",
@@ -296,7 +300,7 @@ def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgress
         require_disk(there, "full", logs)
         built = _build_anew(there, staging, logs, progress, asked_ms)
         progress.phase("checking")
-        keys = check_staged(store, built, spec.check)
+        keys = check_staged(store, built, spec.request.check)
         remove_tree(store.live)  # an attempt that was killed before it was sealed
         record = _record(there, built, logs, 0)  # it never had all of the log: its tail may lack deletes
         swap(store.paths, store.store, spec.label, store.partitions, record=record)

@@ -59,19 +59,16 @@ def restore_specs(
         # Only a comparison with the log finds these, so nothing less thorough may find them whole again.
         verified = read_report(request.verify_report, VerifyReport)
         diverged = {row.label for row in verified.rows if row.status is Status.DIVERGED}
+    if request.target is not None:
+        request = request.model_copy(update={"target": request.target.absolute()})
+    forced = request.model_copy(update={"force": True})
     specs = [
         RestoreSpec(
             store,
-            request.mode,
-            request.force or str(store.store_partition) in diverged,
+            forced if str(store.store_partition) in diverged else request,
             run_id,
             run_bytes,
             ranges=request.ranges or 1,
-            check=request.check,
-            as_of=request.as_of,
-            target=request.target and request.target.absolute(),
-            best_effort=request.best_effort,
-            accept_loss=request.accept_loss,
             quarantine_s=quarantine_s,
         )
         for store in stores

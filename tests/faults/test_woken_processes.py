@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from statestore.recovery.restore import RestoreSpec
+from statestore.requests.restore import RestoreRequest
 from statestore.tasks.spec import TaskSpec
 from tests.faults import oracle
 from tests.faults.children import Child, Kill
@@ -90,7 +91,7 @@ def test_a_restore_that_slept_inside_its_swap_leaves_the_one_that_its_successor_
     subject.produce(30)
     subject.run()
     (spec,) = subject.specs()
-    restore = RestoreSpec(spec.store_partition(store), "full", True, "run", 1 << 20)
+    restore = RestoreSpec(spec.store_partition(store), RestoreRequest(mode="full", force=True), "run", 1 << 20)
     sleeper = _slept(subject, [restore], point)
     _assert_woken_in_vain(subject, sleeper, Child.restored)
     (row,) = Child([restore], subject.directory / "again").restored()

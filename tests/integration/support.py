@@ -26,6 +26,7 @@ from statestore.model import StoreFormat, TaskId, TopicPartition, changelog_topi
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.reports import ProcessRow, RestoreRow, VerifyRow
+from statestore.requests.restore import CheckDepth, RestoreRequest
 from statestore.stores.open import open_key_value_store
 from statestore.tasks import BYTES, ProcessorContext, Record, ValueAndTimestamp, aggregate
 from statestore.tasks.spec import TaskSpec
@@ -288,10 +289,12 @@ class Application:
         label: str = "run",
         run_bytes: int = 1 << 24,
         accept_loss: bool = False,
+        check: CheckDepth = "files",
         **changes: Any,
     ) -> RestoreSpec:
         """Plan a restore of the store partition of task 0_0."""
-        return RestoreSpec(self.store_spec(**changes), mode, force, label, run_bytes, accept_loss=accept_loss)
+        request = RestoreRequest(mode=mode, force=force, accept_loss=accept_loss, check=check)
+        return RestoreSpec(self.store_spec(**changes), request, label, run_bytes)
 
     def restore(self, mode: Any = "auto", **how: Any) -> RestoreRow:
         """Restore the store partition of task 0_0, which must succeed."""

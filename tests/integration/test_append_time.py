@@ -106,8 +106,8 @@ def test_a_store_is_restored_with_the_brokers_timestamps_as_kafka_streams_does(
 ) -> None:
     before_ms = time.time() * 1000
     application = others(bootstrap_servers, tmp_path)
-    spec = application.restore_spec("full", force=True)
-    row = restore(spec._replace(store=spec.store.model_copy(update={"owned": False}), check="deep"))
+    spec = application.restore_spec("full", force=True, check="deep")
+    row = restore(spec._replace(store=spec.store.model_copy(update={"owned": False})))
     assert row.outcome == "restored", row.failure
     rows = application.contents()
     assert {key: found.value for key, found in rows.items()} == {b"a": b"2", b"c": b"1"}

@@ -483,7 +483,7 @@ def test_a_log_that_is_cut_after_the_store_was_judged_is_judged_again(
         return store_logs(store)
 
     monkeypatch.setattr("statestore.recovery.restore.store_logs", cut_once)
-    row = restore(whole.restore_spec()._replace(accept_loss=accept_loss))
+    row = restore(whole.restore_spec(accept_loss=accept_loss))
     if accept_loss:
         assert (row.outcome, row.start) == ("restored", 0 if moment == "and made anew" else 2)
         assert row.quarantine is not None

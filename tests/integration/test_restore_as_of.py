@@ -21,7 +21,7 @@ from statestore.recovery.restore import restore
 from statestore.recovery.restore_progress import RestoreProgress
 from statestore.recovery.spec import RestoreSpec
 from statestore.reports import RestoreRow, Status
-from statestore.requests.restore import AsOf
+from statestore.requests.restore import AsOf, RestoreRequest
 from statestore.statedir.lock import locked
 from statestore.verification.check import verify
 from statestore.verification.options import VerifyOptions
@@ -45,9 +45,14 @@ def application(bootstrap_servers: str, tmp_path: Path) -> Application:
     return application
 
 
-def as_of(application: Application, point: AsOf, target: Path, **how: Any) -> RestoreRow:
-    spec: RestoreSpec = application.restore_spec("as-of")
-    return restore(spec._replace(as_of=point, target=target, **how))
+def as_of(application: Application, point: AsOf, target: Path, label: str = "run", **how: Any) -> RestoreRow:
+    spec: RestoreSpec = application.restore_spec(label=label)
+    return restore(spec._replace(request=request(point, target, **how)))
+
+
+def request(point: AsOf, target: Path, **how: Any) -> RestoreRequest:
+    time = None if point.timestamp_ms is None else str(point.timestamp_ms)
+    return RestoreRequest(mode="as-of", as_of_offset=point.offset, as_of_timestamp=time, target=target, **how)
 
 
 def contents(application: Application, target: Path) -> dict[bytes, ValueAndTimestamp]:
@@ -87,8 +92,7 @@ def test_as_of_a_time_an_empty_partition_has_an_empty_store(bootstrap_servers: s
     broker.produce(bootstrap_servers, application.changelog, [(window_key.encode(b"a", T0), b"1")], partition=1)
     point, target = AsOf(timestamp_ms=T0 + 1), tmp_path / "then"
     specs = [
-        RestoreSpec(application.store_spec(partition), "as-of", False, "run", 1 << 24, as_of=point, target=target)
-        for partition in range(2)
+        RestoreSpec(application.store_spec(partition), request(point, target), "run", 1 << 24) for partition in range(2)
     ]
     require_points(specs)
     assert [plan_restore(spec).failure for spec in specs] == [None, None]
@@ -212,10 +216,10 @@ def _task_directories(application: Application) -> list[Path]:
 
 
 def test_a_plan_tells_why_it_would_be_refused(application: Application) -> None:
-    spec = application.restore_spec("full")
-    planned = plan_restore(spec._replace(store=spec.store.model_copy(update={"changelog": None}), force=True))
+    spec = application.restore_spec("full", force=True)
+    planned = plan_restore(spec._replace(store=spec.store.model_copy(update={"changelog": None})))
     assert planned.mode is None or planned.failure is not None
-    late = plan_restore(application.restore_spec("as-of")._replace(as_of=AsOf(offset=99), target=Path("/nowhere")))
+    late = plan_restore(spec._replace(request=request(AsOf(offset=99), Path("/nowhere"))))
     assert late.failure is not None
     assert "has the offsets 0 to 16" in late.failure.message
 

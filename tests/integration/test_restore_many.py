@@ -16,6 +16,7 @@ from statestore.recovery import full
 from statestore.recovery.many import plan_many, restore_many
 from statestore.recovery.spec import RestoreSpec
 from statestore.reports import Status
+from statestore.requests.restore import RestoreRequest
 from tests.integration.broker import WAIT_S
 from tests.integration.support import STORE, Application, plain_store
 
@@ -52,7 +53,7 @@ def test_stores_of_one_task_do_not_wait_for_each_others_lock(
     application = Application(bootstrap_servers, tmp_path, processor="count_in_two_stores", stores=stores)
     application.process([(b"a", b"1"), (b"b", b"1"), (b"a", b"2")])
     shutil.rmtree(application.state_dir)
-    specs = [RestoreSpec(application.store_spec(0, store.name), "auto", False, "run", 1 << 24) for store in stores]
+    specs = [RestoreSpec(application.store_spec(0, store.name), RestoreRequest(), "run", 1 << 24) for store in stores]
     run = SideBySide()
     monkeypatch.setattr(full.kill_switch, "reached", run.be_the_last)
 

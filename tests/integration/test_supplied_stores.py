@@ -17,7 +17,7 @@ from statestore.model import transactional_id
 from statestore.recovery.restore import restore
 from statestore.recovery.spec import RestoreSpec
 from statestore.reports import Action, Loss, Status
-from statestore.requests.restore import AsOf
+from statestore.requests.restore import RestoreRequest
 from statestore.tasks.loading import named_code
 from statestore.verification.options import VerifyOptions
 from tests.integration import dying
@@ -375,7 +375,8 @@ def test_a_suppliers_store_is_built_as_of_an_offset_and_the_live_one_stays(
     application = of_it(bootstrap_servers, tmp_path, name)
     application.process(ROWS)
     whole, target = file_of(application).read_bytes(), tmp_path / "then"
-    spec = RestoreSpec(application.store_spec(), "as-of", False, "run", 1 << 24, as_of=AsOf(offset=2), target=target)
+    request = RestoreRequest(mode="as-of", as_of_offset=2, target=target)
+    spec = RestoreSpec(application.store_spec(), request, "run", 1 << 24)
     row = restore(spec)
     assert (row.failure, row.outcome, row.mode, row.exact, row.keys) == (None, "restored", "as-of", True, 2)
     there = spec.store.model_copy(update={"state_dir": target})

@@ -21,7 +21,7 @@ from statestore.recovery.staging import Staging
 from statestore.recovery.task_cleanup import CleaningSpec, clean_task, tasks_with_own_files
 from statestore.reports import MaintenanceReport, MaintenanceRow, Status
 from statestore.requests.maintenance import MaintenanceRequest
-from statestore.requests.restore import AsOf
+from statestore.requests.restore import RestoreRequest
 from statestore.statedir.lock import locked
 from tests.integration.support import STORE, Application, catalogue_of
 from tests.spark.parcels import clean_or_die
@@ -159,7 +159,8 @@ def test_old_files_of_runs_go_and_the_last_of_a_kind_and_what_is_not_ours_stay(f
 
 def test_an_old_state_directory_of_mode_as_of_goes_unless_it_is_in_use_or_somebody_elses(files, application):
     target = files.as_of_dir / "run"
-    spec = application.restore_spec()._replace(mode="as-of", as_of=AsOf(offset=3), target=target, best_effort=True)
+    request = RestoreRequest(mode="as-of", as_of_offset=3, target=target, best_effort=True)
+    spec = application.restore_spec()._replace(request=request)
     assert restore(spec).outcome == "restored"
     other = put(files.as_of_dir / "mine" / "x", 40).parent
     assert files.clean()[-1].removed == ()

@@ -39,7 +39,7 @@ from statestore.reports import (
     VerifyRow,
     write_report,
 )
-from statestore.requests.restore import AsOf
+from statestore.requests.restore import RestoreRequest
 from statestore.requests.validate import ValidateRequest
 from statestore.statedir.lock import locked
 from statestore.statedir.seal import seal
@@ -523,7 +523,8 @@ def test_a_store_as_of_a_point_is_validated_where_it_was_built(
 ) -> None:
     definition = STORES[kind]
     application = logged_application(bootstrap_servers, tmp_path, definition, changes(definition, 30, 1))
-    spec = application.restore_spec("as-of")._replace(as_of=AsOf(offset=19), target=tmp_path / "then", best_effort=True)
+    request = RestoreRequest(mode="as-of", as_of_offset=19, target=tmp_path / "then", best_effort=True)
+    spec = application.restore_spec()._replace(request=request)
     restored = restore(spec)
     assert restored.failure is None, restored.failure
     report = tmp_path / "r.json"

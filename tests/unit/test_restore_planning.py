@@ -40,7 +40,7 @@ from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import BuildPlan, OffsetRange, cut, misfit
 from statestore.recovery.tail import link_database
 from statestore.reports import Action, Loss, RestorePlanRow, RestoreRow, Status, VerifyRow
-from statestore.requests.restore import AsOf
+from statestore.requests.restore import AsOf, RestoreRequest
 from statestore.statedir.seal import seal
 from statestore.statedir.sidecar import Sidecar
 from statestore.stores.open import open_key_value_store
@@ -184,7 +184,9 @@ def log_of(offsets):
 
 
 def test_a_restore_that_fits_may_begin(tmp_path):
-    require_disk(RestoreSpec(store_spec(tmp_path / "new"), "full", False, "label", 4096), "full", log_of(1))
+    require_disk(
+        RestoreSpec(store_spec(tmp_path / "new"), RestoreRequest(mode="full"), "label", 4096), "full", log_of(1)
+    )
 
 
 @pytest.mark.parametrize(("supplier", "mode", "copied"), [("a:b", "tail", 300), ("a:b", "full", 0), (None, "tail", 0)])
@@ -192,7 +194,7 @@ def test_a_tail_of_a_suppliers_store_needs_room_for_a_copy_of_it(tmp_path, monke
     store = store_spec(tmp_path, store=TIMESTAMPED.model_copy(update={"supplier": supplier}))
     for name, size in (("rows", 100), ("more/rows", 200)):
         write_durably(store.live / name, "x" * size)
-    spec = RestoreSpec(store, mode, False, "label", 4096)
+    spec = RestoreSpec(store, RestoreRequest(mode=mode), "label", 4096)
     monkeypatch.setattr(planning, "estimated_bytes", lambda *_: 1_000)
     needed = planning.disk_needed(mode, 1_000, 4096, 10**9) + copied
     free = [needed - 1, needed]
@@ -209,14 +211,15 @@ def test_plenty_of_disk_for_a_copy_and_the_log_asks_for_no_size(tmp_path, monkey
     asked = []
     monkeypatch.setattr(planning, "estimated_bytes", lambda *_: asked.append("size") or 0)
     monkeypatch.setattr(planning, "_free", lambda _: 10 * 4096 + 16 * 1024 * 1024 + 99 + more)
-    require_disk(RestoreSpec(store, "tail", False, "label", 4096), "tail", log_of(10))
+    require_disk(RestoreSpec(store, RestoreRequest(mode="tail"), "label", 4096), "tail", log_of(10))
     assert asked == ([] if more else ["size"])
 
 
 def as_of(store, best_effort=False):
     """A plan for a store as of offset 3 of a log without its first two offsets."""
-    how = {"as_of": AsOf(offset=3), "target": store.state_dir.with_name("target"), "best_effort": best_effort}
-    return plan_restore(RestoreSpec(store, "as-of", False, "label", 4096, **how))
+    target = store.state_dir.with_name("target")
+    request = RestoreRequest(mode="as-of", as_of_offset=3, target=target, best_effort=best_effort)
+    return plan_restore(RestoreSpec(store, request, "label", 4096))
 
 
 def test_r16_a_plan_refuses_a_point_that_the_restore_would_refuse(tmp_path, monkeypatch):
@@ -231,7 +234,7 @@ def test_r16_a_plan_refuses_a_point_that_the_restore_would_refuse(tmp_path, monk
 
 def test_a_store_in_use_can_be_planned_again_later(tmp_path, monkeypatch):
     monkeypatch.setattr(planning, "verify", lambda _: found(Status.LOCKED, Action.LATER))
-    row = plan_restore(RestoreSpec(store_spec(tmp_path), "auto", False, "label", 4096))
+    row = plan_restore(RestoreSpec(store_spec(tmp_path), RestoreRequest(), "label", 4096))
     assert row.failure is not None
     assert row.failure.retriable
 
@@ -246,7 +249,7 @@ def refuse(error):
 @pytest.mark.parametrize("error", [KafkaUnavailableError("away"), OSError("I/O error")])
 def test_a_log_whose_length_cannot_be_told_is_not_cut(tmp_path, monkeypatch, error):
     monkeypatch.setattr(many, "store_logs", refuse(error))
-    asked = [RestoreSpec(store_spec(tmp_path), "full", False, "label", 4096)]
+    asked = [RestoreSpec(store_spec(tmp_path), RestoreRequest(mode="full"), "label", 4096)]
     assert cut_by_length(asked, 4) == asked
 
 
@@ -256,7 +259,7 @@ def test_a_store_whose_ranges_cannot_begin_is_left_to_its_restore(tmp_path, monk
     monkeypatch.setattr(many, "verify", lambda _: BROKEN[0])
     monkeypatch.setattr(many, at, refuse(error))
     monkeypatch.setattr(many, "restore", lambda _: RestoreRow(**LABEL, outcome="restored"))
-    asked = [RestoreSpec(store_spec(tmp_path), "full", False, "label", 4096, ranges=2)]
+    asked = [RestoreSpec(store_spec(tmp_path), RestoreRequest(mode="full"), "label", 4096, ranges=2)]
     rows = restore_many(asked, lambda pieces, work, *_: [work(piece) for piece in pieces], tmp_path / "progress")
     assert [row.outcome for row in rows] == ["restored"]
 
@@ -264,7 +267,7 @@ def test_a_store_whose_ranges_cannot_begin_is_left_to_its_restore(tmp_path, monk
 def test_a_restore_that_does_not_fit_is_refused_with_the_bytes(tmp_path, monkeypatch):
     size = shutil.disk_usage(tmp_path).total
     monkeypatch.setattr(planning, "estimated_bytes", lambda *_: size)
-    asked = RestoreSpec(store_spec(tmp_path), "full", False, "label", 4096)
+    asked = RestoreSpec(store_spec(tmp_path), RestoreRequest(mode="full"), "label", 4096)
     needed = disk_needed("full", size, 4096)
     with pytest.raises(DiskSpaceError, match=rf"app/s/0_0 needs about {needed} bytes in .*, \d+ are free"):
         require_disk(asked, "full", log_of(1 << 50))

@@ -32,7 +32,7 @@ from statestore.recovery.planning import (
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import BuildPlan, OffsetRange, Staging
 from statestore.reports import Action, Loss, RestorePlanRow, Status, VerifyRow
-from statestore.requests.restore import AsOf
+from statestore.requests.restore import AsOf, RestoreRequest
 
 OTHER = CHANGELOG._replace(partition=1)
 MIB = 1024 * 1024
@@ -72,8 +72,8 @@ def world(monkeypatch):
     return found
 
 
-def plan(store, mode="auto", **more):
-    return plan_restore(RestoreSpec(store, mode, more.pop("force", False), "label", 4096, **more))
+def plan(store, mode="auto", ranges=1, **how):
+    return plan_restore(RestoreSpec(store, RestoreRequest(mode=mode, **how), "label", 4096, ranges=ranges))
 
 
 LABEL = {"application": "app", "store": "s", "task": "0_0"}
@@ -176,12 +176,14 @@ def test_ranges_of_a_log_that_would_fit_into_memory_count_as_on_disk(store, worl
     world["free"] = 0
     for ranges, needed in ((1, one), (4, four)):
         with pytest.raises(DiskSpaceError, match=f"needs about {needed} bytes"):
-            require_disk(RestoreSpec(store, "full", False, "label", 4096, ranges=ranges), "full", world["logs"])
+            require_disk(
+                RestoreSpec(store, RestoreRequest(mode="full"), "label", 4096, ranges=ranges), "full", world["logs"]
+            )
 
 
 def test_a_full_disk_tells_which_runs_stay_and_counts_them(store, world):
     world["free"] = 0
-    spec = RestoreSpec(store, "full", False, "label", 4096)
+    spec = RestoreSpec(store, RestoreRequest(mode="full"), "label", 4096)
     needed = disk_needed("full", 5_000, 4096, 2_030_090)
     refusal = f"restoring app/s/0_0 needs about {{}} bytes in {store.state_dir}, 0 are free: free some, then run again"
     with pytest.raises(DiskSpaceError) as raised:
@@ -221,9 +223,9 @@ def test_a_point_in_time_is_planned_into_its_own_directory_without_a_look_at_the
         return {CHANGELOG: LogRange(0, 4, 9)}
 
     monkeypatch.setattr(planning, "point_range", point_range)
-    monkeypatch.setattr(planning, "require_exact", lambda spec, logs: asked.append((spec.best_effort, logs)))
+    monkeypatch.setattr(planning, "require_exact", lambda spec, logs: asked.append((spec.request.best_effort, logs)))
     target = store.state_dir.with_name("target")
-    row = plan(store, "as-of", as_of=AsOf(offset=3), target=target)
+    row = plan(store, "as-of", as_of_offset=3, target=target)
     assert (row.mode, row.reason, row.status, row.start, row.end) == ("as-of", "as of offset 3", None, 0, 4)
     assert row.disk_needed == disk_needed("as-of", 5_000, 4096)
     assert row.resumable == 0
@@ -239,14 +241,14 @@ def test_a_point_in_time_is_not_planned_into_a_directory_of_something_else(store
     (target / "mine").touch()
     claimed = store.state_dir.with_name("claimed")
     claim_target(claimed, store.state_dir, AsOf(offset=3))
-    assert plan(store, "as-of", as_of=AsOf(offset=3), target=claimed).failure is None
+    assert plan(store, "as-of", as_of_offset=3, target=claimed).failure is None
     claim_target(claimed.with_name("other"), store.state_dir, AsOf(offset=4))
     for directory, said in (
         (target, "found mine"),
         (claimed.with_name("other"), "as of offset 4, asked for is offset 3"),
         (store.state_dir, "apart from the state directory"),
     ):
-        row = plan(store, "as-of", as_of=AsOf(offset=3), target=directory)
+        row = plan(store, "as-of", as_of_offset=3, target=directory)
         assert said in row.failure.message
 
 
@@ -377,7 +379,7 @@ def test_ranges_of_a_log_that_fits_into_memory_are_on_disk_all_the_same():
 
 
 def require(store, logs, mode="full"):
-    require_disk(RestoreSpec(store, mode, False, "label", 4096), mode, logs)
+    require_disk(RestoreSpec(store, RestoreRequest(mode=mode), "label", 4096), mode, logs)
 
 
 def test_nobody_reads_from_a_log_that_fits_however_large_its_records_are(store, world):

@@ -23,7 +23,7 @@ from statestore.recovery.restore import restore
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging
 from statestore.reports import Action, Status, VerifyRow
-from statestore.requests.restore import AsOf
+from statestore.requests.restore import AsOf, RestoreRequest
 
 LOGS = {CHANGELOG: LogRange(0, 100, 100)}
 
@@ -43,7 +43,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def spec(store):
-    return RestoreSpec(store, "full", False, "label", 4096)
+    return RestoreSpec(store, RestoreRequest(mode="full"), "label", 4096)
 
 
 def test_of_a_tail_only_what_the_store_has_not_seen_is_read():

@@ -15,6 +15,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.reports import Action, Status
+from statestore.requests.restore import RestoreRequest
 from statestore.requests.verify import DEPTHS
 from statestore.tasks.spec import TaskSpec
 from statestore.verification.check import verify
@@ -100,7 +101,7 @@ class Restarts:
     def _mend(self) -> None:
         for spec in self._specs():
             found = verify(spec)
-            row = restore(RestoreSpec(spec, "auto", False, "mended", _RUN_BYTES))
+            row = restore(RestoreSpec(spec, RestoreRequest(), "mended", _RUN_BYTES))
             assert row.failure is None, f"{row.label}: {row.failure}"
             assert row.mode == {Action.NONE: None, Action.TAIL: "tail", Action.FULL: "full"}[found.action]
             again = verify(spec)

@@ -20,6 +20,7 @@ from statestore.model import StoreFormat, TaskId
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.reports import RestoreRow, VerifyRow
+from statestore.requests.restore import RestoreRequest
 from statestore.statedir.paths import TaskPaths
 from statestore.verification.check import verify
 from statestore.verification.options import Depth, VerifyOptions
@@ -205,13 +206,17 @@ class Copy:
         """Verify a store."""
         return verify(self.spec(store), VerifyOptions(depth))
 
-    def restore_spec(self, store: str, *, force: bool = False, **changes: Any) -> RestoreSpec:
+    def restore_spec(
+        self, store: str, *, force: bool = False, accept_loss: bool = False, **changes: Any
+    ) -> RestoreSpec:
         """Describe a restore."""
-        return RestoreSpec(self.spec(store, **changes), "auto", force, "run", _RUN_BYTES)
+        return RestoreSpec(
+            self.spec(store, **changes), RestoreRequest(force=force, accept_loss=accept_loss), "run", _RUN_BYTES
+        )
 
     def restore(self, store: str, *, force: bool = False, accept_loss: bool = False) -> RestoreRow:
         """Restore a store, whatever comes of it."""
-        return restore(self.restore_spec(store, force=force)._replace(accept_loss=accept_loss))
+        return restore(self.restore_spec(store, force=force, accept_loss=accept_loss))
 
     def contents(self, store: str, directory: Path | None = None) -> Contents:
         """Rows of a store that retention still shows."""

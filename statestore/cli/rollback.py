@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 from rich.console import Console
 
@@ -12,7 +13,7 @@ from statestore.cli.local_processes import run_each
 from statestore.cli.selection import Chosen
 from statestore.errors import InputError
 from statestore.partition.quarantine import last_replaced
-from statestore.partition.release import ReleaseRow, ReleaseSpec, release_replaced
+from statestore.partition.release import ReleaseRow, release_replaced
 from statestore.partition.rollback import RollbackRow, RollbackSpec, require_replaced, roll_back
 from statestore.partition.spec import StorePartitionSpec
 
@@ -98,7 +99,7 @@ def show_rolled_back(console: Console, rows: Sequence[RollbackRow], *, dry_run: 
 
 def release_all(stores: Sequence[StorePartitionSpec], processes: int, *, dry_run: bool) -> list[ReleaseRow]:
     """Remove replaced stores, or say what would be removed."""
-    return run_each([ReleaseSpec(store, dry_run) for store in stores], release_replaced, processes)
+    return run_each(stores, partial(release_replaced, dry_run=dry_run), processes)
 
 
 def show_released(console: Console, rows: Sequence[ReleaseRow], *, dry_run: bool) -> None:

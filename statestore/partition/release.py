@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from pydantic import Field
 
 from statestore.errors import InputError, StateStoreError
@@ -11,19 +9,6 @@ from statestore.partition.quarantine import is_whole, quarantined, release, wait
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Failure, StorePartitionRow
 from statestore.statedir.swap import locked_task
-
-
-class ReleaseSpec(NamedTuple):
-    """What to do with one store partition.
-
-    Attributes
-    ----------
-    dry_run
-        Say what would be removed, and remove nothing.
-    """
-
-    store: StorePartitionSpec
-    dry_run: bool = False
 
 
 class ReleaseRow(StorePartitionRow):
@@ -39,9 +24,14 @@ class ReleaseRow(StorePartitionRow):
         return self.failure is None
 
 
-def release_replaced(spec: ReleaseSpec) -> ReleaseRow:
-    """Lock the task and remove all replaced stores of a store partition; a failure of ours becomes part of the row."""
-    store = spec.store
+def release_replaced(store: StorePartitionSpec, *, dry_run: bool) -> ReleaseRow:
+    """Lock the task and remove all replaced stores of a store partition; a failure of ours becomes part of the row.
+
+    Parameters
+    ----------
+    dry_run
+        Say what would be removed, and remove nothing.
+    """
     row = ReleaseRow(application=store.application, store=store.store.name, task=str(store.task))
     try:
         with locked_task(store.paths, store.lock_wait_s):
@@ -52,7 +42,7 @@ def release_replaced(spec: ReleaseSpec) -> ReleaseRow:
                     "first, or put a replaced store back"
                 )
             why = [waits_for_a_person(store.paths, store.store.name, path.name) or "nothing" for path in found]
-            for path in [] if spec.dry_run else found:
+            for path in [] if dry_run else found:
                 release(store.paths, store.store.name, path.name)
             return row.model_copy(update={"removed": tuple(map(str, found)), "lost": tuple(why)})
     except (StateStoreError, OSError) as error:

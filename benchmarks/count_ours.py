@@ -17,7 +17,7 @@ from typing import Any
 
 from statestore_jobs.planning import prepare, task_specs
 
-from benchmarks.counting import Command, Run, System
+from benchmarks.counting import Command, CountingRun, CountingSystem
 from benchmarks.registered import register
 from statestore.changelog.topics import Topics
 from statestore.config import load_settings
@@ -40,11 +40,11 @@ def count(record: Record, context: ProcessorContext) -> None:
     store.put(record.key, ValueAndTimestamp(found.value + 1 if found else 1, record.timestamp))
 
 
-def _changelog(run: Run) -> str:
+def _changelog(run: CountingRun) -> str:
     return changelog_topic(run.application, _STORE)
 
 
-def _environment(run: Run, work: Mapping[str, object]) -> dict[str, str]:
+def _environment(run: CountingRun, work: Mapping[str, object]) -> dict[str, str]:
     """Register the application and return the settings of an installation that has it."""
     definition = {
         "name": run.application,
@@ -61,31 +61,31 @@ def _environment(run: Run, work: Mapping[str, object]) -> dict[str, str]:
     }
 
 
-def _workers(work: Mapping[str, object]) -> System:
-    def command(run: Run) -> Command:
+def _workers(work: Mapping[str, object]) -> CountingSystem:
+    def command(run: CountingRun) -> Command:
         argv = [sys.executable, "-m", "benchmarks.count_ours", str(run.started)]
         return Command(argv, _environment(run, work))
 
-    return System(command, _changelog)
+    return CountingSystem(command, _changelog)
 
 
-def _spark_job() -> System:
-    def report(run: Run) -> Path:
+def _spark_job() -> CountingSystem:
+    def report(run: CountingRun) -> Path:
         return run.directory / "report.json"
 
-    def command(run: Run) -> Command:
+    def command(run: CountingRun) -> Command:
         submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", f"local[{WORKERS}]"]
         argv = [*submit, "--conf", "spark.ui.enabled=false", "jobs/process.py", "--report", str(report(run))]
         return Command(argv, {**_environment(run, _AGGREGATION), "PYSPARK_PYTHON": sys.executable})
 
-    def seconds(run: Run, _: float) -> float:
+    def seconds(run: CountingRun, _: float) -> float:
         rows = read_report(report(run), ProcessReport).rows
         return sum(row.seconds for row in rows) / WORKERS
 
-    return System(command, _changelog, seconds=seconds)
+    return CountingSystem(command, _changelog, seconds=seconds)
 
 
-def ours() -> dict[str, System]:
+def ours() -> dict[str, CountingSystem]:
     """Our systems by name; the Spark job's time is that of its tasks, from its report."""
     return {
         "ours": _workers(_AGGREGATION),

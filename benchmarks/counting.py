@@ -32,7 +32,7 @@ _POLL_S = 0.02  # a request each; half a percent of the shortest run
 
 
 @dataclass(frozen=True)
-class Run:
+class CountingRun:
     """One run of one system.
 
     Attributes
@@ -62,13 +62,13 @@ class Command:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def since_started(run: Run, ended: float) -> float:
+def since_started(run: CountingRun, ended: float) -> float:
     """Seconds from the time that the system wrote to the end."""
     return ended - float(run.started.read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
-class System:
+class CountingSystem:
     """What can be asked to count.
 
     Attributes
@@ -83,13 +83,13 @@ class System:
         The run's time, from the run and the time of its end.
     """
 
-    command: Callable[[Run], Command]
-    changelog: Callable[[Run], str]
+    command: Callable[[CountingRun], Command]
+    changelog: Callable[[CountingRun], str]
     counts_are: Literal["int64", "json"] = "int64"
-    seconds: Callable[[Run, float], float] = since_started
+    seconds: Callable[[CountingRun, float], float] = since_started
 
 
-def rate(processes: Processes, system: System, counted: Input, commit_interval_ms: int, scratch: Path) -> float:
+def rate(processes: Processes, system: CountingSystem, counted: Input, commit_interval_ms: int, scratch: Path) -> float:
     """Have the system count the input and return records/s.
 
     Raises
@@ -98,7 +98,7 @@ def rate(processes: Processes, system: System, counted: Input, commit_interval_m
         If it fails, does not come to an end, or counted anything else than the input's records.
     """
     with tempfile.TemporaryDirectory(dir=scratch) as directory:
-        run = Run(counted, commit_interval_ms, f"bench-{uuid4().hex[:8]}", Path(directory))
+        run = CountingRun(counted, commit_interval_ms, f"bench-{uuid4().hex[:8]}", Path(directory))
         command = system.command(run)
         environment = {**os.environ, **command.environment}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling modules anew in each run is nobody's work
@@ -115,7 +115,7 @@ def rate(processes: Processes, system: System, counted: Input, commit_interval_m
     return counted.records / seconds
 
 
-def _wait_for_the_end(run: Run, service: ServiceProcess) -> float:
+def _wait_for_the_end(run: CountingRun, service: ServiceProcess) -> float:
     """Return the time, in seconds since the epoch, at which every partition is committed to its end."""
     counted = run.input
     with group_offsets(counted.servers, run.application, counted.partitions) as offsets:
@@ -126,7 +126,7 @@ def _wait_for_the_end(run: Run, service: ServiceProcess) -> float:
         return time.time()
 
 
-def _check(run: Run, changelog: str, counts_are: str) -> None:
+def _check(run: CountingRun, changelog: str, counts_are: str) -> None:
     """Compare the last committed count of every key with the input."""
     ranges = Topics(run.input.servers).log_ranges(
         TopicPartition(changelog, partition) for _, partition in run.input.partitions

@@ -35,7 +35,7 @@ _DISK_GIB = 3
 _REBUILD, _SNAPSHOT = f"rebuild of {COMMANDS:,} commands", f"rebuild of a snapshot and {TAIL} commands"
 
 
-class Topic(NamedTuple):
+class MeasuredTopic(NamedTuple):
     """The command topic, and what it must give.
 
     Attributes
@@ -92,7 +92,7 @@ def rebuilds(servers: str, scratch: Path, rounds: int) -> list[Result]:
     commands = Commands()
     CommandTopic(servers, SERVICE).ensure()
     fill(servers, SERVICE, commands.take(COMMANDS))
-    topic = Topic(servers, commands.catalogue, scratch / "backup")
+    topic = MeasuredTopic(servers, commands.catalogue, scratch / "backup")
     topic.view(backup=True)
     results = measure([topic.cases(_REBUILD)], rounds)
     compacted = Metastore(servers, SERVICE, topic.backup).compact().view.catalogue

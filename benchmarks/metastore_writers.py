@@ -29,7 +29,7 @@ _READY_S = 60
 _RUN_S = 900
 
 
-class Order(BaseModel):
+class WriterOrder(BaseModel):
     """What one writer is told to do.
 
     Attributes
@@ -96,7 +96,7 @@ def submit_from(
     """
     scratch.mkdir()
     orders = [
-        Order(servers=servers, service_id=service_id, writer=number, commands=commands, directory=scratch)
+        WriterOrder(servers=servers, service_id=service_id, writer=number, commands=commands, directory=scratch)
         for number in range(writers)
     ]
     services = [
@@ -128,7 +128,7 @@ def submit_from(
 
 def main() -> None:
     """Do what the order says."""
-    order = Order.model_validate_json(sys.argv[1])
+    order = WriterOrder.model_validate_json(sys.argv[1])
     metastore = order.metastore
     metastore.view()
     order.ready.touch()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from benchmarks.command import Asked, main
 from benchmarks.count_ours import ours
-from benchmarks.counting import System, rate
+from benchmarks.counting import CountingSystem, rate
 from benchmarks.measure import SMALL, Case, Result, measure
 from benchmarks.peers.kafka_streams import kafka_streams
 from benchmarks.peers.quix_streams import quix_streams
@@ -53,7 +53,7 @@ NOT_SMALL = ("Kafka Streams, no cache", "ours, Spark job")
 
 
 def cases(
-    processes: Processes, scratch: Path, systems: Mapping[str, System], shape: Shape, counted: Input, part: str
+    processes: Processes, scratch: Path, systems: Mapping[str, CountingSystem], shape: Shape, counted: Input, part: str
 ) -> list[Case]:
     """One case per commit interval, as far as its name has `part` in it."""
     return [

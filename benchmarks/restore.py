@@ -20,7 +20,7 @@ from benchmarks.process_input import Broker, delete_topic, group_offsets
 from benchmarks.restore_log import Log, LogShape, fill
 from benchmarks.restore_ours import ours
 from benchmarks.restore_plot import draw
-from benchmarks.restore_run import Outcome, System, measured
+from benchmarks.restore_run import RestoreOutcome, RestoringSystem, measured
 from benchmarks.restore_shapes import (
     BASE,
     CLOSED,
@@ -43,7 +43,7 @@ _DISK_GIB = 3 if SMALL else 16
 def measure_shape(
     processes: Processes,
     scratch: Path,
-    systems: Mapping[str, System],
+    systems: Mapping[str, RestoringSystem],
     shape: Shape,
     logs: Mapping[str, Log],
     rounds: int,
@@ -55,7 +55,7 @@ def measure_shape(
     logs
         What each system restores, by the system's name.
     """
-    outcomes: dict[str, list[Outcome]] = {name: [] for name in systems}
+    outcomes: dict[str, list[RestoreOutcome]] = {name: [] for name in systems}
 
     def rate(name: str) -> float:
         found = outcomes[name]
@@ -66,7 +66,7 @@ def measure_shape(
     return results_of(shape, outcomes)
 
 
-def results_of(shape: Shape, outcomes: Mapping[str, list[Outcome]]) -> list[Result]:
+def results_of(shape: Shape, outcomes: Mapping[str, list[RestoreOutcome]]) -> list[Result]:
     """Return all that was found: rates, with closing and without, peak memory, and Spark's start."""
     figures = (
         (shape.case, "", "records/s", attrgetter("rate")),

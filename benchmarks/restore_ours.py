@@ -13,7 +13,7 @@ from benchmarks.counting import Command
 from benchmarks.registered import register
 from benchmarks.restore_log import rows_digest, window_key
 from benchmarks.restore_program import Order, specs_of
-from benchmarks.restore_run import Outcome, Run, System
+from benchmarks.restore_run import RestoreOutcome, RestoringRun, RestoringSystem
 from demo.processes import ServiceError
 from statestore.reports import RestoreReport, read_report
 from statestore.statedir.context import store_context
@@ -21,20 +21,20 @@ from statestore.stores.api import Windowed
 from statestore.stores.open import build_store
 
 
-def ours() -> dict[str, System]:
+def ours() -> dict[str, RestoringSystem]:
     """Our systems by name; the Spark job's time is that of its tasks, from its report."""
     return {
-        "ours": System(_order("restore"), check=check_rows),
-        "ours, Spark job": System(_spark_submit, _of_spark_job),
-        "drain floor": System(_order("drain")),
+        "ours": RestoringSystem(_order("restore"), check=check_rows),
+        "ours, Spark job": RestoringSystem(_spark_submit, _of_spark_job),
+        "drain floor": RestoringSystem(_order("drain")),
     }
 
 
-def _order(work: str) -> Callable[[Run], Command]:
+def _order(work: str) -> Callable[[RestoringRun], Command]:
     return lambda run: order_of(work, run).command()
 
 
-def order_of(work: str, run: Run, state_dir: Path | None = None) -> Order:
+def order_of(work: str, run: RestoringRun, state_dir: Path | None = None) -> Order:
     """Return the order to do this with the run's log, and with its state directory unless another is given."""
     return Order(
         work=work,
@@ -51,11 +51,11 @@ def order_of(work: str, run: Run, state_dir: Path | None = None) -> Order:
 # -- the Spark job ------------------------------------------------------------------------------------------------
 
 
-def _report(run: Run) -> Path:
+def _report(run: RestoringRun) -> Path:
     return run.directory / "report.json"
 
 
-def _spark_submit(run: Run) -> Command:
+def _spark_submit(run: RestoringRun) -> Command:
     definition = {
         "name": run.log.application,
         "input_topic": run.log.input,
@@ -75,13 +75,13 @@ def _spark_submit(run: Run) -> Command:
     return Command([*submit, "--conf", "spark.ui.enabled=false", *job], environment)
 
 
-def _of_spark_job(run: Run, seconds: float) -> Outcome:
+def _of_spark_job(run: RestoringRun, seconds: float) -> RestoreOutcome:
     rows = read_report(_report(run), RestoreReport).rows
     for row in rows:
         if row.outcome != "restored":
             raise ServiceError(f"{row.label} was to be restored, found {row.outcome}: {row.failure}")
     working = sum(row.seconds for row in rows) / run.workers
-    return Outcome(
+    return RestoreOutcome(
         records=sum(row.records for row in rows),
         rows=sum(row.keys for row in rows),
         seconds=working,
@@ -92,7 +92,7 @@ def _of_spark_job(run: Run, seconds: float) -> Outcome:
 # -- what was restored --------------------------------------------------------------------------------------------
 
 
-def check_rows(run: Run) -> None:
+def check_rows(run: RestoringRun) -> None:
     """Compare the rows of the restored store with what was logged.
 
     Raises
@@ -105,7 +105,7 @@ def check_rows(run: Run) -> None:
         raise ServiceError(f"the store restored from {run.log.topic} has digest {found}, expected {run.log.digest}")
 
 
-def _rows(run: Run) -> Iterator[tuple[bytes, bytes]]:
+def _rows(run: RestoringRun) -> Iterator[tuple[bytes, bytes]]:
     for spec in specs_of(order_of("scan", run)):
         store = build_store(spec.store)
         store.init(store_context(spec.paths, read_only=True))

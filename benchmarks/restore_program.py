@@ -20,7 +20,7 @@ from typing import NamedTuple
 from pydantic import BaseModel
 
 from benchmarks.counting import Command
-from benchmarks.restore_run import Outcome
+from benchmarks.restore_run import RestoreOutcome
 from demo.processes import ServiceError
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import Topics
@@ -178,7 +178,7 @@ def main(order: Order) -> None:
         done = _do(pool, order, specs)
         seconds = time.perf_counter() - started
     peaks = {part.process: part.peak_kib for part in sorted(done, key=lambda part: part.peak_kib)}
-    outcome = Outcome(
+    outcome = RestoreOutcome(
         records=sum(part.records for part in done),
         rows=None if any(part.rows is None for part in done) else sum(part.rows or 0 for part in done),
         seconds=seconds,

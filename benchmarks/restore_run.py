@@ -1,7 +1,7 @@
 """One restore by any system: give it the log, have it go, and read what it says it did.
 
 A system is a program of its own. It starts up, restores on its own clock, writes what it measured into a file as the
-fields of `Outcome`, and ends. Starting and ending a program is no part of its time.
+fields of `RestoreOutcome`, and ends. Starting and ending a program is no part of its time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from demo.processes import Processes, ServiceError, wait_until
 _RUN_S = 900
 
 
-class Outcome(NamedTuple):
+class RestoreOutcome(NamedTuple):
     """What one run of a system did.
 
     Attributes
@@ -66,13 +66,13 @@ class Outcome(NamedTuple):
         return self.peak_kib and self.peak_kib / 1024
 
     @classmethod
-    def read(cls, result: Path) -> Outcome:
+    def read(cls, result: Path) -> RestoreOutcome:
         """Read what a program has written."""
         return cls(**json.loads(result.read_text(encoding="utf-8")))
 
 
 @dataclass(frozen=True)
-class Run:
+class RestoringRun:
     """One run of one system.
 
     Attributes
@@ -98,13 +98,13 @@ class Run:
         return self.directory / "result.json"
 
 
-def written_by_program(run: Run, _: float) -> Outcome:
+def written_by_program(run: RestoringRun, _: float) -> RestoreOutcome:
     """Return the outcome that the program wrote itself."""
-    return Outcome.read(run.result)
+    return RestoreOutcome.read(run.result)
 
 
 @dataclass(frozen=True)
-class System:
+class RestoringSystem:
     """What can be asked to restore.
 
     Attributes
@@ -117,14 +117,14 @@ class System:
         Looks at what was restored, once for each log; raises ServiceError if it is not what was logged.
     """
 
-    command: Callable[[Run], Command]
-    outcome: Callable[[Run, float], Outcome] = written_by_program
-    check: Callable[[Run], None] | None = None
+    command: Callable[[RestoringRun], Command]
+    outcome: Callable[[RestoringRun, float], RestoreOutcome] = written_by_program
+    check: Callable[[RestoringRun], None] | None = None
 
 
 def measured(
-    processes: Processes, system: System, log: Log, workers: int, scratch: Path, *, check: bool = False
-) -> Outcome:
+    processes: Processes, system: RestoringSystem, log: Log, workers: int, scratch: Path, *, check: bool = False
+) -> RestoreOutcome:
     """Have the system restore the log once.
 
     Raises
@@ -133,7 +133,7 @@ def measured(
         If it fails, does not come to an end, or has not restored what was logged.
     """
     with tempfile.TemporaryDirectory(dir=scratch) as directory:
-        run = Run(log, workers, Path(directory))
+        run = RestoringRun(log, workers, Path(directory))
         outcome = system.outcome(run, seconds_of(processes, system.command(run), run.directory, workers))
         if outcome.records != log.shape.records:
             raise ServiceError(f"{log.topic} has {log.shape.records:,} records, {outcome.records:,} were restored")

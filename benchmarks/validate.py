@@ -27,7 +27,7 @@ from benchmarks.restore_program import Order
 from benchmarks.restore_run import seconds_of
 from benchmarks.validate_memory import JVM, PYTHON
 from benchmarks.validate_plot import draw
-from benchmarks.validate_program import Outcome, command_of, spark_of, validate
+from benchmarks.validate_program import ValidationOutcome, command_of, spark_of, validate
 from benchmarks.validate_shapes import CHECKSUM, COUNT, MEMORY, PARTS, SIZES, SOURCE_ROWS, VALIDATE, case_of
 from demo.kafka_jars import check_disk
 from demo.processes import Processes, ServiceError
@@ -105,20 +105,20 @@ def sources(spark: SparkSession, order: Order, log: Log, scratch: Path, asked: A
     return measure(cases, asked.rounds or ROUNDS)
 
 
-def validated_alone(processes: Processes, order: Order, scratch: Path) -> Outcome:
+def validated_alone(processes: Processes, order: Order, scratch: Path) -> ValidationOutcome:
     """Validate the order's store by a program of its own."""
     with tempfile.TemporaryDirectory(dir=scratch) as directory:
         result = Path(directory) / "result.json"
         seconds_of(processes, command_of(order.model_copy(update={"result": result})), Path(directory), CORES)
-        return Outcome.model_validate_json(result.read_text(encoding="utf-8"))
+        return ValidationOutcome.model_validate_json(result.read_text(encoding="utf-8"))
 
 
-def validation(validated: Callable[[], Outcome], rows: int, rounds: int) -> list[Result]:
+def validation(validated: Callable[[], ValidationOutcome], rows: int, rounds: int) -> list[Result]:
     """Measure the validation of a store of so many rows."""
     found = [validated() for _ in range(rounds)]
     if wrong := [outcome.rows for outcome in found if outcome.rows != rows]:
         raise ServiceError(f"a store of {rows:,} rows was validated, found {wrong[0]:,}")
-    figures: tuple[tuple[str, str, str, Callable[[Outcome], float]], ...] = (
+    figures: tuple[tuple[str, str, str, Callable[[ValidationOutcome], float]], ...] = (
         (VALIDATE, "ours", "s", attrgetter("seconds")),
         *((VALIDATE, f"ours, {part}", "s", attrgetter(part)) for part in PARTS),
         (MEMORY, "ours", "MiB", lambda outcome: outcome.jvm_mib + outcome.python_mib),

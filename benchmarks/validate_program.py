@@ -26,7 +26,7 @@ from demo.processes import ServiceError
 from statestore.changelog.topics import Topics
 
 
-class Outcome(BaseModel):
+class ValidationOutcome(BaseModel):
     """What the program writes: rows of the store, seconds of each part, and MiB of memory at the peak.
 
     Attributes
@@ -75,7 +75,7 @@ def spark_of(workers: int) -> SparkSession:
     return spark
 
 
-def validate(order: Order, spark: SparkSession, docs: Path) -> Outcome:
+def validate(order: Order, spark: SparkSession, docs: Path) -> ValidationOutcome:
     """Validate the order's only store.
 
     Raises
@@ -108,7 +108,7 @@ def validate(order: Order, spark: SparkSession, docs: Path) -> Outcome:
     if verdict.verdict != "passed":
         raise ServiceError(f"store {store.name} was to pass, found {verdict.verdict}: {verdict.detail}")
     mib = {part: size / 2**20 for part, size in memory.peak.items()}
-    return Outcome(
+    return ValidationOutcome(
         rows=rows,
         read=read - started,
         compare=compared - read,

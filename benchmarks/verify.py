@@ -16,7 +16,7 @@ from benchmarks.process_input import Broker
 from benchmarks.restore_log import Log, fill
 from benchmarks.restore_ours import order_of
 from benchmarks.restore_program import Order
-from benchmarks.restore_run import Outcome, Run, seconds_of
+from benchmarks.restore_run import RestoreOutcome, RestoringRun, seconds_of
 from benchmarks.restore_shapes import BASE
 from benchmarks.verify_fleet import APPLICATION, RECORDS, make_fleet, stores
 from demo.kafka_jars import check_disk
@@ -51,14 +51,14 @@ def offsets(processes: Processes, servers: str, scratch: Path, state_dir: Path, 
 def contents(processes: Processes, log: Log, work: str, scratch: Path, state_dir: Path) -> float:
     """Return the records/s at which this is done with a log, and with its store where one is to be there."""
     with tempfile.TemporaryDirectory(dir=scratch) as directory:
-        run = Run(log, CORES, Path(directory))
+        run = RestoringRun(log, CORES, Path(directory))
         order = order_of(work, run, None if work == "restore" else state_dir)
         return log.shape.records / _done(processes, order, log.shape.records).seconds
 
 
-def _done(processes: Processes, order: Order, records: int) -> Outcome:
+def _done(processes: Processes, order: Order, records: int) -> RestoreOutcome:
     seconds_of(processes, order.command(), order.result.parent, order.workers)
-    outcome = Outcome.read(order.result)
+    outcome = RestoreOutcome.read(order.result)
     if outcome.records != records:
         raise ServiceError(f"{order.work} was to speak of {records:,} records, found {outcome.records:,}")
     return outcome
@@ -78,7 +78,7 @@ def run(asked: Asked) -> list[Result]:
         if asked.part in large:
             log = fill(servers, "bench", BASE.log)
             state_dir = scratch / "whole"
-            _done(processes, order_of("restore", Run(log, CORES, scratch), state_dir), log.shape.records)
+            _done(processes, order_of("restore", RestoringRun(log, CORES, scratch), state_dir), log.shape.records)
             work = {
                 name: partial(contents, processes, log, depth, scratch, state_dir)
                 for name, depth in DEPTHS.items()

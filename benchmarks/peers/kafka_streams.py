@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.counting import Command, Run, System
+from benchmarks.counting import Command, CountingRun, CountingSystem
 from demo.kafka_jars import fetch_jars, find_java
 from demo.processes import Processes, wait_until
 from tests.interop.kafka_streams import KAFKA_STREAMS_JARS
@@ -18,7 +18,7 @@ _SOURCES = Path(__file__).parent / "java"
 _TRANSACTION_MS = 60_000
 
 
-def kafka_streams(processes: Processes, directory: Path) -> dict[str, System]:
+def kafka_streams(processes: Processes, directory: Path) -> dict[str, CountingSystem]:
     """Fetch and compile what is needed; return Kafka Streams with its record cache as it comes, and without one."""
     java, classpath = compiled(processes, directory)
     return {
@@ -45,8 +45,8 @@ def compiled(processes: Processes, directory: Path) -> tuple[str, str]:
     return java, f"{classes}:{jars}/*"
 
 
-def _system(java: str, classpath: str, **further: str) -> System:
-    def command(run: Run) -> Command:
+def _system(java: str, classpath: str, **further: str) -> CountingSystem:
+    def command(run: CountingRun) -> Command:
         config = {
             "application.id": run.application,
             "bootstrap.servers": run.input.servers,
@@ -66,4 +66,4 @@ def _system(java: str, classpath: str, **further: str) -> System:
         work = [run.input.topic, str(run.input.records), str(run.started)]
         return Command([java, *options, "-cp", classpath, "CountByKey", *work, *settings])
 
-    return System(command, lambda run: f"{run.application}-counts-changelog")
+    return CountingSystem(command, lambda run: f"{run.application}-counts-changelog")

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.counting import Command
 from benchmarks.peers.kafka_streams import compiled
 from benchmarks.restore_log import STORE
-from benchmarks.restore_run import Run, System
+from benchmarks.restore_run import RestoringRun, RestoringSystem
 from demo.processes import Processes
 
 #: The restore consumer's default is to hand over 1,000 records at a time, and to fetch 1 MiB of a partition.
@@ -23,7 +23,7 @@ TUNED = {
 }
 
 
-def kafka_streams(processes: Processes, directory: Path) -> dict[str, System]:
+def kafka_streams(processes: Processes, directory: Path) -> dict[str, RestoringSystem]:
     """Fetch and compile what is needed; return Kafka Streams at its defaults, and tuned."""
     java, classpath = compiled(processes, directory)
     return {
@@ -32,8 +32,8 @@ def kafka_streams(processes: Processes, directory: Path) -> dict[str, System]:
     }
 
 
-def _system(java: str, classpath: str, further: dict[str, str]) -> System:
-    def command(run: Run) -> Command:
+def _system(java: str, classpath: str, further: dict[str, str]) -> RestoringSystem:
+    def command(run: RestoringRun) -> Command:
         log, store = run.log, run.log.shape.store
         config = {
             "application.id": log.application,
@@ -51,4 +51,4 @@ def _system(java: str, classpath: str, further: dict[str, str]) -> System:
         settings = [f"{name}={value}" for name, value in config.items()]
         return Command([java, *options, "-cp", classpath, "RestoreState", *work, *settings])
 
-    return System(command)
+    return RestoringSystem(command)

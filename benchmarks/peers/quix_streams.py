@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.counting import Command, Run, System
+from benchmarks.counting import Command, CountingRun, CountingSystem
 from benchmarks.measure import RESULTS
 from statestore.errors import RetryError
 
@@ -21,11 +21,11 @@ _LOCK = Path(__file__).parent / "quix.txt"
 _PROGRAM = Path(__file__).parent / "quix_count.py"
 
 
-def quix_streams() -> dict[str, System]:
+def quix_streams() -> dict[str, CountingSystem]:
     """Make the environment where it is not there; return the system."""
     python = environment()
 
-    def command(run: Run) -> Command:
+    def command(run: CountingRun) -> Command:
         work = {
             "servers": run.input.servers,
             "group": run.application,
@@ -39,7 +39,7 @@ def quix_streams() -> dict[str, System]:
         return Command([str(python), str(_PROGRAM), json.dumps(work)])
 
     return {
-        "Quix Streams": System(
+        "Quix Streams": CountingSystem(
             command, lambda run: f"changelog__{run.application}--{run.input.topic}--default", counts_are="json"
         )
     }

@@ -14,17 +14,17 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from benchmarks.counting import Command
 from benchmarks.peers.quix_streams import environment
 from benchmarks.restore_log import Log, LogShape, fill
-from benchmarks.restore_run import Run, System
+from benchmarks.restore_run import RestoringRun, RestoringSystem
 from statestore.changelog.client import client_config
 
 _PROGRAM = Path(__file__).parent / "quix_restore.py"
 
 
-def quix_streams() -> dict[str, System]:
+def quix_streams() -> dict[str, RestoringSystem]:
     """Make the environment where it is not there; return the system, which restores what `fill_quix` has filled."""
     python = environment()
 
-    def command(run: Run) -> Command:
+    def command(run: RestoringRun) -> Command:
         log = run.log
         work = {
             "servers": log.servers,
@@ -37,7 +37,7 @@ def quix_streams() -> dict[str, System]:
         }
         return Command([str(python), str(_PROGRAM), json.dumps(work)])
 
-    return {"Quix Streams": System(command)}
+    return {"Quix Streams": RestoringSystem(command)}
 
 
 def fill_quix(servers: str, application: str, shape: LogShape) -> Log:

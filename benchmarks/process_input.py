@@ -20,7 +20,7 @@ from statestore.model import TopicPartition as LogPartition
 KEY_BYTES = 16
 VALUE_BYTES = 100
 _POOL_BYTES = 1 << 20
-_BATCH = 10_000
+BATCH = 10_000
 _FLUSH_S = 120
 
 
@@ -82,6 +82,22 @@ def group_offsets(servers: str, group: str, partitions: Sequence[LogPartition]) 
         consumer.close()
 
 
+def batching_producer(servers: str) -> Producer:
+    """Return a producer whose queue holds many batches, and that partitions by key as Kafka Streams does."""
+    return Producer(
+        client_config(
+            servers,
+            **{
+                "enable.idempotence": True,
+                "partitioner": "murmur2_random",
+                "linger.ms": 50,
+                "queue.buffering.max.messages": 20 * BATCH,
+                "queue.buffering.max.kbytes": 1 << 20,
+            },
+        )
+    )
+
+
 def produce_input(servers: str, topic: str, partitions: int, records: int, keys: int) -> Input:
     """Make the topic and fill it.
 
@@ -99,23 +115,12 @@ def produce_input(servers: str, topic: str, partitions: int, records: int, keys:
     numbers = np.random.default_rng(7)
     chosen = numbers.integers(0, keys, records)
     values_at = numbers.integers(0, _POOL_BYTES - VALUE_BYTES, records)
-    producer = Producer(
-        client_config(
-            servers,
-            **{
-                "enable.idempotence": True,
-                "partitioner": "murmur2_random",
-                "linger.ms": 50,
-                "queue.buffering.max.messages": 20 * _BATCH,
-                "queue.buffering.max.kbytes": 1 << 20,
-            },
-        )
-    )
-    for start in range(0, records, _BATCH):
-        batch = slice(start, start + _BATCH)
+    producer = batching_producer(servers)
+    for start in range(0, records, BATCH):
+        batch = slice(start, start + BATCH)
         for key, at in zip(chosen[batch].tolist(), values_at[batch].tolist(), strict=True):
             producer.produce(topic, pool[at : at + VALUE_BYTES], names[key * KEY_BYTES : (key + 1) * KEY_BYTES])
-        wait_until(lambda: producer.poll(0) >= 0 and len(producer) <= 10 * _BATCH, _FLUSH_S, "the broker", poll_s=0.01)
+        wait_until(lambda: producer.poll(0) >= 0 and len(producer) <= 10 * BATCH, _FLUSH_S, "the broker", poll_s=0.01)
     producer.flush(_FLUSH_S)
     ranges = topics.log_ranges([LogPartition(topic, partition) for partition in range(partitions)])
     ends = tuple(log.high_watermark for log in ranges.values())

@@ -15,10 +15,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka import Producer
 
+from benchmarks.process_input import BATCH, batching_producer
 from demo.processes import ServiceError, wait_until
-from statestore.changelog.client import client_config
 from statestore.changelog.topics import Topics, changelog_config
 from statestore.definitions.store import StoreDefinition
 from statestore.model import StoreFormat, TopicPartition, changelog_topic
@@ -32,7 +31,6 @@ _RETENTION_MS = 60 * WINDOW_MS
 _FIRST_WINDOW_MS = 1_749_999_600_000  # a segment begins there, too
 _WINDOW_SUFFIX = struct.Struct(">qi")
 _POOL_BYTES = 1 << 20
-_BATCH = 10_000
 _FLUSH_S = 300
 _NEVER_COMPACTED = {"min.compaction.lag.ms": str(1 << 62), "retention.ms": "-1"}
 
@@ -130,24 +128,13 @@ def fill(
         topics.create(made, shape.partitions, settings)
         wait_until(lambda made=made: topics.describe([made]), 30, f"topic {made} to be there")  # type: ignore[misc]
     rows = _Rows(shape)
-    producer = Producer(
-        client_config(
-            servers,
-            **{
-                "enable.idempotence": True,
-                "partitioner": "murmur2_random",
-                "linger.ms": 50,
-                "queue.buffering.max.messages": 20 * _BATCH,
-                "queue.buffering.max.kbytes": 1 << 20,
-            },
-        )
-    )
+    producer = batching_producer(servers)
     further = {} if headers is None else {"headers": list(headers.items())}
     for number, (key, value, timestamp) in enumerate(rows.at(np.arange(shape.records)), start=1):
         producer.produce(name, value, key, timestamp=timestamp, **further)
-        if number % _BATCH == 0:
+        if number % BATCH == 0:
             wait_until(
-                lambda: producer.poll(0) >= 0 and len(producer) <= 10 * _BATCH, _FLUSH_S, "the broker", poll_s=0.01
+                lambda: producer.poll(0) >= 0 and len(producer) <= 10 * BATCH, _FLUSH_S, "the broker", poll_s=0.01
             )
     producer.flush(_FLUSH_S)
     partitions = [TopicPartition(name, partition) for partition in range(shape.partitions)]
@@ -193,8 +180,8 @@ class _Rows:
         """Yield the key, value and timestamp of these records."""
         names, pool, size = self._names, self._pool, self._shape.value_bytes
         windowed = self._shape.kind == "window"
-        for start in range(0, len(records), _BATCH):
-            chosen = records[start : start + _BATCH]
+        for start in range(0, len(records), BATCH):
+            chosen = records[start : start + BATCH]
             columns = self._key[chosen].tolist(), self._window[chosen].tolist(), self._value_at[chosen].tolist()
             for number, window, at in zip(*columns, strict=True):
                 key, time_ms = names[number * KEY_BYTES : (number + 1) * KEY_BYTES], _FIRST_WINDOW_MS

@@ -38,7 +38,6 @@ def run(script: Callable[..., Any], *arguments: Any) -> int:
         process.kill()
         process.join(WAIT_S)
         assert failure is None, failure
-        assert process.exitcode is not None
         return int(process.exitcode)
 
 

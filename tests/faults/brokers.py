@@ -50,7 +50,6 @@ class JoiningBroker(kafka.Kafka):
 
     def kill(self) -> None:
         """End it at once."""
-        assert self._service is not None
         self._service.kill()
         self.stop()
 

@@ -125,7 +125,6 @@ class Child:
         self._process.join(RUN_S)
 
     def _assert_marked(self) -> None:
-        assert self._at is not None
         point, pid = self._mark.read_text().split("\n")[:2]
         assert (point, int(pid)) == (self._at.point, self._process.pid), f"O8: {point!r} instead of {self._at}"
 

@@ -34,7 +34,6 @@ class OwnBroker:
 
     @property
     def _pid(self) -> int:
-        assert self._kafka._service is not None
         return self._kafka._service.pid
 
     def pause(self) -> None:

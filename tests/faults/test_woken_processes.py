@@ -40,7 +40,6 @@ def _assert_woken_in_vain(subject: Subject, sleeper: Child, ended: Callable[[Chi
         (row,) = ended(sleeper)
     finally:
         sleeper.end()
-    assert row.failure is not None
     assert row.failure.kind == "LockedError"
     assert "is no longer the file that this process has locked" in row.failure.message
     assert files_of(subject.state_dir) == after

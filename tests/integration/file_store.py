@@ -43,7 +43,6 @@ class Rows(StateStore):
 
     def load(self) -> None:
         """Read what the file has, if it is there."""
-        assert self._file is not None
         if self._file.exists():
             self.rows = {tuple(key): bytes.fromhex(value) for key, value in json.loads(self._file.read_text())["rows"]}
 
@@ -107,7 +106,6 @@ class TransactionalFileStore(TimestampedFileStore):
     def init(self, context: StoreContext) -> None:
         """Read the offsets, too."""
         super().init(context)
-        assert self._file is not None
         if self._file.exists():
             self._offsets = json.loads(self._file.read_text())["offsets"]
 
@@ -291,7 +289,6 @@ class StagesOnDisk(TransactionalFileStore):
     def put(self, key: bytes, value: bytes | None) -> None:
         """Write to disk at once."""
         super().put(key, value)
-        assert self._file is not None
         self._file.parent.mkdir(parents=True, exist_ok=True)
         content = [(at, row.hex()) for at, row in self.rows.items()]
         self._file.with_name("staged.json").write_text(json.dumps(content))
@@ -299,7 +296,6 @@ class StagesOnDisk(TransactionalFileStore):
     def init(self, context: StoreContext) -> None:
         """Read what is staged, too."""
         super().init(context)
-        assert self._file is not None
         staged = self._file.with_name("staged.json")
         if staged.exists():
             self.rows = {tuple(key): bytes.fromhex(value) for key, value in json.loads(staged.read_text())}
@@ -307,12 +303,10 @@ class StagesOnDisk(TransactionalFileStore):
     def commit(self, offsets: Offsets, position: Offsets | None = None) -> None:
         """Make it part of the store."""
         super().commit(offsets, position)
-        assert self._file is not None
         self._file.with_name("staged.json").unlink(missing_ok=True)
 
     def recover(self, changelog_offset: int | None) -> bool:
         """Forget what was staged."""
-        assert self._file is not None
         self._file.with_name("staged.json").unlink(missing_ok=True)
         self.rollback()
         return True

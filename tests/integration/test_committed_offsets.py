@@ -51,7 +51,6 @@ def test_metadata_that_another_client_committed_is_read_at_every_length(
         committed = {OtherPartition(*partition): OffsetAndMetadata(offset, text, -1)}
         other_client.alter_group_offsets(group.group, committed)
         found = group.committed(partition)
-        assert found is not None
         assert found.next_offset == offset
         assert found.metadata.startswith(text)
         assert commit_metadata.decode(found.metadata) == metadata

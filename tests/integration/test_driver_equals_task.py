@@ -52,7 +52,6 @@ class Everything:
         )
 
     def process(self, record: Record, context: ProcessorContext) -> None:
-        assert record.key is not None
         name, order = record.key.decode(), json.loads(record.value or b"{}")
         totals, days, visits = (context.state_store(store) for store in ("totals", "days", "visits"))
         found = totals.get(name)

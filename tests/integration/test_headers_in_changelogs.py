@@ -157,7 +157,6 @@ def test_a_header_at_an_end_of_the_log_of_a_described_store_is_seen_by_verificat
 
 def test_headers_of_an_input_say_nothing_of_the_store_that_it_fills(application: Application) -> None:
     found = application.store_spec(owned=False)
-    assert found.changelog is not None
     assert found.logs_no_headers
     changelogs: list[ChangelogSpec | None] = [None, found.changelog.model_copy(update={"end_group": application.name})]
     for changelog in changelogs:

@@ -30,7 +30,6 @@ def _consume(servers: str, topic: str) -> bytes | None:
     try:
         consumer.subscribe([topic])
         message = consumer.poll(30)
-        assert message is not None
         assert message.error() is None
         return message.value()
     finally:

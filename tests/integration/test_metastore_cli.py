@@ -347,7 +347,6 @@ def _process(code: str, *arguments: str) -> Iterator[str]:
     argv = [sys.executable, "-c", f"{code}\nprint('there', flush=True); sys.stdin.read()", *arguments]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
-        assert process.stdout is not None
         try:
             assert process.stdout.readline() == "there\n"
             yield str(process.pid)

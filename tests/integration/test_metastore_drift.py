@@ -70,7 +70,6 @@ class Installation:
 
     def recorded(self, topic: str) -> str:
         topics = Metastore(self.servers, self.service_id).view().catalogue.entry(self.name).topics
-        assert topics is not None
         return topics[topic]
 
     def config(self, topic: str) -> dict[str, str]:

@@ -107,7 +107,6 @@ def test_r7_replaced_topic_is_restored_from_the_new_one_and_the_old_store_is_kep
     row = whole.restore(accept_loss=True)
     assert (row.before, row.keys) == (Status.REPLACED, 1)
     assert whole.verify().status is Status.OK
-    assert row.quarantine is not None
     assert _contents(whole, Path(row.quarantine)) == before
     assert "it was REPLACED, and its changelog was topic" in str(_kept_for(whole, row.quarantine))
 
@@ -120,7 +119,6 @@ def _kept_for(application: Application, quarantine: str | None) -> str | None:
 def test_quarantine_holds_the_old_store(whole: Application) -> None:
     before = whole.contents()
     row = whole.restore(force=True, label="by-hand-1")
-    assert row.quarantine is not None
     assert Path(row.quarantine) == whole.store_spec().paths.quarantine(STORE, "by-hand-1")
     assert _contents(whole, Path(row.quarantine)) == before
 
@@ -207,7 +205,6 @@ def test_tail_catches_up_and_leaves_old_files_alone(whole: Application, mode: st
     old = {file.name: (file.stat().st_ino, file.read_bytes()) for file in whole.live.glob("*.sst")}
     row = whole.restore(mode)
     assert (row.outcome, row.mode, row.before, row.records) == ("restored", "tail", Status.LAGGING, 3)
-    assert row.quarantine is not None
     kept = {file.name: (file.stat().st_ino, file.read_bytes()) for file in Path(row.quarantine).glob("*.sst")}
     assert kept == old
     assert any(file.stat().st_ino in {inode for inode, _ in old.values()} for file in whole.live.glob("*.sst"))
@@ -229,7 +226,6 @@ def test_r6_tail_is_refused_where_it_would_replay_over_a_stale_store(whole: Appl
     contents = whole.contents()
     row = restore(whole.restore_spec("tail"))
     assert row.outcome == "failed"
-    assert row.failure is not None
     assert (row.failure.kind, row.failure.retriable) == ("InputError", False)
     assert whole.contents() == contents
 
@@ -243,7 +239,6 @@ def test_r6_a_replay_that_took_longer_than_tombstones_are_kept_is_not_used(
         later_s = time.time() + whole.delete_retention_ms / 1000
         patch.setattr(tail, "clock", SimpleNamespace(now_ms=lambda: int(later_s * 1000)))
         row = restore(whole.restore_spec())
-    assert row.failure is not None
     assert row.failure.kind == "StoreBehindLogStartError"
     assert "use mode full" in row.failure.message
     assert whole.contents() == contents
@@ -310,7 +305,6 @@ def test_by_hand_only_is_refused_untouched(whole: Application, force: bool) -> N
     before = whole.live.stat().st_ino, whole.contents()
     row = restore(whole.restore_spec("full", force=force))
     assert (row.outcome, row.before) == ("failed", Status.REPLACED)
-    assert row.failure is not None
     assert row.failure.kind == "InputError"
     assert (whole.live.stat().st_ino, whole.contents()) == before
 
@@ -331,7 +325,6 @@ def test_m2_newer_format_than_the_definitions_is_rebuilt_in_the_definitions(whol
 def test_r11_locked_store_is_waited_for_and_reported(whole: Application) -> None:
     with locked(whole.task_spec().paths, 1):
         row = restore(whole.restore_spec(force=True))
-    assert row.failure is not None
     assert (row.outcome, row.failure.kind, row.failure.retriable) == ("failed", "LockedError", True)
 
 
@@ -341,7 +334,6 @@ def test_no_broker_is_a_failure_that_may_be_retried_and_changes_nothing(whole: A
     spec = whole.restore_spec()
     unreachable = spec.store.model_copy(update={"bootstrap_servers": NO_BROKER, "kafka_timeout_s": 1})
     row = restore(spec._replace(store=unreachable))
-    assert row.failure is not None
     assert (row.outcome, row.failure.kind, row.failure.retriable) == ("failed", "KafkaUnavailableError", True)
     assert whole.live.stat().st_ino == inode
 
@@ -436,7 +428,6 @@ def test_r8_a_rerun_with_the_same_label_completes_the_restore_of_a_damaged_store
     row = restore(spec)
     assert row.failure is None, row.failure
     assert row.outcome == "restored"
-    assert row.quarantine is not None
     assert Path(row.quarantine).is_dir()
     # Of a swap that had begun the rerun had nothing to do, but to say so: what is restored is validated.
     assert (row.mode is None) == (point == "swap, old store in quarantine")
@@ -491,7 +482,6 @@ def test_a_disk_that_is_full_while_the_store_is_built_costs_no_run(
 
         monkeypatch.setattr(full.kill_switch, "reached", fill)
         row = restore(spec)
-        assert row.failure is not None
         assert row.failure.kind == "DiskSpaceError", row.failure
         runs = sorted(staging.directory.glob("*/*"))
         assert runs
@@ -501,7 +491,6 @@ def test_a_disk_that_is_full_while_the_store_is_built_costs_no_run(
         # Too little is free for another attempt to begin: that costs no run either.
         monkeypatch.setattr(planning, "estimated_bytes", lambda *_: 1 << 40)
         row = restore(spec)
-        assert row.failure is not None
         assert "bytes of sorted runs stay in" in row.failure.message
         assert sorted(staging.directory.glob("*/*")) == runs
         monkeypatch.undo()
@@ -542,8 +531,6 @@ def test_r7_r8_a_replaced_store_whose_swap_was_interrupted_is_whole_after_a_reru
     assert "it was REPLACED" in str(waits_for_a_person(spec.store.paths, STORE, spec.label))
     record = read_record(whole.store_spec().paths, STORE)
     changelog = whole.changelog_spec()
-    assert record is not None
-    assert changelog is not None
     assert record.topic_id == changelog.topic_id
 
 

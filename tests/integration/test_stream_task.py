@@ -208,7 +208,6 @@ def test_r14_a_zombie_reports_that_it_was_fenced(
 
     monkeypatch.setattr(StreamTask, "recover", overtaken)
     row = run_task(spec)
-    assert row.failure is not None
     assert (row.failure.kind, row.failure.retriable) == ("FencedError", False)
     assert (row.records_in, row.commits) == (0, 0)
     assert application.contents() == {}
@@ -221,7 +220,6 @@ def test_r11_a_task_that_runs_elsewhere_on_this_host_is_waited_for_and_reported(
     spec = application.task_spec()
     with locked(spec.paths, 1):
         row = run_task(spec.model_copy(update={"lock_wait_s": 0.3}))
-    assert row.failure is not None
     assert (row.failure.kind, row.failure.retriable) == ("LockedError", True)
 
 
@@ -242,7 +240,6 @@ def test_r17_group_offset_missing_with_state_stops_and_changes_nothing(applicati
     _forget_group(application)
     application.send(LATER)
     row = application.run()
-    assert row.failure is not None
     assert row.failure.kind == "InputOffsetError"
     assert f"{application.input}-0" in row.failure.message
     assert (application.contents(), consume(application.servers, application.changelog)) == (contents, log)
@@ -253,7 +250,6 @@ def test_r17_group_offset_missing_with_the_state_lost_on_disk_stops_too(applicat
     _forget_group(application)
     shutil.rmtree(application.state_dir)
     row = application.run()
-    assert row.failure is not None
     assert row.failure.kind == "InputOffsetError"
 
 
@@ -273,7 +269,6 @@ def test_r17_a_store_without_a_position_cannot_be_gone_on_from(application: Appl
     _forget_group(application)
     shutil.rmtree(application.state_dir)  # a replay brings back rows and offset, no position
     row = application.run(resume_from_position=True)
-    assert row.failure is not None
     assert row.failure.kind == "InputOffsetError"
     assert f"position of {STORE} is unknown" in row.failure.message
 
@@ -291,7 +286,6 @@ def test_r17_rows_that_were_replayed_make_the_position_unknown(application: Appl
     _forget_group(application)
     contents, log = application.contents(), consume(application.servers, application.changelog)
     row = application.run(resume_from_position=True)
-    assert row.failure is not None
     assert row.failure.kind == "InputOffsetError"
     assert f"position of {STORE} is unknown" in row.failure.message
     assert (application.contents(), consume(application.servers, application.changelog)) == (contents, log)
@@ -316,7 +310,6 @@ def test_r17_input_that_no_longer_has_the_group_offset_stops(application: Applic
     application.send(LATER)
     broker.delete_records(application.servers, application.input, 9)
     row = application.run()
-    assert row.failure is not None
     assert row.failure.kind == "InputOffsetError"
     assert "from offset 7" in row.failure.message
 
@@ -327,7 +320,6 @@ def test_r17_input_that_no_longer_has_the_group_offset_stops(application: Applic
 def _forget_when_it_was_whole(application: Application) -> None:
     paths, store = application.store_spec().paths, STORE
     record = read_record(paths, store)
-    assert record is not None
     paths.record(store).write_text(StoreRecord(topic_id=record.topic_id, caught_up_ms=1).model_dump_json())
 
 
@@ -389,7 +381,6 @@ def test_r7_a_store_ahead_of_its_changelog_is_refused_untouched(application: App
     store.commit({spec.partition: 1_000})
     store.close()
     row = application.run()
-    assert row.failure is not None
     assert row.failure.kind == "StoreAheadError"
     assert application.committed() == 1_000
 
@@ -402,7 +393,6 @@ def test_r7_a_damaged_store_is_not_rebuilt_from_a_changelog_that_lost_what_it_ha
     application.process(INPUT)
     paths = application.store_spec().paths
     record = read_record(paths, STORE)
-    assert record is not None
     assert record.committed is not None
     if lost == "start":
         broker.produce(application.servers, application.changelog, [(b"later", b"1")])
@@ -413,7 +403,6 @@ def test_r7_a_damaged_store_is_not_rebuilt_from_a_changelog_that_lost_what_it_ha
     (application.live / "CURRENT").unlink()
     before = {path: path.read_bytes() for path in application.live.iterdir()}
     row = application.run()
-    assert row.failure is not None
     assert row.failure.kind == {"start": "StoreBehindLogStartError", "end": "StoreAheadError"}[lost]
     assert "run restore for it with --accept-loss" in row.failure.message
     assert {path: path.read_bytes() for path in application.live.iterdir()} == before
@@ -427,7 +416,6 @@ def test_a_damaged_store_is_not_rebuilt_from_a_log_whose_start_it_had_passed(app
     broker.delete_records(application.servers, application.changelog, 3)
     (application.live / "CURRENT").unlink()
     row = application.run()
-    assert row.failure is not None
     assert row.failure.kind == "StoreBehindLogStartError"
 
 
@@ -503,7 +491,6 @@ def test_l1_a_migration_that_fails_keeps_the_file(application: Application) -> N
     checkpoint = _to_legacy(application)
     text = checkpoint.read_text()
     row = application.defined(stores=(support.plain_store(),)).run()
-    assert row.failure is not None
     assert row.failure.kind == "UnknownFormatError"
     assert checkpoint.read_text() == text
 
@@ -536,7 +523,6 @@ def test_l5_a_torn_checkpoint_file_is_an_error_and_is_kept(application: Applicat
     checkpoint = _to_legacy(application)
     checkpoint.write_text(f"0\n2\n{application.changelog} 0 1")
     row = application.run()
-    assert row.failure is not None
     assert row.failure.kind == "StoreCorruptedError"
     assert checkpoint.exists()
     assert checkpoint_file.FILE_NAME in row.failure.message
@@ -550,7 +536,6 @@ def test_a_poison_record_is_named_and_nothing_of_its_transaction_is_visible(appl
     before = consume(application.servers, application.output)[0], application.contents()
     application.send([(b"a", b"1"), (b"b", b"poison"), (b"c", b"1")])
     row = application.defined(processor="tests.integration.support:count_or_fail").run()
-    assert row.failure is not None
     assert row.failure.kind == "ProcessingError"
     assert f"{application.input}-0@8" in row.failure.message
     assert "cannot be counted" in row.failure.message
@@ -563,7 +548,6 @@ def test_a_poison_record_is_named_and_nothing_of_its_transaction_is_visible(appl
 def test_no_broker_is_a_failure_that_may_be_retried(application: Application) -> None:
     application.process(INPUT)
     row = application.run(bootstrap_servers=broker.NO_BROKER, kafka_timeout_s=1)
-    assert row.failure is not None
     assert (row.failure.kind, row.failure.retriable) == ("KafkaUnavailableError", True)
     assert (row.lag, row.records_in) == (None, 0)
     application.assert_oracle()

@@ -37,7 +37,6 @@ def _snapshot(directory: Path) -> dict[str, bytes]:
 def _set_caught_up(application: Application, caught_up_ms: int) -> None:
     paths = application.store_spec().paths
     record = read_record(paths, STORE)
-    assert record is not None
     changed = record.model_copy(update={"caught_up_ms": caught_up_ms})
     paths.record(STORE).write_text(changed.model_dump_json())
 
@@ -50,7 +49,6 @@ def test_ok_with_the_evidence_and_nothing_changed(whole: Application) -> None:
         Status.OK, Action.NONE, 4, 0, 6, 2,
     )  # fmt: skip
     spec = whole.changelog_spec()
-    assert spec is not None
     assert row.topic_id == spec.topic_id
     assert _snapshot(whole.live) == before
 

@@ -84,7 +84,6 @@ def whole(bootstrap_servers: str, tmp_path: Path) -> Application:
 def test_o1_a_whole_store_is_equal_to_the_fold_of_its_log(whole: Application) -> None:
     row = deep(whole)
     assert (row.status, row.depth, row.keys, row.lag, row.sealed) == (Status.OK, "deep", 2, 0, True)
-    assert row.contents is not None
     assert (row.contents.equal, row.contents.log_rows, row.contents.differing) == (2, 2, 0)
     assert row.contents.store_digest == row.contents.log_digest
     assert not scratch(whole).exists()
@@ -95,7 +94,6 @@ def test_nothing_is_left_of_a_large_log_that_did_not_fit_into_memory(bootstrap_s
     application.process([(b"%d" % (number % 500), b"1") for number in range(3_000)])
     row = deep(application, run_bytes=4_096)
     assert (row.status, row.keys) == (Status.OK, 500)
-    assert row.contents is not None
     assert row.contents.store_digest == row.contents.log_digest
     assert not scratch(application).exists()
 
@@ -120,7 +118,6 @@ def test_rows_that_offsets_and_checksums_say_nothing_of(whole: Application, chan
     assert whole.verify().status is Status.OK
     row = deep(whole)
     assert (row.status, row.action) == (Status.DIVERGED, Action.FULL)
-    assert row.contents is not None
     assert [(told.found, told.key) for told in row.contents.first] == [(found, next(iter(changes)).hex())]
     assert row.contents.store_digest != row.contents.log_digest
     assert whole.restore("full", force=True).outcome == "restored"
@@ -193,7 +190,6 @@ def test_a_store_that_lags_is_compared_up_to_where_it_is(whole: Application) -> 
     dying.die_in(whole.task_spec(), "Kafka committed, stores not")
     row = deep(whole)
     assert (row.status, row.action, row.lag) == (Status.LAGGING, Action.TAIL, 4)
-    assert row.contents is not None
     assert (row.contents.equal, row.contents.differing) == (2, 0)
 
 
@@ -202,7 +198,6 @@ def test_a_key_changed_behind_the_store_is_not_judged_and_others_are(whole: Appl
     dying.die_in(whole.task_spec(), "Kafka committed, stores not")
     change_behind_its_log(whole, {b"a": encode(b"older", T0)})
     row = deep(whole)
-    assert row.contents is not None
     assert (row.status, row.contents.not_judged) == (Status.LAGGING, 1)
     change_behind_its_log(whole, {b"c": None})
     assert deep(whole).status is Status.DIVERGED
@@ -228,7 +223,6 @@ def test_rows_that_the_log_has_lost_by_deletion_are_not_judged(whole: Applicatio
     broker.set_topic_config(whole.servers, whole.changelog, cleanup_policy="compact,delete")
     broker.delete_records(whole.servers, whole.changelog, 4)  # what is left: the delete of b
     row = deep(whole)
-    assert row.contents is not None
     assert (row.status, row.contents.not_judged, row.contents.log_rows) == (Status.OK, 2, 0)
 
 
@@ -237,7 +231,6 @@ def test_a_row_that_is_back_although_the_rest_of_the_log_deletes_it_is_found(who
     broker.delete_records(whole.servers, whole.changelog, 4)  # what is left: the delete of b
     change_behind_its_log(whole, {b"b": encode(b"1", T0)})
     row = deep(whole)
-    assert row.contents is not None
     assert row.status is Status.DIVERGED
     assert [(told.found, told.key) for told in row.contents.first] == [("only in store", b"b".hex())]
     assert row.contents.not_judged == 2
@@ -256,7 +249,6 @@ def test_a_log_whose_start_moves_on_meanwhile_is_read_from_there(
 
     monkeypatch.setattr(check, "compare_contents", after_deletion)
     row = deep(whole)
-    assert row.contents is not None
     assert (row.status, row.contents.equal, row.contents.not_judged) == (Status.OK, 1, 1)
 
 
@@ -276,7 +268,6 @@ def test_a_sample_compares_some_key_ranges_of_both_sides(bootstrap_servers: str,
     for seed in range(3):
         row = deep(application, sample=0.25, seed=seed)
         assert (row.status, row.keys) == (Status.OK, None)
-        assert row.contents is not None
         assert row.contents.sample == pytest.approx(0.25)
         assert 300 < row.contents.store_rows < 700
         assert row.contents.store_digest == row.contents.log_digest
@@ -284,7 +275,6 @@ def test_a_sample_compares_some_key_ranges_of_both_sides(bootstrap_servers: str,
     assert len(seen) == 3, "each seed looks at other ranges"
     change_behind_its_log(application, {b"%05d" % number: encode(b"x", T0) for number in range(0, 2_000, 4)})
     found = deep(application, sample=0.25).contents
-    assert found is not None
     assert 75 < found.other_value < 175
 
 
@@ -307,11 +297,9 @@ def test_windows_and_sessions_are_sealed_and_equal_to_their_log(segmented: Appli
     for options in (VerifyOptions(depth="offsets"), VerifyOptions(), DEEP):
         row = verify(segmented.store_spec(), options)
         assert (row.status, row.sealed, row.detail) == (Status.OK, True, "")
-    assert row.contents is not None
     assert 2 < row.contents.equal < 14, "older segments have expired"
     assert row.contents.store_digest == row.contents.log_digest
     sampled = deep(segmented, sample=0.5).contents
-    assert sampled is not None
     assert sampled.store_digest == sampled.log_digest
 
 
@@ -325,7 +313,6 @@ def test_a_segment_that_is_gone_is_damage_sealed_or_not(segmented: Application) 
     break_seal(spec.paths, spec.store.name)
     row = deep(segmented)
     assert (row.status, row.action) == (Status.DIVERGED, Action.FULL)
-    assert row.contents is not None
     assert row.contents.only_in_log > 0
 
 
@@ -362,7 +349,6 @@ def test_windows_that_the_log_has_dropped_by_age_are_not_judged(bootstrap_server
     assert (row.status, row.action) == (Status.DIVERGED, Action.BY_HAND)
     broker.set_topic_config(application.servers, changelog.topic, retention_ms=str(MINUTE))
     row = deep(application)
-    assert row.contents is not None
     assert (row.status, row.contents.not_judged) == (Status.OK, 1)
 
 
@@ -392,11 +378,9 @@ def duplicates(bootstrap_servers: str, tmp_path: Path) -> Application:
 
 def test_windows_that_keep_duplicates_are_compared_whatever_their_numbers(duplicates: Application) -> None:
     row = deep(duplicates)
-    assert row.contents is not None
     assert (row.status, row.contents.equal, row.contents.differing) == (Status.OK, 32, 0)
     for seed in range(8):
         row = deep(duplicates, sample=0.3, seed=seed)
-        assert row.contents is not None
         assert (row.status, row.contents.not_judged) == (Status.OK, 0)
         assert 0 < row.contents.equal == row.contents.store_rows == row.contents.log_rows < 32
 
@@ -407,7 +391,6 @@ def test_of_windows_that_keep_duplicates_the_log_may_have_dropped_some_by_age(du
     broker.set_topic_config(duplicates.servers, duplicates.changelog, **about_to_go)
     broker.delete_records(duplicates.servers, duplicates.changelog, 1)
     row = deep(duplicates)
-    assert row.contents is not None
     assert (row.status, row.contents.equal, row.contents.not_judged) == (Status.OK, 31, 1)
 
 

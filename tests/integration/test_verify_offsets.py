@@ -69,7 +69,6 @@ def test_a_store_without_a_seal_is_opened(whole: Application, opened: list[str])
 def test_a_record_that_is_not_of_the_sealed_store_is_not_believed(whole: Application, opened: list[str]) -> None:
     paths = whole.store_spec().paths
     spec = whole.changelog_spec()
-    assert spec is not None
     write_record(paths, STORE, recorded(spec.topic_id, 2))
     row = offsets(whole)
     assert (row.committed, opened) == (4, [STORE])
@@ -117,7 +116,6 @@ def test_damage_that_the_seal_shows(whole: Application, opened: list[str], damag
     DAMAGES[damage](whole.live)
     row = offsets(whole)
     assert (row.status, row.action, opened) == (Status.CORRUPT, Action.FULL, [])
-    assert row.file is not None
     assert Path(row.file).parent == whole.live
 
 
@@ -144,7 +142,6 @@ def test_r10_a_changelog_with_too_few_partitions_is_only_touched_by_hand(
 ) -> None:
     application = Application(bootstrap_servers, tmp_path, partitions=2)
     spec = application.store_spec(1)
-    assert spec.changelog is not None
     fewer = spec.model_copy(update={"changelog": spec.changelog.model_copy(update={"partitions": 1})})
     for depth in ("offsets", "scan"):
         row = verify(fewer, VerifyOptions(depth=depth))  # type: ignore[arg-type]

@@ -279,7 +279,6 @@ def running(directory: Path) -> Iterator[None]:
     )
     argv = [sys.executable, "-c", code, str(directory / ".lock")]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         assert process.stdin is not None
         assert process.stdout.readline() == "locked\n"
         yield

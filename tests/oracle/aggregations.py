@@ -137,7 +137,6 @@ class Model:
             self.output[key] = value, timestamp
 
     def _process_session(self, record: Logged, before: int) -> None:
-        assert self.sessions is not None
         gap, grace, functions, at = self.sessions.gap_ms, self.sessions.grace_ms, self.functions, record.timestamp
         found = []
         for row_key in self.rows:

@@ -125,7 +125,6 @@ def test_a_broker_that_pauses_for_longer_ends_the_run_and_the_next_one_completes
     finally:
         paused_broker.resume()
         child.end()
-    assert row.failure is not None
     assert row.failure.retriable, row.failure
     subject.run()
     oracle.check(subject)
@@ -162,7 +161,6 @@ def test_a_broker_that_is_gone_for_longer_than_the_deadline_ends_the_run(
     finally:
         child.end()
         broker.start()
-    assert row.failure is not None
     assert row.failure.retriable, row.failure
     subject.run()
     oracle.check(subject)
@@ -208,7 +206,6 @@ def test_a_transaction_that_the_broker_aborts_for_its_age_leaves_nothing(
         (row,) = child.rows()
     finally:
         child.end()
-    assert row.failure is not None
     assert (row.failure.kind, row.failure.retriable) == ("TransactionTimedOutError", True)
     assert (row.commits, row.records_in) == (0, 0)
     subject.run()
@@ -235,7 +232,6 @@ def test_a_transaction_that_hangs_on_a_changelog_is_reported_and_not_waited_for_
         (row,) = child.rows()
     finally:
         child.end()
-    assert row.failure is not None
     assert (row.failure.kind, row.failure.retriable) == ("OpenTransactionError", True)
     assert "producer id" in row.failure.message
     hung.abort_transaction(WAIT_S)

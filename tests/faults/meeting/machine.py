@@ -634,7 +634,6 @@ class FeaturesMeet(RuleBasedStateMachine):
 
     def _topic_id(self, name: str) -> str:
         spec = self.world.application.changelog_spec(name)
-        assert spec is not None
         return spec.topic_id
 
     def _label(self, name: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pty
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import pytest
 
@@ -24,6 +25,7 @@ def settings_of(bootstrap_servers: str, directory: Path) -> dict[str, str]:
         "SERVICE_ID": unique("service"),
         "STATE_DIR": str(directory / "state"),
         "REPORTS_DIR": str(directory / "reports"),
+        "DATA_DOCS_DIR": str(directory / "data-docs"),
         "KAFKA_TIMEOUT_S": "60",
     }
 
@@ -50,6 +52,12 @@ class Command:
         """Run it with nobody there to be asked; settings go by their names without `STATESTORE_`."""
         with open(os.devnull) as nobody:
             return self._run(nobody, arguments, settings)
+
+    def shown(self, *arguments: str, code: int = 0) -> Any:
+        """Run it, and return what it says as JSON."""
+        ran = self(*arguments, "--json", "-")
+        assert ran.code == code, ran.err
+        return json.loads(ran.out)
 
     def fed(self, content: str | bytes, *arguments: str) -> Ran:
         """Run it with this as standard input."""

@@ -11,6 +11,7 @@ from demo.processes import Processes
 from statestore.metastore import command_log
 from tests.faults.own_broker import OwnBroker
 from tests.integration.broker import Row
+from tests.integration.catalogued import CatalogueCommand
 from tests.integration.commands import Service
 from tests.integration.log_reading import WAYS, choose
 from tests.integration.support import Application
@@ -35,6 +36,14 @@ def whole(application: Application) -> Application:
 def service(bootstrap_servers: str, tmp_path: Path) -> Service:
     """A service without a command."""
     return Service(bootstrap_servers, tmp_path)
+
+
+@pytest.fixture
+def command(
+    bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> CatalogueCommand:
+    """The command, for a service of its own."""
+    return CatalogueCommand(monkeypatch, capfd, bootstrap_servers, tmp_path)
 
 
 @pytest.fixture

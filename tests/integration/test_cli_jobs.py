@@ -9,73 +9,55 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from statestore.metastore.evolution import partitions_of
-from statestore.metastore.metastore import Metastore
 from tests.integration.broker import NO_BROKER, wait_for
-from tests.integration.command_line import Command, settings_of
+from tests.integration.catalogued import CatalogueCommand
 from tests.integration.support import STORE, Application, put
 
 
 @pytest.fixture
-def command(
-    bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Command:
-    """The command, for a service of its own."""
-    settings = {**settings_of(bootstrap_servers, tmp_path), "DATA_DOCS_DIR": str(tmp_path / "data-docs")}
-    return Command(monkeypatch, capfd, settings)
-
-
-@pytest.fixture
-def application(command: Command, bootstrap_servers: str, tmp_path: Path) -> Application:
+def application(command: CatalogueCommand, tmp_path: Path) -> Application:
     """An application in the catalogue, with input that nobody has processed."""
-    made = Application(bootstrap_servers, tmp_path, partitions=2)
-    metastore = Metastore(bootstrap_servers, command.settings["SERVICE_ID"], timeout_s=60)
-    put(metastore, made.definition, partitions_of(made.definition, made.partitions))
+    made = Application(command.servers, tmp_path, partitions=2)
+    put(command.metastore, made.definition, partitions_of(made.definition, made.partitions))
     for partition in range(made.partitions):
         made.send([(b"key", b"1"), (b"key", b"2")], partition)
     return made
 
 
-def rows(command: Command, code: int, *arguments: str) -> list[dict[str, Any]]:
-    """Rows of what a command says as JSON."""
-    ran = command(*arguments, "--json", "-")
-    assert ran.code == code, ran.err
-    found: list[dict[str, Any]] = json.loads(ran.out)["rows"]
-    return found
-
-
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_all_that_the_dags_do_is_done_by_commands(command: Command, application: Application, tmp_path: Path) -> None:
-    processed = rows(command, 0, "process", "--application", application.name, "--parallel", "2")
+def test_all_that_the_dags_do_is_done_by_commands(
+    command: CatalogueCommand, application: Application, tmp_path: Path
+) -> None:
+    processed = command.shown("process", "--application", application.name, "--parallel", "2")["rows"]
     assert [(row["task"], row["records_in"]) for row in processed] == [("0_0", 2), ("0_1", 2)]
     contents = application.contents(1)
 
     live = application.store_spec(1).live
     (live / "CURRENT").write_text("MANIFEST-999999\n")
-    assert [row["status"] for row in rows(command, 1, "verify", "--parallel", "1")] == ["OK", "CORRUPT"]
+    assert [row["status"] for row in command.shown("verify", "--parallel", "1", code=1)["rows"]] == ["OK", "CORRUPT"]
     (found,) = (tmp_path / "reports" / "verify").glob("*.json")
-    assert rows(command, 1, "report", "verify") == rows(command, 1, "report", str(found))
+    assert command.shown("report", "verify", code=1)["rows"] == command.shown("report", str(found), code=1)["rows"]
 
-    planned = rows(command, 0, "restore", "--verify-report", str(found), "--dry-run", "--parallel", "1")
+    planned = command.shown("restore", "--verify-report", str(found), "--dry-run", "--parallel", "1")["rows"]
     assert [(row["task"], row["mode"]) for row in planned] == [("0_1", "full")]
     assert not (tmp_path / "reports" / "restore").exists(), "a plan is no result"
-    (restored,) = rows(command, 0, "restore", "--verify-report", str(found), "--parallel", "1")
+    (restored,) = command.shown("restore", "--verify-report", str(found), "--parallel", "1")["rows"]
     assert Path(restored["quarantine"]).is_dir()
 
     (report,) = (tmp_path / "reports" / "restore").glob("*.json")
-    validated = rows(command, 0, "validate", "--restore-report", str(report), "--parallel", "2")
+    validated = command.shown("validate", "--restore-report", str(report), "--parallel", "2")["rows"]
     assert [(row["task"], row["verdict"]) for row in validated] == [("0_1", "passed")]
     assert (tmp_path / "data-docs" / "index.html").is_file()
     assert not Path(restored["quarantine"]).exists()
     assert application.contents(1) == contents
 
-    places = [row["place"] for row in rows(command, 0, "maintain", "--dry-run", "--parallel", "2")]
+    places = [row["place"] for row in command.shown("maintain", "--dry-run", "--parallel", "2")["rows"]]
     assert {f"{application.name}/0_0", f"{application.name}/0_1"} < set(places)
 
 
@@ -92,7 +74,7 @@ def test_all_that_the_dags_do_is_done_by_commands(command: Command, application:
     ],
 )
 def test_a_job_that_cannot_begin_ends_the_command_as_it_would_end_itself(
-    command: Command, arguments: list[str], settings: dict[str, str], kind: str, code: int
+    command: CatalogueCommand, arguments: list[str], settings: dict[str, str], kind: str, code: int
 ) -> None:
     ran = command(*arguments, "--json", "-", **settings)
     error = json.loads(ran.err.splitlines()[-1])
@@ -101,7 +83,7 @@ def test_a_job_that_cannot_begin_ends_the_command_as_it_would_end_itself(
 
 
 def test_no_process_of_a_job_outlives_the_command_that_started_it(
-    command: Command, application: Application, tmp_path: Path
+    command: CatalogueCommand, application: Application, tmp_path: Path
 ) -> None:
     environment = {**os.environ, **{f"STATESTORE_{name}": value for name, value in command.settings.items()}}
     started = subprocess.Popen(
@@ -131,17 +113,17 @@ def test_no_process_of_a_job_outlives_the_command_that_started_it(
 
 
 def test_what_is_in_use_is_listed_and_read_as_json_by_the_names_that_reports_have(
-    command: Command, application: Application
+    command: CatalogueCommand, application: Application
 ) -> None:
     for partition in range(application.partitions):
         assert application.run(partition).failure is None
-    listed = rows(command, 0, "partitions")
+    listed = command.shown("partitions")["rows"]
     assert [(row["application"], row["store"], row["task"], row["state"]) for row in listed] == [
         (application.name, STORE, f"0_{partition}", "sealed") for partition in range(2)
     ]
     assert [row["committed"] for row in listed] == [application.committed(partition) for partition in range(2)]
     assert all(row["start"] <= row["committed"] < row["end"] for row in listed)
-    found = rows(command, 0, "read", STORE, "key", "--key-serde", "utf8", "--value-serde", "utf8")
+    found = command.shown("read", STORE, "key", "--key-serde", "utf8", "--value-serde", "utf8")["rows"]
     assert [(row["task"], row["value"]) for row in found] == [("0_0", "2"), ("0_1", "2")]
     assert {type(row["timestamp"]) for row in found} == {int}
-    assert rows(command, 1, "read", STORE, "00") == []
+    assert command.shown("read", STORE, "00", code=1)["rows"] == []

@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
-from statestore.changelog.topics import Topics
 from statestore.cli.selection import Where
-from statestore.definitions.application import ApplicationDefinition
-from statestore.metastore.command_topic import CONFIG, topic_name
+from statestore.metastore.command_topic import CONFIG
 from statestore.metastore.commands import PutApplication
 from statestore.metastore.drift import find_drift
 from statestore.metastore.evolution import partitions_of
-from statestore.metastore.metastore import Metastore
 from tests.integration.broker import (
     add_partitions,
     create_topic,
@@ -24,8 +21,7 @@ from tests.integration.broker import (
     set_topic_config,
     wait_for,
 )
-from tests.integration.catalogued import BY_VALUE, changed, defined, log_end, write
-from tests.integration.command_line import Command, settings_of
+from tests.integration.catalogued import BY_VALUE, CatalogueCommand, changed
 from tests.integration.commands import rows
 
 WINDOW = {"name": "windows", "kind": "window", "retention_ms": 7_200_000, "window_size_ms": 3_600_000}
@@ -33,33 +29,17 @@ WINDOW = {"name": "windows", "kind": "window", "retention_ms": 7_200_000, "windo
 KEPT_MS = 7_200_000 + 86_400_000
 
 
-class Installation:
-    """A service with an application, a state directory, and the command on them."""
+class Installation(CatalogueCommand):
+    """The command for a service that has an application."""
 
-    def __init__(self, servers: str, directory: Path, command: Command) -> None:
-        self.servers = servers
-        self.directory = directory
-        self.state_dir = directory / "state"
-        self.command = command
-        self.topics = Topics(servers, 60)
-        self.definition = defined(servers, aggregations=[BY_VALUE], stores=[{"name": "counts"}, WINDOW])
-        self.apply(self.definition)
-
-    @property
-    def name(self) -> str:
-        return self.definition.name
-
-    @property
-    def service_id(self) -> str:
-        return self.command.settings["SERVICE_ID"]
-
-    def apply(self, definition: ApplicationDefinition) -> None:
-        ran = self.command("apply", write(self.directory, definition))
-        assert ran.code == 0, ran.err
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.definition = self.applied(aggregations=[BY_VALUE], stores=[{"name": "counts"}, WINDOW])
+        self.name = self.definition.name
 
     def drift(self, *options: str) -> tuple[int, dict[str, dict[str, Any]]]:
         """Exit code, and what was found by topic or directory."""
-        ran = self.command("drift", "--json", "-", *options)
+        ran = self("drift", "--json", "-", *options)
         return ran.code, {item["subject"]: item for item in json.loads(ran.out)["drift"]}
 
     def found(self, subject: str) -> dict[str, Any]:
@@ -69,8 +49,7 @@ class Installation:
         return found[subject]
 
     def recorded(self, topic: str) -> str:
-        topics = Metastore(self.servers, self.service_id).view().catalogue.entry(self.name).topics
-        return topics[topic]
+        return self.catalogue.entry(self.name).topics[topic]
 
     def config(self, topic: str) -> dict[str, str]:
         return self.topics.topic_configs([topic])[topic]
@@ -80,8 +59,7 @@ class Installation:
 def installation(
     bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Installation:
-    command = Command(monkeypatch, capfd, settings_of(bootstrap_servers, tmp_path))
-    return Installation(bootstrap_servers, tmp_path, command)
+    return Installation(monkeypatch, capfd, bootstrap_servers, tmp_path)
 
 
 def test_an_installation_that_is_as_its_catalogue_says_has_none(installation: Installation) -> None:
@@ -93,7 +71,7 @@ def test_an_installation_that_is_as_its_catalogue_says_has_none(installation: In
 def test_drift_is_reported_and_repaired_only_by_command(installation: Installation) -> None:
     servers, name = installation.servers, installation.name
     gone, replaced = f"{name}-counts-changelog", f"{name}-by-value-changelog"
-    commands, windows = topic_name(installation.service_id), f"{name}-windows-changelog"
+    commands, windows = installation.topic, f"{name}-windows-changelog"
     delete_topic(servers, gone)
     delete_topic(servers, replaced)
     before = installation.recorded(replaced)
@@ -122,7 +100,7 @@ def test_drift_is_reported_and_repaired_only_by_command(installation: Installati
     # Nothing else that is done mends anything.
     assert listed() == wrong
     for arguments in (["list"], ["describe", name], ["history"], ["metastore", "status"], ["partitions"], ["drift"]):
-        installation.command(*arguments)
+        installation(*arguments)
     assert listed() == wrong
 
     code, found = installation.drift("--repair")
@@ -153,18 +131,18 @@ def test_a_log_that_is_gone_is_made_anew_only_if_somebody_agrees(
     topic = f"{installation.name}-counts-changelog"
     delete_topic(installation.servers, topic)
     assert installation.found(topic)["kind"] == "missing"
-    ran = installation.command.answered(answer, "drift", "--repair")
+    ran = installation.answered(answer, "drift", "--repair")
     assert "make it anew, empty" in ran.err
     assert ran.code == (0 if made else 1)
     assert (topic in installation.topics.describe([topic])) is made
-    end = log_end(installation.servers, installation.service_id)
+    end = installation.log_end
     installation.drift()
-    assert log_end(installation.servers, installation.service_id) == end
+    assert installation.log_end == end
 
 
 def test_topics_that_were_not_recorded_are_made_by_a_repair(installation: Installation) -> None:
     definition = changed(installation.definition, stores=[*installation.definition.stores, {"name": "more"}])
-    metastore = Metastore(installation.servers, installation.service_id, timeout_s=60)
+    metastore = installation.metastore
     partitions = metastore.view().catalogue.entry(installation.name).partitions
     metastore.submit(lambda _: PutApplication(definition=definition, partitions=partitions))
     topic = f"{installation.name}-more-changelog"
@@ -214,7 +192,7 @@ def test_what_a_dropped_application_leaves_is_listed_with_the_command_that_remov
     (state_dir / ".statestore" / name / "0_0").mkdir(parents=True)
     (state_dir / "of-kafka-streams" / "0_0").mkdir(parents=True)
     other = create_topic(installation.servers, f"{name}-of-kafka-streams-changelog", 1)
-    assert installation.command("drop", name).code == 0
+    assert installation("drop", name).code == 0
     code, found = installation.drift()
     assert code == 0
     delete = f"kafka-topics.sh --bootstrap-server {installation.servers} --delete --topic"
@@ -233,26 +211,25 @@ def test_what_a_dropped_application_leaves_is_listed_with_the_command_that_remov
 
 
 def test_of_a_catalogue_that_is_not_whole_nothing_is_said_to_be_left_over(installation: Installation) -> None:
-    servers, service_id = installation.servers, installation.service_id
-    later = defined(servers)
+    servers, later = installation.servers, installation.define()
     changelog = create_topic(servers, f"{later.name}-counts-changelog", 2)
     (installation.state_dir / later.name / "0_0").mkdir(parents=True)
     put = PutApplication(definition=later, partitions=partitions_of(later, 2))
-    produce(servers, topic_name(service_id), [(b"application/x", b"{"), *rows(put, next_id=3)])
-    ran = installation.command("drift", "--json", "-")
+    produce(servers, installation.topic, [(b"application/x", b"{"), *rows(put, next_id=3)])
+    ran = installation("drift", "--json", "-")
     found = json.loads(ran.out)
     assert (ran.code, found["health"], found["drift"]) == (1, "DEGRADED", [])
     assert "the metastore is DEGRADED: " in ran.err
     assert changelog not in ran.out
     delete_topic(servers, f"{installation.name}-counts-changelog")
     assert installation.found(f"{installation.name}-counts-changelog")["kind"] == "missing"
-    ran = installation.command("drift", "--repair", "--yes")
+    ran = installation("drift", "--repair", "--yes")
     assert (ran.code, "MetastoreDegradedError" in ran.err) == (2, True)
 
 
 def test_an_application_that_is_applied_while_drift_is_looked_for_is_not_left_over(installation: Installation) -> None:
-    metastore = Metastore(installation.servers, installation.service_id, timeout_s=60)
+    metastore = installation.metastore
     view = metastore.view()
-    installation.apply(defined(installation.servers))
+    installation.apply(installation.define())
     where = Where(installation.servers, installation.state_dir, 10)
     assert find_drift(where, installation.service_id, view, metastore.history(), installation.topics) == []

@@ -10,10 +10,8 @@ import pytest
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import DefinitionError
 from statestore.metastore.loading import require_loadable
-from statestore.metastore.metastore import Metastore
 from tests.integration.broker import unique
-from tests.integration.catalogued import changed, defined, write
-from tests.integration.command_line import Command, settings_of
+from tests.integration.catalogued import CatalogueCommand, changed
 
 CODE = """
 import statestore.tasks.aggregates as a
@@ -55,17 +53,10 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Code:
 
 
 def test_what_can_be_loaded_is_applied_and_what_cannot_is_refused_with_nothing_written(
-    code: Code,
-    bootstrap_servers: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    code: Code, command: CatalogueCommand
 ) -> None:
-    settings = settings_of(bootstrap_servers, tmp_path)
-    command = Command(monkeypatch, capfd, settings)
-    definition = defined(bootstrap_servers)
     good = changed(
-        definition,
+        command.define(),
         processor=f"{code.name}:process",
         aggregations=[{**SESSIONS, "aggregate": f"{code.name}:merged"}],
         stores=[{"name": "counts", "value_serde": f"{code.name}:serde"}],
@@ -76,9 +67,8 @@ def test_what_can_be_loaded_is_applied_and_what_cannot_is_refused_with_nothing_w
         aggregations=[{**SESSIONS, "aggregate": f"{code.name}:lonely"}, {"store": "n", "group_by": "nowhere:key"}],
         stores=[{"name": "counts", "value_serde": f"{code.name}:process"}],
     )
-    metastore = Metastore(bootstrap_servers, settings["SERVICE_ID"])
     for options in ([], ["--dry-run"]):
-        ran = command("apply", write(tmp_path, bad), *options)
+        ran = command("apply", command.file(bad), *options)
         assert ran.code == 2
         for expected in (
             f"processor {code.name}:Empty is a class without a method `process`",
@@ -87,10 +77,9 @@ def test_what_can_be_loaded_is_applied_and_what_cannot_is_refused_with_nothing_w
             f"serde {code.name}:process is a function, expected",
         ):
             assert expected in ran.err
-    assert metastore.view().topic_id is None
-    ran = command("apply", write(tmp_path, good))
-    assert ran.code == 0, ran.err
-    assert metastore.view().catalogue.definitions() == {good.name: good}
+    assert command.metastore.view().topic_id is None
+    command.apply(good)
+    assert command.catalogue.definitions() == {good.name: good}
 
 
 def test_code_that_hangs_is_given_up_at_the_deadline(code: Code) -> None:

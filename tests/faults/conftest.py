@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from demo.processes import Processes
-from tests.faults.own_broker import OwnBroker
+from tests.faults.own_broker import OwnBroker, own_broker_in
 
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[OwnBroker]:
     """A broker that the test may stop and kill."""
-    with Processes(tmp_path / "broker") as processes:
-        yield OwnBroker(processes, tmp_path / "broker" / "kafka")
+    with own_broker_in(tmp_path / "broker") as broker:
+        yield broker

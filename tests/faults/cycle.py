@@ -7,10 +7,10 @@ from pathlib import Path
 
 from statestore.model import changelog_topic
 from tests.faults import oracle
-from tests.faults.children import Child, Hook, Kill
+from tests.faults.children import Hook, Kill
 from tests.faults.hooks import to_disk
 from tests.faults.plan import Campaign, Fault
-from tests.faults.subject import Subject
+from tests.faults.subject import Subject, as_before_kip_1035
 from tests.integration.broker import unique, wait_for
 from tests.oracle.rows import unexpired
 
@@ -37,8 +37,9 @@ class Cycles:
         if point.upgrade:
             subject.upgrade("counts")
         if point.legacy:
-            stores = [name for name in ("counts", "latest") if subject.definition.store(name).engine != "in_memory"]
-            subject.as_before_kip_1035(subject.tasks[0], stores)
+            stores = [subject.definition.store(name) for name in ("counts", "latest")]
+            stores = [store for store in stores if store.engine != "in_memory"]
+            as_before_kip_1035(subject.paths(subject.tasks[0]), stores)
         subject.produce(_RECORDS, tombstones=not point.upgrade, jump=point.jump, big=point.big)
         for kill in fault.kills:
             self._kill(kill, [to_disk] if fault.on_disk else [])
@@ -49,7 +50,7 @@ class Cycles:
 
     def _kill(self, kill: Kill, hooks: list[Hook]) -> None:
         subject = self.subject
-        Child(subject.specs(), subject.directory / "run", kill=kill, hooks=hooks).killed()
+        subject.child(kill=kill, hooks=hooks).killed()
         self._check_behind(subject)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Subjects as most tests want them."""
+"""Subjects as most tests want them, and what their runs have rebuilt."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from typing import Any
 
 from statestore.definitions.fields import Engine, Guarantee
 from statestore.model import StoreFormat
+from statestore.reports import ProcessRow
 from tests.faults.applications import with_aggregations, with_processor
 from tests.faults.subject import Subject
 from tests.integration.broker import unique
 
 STORES = ("counts", "latest", "hourly", "visits")
+
+
+def rebuilt(row: ProcessRow) -> set[str]:
+    """Return the stores that a run has rebuilt."""
+    return {figures.store for figures in row.stores if figures.rebuilt}
 
 
 def processor_subject(

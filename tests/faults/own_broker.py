@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from demo.kafka import Kafka
@@ -93,6 +95,13 @@ class OwnBroker:
     def wait_for_a_request(self, since: int) -> None:
         """Wait until more has arrived than `unread_bytes` told before."""
         wait_for(lambda: self.unread_bytes() > since, "a request to a broker that does not read")
+
+
+@contextmanager
+def own_broker_in(directory: Path, *, never_fenced: bool = False) -> Iterator[OwnBroker]:
+    """Run a broker of one's own below a directory."""
+    with Processes(directory) as processes:
+        yield OwnBroker(processes, directory / "kafka", never_fenced=never_fenced)
 
 
 def batch_at(log: Path, offset: int) -> int:

@@ -17,6 +17,7 @@ from statestore_jobs.planning import prepare, task_specs
 from statestore.changelog.topics import REPARTITION_CONFIG, Topics
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.formats import checkpoint_file, session_key, window_key
 from statestore.metastore.command_topic import topic_name
 from statestore.model import StoreFormat, TaskId, TopicPartition, changelog_topic
@@ -27,7 +28,7 @@ from statestore.statedir.paths import TaskPaths
 from statestore.stores.open import build_store
 from statestore.tasks.spec import TaskSpec
 from tests.faults.applications import GROUPS, RETENTION_MS
-from tests.faults.children import Child, Hook
+from tests.faults.children import Child, Hook, Kill
 from tests.integration.broker import WAIT_S, Logged, PlainConsumer, create_topic, settle, unique
 from tests.integration.support import register
 
@@ -168,6 +169,16 @@ class Subject:
         """Stages of a run."""
         return range(2 if len(self.definition.subtopologies) > 1 else 1)
 
+    def begin(self, *, processed: int = 20, waiting: int = 20, **how: bool) -> None:
+        """Process some input in a clean run, and produce more that waits; `how` as of `produce`."""
+        self.produce(processed)
+        self.run()
+        self.produce(waiting, **how)
+
+    def child(self, *, kill: Kill | None = None, pause: Kill | None = None, hooks: Sequence[Hook] = ()) -> Child:
+        """Run the tasks of subtopology 0 in a process that is killed or stopped."""
+        return Child(self.specs(), self.directory / "run", kill=kill, pause=pause, hooks=hooks)
+
     def run(self, *, state_dir: Path | None = None, hooks: Sequence[Hook] = ()) -> list[ProcessRow]:
         """Run all tasks to the end of their input; none may fail."""
         rows = []
@@ -238,22 +249,22 @@ class Subject:
         register(self.servers, self.definition, service_id=self.service_id)
         self.upgraded.add(store)
 
-    def as_before_kip_1035(self, task: TaskId, stores: Sequence[str]) -> None:
-        """Move the offsets of cleanly closed key-value stores into a checkpoint file, as an older version had them."""
-        paths = self.paths(task)
-        offsets: dict[TopicPartition, int | None] = {}
-        for name in stores:
-            store = build_store(self.definition.store(name))
-            partition = TopicPartition(changelog_topic(self.name, name), task.partition)
-            store.init(store_context(paths))
-            offsets[partition] = store.committed_offset(partition)
-            store.clear_offsets()
-            store.close()
-        shutil.rmtree(paths.own_dir)  # an older version had nothing of ours
-        paths.checkpoint.write_text(checkpoint_file.write(offsets))
-
 
 WINDOW_LATE = 12_000
+
+
+def as_before_kip_1035(paths: TaskPaths, stores: Iterable[StoreDefinition]) -> None:
+    """Move the offsets of cleanly closed key-value stores into a checkpoint file, as an older version had them."""
+    offsets: dict[TopicPartition, int | None] = {}
+    for definition in stores:
+        store = build_store(definition)
+        partition = TopicPartition(changelog_topic(paths.application, definition.name), paths.task.partition)
+        store.init(store_context(paths))
+        offsets[partition] = store.committed_offset(partition)
+        store.clear_offsets()
+        store.close()
+    shutil.rmtree(paths.own_dir)  # an older version had nothing of ours
+    paths.checkpoint.write_text(checkpoint_file.write(offsets))
 
 
 def contents(store: object, kind: str) -> Contents:

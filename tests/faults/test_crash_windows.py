@@ -9,9 +9,9 @@ import pytest
 from statestore.definitions.fields import Engine
 from statestore.reports import ProcessRow
 from tests.faults import oracle
-from tests.faults.children import Child, Kill
+from tests.faults.children import Kill
 from tests.faults.hooks import to_disk
-from tests.faults.made import STORES, processor_subject
+from tests.faults.made import STORES, processor_subject, rebuilt
 from tests.faults.own_broker import OwnBroker
 from tests.faults.subject import Subject
 
@@ -23,24 +23,18 @@ _FIRST, _SECOND = 30, 20
 
 def _killed(subject: Subject, kill: Kill, *, big: bool = False) -> ProcessRow:
     """Run once in full, kill the second run, and return what the third did."""
-    subject.produce(_FIRST)
-    subject.run()
-    subject.produce(_SECOND, big=big)
-    Child(subject.specs(), subject.directory / "run", kill=kill, hooks=[to_disk]).killed()
+    subject.begin(processed=_FIRST, waiting=_SECOND, big=big)
+    subject.child(kill=kill, hooks=[to_disk]).killed()
     (row,) = subject.run()
     return row
-
-
-def _rebuilt(row: ProcessRow) -> set[str]:
-    return {figures.store for figures in row.stores if figures.rebuilt}
 
 
 def _assert_processed_anew(subject: Subject, row: ProcessRow, engine: Engine) -> None:
     assert row.records_in > 0
     if engine == "txn_rocksDB":
-        assert (row.restored, _rebuilt(row)) == (0, set())  # what was staged is gone, and the rest is whole
+        assert (row.restored, rebuilt(row)) == (0, set())  # what was staged is gone, and the rest is whole
     else:
-        assert _rebuilt(row) == set(STORES)
+        assert rebuilt(row) == set(STORES)
     oracle.check(subject)
 
 
@@ -60,9 +54,9 @@ def test_w1_killed_while_processing(bootstrap_servers: str, tmp_path: Path, engi
 def test_w1_killed_before_anything_was_ever_logged(bootstrap_servers: str, tmp_path: Path, kill: Kill) -> None:
     subject = processor_subject(bootstrap_servers, tmp_path, "rocksDB")
     subject.produce(_FIRST)
-    Child(subject.specs(), subject.directory / "run", kill=kill, hooks=[to_disk]).killed()
+    subject.child(kill=kill, hooks=[to_disk]).killed()
     (row,) = subject.run()
-    assert _rebuilt(row)
+    assert rebuilt(row)
     oracle.check(subject)
 
 
@@ -80,10 +74,8 @@ def test_w2_killed_after_the_flush(bootstrap_servers: str, tmp_path: Path, engin
 def test_w3_killed_with_the_commit_sent_and_aborted(own_broker: OwnBroker, tmp_path: Path) -> None:
     others: dict[str, Engine] = {"latest": "rocksDB", "visits": "rocksDB"}
     subject = processor_subject(own_broker.servers, tmp_path, others=others)
-    subject.produce(_FIRST)
-    subject.run()
-    subject.produce(_SECOND)
-    child = Child(subject.specs(), subject.directory / "run", pause=Kill("flushed, not committed"))
+    subject.begin(processed=_FIRST, waiting=_SECOND)
+    child = subject.child(pause=Kill("flushed, not committed"))
     try:
         child.paused()
         own_broker.pause()
@@ -96,7 +88,7 @@ def test_w3_killed_with_the_commit_sent_and_aborted(own_broker: OwnBroker, tmp_p
     own_broker.start()
     (row,) = subject.run()
     assert row.records_in > 0
-    assert _rebuilt(row) == set(others)
+    assert rebuilt(row) == set(others)
     assert {figures.store for figures in row.stores if figures.restored} == set(others)
     oracle.check(subject)
 
@@ -110,7 +102,7 @@ def test_w4_killed_with_kafka_committed_and_the_stores_not(
     row = _killed(subject, Kill("Kafka committed, stores not"))
     assert row.records_in == 0
     assert row.restored > 0
-    assert _rebuilt(row) == (set() if engine == "txn_rocksDB" else set(STORES))
+    assert rebuilt(row) == (set() if engine == "txn_rocksDB" else set(STORES))
     oracle.check(subject)
 
 
@@ -143,7 +135,7 @@ def test_w6_killed_before_anything_is_recorded_of_stores(
 ) -> None:
     subject = processor_subject(bootstrap_servers, tmp_path, engine)
     row = _killed(subject, Kill(point))
-    assert (row.records_in, row.restored, _rebuilt(row)) == (0, 0, set())
+    assert (row.records_in, row.restored, rebuilt(row)) == (0, 0, set())
     oracle.check(subject)
 
 
@@ -152,5 +144,5 @@ def test_w6_killed_before_anything_is_recorded_of_stores(
 def test_w7_killed_after_all(bootstrap_servers: str, tmp_path: Path, engine: Engine) -> None:
     subject = processor_subject(bootstrap_servers, tmp_path, engine)
     row = _killed(subject, Kill("store recorded, not sealed", len(STORES)))
-    assert (row.records_in, row.restored, _rebuilt(row)) == (0, 0, set())
+    assert (row.records_in, row.restored, rebuilt(row)) == (0, 0, set())
     oracle.check(subject)

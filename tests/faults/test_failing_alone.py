@@ -16,15 +16,11 @@ from statestore.tasks.stream_task import StreamTask
 from tests.faults import oracle
 from tests.faults.children import Child, Kill
 from tests.faults.hooks import to_disk
-from tests.faults.made import STORES, aggregation_subject, processor_subject
+from tests.faults.made import STORES, aggregation_subject, processor_subject, rebuilt
 from tests.faults.subject import Subject
 from tests.integration.broker import group_offset
 
 TASK = TaskId(0, 0)
-
-
-def _rebuilt(row: ProcessRow) -> set[str]:
-    return {figures.store for figures in row.stores if figures.rebuilt}
 
 
 def _restored(row: ProcessRow) -> set[str]:
@@ -43,16 +39,12 @@ def test_t13_a_store_that_may_hold_uncommitted_rows_is_rebuilt_alone(
     bootstrap_servers: str, tmp_path: Path, unclean: str
 ) -> None:
     subject = processor_subject(bootstrap_servers, tmp_path, others={unclean: "rocksDB"}, partitions=2)
-    subject.produce(20)
-    subject.run()
-    subject.produce(20)
-    Child(
-        subject.specs(), subject.directory / "run", kill=Kill("flushed, not committed", task="0_0"), hooks=[to_disk]
-    ).killed()
+    subject.begin()
+    subject.child(kill=Kill("flushed, not committed", task="0_0"), hooks=[to_disk]).killed()
     before = _identities(subject)
     first, second = subject.run()
-    assert (_rebuilt(first), _restored(first)) == ({unclean}, {unclean})
-    assert (_rebuilt(second), _restored(second)) == (set(), set())
+    assert (rebuilt(first), _restored(first)) == ({unclean}, {unclean})
+    assert (rebuilt(second), _restored(second)) == (set(), set())
     assert min(first.records_in, second.records_in) > 0
     after = _identities(subject)
     assert {name for name in STORES if before[name].isdisjoint(after[name])} == {unclean}
@@ -81,7 +73,7 @@ def _close_two_stores(specs: Sequence[TaskSpec], directory: Path) -> None:
 def test_r12_stores_that_fail_to_commit_keep_no_other_from_it(bootstrap_servers: str, tmp_path: Path) -> None:
     subject = processor_subject(bootstrap_servers, tmp_path)
     subject.produce(20)
-    (row,) = Child(subject.specs(), tmp_path / "run", hooks=[_close_two_stores]).rows()
+    (row,) = subject.child(hooks=[_close_two_stores]).rows()
     assert row.failure.kind == "InvalidStateError"
     assert "store latest is closed" in row.failure.message
     offsets = {name: subject.stored(TASK, name)[1] for name in STORES}
@@ -104,7 +96,7 @@ def test_r13_of_a_corrupted_task_one_store_is_rebuilt_and_the_other_tasks_go_on(
         table.write_bytes(bytes(table.stat().st_size))
     subject.produce(20)
     first, second = subject.run()
-    assert (_rebuilt(first), _rebuilt(second)) == ({"counts"}, set())
+    assert (rebuilt(first), rebuilt(second)) == ({"counts"}, set())
     assert (_restored(first), _restored(second)) == ({"counts"}, set())
     assert min(first.records_in, second.records_in) > 0
     oracle.check(subject)

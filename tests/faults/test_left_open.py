@@ -12,14 +12,13 @@ import pytest
 
 from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.reports import ProcessRow
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store
 from tests.faults import oracle
-from tests.faults.children import RUN_S, Child, Kill
+from tests.faults.children import RUN_S, Kill
 from tests.faults.hooks import to_disk
-from tests.faults.made import STORES, processor_subject
+from tests.faults.made import STORES, processor_subject, rebuilt
 from tests.faults.subject import Subject
 from tests.integration.dying import start_process
 
@@ -38,15 +37,9 @@ _OPENING = (
 def _left_open(servers: str, directory: Path) -> Subject:
     """An application whose second run was killed, with all that its stores held on disk."""
     subject = processor_subject(servers, directory)
-    subject.produce(_FIRST)
-    subject.run()
-    subject.produce(_SECOND)
-    Child(subject.specs(), subject.directory / "run", kill=_CRASH, hooks=[to_disk]).killed()
+    subject.begin(processed=_FIRST, waiting=_SECOND)
+    subject.child(kill=_CRASH, hooks=[to_disk]).killed()
     return subject
-
-
-def _rebuilt(row: ProcessRow) -> set[str]:
-    return {figures.store for figures in row.stores if figures.rebuilt}
 
 
 def _use_as_another(subject: Subject) -> None:
@@ -79,7 +72,7 @@ def test_k17_what_another_wrote_into_stores_that_we_left_open_is_not_taken_for_c
     subject = _left_open(bootstrap_servers, tmp_path)
     _use_as_another(subject)
     (row,) = subject.run()
-    assert _rebuilt(row) == set(STORES)
+    assert rebuilt(row) == set(STORES)
     oracle.check(subject)
 
 
@@ -87,10 +80,10 @@ def test_k17_what_another_wrote_into_stores_that_we_left_open_is_not_taken_for_c
 def test_k17_nor_if_we_were_killed_over_opening_them_just_before(bootstrap_servers: str, tmp_path: Path) -> None:
     subject = _left_open(bootstrap_servers, tmp_path)
     kill = Kill("database opened, not recorded", 4)
-    Child(subject.specs(), subject.directory / "run", kill=kill).killed()
+    subject.child(kill=kill).killed()
     _use_as_another(subject)
     (row,) = subject.run()
-    assert _rebuilt(row) == set(STORES)
+    assert rebuilt(row) == set(STORES)
     oracle.check(subject)
 
 
@@ -100,9 +93,9 @@ def test_kills_one_after_the_other_while_stores_are_opened_cost_no_rebuild(
 ) -> None:
     subject = _left_open(bootstrap_servers, tmp_path)
     for kill in _OPENING:
-        Child(subject.specs(), subject.directory / "run", kill=kill).killed()
+        subject.child(kill=kill).killed()
     (row,) = subject.run()
-    assert _rebuilt(row) == set()
+    assert rebuilt(row) == set()
     assert row.restored > 0
     oracle.check(subject)
 
@@ -110,9 +103,7 @@ def test_kills_one_after_the_other_while_stores_are_opened_cost_no_rebuild(
 @pytest.mark.behaviour("T4")
 def test_kills_while_a_segment_is_made_cost_no_rebuild(bootstrap_servers: str, tmp_path: Path) -> None:
     subject = processor_subject(bootstrap_servers, tmp_path)
-    subject.produce(_FIRST)
-    subject.run()
-    subject.produce(_SECOND, jump=True)
+    subject.begin(processed=_FIRST, waiting=_SECOND, jump=True)
     there = len(list(subject.state_dir.rglob("CURRENT")))
     kills = (
         Kill("database opened, not recorded", there + 1),
@@ -120,7 +111,7 @@ def test_kills_while_a_segment_is_made_cost_no_rebuild(bootstrap_servers: str, t
         Kill("database marked open"),  # the others are so since the first kill
     )
     for kill in kills:
-        Child(subject.specs(), subject.directory / "run", kill=kill).killed()
+        subject.child(kill=kill).killed()
     (row,) = subject.run()
-    assert _rebuilt(row) == set()
+    assert rebuilt(row) == set()
     oracle.check(subject)

@@ -14,7 +14,7 @@ from statestore.tasks.spec import TaskSpec
 from tests.faults import oracle
 from tests.faults.children import Child, Kill
 from tests.faults.damage.stores import files_of
-from tests.faults.made import processor_subject
+from tests.faults.made import processor_subject, rebuilt
 from tests.faults.subject import Subject
 
 LONG = pytest.mark.long
@@ -56,7 +56,7 @@ def test_a_task_that_slept_before_it_recorded_its_stores_leaves_those_of_its_suc
     sleeper = _slept(subject, subject.specs(), point)
     _assert_woken_in_vain(subject, sleeper, Child.rows)
     (row,) = subject.run()
-    assert (row.restored, [figures.store for figures in row.stores if figures.rebuilt]) == (0, [])
+    assert (row.restored, rebuilt(row)) == (0, set())
     oracle.check(subject)
 
 
@@ -64,9 +64,7 @@ def test_a_task_that_slept_before_it_opened_its_stores_does_not_open_them_any_mo
     bootstrap_servers: str, tmp_path: Path
 ) -> None:
     subject = processor_subject(bootstrap_servers, tmp_path)
-    subject.produce(30)
-    subject.run()
-    subject.produce(20)
+    subject.begin(processed=30)
     sleeper = _slept(subject, subject.specs(), "task not idle")
     _assert_woken_in_vain(subject, sleeper, Child.rows)
     oracle.check(subject)
@@ -96,5 +94,5 @@ def test_a_restore_that_slept_inside_its_swap_leaves_the_one_that_its_successor_
     (row,) = Child([restore], subject.directory / "again").restored()
     assert row.failure is None
     (again,) = subject.run()
-    assert (again.restored, [figures.store for figures in again.stores if figures.rebuilt]) == (0, [])
+    assert (again.restored, rebuilt(again)) == (0, set())
     oracle.check(subject)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from statestore import kill_switch
+from statestore.changelog.topics import LogRange, Topics
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.metastore.backup import BackupFile
@@ -24,7 +25,8 @@ from statestore.metastore.commands import (
     key_of,
     stamped,
 )
-from statestore.metastore.metastore import Make, Metastore
+from statestore.metastore.metastore import Make, Metastore, Submitted
+from statestore.model import TopicPartition
 from tests.integration.broker import Logged, Row, consume, settle, unique
 
 TIMEOUT_S = 60.0
@@ -49,6 +51,17 @@ class Service:
         """Return a metastore that has seen nothing yet."""
         return Metastore(self.servers, self.service_id, self.backup if backup else None, timeout_s)
 
+    def submit(self, *makes: Make) -> Submitted:
+        """Submit commands one after the other; return what became of the last."""
+        metastore = self.metastore()
+        return [metastore.submit(make) for make in makes][-1]
+
+    @property
+    def log(self) -> LogRange:
+        """Start and ends of the topic."""
+        partition = TopicPartition(self.topic, 0)
+        return Topics(self.servers).log_ranges([partition])[partition]
+
     def logged(self) -> list[Logged]:
         """Read the topic under read_committed, by a plain consumer."""
         settle(self.servers, self.topic)
@@ -61,15 +74,6 @@ class Service:
     def ids(self) -> list[int]:
         """Return the ids of the commands in the topic."""
         return [command.id for command in self.commands()]
-
-
-def two_applications(servers: str, directory: Path) -> Service:
-    """Return a service with the applications flights and weather."""
-    service = Service(servers, directory)
-    metastore = service.metastore()
-    for name in ("flights", "weather"):
-        metastore.submit(put(name))
-    return service
 
 
 def application(name: str, *stores: str, owner: str | None = None) -> PutApplication:

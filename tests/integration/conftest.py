@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from demo.processes import Processes
 from statestore.metastore import command_log
-from tests.faults.own_broker import OwnBroker
+from tests.faults.own_broker import OwnBroker, own_broker_in
 from tests.integration.broker import Row
 from tests.integration.catalogued import CatalogueCommand
-from tests.integration.commands import Service
+from tests.integration.commands import Service, put
 from tests.integration.log_reading import WAYS, choose
 from tests.integration.support import Application
 
@@ -39,6 +38,12 @@ def service(bootstrap_servers: str, tmp_path: Path) -> Service:
 
 
 @pytest.fixture
+def two_applications(service: Service) -> None:
+    """The service has the applications flights and weather."""
+    service.submit(put("flights"), put("weather"))
+
+
+@pytest.fixture
 def command(
     bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> CatalogueCommand:
@@ -55,9 +60,8 @@ def believed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnBroker]:
     """A broker that the tests of a file may pause and kill."""
-    directory = tmp_path_factory.mktemp("broker")
-    with Processes(directory) as processes:
-        yield OwnBroker(processes, directory / "kafka")
+    with own_broker_in(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
 
 
 @pytest.fixture(params=WAYS)

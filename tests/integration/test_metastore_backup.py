@@ -16,16 +16,10 @@ from statestore.metastore import command_log
 from statestore.metastore.backup import BackupFile
 from statestore.metastore.metastore import Health, Metastore
 from tests.integration import broker
-from tests.integration.commands import Service, assert_backed_up, at, drop, names, put, two_applications
+from tests.integration.commands import Service, assert_backed_up, at, drop, names, put
 from tests.integration.dying import give_up_capabilities, start_process
 
-pytestmark = pytest.mark.usefixtures("believed_soon")
-
-
-@pytest.fixture
-def service(bootstrap_servers: str, tmp_path: Path) -> Service:
-    """A service with two applications."""
-    return two_applications(bootstrap_servers, tmp_path)
+pytestmark = pytest.mark.usefixtures("believed_soon", "two_applications")
 
 
 # -- keeping it --------------------------------------------------------------------------------------------------------
@@ -34,14 +28,14 @@ def service(bootstrap_servers: str, tmp_path: Path) -> Service:
 def test_every_command_is_in_the_backup_when_it_is_acknowledged(service: Service) -> None:
     assert_backed_up(service)
     lines = service.backup.read_bytes()
-    service.metastore().submit(drop("flights"))
+    service.submit(drop("flights"))
     assert_backed_up(service)
     assert service.backup.read_bytes().startswith(lines)  # lines are only added
 
 
 def test_a_reader_brings_a_backup_up_to_date_that_is_behind_or_missing(service: Service) -> None:
     behind = service.backup.read_bytes()
-    service.metastore().submit(put("airports"))
+    service.submit(put("airports"))
     whole = service.backup.read_bytes()
     service.backup.write_bytes(behind)
     assert names(service.metastore().view().catalogue) == ["airports", "flights", "weather"]
@@ -74,7 +68,7 @@ def test_a_writer_killed_before_the_backup_leaves_it_to_the_next(service: Servic
 def _submit_and_die(service: Service) -> None:
     point = "command committed, not in the backup"
     kill_switch.reached = kill_switch._Switch(point, signal.SIGKILL, None, 0).reached
-    service.metastore().submit(put("airports"))
+    service.submit(put("airports"))
 
 
 def test_two_metastores_write_one_backup(service: Service) -> None:
@@ -118,7 +112,7 @@ def _read_and_write_as_anybody(service: Service, said: Path) -> None:
     give_up_capabilities()
     read = ", ".join(names(service.metastore().view().catalogue))
     try:
-        service.metastore().submit(put("more"))
+        service.submit(put("more"))
         written = "written"
     except StateStoreError as error:
         written = type(error).__name__

@@ -166,6 +166,9 @@ def test_a_command_that_is_committed_is_told_of_although_its_topics_cannot_be_ma
     content = json.loads(report.read_text())
     assert content["commands"] == [{"application": definition.name, "id": 1, "offset": 0}]
     assert (content["applied"], content["catalogue"]) == (False, str(command.metastore.view().pin))
+    delete_topic(command.servers, changelog)
+    command.apply(definition)
+    assert set(command.catalogue.entry(definition.name).topics) == {changelog}
 
 
 def test_what_was_applied_before_another_was_refused_is_told_of(

@@ -15,7 +15,6 @@ from statestore.metastore.command_topic import CommandTopic
 from statestore.metastore.commands import Snapshot
 from statestore.metastore.metastore import Health
 from statestore.metastore.replay import fold
-from statestore.model import TopicPartition
 from tests.integration.broker import delete_records
 from tests.integration.commands import Service, at, drop, names, put
 
@@ -23,18 +22,12 @@ DELETION = "snapshot committed, the commands before it still there"
 
 
 @pytest.fixture
-def service(bootstrap_servers: str, tmp_path: Path) -> Service:
+def service(service: Service) -> Service:
     """A service with five commands, which leave two applications."""
-    service = Service(bootstrap_servers, tmp_path)
-    metastore = service.metastore()
-    for make in (put("airports"), put("flights"), put("weather"), drop("airports"), put("flights", "counts", "latest")):
-        metastore.submit(make)
+    service.submit(
+        put("airports"), put("flights"), put("weather"), drop("airports"), put("flights", "counts", "latest")
+    )
     return service
-
-
-def _start(service: Service) -> int:
-    partition = TopicPartition(service.topic, 0)
-    return Topics(service.servers).log_ranges([partition])[partition].start
 
 
 @pytest.mark.behaviour("C17")
@@ -47,7 +40,7 @@ def test_c17_the_snapshot_is_committed_before_the_commands_before_it_are_deleted
     assert seen == [[1, 2, 3, 4, 5, 6]]
     assert done.deleted
     assert [type(command) for command in service.commands()] == [Snapshot]
-    assert _start(service) == done.offset
+    assert service.log.start == done.offset
 
 
 @pytest.mark.behaviour("C17")
@@ -55,13 +48,13 @@ def test_c17_snapshot_and_tail_give_what_the_full_log_gives(service: Service) ->
     full = service.logged()
     before = service.metastore().view()
     service.metastore().compact()
-    service.metastore().submit(put("airports"))
-    service.metastore().submit(drop("weather"))
+    service.submit(put("airports"))
+    service.submit(drop("weather"))
     tail = service.logged()
     assert len(tail) == 3
     assert service.ids() == [6, 7, 8]  # C12: they go on
     topic = CommandTopic(service.servers, service.service_id)
-    records = topic.read(_start(service), topic.ends().last_stable)
+    records = topic.read(service.log.start, topic.ends().last_stable)
     everything = fold([*(type(records[0])(r.offset, r.timestamp, r.key, r.value) for r in full), *records])
     assert everything.reason == ""
     for view in (service.metastore().view(), service.metastore(backup=False).view()):
@@ -96,7 +89,7 @@ def test_c17_a_compaction_that_was_cut_off_has_lost_nothing_and_is_completed_by_
     done = service.metastore().compact()
     assert done.deleted
     assert service.ids() == [6]
-    assert _start(service) == service.logged()[0].offset == done.offset
+    assert service.log.start == service.logged()[0].offset == done.offset
     assert service.metastore().view().catalogue.digest() == before.catalogue.digest()
 
 
@@ -136,7 +129,7 @@ def test_a_compaction_beside_a_reader_has_it_look_again(service: Service, monkey
     def look_then_compact(log: CommandLog) -> Look:
         monkeypatch.setattr(CommandLog, "look", look)
         found = look(log)
-        service.metastore().submit(put("more"))
+        service.submit(put("more"))
         service.metastore().compact()
         return found
 
@@ -168,7 +161,7 @@ def test_a_compaction_beside_a_writer_is_no_reason_to_give_up(
         monkeypatch.setattr(CommandTopic, "wait_until_stable", delete_the_prefix)
 
     with at(monkeypatch, "command made, nobody fenced", make_a_snapshot):
-        done = service.metastore().submit(put("more"))
+        done = service.submit(put("more"))
     assert done.attempts == 2
     assert service.ids() == [7, 8]
     assert names(service.metastore().require_running().catalogue) == ["another", "flights", "more", "weather"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from confluent_kafka import Consumer
 
@@ -15,6 +17,7 @@ from statestore.errors import (
     UnknownApplicationError,
 )
 from statestore.metastore.apply import carry_out, plan_definitions, require_own_topic
+from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.commands import DropApplication
 from statestore.metastore.effects import internal_topics, make_topics, resolve_partitions
@@ -36,19 +39,28 @@ class Catalogued:
         self.metastore = Metastore(servers, self.service_id, timeout_s=60)
 
     def apply(self, *definitions: ApplicationDefinition) -> None:
-        catalogue = self.metastore.view().catalogue
+        catalogue = self.catalogue
         plan = plan_definitions(self.topics, catalogue, definitions, self.metastore.history())
         for _ in carry_out(self.topics, self.metastore, catalogue, plan):
             pass
 
+    def applied(self, **fields: Any) -> ApplicationDefinition:
+        definition = defined(self.servers, **fields)
+        self.apply(definition)
+        return definition
+
+    @property
+    def catalogue(self) -> Catalogue:
+        return self.metastore.view().catalogue
+
     def put(self, definition: ApplicationDefinition) -> None:
         """Log the definition alone, as if its writer had ended right after the commit."""
-        catalogue = self.metastore.view().catalogue
+        catalogue = self.catalogue
         (step,) = plan_definitions(self.topics, catalogue, [definition]).steps
         self.metastore.submit(lambda _: step.command)
 
     def recorded(self, definition: ApplicationDefinition) -> dict[str, str] | None:
-        return self.metastore.view().catalogue.entry(definition.name).topics
+        return self.catalogue.entry(definition.name).topics
 
 
 @pytest.fixture
@@ -82,8 +94,7 @@ def test_internal_topics_are_made_as_kafka_streams_makes_them_and_recorded(catal
 
 
 def test_what_is_recorded_is_never_made_again(catalogued: Catalogued) -> None:
-    definition = defined(catalogued.servers)
-    catalogued.apply(definition)
+    definition = catalogued.applied()
     delete_topic(catalogued.servers, f"{definition.name}-counts-changelog")
     end = log_end(catalogued.servers, catalogued.service_id)
     make_topics(catalogued.topics, catalogued.metastore, definition.name)
@@ -111,8 +122,7 @@ def test_a_writer_that_ended_before_it_recorded_topics_is_made_up_for(catalogued
 
 
 def test_a_store_that_is_added_gets_its_topic_and_the_others_stay(catalogued: Catalogued) -> None:
-    definition = defined(catalogued.servers)
-    catalogued.apply(definition)
+    definition = catalogued.applied()
     before = catalogued.recorded(definition)
     assert before is not None
     catalogued.apply(changed(definition, stores=[{"name": "counts"}, {"name": "latest"}]))
@@ -139,19 +149,18 @@ def test_everything_that_does_not_fit_is_named_and_nothing_is_made(catalogued: C
 
 
 def test_a_definition_that_was_changed_since_the_plan_is_not_overwritten(catalogued: Catalogued) -> None:
-    definition = defined(catalogued.servers)
-    catalogued.apply(definition)
-    seen = catalogued.metastore.view().catalogue
+    definition = catalogued.applied()
+    seen = catalogued.catalogue
     plan = plan_definitions(catalogued.topics, seen, [changed(definition, commit_interval_ms=500)])
     catalogued.apply(changed(definition, commit_interval_ms=900))
     with pytest.raises(InvalidCommandError, match=r"was changed by .* since this plan was made"):
         list(carry_out(catalogued.topics, catalogued.metastore, seen, plan))
-    assert catalogued.metastore.view().catalogue.entry(definition.name).definition.commit_interval_ms == 900
+    assert catalogued.catalogue.entry(definition.name).definition.commit_interval_ms == 900
 
 
 def test_a_plan_that_another_writer_has_carried_out_already_logs_nothing(catalogued: Catalogued) -> None:
     definition = defined(catalogued.servers)
-    seen = catalogued.metastore.view().catalogue
+    seen = catalogued.catalogue
     plan = plan_definitions(catalogued.topics, seen, [definition])
     catalogued.apply(definition)
     kinds = commands_in(catalogued.metastore)
@@ -163,25 +172,6 @@ def test_a_plan_that_another_writer_has_carried_out_already_logs_nothing(catalog
 def test_topics_of_an_application_that_is_not_there_are_not_made(catalogued: Catalogued) -> None:
     with pytest.raises(UnknownApplicationError, match="no application 'none' is in the catalogue"):
         make_topics(catalogued.topics, catalogued.metastore, "none")
-
-
-# -- what is committed before its topics are made -----------------------------------------------------------------
-
-
-def test_a_command_is_told_of_before_its_topics_are_made_and_says_so_if_they_cannot_be(catalogued: Catalogued) -> None:
-    definition = defined(catalogued.servers)
-    seen = catalogued.metastore.view().catalogue
-    carried = carry_out(
-        catalogued.topics, catalogued.metastore, seen, plan_definitions(catalogued.topics, seen, [definition])
-    )
-    step, submitted = next(carried)
-    changelog = create_topic(catalogued.servers, f"{definition.name}-counts-changelog", 5)
-    assert (step.application, submitted and submitted.offset) == (definition.name, 0)
-    with pytest.raises(TopicMismatchError, match=rf"application {definition.name} is in the catalogue; .*{changelog}"):
-        next(carried)
-    delete_topic(catalogued.servers, changelog)
-    catalogued.apply(definition)
-    assert set(catalogued.recorded(definition) or ()) == {changelog}
 
 
 # -- topics that are in the way -----------------------------------------------------------------------------------
@@ -213,12 +203,12 @@ def test_a_service_whose_topic_kafka_would_not_make_is_refused(catalogued: Catal
 def test_of_two_writers_only_one_gets_topics_that_both_have_planned_with(catalogued: Catalogued) -> None:
     name = unique("app")
     first, second = (changed(defined(catalogued.servers), name=f"{name}{dot}x") for dot in "._")
-    seen = catalogued.metastore.view().catalogue
+    seen = catalogued.catalogue
     plans = [plan_definitions(catalogued.topics, seen, [definition]) for definition in (first, second)]
     list(carry_out(catalogued.topics, catalogued.metastore, seen, plans[0]))
     with pytest.raises(InvalidCommandError, match=rf"application {second.name}: .* of application {first.name}: Kafka"):
         list(carry_out(catalogued.topics, catalogued.metastore, seen, plans[1]))
-    assert list(catalogued.metastore.view().catalogue.applications) == [first.name]
+    assert list(catalogued.catalogue.applications) == [first.name]
 
 
 @pytest.mark.short_for("window")
@@ -236,7 +226,7 @@ def test_a_store_of_another_kind_does_not_take_over_the_log_of_one_that_was_take
         TopicMismatchError, match=rf"{changelog} is there, with cleanup.policy .* another kind of store"
     ):
         catalogued.apply(turned)
-    assert catalogued.metastore.view().catalogue.entry(definition.name).definition == definition
+    assert catalogued.catalogue.entry(definition.name).definition == definition
     catalogued.apply(changed(definition, stores=[counts, before]))
     catalogued.apply(definition)
     set_topic_config(catalogued.servers, changelog, cleanup_policy=policy)
@@ -245,7 +235,7 @@ def test_a_store_of_another_kind_does_not_take_over_the_log_of_one_that_was_take
         catalogued.apply(turned)  # the history knows better than the setting
     delete_topic(catalogued.servers, changelog)
     catalogued.apply(turned)
-    assert catalogued.metastore.view().catalogue.entry(definition.name).definition == turned
+    assert catalogued.catalogue.entry(definition.name).definition == turned
 
 
 @pytest.mark.parametrize("dropped", ["store", "application"])
@@ -268,15 +258,14 @@ def test_a_changelog_is_not_taken_over_by_a_store_that_is_defined_otherwise(
             catalogued.apply(changed(without, stores=[{"name": "counts", "value_serde": "int64"}]))
     assert commands_in(catalogued.metastore) == kinds
     catalogued.apply(counted)
-    assert catalogued.metastore.view().catalogue.entry(without.name).definition == counted
+    assert catalogued.catalogue.entry(without.name).definition == counted
 
 
 def test_a_store_that_is_there_gets_no_other_serdes(catalogued: Catalogued) -> None:
-    definition = defined(catalogued.servers)
-    catalogued.apply(definition)
+    definition = catalogued.applied()
     with pytest.raises(InvalidCommandError, match=r"stores\.counts\.key_serde: bytes -> utf8\. Leave"):
         catalogued.apply(changed(definition, stores=[{"name": "counts", "key_serde": "utf8"}]))
-    assert catalogued.metastore.view().catalogue.entry(definition.name).definition == definition
+    assert catalogued.catalogue.entry(definition.name).definition == definition
 
 
 # -- stores that are taken out ------------------------------------------------------------------------------------
@@ -304,7 +293,7 @@ def test_topics_are_looked_at_again_when_nobody_else_can_write(
     catalogued: Catalogued, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     definition = defined(catalogued.servers)
-    seen = catalogued.metastore.view().catalogue
+    seen = catalogued.catalogue
     plan = plan_definitions(catalogued.topics, seen, [definition])
 
     def change_the_input() -> None:
@@ -317,4 +306,4 @@ def test_topics_are_looked_at_again_when_nobody_else_can_write(
         list(carry_out(catalogued.topics, catalogued.metastore, seen, plan))
     expected = {"is gone": f"input topic {definition.input_topic} does not exist", "has grown": "found {'"}[what]
     assert expected in str(refused.value)
-    assert catalogued.metastore.view().catalogue.applications == {}
+    assert catalogued.catalogue.applications == {}

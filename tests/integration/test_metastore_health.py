@@ -18,15 +18,9 @@ from statestore.metastore.metastore import Health, View
 from tests.faults.own_broker import OwnBroker, batch_at
 from tests.integration import broker
 from tests.integration.broker import Row, wait_for
-from tests.integration.commands import Service, application, at, names, put, rows, two_applications
+from tests.integration.commands import Service, application, at, names, put, rows
 
-pytestmark = pytest.mark.usefixtures("believed_soon")
-
-
-@pytest.fixture
-def service(bootstrap_servers: str, tmp_path: Path) -> Service:
-    """A service with two applications."""
-    return two_applications(bootstrap_servers, tmp_path)
+pytestmark = pytest.mark.usefixtures("believed_soon", "two_applications")
 
 
 def _assert_degraded(service: Service, reason: str, applications: list[str], *, backup: bool = True) -> View:
@@ -112,7 +106,7 @@ def test_c13_a_writer_that_meets_one_while_catching_up_aborts(
         at(monkeypatch, "command writer initialized", write_past_the_protocol),
         pytest.raises(MetastoreDegradedError, match="no command"),
     ):
-        service.metastore().submit(put("airports"))
+        service.submit(put("airports"))
     assert len(service.logged()) == 3
 
 
@@ -220,8 +214,7 @@ def test_c14_a_log_that_is_not_the_one_in_the_backup_degrades(service: Service, 
 @pytest.mark.behaviour("C14")
 def test_c14_a_log_that_lost_its_end_on_the_brokers_disk_degrades(own_broker: OwnBroker, tmp_path: Path) -> None:
     service = Service(own_broker.servers, tmp_path)
-    for name in ("flights", "weather"):
-        done = service.metastore().submit(put(name))
+    done = service.submit(put("flights"), put("weather"))
     assert done.offset == 2
     with closing(service.metastore()._open_writer()) as writer:
         writer.init()  # waits until the last transaction is whole: its marker would be written again after the restart
@@ -236,7 +229,8 @@ def test_c14_a_log_that_lost_its_end_on_the_brokers_disk_degrades(own_broker: Ow
 def test_c17_commands_that_a_killed_broker_has_again_after_a_compaction_are_no_damage(
     own_broker: OwnBroker, tmp_path: Path
 ) -> None:
-    service = two_applications(own_broker.servers, tmp_path)
+    service = Service(own_broker.servers, tmp_path)
+    service.submit(put("flights"), put("weather"))
     seen = service.metastore()
     start = seen.compact().offset
     assert start == 4
@@ -255,7 +249,8 @@ def test_c17_commands_that_a_killed_broker_has_again_after_a_compaction_are_no_d
 def test_c14_a_damaged_batch_degrades_and_what_is_behind_it_is_in_the_topic_that_is_made_anew(
     own_broker: OwnBroker, tmp_path: Path
 ) -> None:
-    service = two_applications(own_broker.servers, tmp_path)
+    service = Service(own_broker.servers, tmp_path)
+    service.submit(put("flights"), put("weather"))
     metastore = service.metastore()
     assert metastore.view().health is Health.RUNNING
     service.metastore(backup=False).submit(put("planes"))
@@ -291,7 +286,7 @@ def test_a_healthy_topic_is_never_taken_for_a_damaged_one_while_it_is_written(se
         reader.start()
     try:
         for number in range(10):
-            done = service.metastore().submit(put(f"more-{number}"))
+            done = service.submit(put(f"more-{number}"))
         wait_for(lambda: failed or done.view in seen[-4:], "a reader to see all")
     finally:
         enough.set()

@@ -13,7 +13,7 @@ from statestore.changelog.topics import REPARTITION_CONFIG, Topics
 from statestore.definitions.aggregation import AggregationDefinition
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
-from statestore.errors import InputError, MetastoreDegradedError, TopicMismatchError, UnknownApplicationError
+from statestore.errors import MetastoreDegradedError, TopicMismatchError, UnknownApplicationError
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.commands import DropApplication, RecordTopics
 from statestore.metastore.metastore import Metastore
@@ -166,15 +166,6 @@ def test_a_pin_is_the_catalogue_as_it_was(service: Service) -> None:
     assert view_of(service.metastore, pin).catalogue.entry(name).definition.commit_interval_ms != 77
     assert view_of(service.metastore, None).catalogue.entry(name).definition.commit_interval_ms == 77
     assert str(view_of(service.metastore, pin).pin) == pin
-
-
-def test_a_pin_of_another_catalogue_is_refused(service: Service) -> None:
-    service.put()
-    pin = service.pin
-    service.put(commit_interval_ms=77)
-    offset, digest = pin.split(":")
-    with pytest.raises(InputError, match=offset):
-        view_of(service.metastore, f"{offset}:{digest[::-1]}")
 
 
 def test_a_degraded_metastore_stops_a_job_with_the_reason_also_one_that_is_pinned(service: Service) -> None:

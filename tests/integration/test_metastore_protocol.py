@@ -11,7 +11,6 @@ import pytest
 from confluent_kafka import KafkaError
 
 from statestore.changelog.client import translate
-from statestore.changelog.topics import Topics
 from statestore.changelog.writer import TransactionalWriter
 from statestore.errors import (
     CommitOutcomeUnknownError,
@@ -28,7 +27,6 @@ from statestore.metastore.command_log import CommandLog
 from statestore.metastore.commands import Command
 from statestore.metastore.metastore import Make, Metastore
 from statestore.metastore.protocol import CommandWriter, jittered_pause_s
-from statestore.model import TopicPartition
 from tests.faults.own_broker import OwnBroker
 from tests.integration import broker
 from tests.integration.commands import Service, application, at, drop, drop_store, names, put, put_if_absent, rows
@@ -57,18 +55,11 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return taken
 
 
-def _ends(service: Service) -> tuple[int, int]:
-    """Last stable offset and high watermark."""
-    partition = TopicPartition(service.topic, 0)
-    log = Topics(service.servers).log_ranges([partition])[partition]
-    return log.last_stable, log.high_watermark
-
-
 @pytest.mark.behaviour("C2")
 def test_c2_the_steps_come_in_ksqldbs_order(
     service: Service, steps: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service.metastore().submit(put("flights"))
+    service.submit(put("flights"))
     steps.clear()
     catch_up = CommandLog.catch_up
     monkeypatch.setattr(CommandLog, "catch_up", lambda *given: (steps.append("catch up"), catch_up(*given))[1])
@@ -77,24 +68,24 @@ def test_c2_the_steps_come_in_ksqldbs_order(
         steps.append("validate")
         return application("weather")
 
-    service.metastore().submit(make)
+    service.submit(make)
     expected = "validate, init, begin, catch up, validate, produce, flush, commit, close"
     assert steps == expected.split(", ")
 
 
 @pytest.mark.behaviour("C4")
 def test_c4_catching_up_for_too_long_aborts_and_writes_nothing(service: Service, steps: list[str]) -> None:
-    service.metastore().submit(put("flights"))
+    service.submit(put("flights"))
     hanging = broker.transaction(service.servers, service.topic, [(b"k", b"v")], end="open")
-    before = _ends(service)
+    before = service.log
     steps.clear()
     with pytest.raises(OpenTransactionError, match="a transaction is open"):
         service.metastore(timeout_s=6).submit(put("weather"))
     assert steps == ["init", "begin", "abort", "close"]
-    assert _ends(service) == before
+    assert service.log == before
     hanging.abort_transaction(10)
     assert service.ids() == [1]
-    assert service.metastore().submit(put("weather")).attempts == 1
+    assert service.submit(put("weather")).attempts == 1
 
 
 @pytest.mark.behaviour("C5")
@@ -108,17 +99,16 @@ def test_c4_catching_up_for_too_long_aborts_and_writes_nothing(service: Service,
 def test_c5_a_command_that_is_invalid_after_catching_up_aborts_and_nothing_is_visible(
     service: Service, steps: list[str], monkeypatch: pytest.MonkeyPatch, make: Make, meanwhile: Make
 ) -> None:
-    service.metastore().submit(put("flights", "counts", "latest"))
+    service.submit(put("flights", "counts", "latest"))
     other = service.metastore()
     with (
         at(monkeypatch, "command made, nobody fenced", lambda: (other.submit(meanwhile), steps.clear())),
         pytest.raises(InvalidCommandError),
     ):
-        service.metastore().submit(make)
+        service.submit(make)
     assert steps == ["init", "begin", "abort", "close"]
     assert service.ids() == [1, 2]
-    stable, high = _ends(service)
-    assert stable == high == 4  # two records and their markers
+    assert service.log.last_stable == service.log.high_watermark == 4  # two records and their markers
 
 
 @pytest.mark.behaviour("C5")
@@ -129,7 +119,7 @@ def test_c5_a_maker_that_fails_after_catching_up_aborts_too(service: Service, st
         return application("flights")
 
     with pytest.raises(ZeroDivisionError):
-        service.metastore().submit(make)
+        service.submit(make)
     assert steps == ["init", "begin", "abort", "close"]
     assert service.logged() == []
 
@@ -139,7 +129,7 @@ def test_c5_a_maker_that_fails_after_catching_up_aborts_too(service: Service, st
 def test_c7_a_writer_that_is_fenced_closes_without_abort_and_tries_again(
     service: Service, steps: list[str], monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    service.metastore().submit(put("flights"))
+    service.submit(put("flights"))
     other = service.metastore(backup=False)  # of another installation: it waits for nobody's turn
 
     def come_between() -> None:
@@ -149,7 +139,7 @@ def test_c7_a_writer_that_is_fenced_closes_without_abort_and_tries_again(
 
     steps.clear()
     with at(monkeypatch, point, come_between):
-        done = service.metastore().submit(put("airports"))
+        done = service.submit(put("airports"))
     assert done.attempts == 2
     assert done.command.id == 3
     assert "abort" not in steps
@@ -161,7 +151,7 @@ def test_c7_a_writer_that_is_fenced_closes_without_abort_and_tries_again(
 def test_c7_a_writer_that_is_always_fenced_gives_up_at_a_bound(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service.metastore().submit(put("flights"))
+    service.submit(put("flights"))
     monkeypatch.setattr(protocol, "_MOST_ATTEMPTS", 4)
     pauses: list[int] = []
 
@@ -209,7 +199,7 @@ def test_c7_pauses_grow_and_are_never_the_same() -> None:
 def test_c7_out_of_order_and_missing_permissions_are_tried_again_without_abort(
     service: Service, steps: list[str], monkeypatch: pytest.MonkeyPatch, step: str, code: int
 ) -> None:
-    service.metastore().submit(put("flights"))
+    service.submit(put("flights"))
     steps.clear()
     do = getattr(TransactionalWriter, step)
     errors = [translate(KafkaError(code), "in a test")]  # what librdkafka reports of a broker that says so
@@ -221,7 +211,7 @@ def test_c7_out_of_order_and_missing_permissions_are_tried_again_without_abort(
         return do(writer)
 
     monkeypatch.setattr(TransactionalWriter, step, refuse_once)
-    done = service.metastore().submit(put("weather"))
+    done = service.submit(put("weather"))
     assert done.attempts == 2
     assert "abort" not in steps
     assert steps.count("close") >= steps.count("init") >= 2
@@ -240,7 +230,7 @@ def test_c8_a_commit_that_was_not_answered_is_found_in_the_log(
     own_broker: OwnBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = Service(own_broker.servers, tmp_path)
-    service.metastore().submit(put("flights"))
+    service.submit(put("flights"))
     metastore = service.metastore(timeout_s=5)
     try:
         with at(monkeypatch, SENT, own_broker.pause), at(monkeypatch, UNKNOWN, own_broker.resume):
@@ -258,7 +248,7 @@ def test_c8_a_commit_that_never_arrived_is_settled_as_not_in_the_log(
     own_broker: OwnBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = Service(own_broker.servers, tmp_path)
-    service.metastore().submit(put("flights"))
+    service.submit(put("flights"))
     metastore = service.metastore(timeout_s=15)
 
     def kill_and_start() -> None:
@@ -283,7 +273,7 @@ def test_c8_a_commit_that_never_arrived_is_settled_as_not_in_the_log(
 def test_c8_what_is_not_in_the_log_is_tried_again_while_there_is_time(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service.metastore().submit(put("flights"))
+    service.submit(put("flights"))
     commit = TransactionalWriter.commit
 
     def lose_it(_: TransactionalWriter) -> None:
@@ -291,7 +281,7 @@ def test_c8_what_is_not_in_the_log_is_tried_again_while_there_is_time(
         raise CommitOutcomeUnknownError("the connection broke before the request was sent")
 
     monkeypatch.setattr(TransactionalWriter, "commit", lose_it)
-    assert service.metastore().submit(put("weather")).attempts == 2
+    assert service.submit(put("weather")).attempts == 2
     assert service.ids() == [1, 2]
 
 
@@ -299,7 +289,7 @@ def test_c8_what_is_not_in_the_log_is_tried_again_while_there_is_time(
 def test_c8_a_fence_that_answers_a_commit_which_did_happen_is_no_failure(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service.metastore().submit(put("flights"))
+    service.submit(put("flights"))
     commit = TransactionalWriter.commit
 
     def answer_lost_and_fenced(writer: TransactionalWriter) -> None:
@@ -309,7 +299,7 @@ def test_c8_a_fence_that_answers_a_commit_which_did_happen_is_no_failure(
         raise FencedError("librdkafka asked again, after another writer's init")
 
     monkeypatch.setattr(TransactionalWriter, "commit", answer_lost_and_fenced)
-    assert service.metastore().submit(put("weather")).attempts == 1
+    assert service.submit(put("weather")).attempts == 1
     assert service.ids() == [1, 2]
 
 
@@ -318,7 +308,7 @@ def test_c8_while_nobody_can_be_asked_the_outcome_is_unknown_and_not_a_failure(
     own_broker: OwnBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = Service(own_broker.servers, tmp_path)
-    service.metastore().submit(put("flights"))
+    service.submit(put("flights"))
     metastore = service.metastore(timeout_s=3)
     try:
         with (
@@ -329,7 +319,7 @@ def test_c8_while_nobody_can_be_asked_the_outcome_is_unknown_and_not_a_failure(
     finally:
         own_broker.resume()
     # It had arrived; who comes next sees it and goes on from there.
-    assert service.metastore().submit(put_if_absent("weather")).command is None
+    assert service.submit(put_if_absent("weather")).command is None
     assert service.ids() == [1, 2]
 
 
@@ -338,7 +328,7 @@ def test_c8_while_nobody_can_be_asked_the_outcome_is_unknown_and_not_a_failure(
 
 @pytest.mark.behaviour("C9")
 def test_c9_of_writers_at_once_one_commits_for_each_prefix_and_none_is_lost(service: Service) -> None:
-    service.metastore().submit(put("flights"))
+    service.submit(put("flights"))
     acknowledged: list[tuple[int, int]] = []
     failed: list[BaseException] = []
 
@@ -367,12 +357,12 @@ def test_c9_of_writers_at_once_one_commits_for_each_prefix_and_none_is_lost(serv
 def test_a_writer_that_comes_while_another_writes_waits_for_its_turn_and_fences_nobody(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service.metastore().submit(put("flights"))
+    service.submit(put("flights"))
     turns = service.backup.with_name(f"{service.backup.name}.turns")
     done: dict[str, int] = {}
 
     def write(name: str) -> None:
-        done[name] = service.metastore().submit(put(name)).attempts
+        done[name] = service.submit(put(name)).attempts
 
     second = threading.Thread(target=write, args=["weather"])
 
@@ -393,44 +383,43 @@ def test_a_writer_that_comes_while_another_writes_waits_for_its_turn_and_fences_
 def test_c10_if_not_exists_is_asked_again_after_catching_up(
     service: Service, steps: list[str], monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    service.metastore().submit(put("flights"))
+    service.submit(put("flights"))
     other = service.metastore(backup=False)  # of another installation: it waits for nobody's turn
     with at(monkeypatch, point, lambda: (other.submit(put("weather")), steps.clear())):
-        done = service.metastore().submit(put_if_absent("weather"))
+        done = service.submit(put_if_absent("weather"))
     assert (done.command, done.offset) == (None, None)
     assert names(done.view.catalogue) == ["flights", "weather"]
     assert "produce" not in steps
     assert service.ids() == [1, 2]
-    stable, high = _ends(service)
-    assert stable == high == 4  # two records and their markers
+    assert service.log.last_stable == service.log.high_watermark == 4  # two records and their markers
 
 
 @pytest.mark.behaviour("C16")
 def test_c16_requests_that_are_invalid_never_fence_a_healthy_writer(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service.metastore().submit(put("flights"))
+    service.submit(put("flights"))
     refused: list[InputError] = []
 
     def ask_for_nonsense() -> None:
         only_store = drop_store("flights", "counts")
         for make in (drop("no-such-application"), drop_store("flights", "no-such-store"), only_store):
             with pytest.raises(InputError) as caught:
-                service.metastore().submit(make)
+                service.submit(make)
             refused.append(caught.value)
-        assert service.metastore().submit(put_if_absent("flights")).command is None
+        assert service.submit(put_if_absent("flights")).command is None
         service.metastore().view()
         service.metastore().history()
 
     with at(monkeypatch, SENT, ask_for_nonsense):
-        done = service.metastore().submit(put("weather"))
+        done = service.submit(put("weather"))
     assert len(refused) == 3
     assert done.attempts == 1  # nobody has fenced it
     assert service.ids() == [1, 2]
 
 
 def test_a_writer_that_was_killed_in_a_transaction_holds_nobody_up(service: Service) -> None:
-    service.metastore().submit(put("flights"))
+    service.submit(put("flights"))
     left = _writer(service)
     left.init()
     left.begin()
@@ -439,7 +428,7 @@ def test_a_writer_that_was_killed_in_a_transaction_holds_nobody_up(service: Serv
     left.flush()
     began = time.monotonic()
     assert names(service.metastore().view().catalogue) == ["flights"]
-    assert service.metastore().submit(put("weather")).attempts == 1
+    assert service.submit(put("weather")).attempts == 1
     assert time.monotonic() - began < 60  # the transaction would be open for longer
     assert names(service.metastore().view().catalogue) == ["flights", "weather"]
 

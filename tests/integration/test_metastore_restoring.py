@@ -14,15 +14,9 @@ from statestore.metastore.metastore import Health, Restored, RestorePlan
 from tests.integration import broker
 from tests.integration.broker import Row
 from tests.integration.command_line import Command, settings_of
-from tests.integration.commands import Service, application, assert_backed_up, at, names, put, rows, two_applications
+from tests.integration.commands import Service, application, assert_backed_up, at, names, put, rows
 
-pytestmark = pytest.mark.usefixtures("believed_soon")
-
-
-@pytest.fixture
-def service(bootstrap_servers: str, tmp_path: Path) -> Service:
-    """A service with two applications."""
-    return two_applications(bootstrap_servers, tmp_path)
+pytestmark = pytest.mark.usefixtures("believed_soon", "two_applications")
 
 
 def _planned(service: Service) -> RestorePlan:
@@ -89,7 +83,7 @@ def test_c15_a_restore_that_was_cut_off_is_run_again(
         _restored(service)
     assert service.backup.read_bytes() == before
     with pytest.raises(MetastoreDegradedError):
-        service.metastore().submit(put("airports"))
+        service.submit(put("airports"))
     assert names(_restored(service).view.catalogue) == ["flights", "weather"]
     assert service.ids() == [1, 2]
 

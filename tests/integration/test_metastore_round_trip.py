@@ -6,12 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from statestore.changelog.topics import Topics
 from statestore.changelog.writer import TransactionalWriter
 from statestore.errors import InvalidCommandError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import Command, PutApplication
-from statestore.model import TopicPartition
 from tests.integration.commands import Service, application, put
 
 
@@ -29,23 +27,18 @@ BAD: dict[str, Callable[[], Command]] = {
 every_bad_one = pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 
 
-def _end(service: Service) -> int:
-    partition = TopicPartition(service.topic, 0)
-    return Topics(service.servers).log_ranges([partition])[partition].high_watermark
-
-
 @pytest.mark.behaviour("C6")
 @every_bad_one
 def test_c6_it_is_refused_before_anybody_is_fenced_or_anything_sent(
     service: Service, monkeypatch: pytest.MonkeyPatch, bad: Callable[[], Command]
 ) -> None:
-    service.metastore().submit(put("flights"))
-    end, opened = _end(service), []
+    service.submit(put("flights"))
+    end, opened = service.log.high_watermark, []
     monkeypatch.setattr(TransactionalWriter, "init", lambda writer: opened.append(writer))
     with pytest.raises(InvalidCommandError, match="put-application command"):
-        service.metastore().submit(lambda _: bad())
+        service.submit(lambda _: bad())
     assert opened == []
-    assert _end(service) == end
+    assert service.log.high_watermark == end
 
 
 @pytest.mark.behaviour("C6")
@@ -53,8 +46,8 @@ def test_c6_it_is_refused_before_anybody_is_fenced_or_anything_sent(
 def test_c6_one_that_is_made_after_catching_up_is_aborted_before_it_is_produced(
     service: Service, monkeypatch: pytest.MonkeyPatch, bad: Callable[[], Command]
 ) -> None:
-    service.metastore().submit(put("flights"))
-    end, produced, made = _end(service), [], []
+    service.submit(put("flights"))
+    end, produced, made = service.log.high_watermark, [], []
     monkeypatch.setattr(TransactionalWriter, "produce", lambda *given: produced.append(given))
 
     def make(_: Catalogue) -> Command:
@@ -62,7 +55,7 @@ def test_c6_one_that_is_made_after_catching_up_is_aborted_before_it_is_produced(
         return made[-1]
 
     with pytest.raises(InvalidCommandError, match="put-application command"):
-        service.metastore().submit(make)
+        service.submit(make)
     assert (len(made), produced) == (2, [])
-    assert _end(service) == end
+    assert service.log.high_watermark == end
     assert service.ids() == [1]

@@ -19,7 +19,7 @@ from tests.integration.commands import Service, application, at, names, put, row
 @pytest.mark.behaviour("C1")
 def test_c1_the_first_command_makes_the_topic_that_the_service_id_names(service: Service) -> None:
     assert service.topic == topic_name(service.service_id) == f"_statestore-{service.service_id}_command_topic"
-    done = service.metastore().submit(put("flights"))
+    done = service.submit(put("flights"))
     assert done.warnings == ()
     topics = Topics(service.servers)
     topic = topics.describe([service.topic])[service.topic]
@@ -52,7 +52,7 @@ def test_c1_settings_that_lose_commands_are_repaired_with_a_warning(service: Ser
 def test_c1_a_topic_with_another_number_of_partitions_is_refused(service: Service) -> None:
     broker.create_topic(service.servers, service.topic, 2)
     with pytest.raises(MetastoreDegradedError, match="2 partitions, expected 1"):
-        service.metastore().submit(put("flights"))
+        service.submit(put("flights"))
     assert service.logged() == []
 
 
@@ -78,7 +78,7 @@ APPEND_TIME = "LogAppendTime"
 
 def test_a_topic_whose_broker_sets_the_time_is_repaired_and_is_no_other_topic(service: Service) -> None:
     broker.create_topic(service.servers, service.topic, 1, {"message.timestamp.type": APPEND_TIME})
-    done = service.metastore().submit(put("flights"))
+    done = service.submit(put("flights"))
     (warning,) = done.warnings
     assert f"message.timestamp.type={APPEND_TIME}" in warning
     assert service.metastore().require_running().pin == done.view.pin

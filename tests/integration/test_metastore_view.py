@@ -17,12 +17,9 @@ from tests.integration.commands import Service, application, drop, names, put, r
 
 
 @pytest.fixture
-def service(bootstrap_servers: str, tmp_path: Path) -> Service:
+def service(service: Service) -> Service:
     """A service with three commands."""
-    service = Service(bootstrap_servers, tmp_path)
-    metastore = service.metastore()
-    for make in (put("flights"), put("weather"), drop("flights")):
-        metastore.submit(make)
+    service.submit(put("flights"), put("weather"), drop("flights"))
     return service
 
 
@@ -46,7 +43,7 @@ def test_a_pin_is_text_and_names_the_same_catalogue_later(service: Service) -> N
     pinned = service.metastore().view()
     pin = Pin.parse(str(pinned.pin))
     assert pin == pinned.pin
-    service.metastore().submit(put("airports"))
+    service.submit(put("airports"))
     view = service.metastore().pinned(pin)
     assert (view.catalogue, view.pin) == (pinned.catalogue, pin)
 
@@ -89,7 +86,7 @@ def test_every_reader_has_the_same_catalogue_pin_and_history(service: Service, t
 def test_a_submitted_command_is_seen_by_whoever_looks_next(service: Service) -> None:
     reader = service.metastore()
     for number in range(10):
-        done = service.metastore().submit(put(f"more-{number}"))
+        done = service.submit(put(f"more-{number}"))
         assert reader.view().pin == done.view.pin
 
 

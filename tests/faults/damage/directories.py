@@ -10,11 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from statestore.formats import checkpoint_file
-from statestore.model import TopicPartition
 from statestore.reports import Action, Status
 from statestore.statedir.paths import TaskPaths
-from statestore.stores.open import build_store
 from tests.faults.damage.stores import FORMATS, OTHER_TASK, TASK, Copy
 
 #: A store of the same kind and another format, or of the other windowed kind.
@@ -139,17 +136,3 @@ def _put_another_partitions_segment(copy: Copy, store: str) -> None:
     ours = next(path for path in _segments(copy.live(store)) if path.name in theirs)
     shutil.rmtree(ours)
     shutil.copytree(theirs[ours.name], ours)
-
-
-def as_before_kip_1035(copy: Copy) -> Path:
-    """Move the offsets of the key-value stores into a checkpoint file, as an older version had them; return it."""
-    offsets: dict[TopicPartition, int | None] = {}
-    for name in ("counts", "latest"):
-        spec, store = copy.spec(name), build_store(copy.original.store(name))
-        store.init(spec.context())
-        offsets[spec.partition] = store.committed_offset(spec.partition)
-        store.clear_offsets()
-        store.close()
-    shutil.rmtree(copy.paths.own_dir)  # an older version had nothing of ours
-    copy.paths.checkpoint.write_text(checkpoint_file.write(offsets))
-    return copy.paths.checkpoint

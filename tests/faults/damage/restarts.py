@@ -11,17 +11,15 @@ from collections import Counter
 from pathlib import Path
 
 from statestore.definitions.fields import Engine
-from statestore.definitions.store import StoreDefinition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.reports import Action, Status
 from statestore.requests.restore import RestoreRequest
 from statestore.requests.verify import DEPTHS
-from statestore.tasks.spec import TaskSpec
 from statestore.verification.check import verify
 from statestore.verification.options import VerifyOptions
 from tests.faults import oracle
-from tests.faults.children import Child, Kill
+from tests.faults.children import Kill
 from tests.faults.made import processor_subject
 from tests.faults.subject import Subject
 
@@ -75,7 +73,7 @@ class Restarts:
             self._verify_all({Status.OK, Status.EMPTY})
             return
         kill = Kill(chance.choice(_POINTS))
-        Child(subject.specs(), subject.directory / "run", kill=kill).killed()
+        subject.child(kill=kill).killed()
         self._verify_all({Status.OK, Status.EMPTY, Status.LAGGING, Status.UNCLEAN}, str(kill))
         if chance.random() < 0.5:
             self._mend()
@@ -109,21 +107,7 @@ class Restarts:
 
     def _specs(self) -> list[StorePartitionSpec]:
         return [
-            store_partition_spec(task, store)
+            task.store_partition(store.name)
             for task in self.subject.specs()
             for store in self.subject.definition.stores
         ]
-
-
-def store_partition_spec(task: TaskSpec, store: StoreDefinition) -> StorePartitionSpec:
-    """Describe a store of a task."""
-    return StorePartitionSpec(
-        application=task.application.name,
-        task=task.task,
-        store=store,
-        changelog=task.changelogs[store.name],
-        bootstrap_servers=task.bootstrap_servers,
-        state_dir=task.state_dir,
-        kafka_timeout_s=task.kafka_timeout_s,
-        exactly_once=task.exactly_once,
-    )

@@ -1,12 +1,14 @@
-"""Which cases of this directory are the fixed share that `make faults-share` runs, and so every change has to pass."""
+"""Which cases of this directory are the fixed share that `make faults-share` runs, and brokers of a file's own."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.faults.own_broker import OwnBroker, own_broker_in
 from tests.session.choosing import is_chosen
 
 _HERE = Path(__file__).parent
@@ -39,3 +41,17 @@ def _in_share(item: pytest.Item, marker: pytest.Mark, case: int) -> bool:
     if not {"why"} <= marker.kwargs.keys() <= {"why", "every"}:
         raise pytest.UsageError(f"{item.nodeid}: expected share_for(*names, every=n, why=...), found {marker}")
     return is_chosen(item, marker, case)
+
+
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnBroker]:
+    """A broker that the tests of a file may stop and kill."""
+    with own_broker_in(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def paused_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnBroker]:
+    """Another one, which is paused and never killed."""
+    with own_broker_in(tmp_path_factory.mktemp("paused-broker"), never_fenced=True) as broker:
+        yield broker

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from demo.processes import Processes
 from statestore import kill_switch
 from statestore.changelog.topics import Topics
 from statestore.changelog.writer import TransactionalWriter
@@ -31,22 +30,6 @@ PHASES = {
 #: As long as brokers allow: what hangs does so until the test ends it.
 _HUNG_MS = 900_000
 _PHASE = pytest.mark.parametrize("phase", PHASES)
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnBroker]:
-    """A broker of this file."""
-    directory = tmp_path_factory.mktemp("broker")
-    with Processes(directory) as processes:
-        yield OwnBroker(processes, directory / "kafka")
-
-
-@pytest.fixture(scope="module")
-def paused_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnBroker]:
-    """Another one, which is paused and never killed."""
-    directory = tmp_path_factory.mktemp("paused-broker")
-    with Processes(directory) as processes:
-        yield OwnBroker(processes, directory / "kafka", never_fenced=True)
 
 
 def _impatient_once_woken(specs: Sequence[TaskSpec], directory: Path) -> None:
@@ -73,10 +56,8 @@ def _impatient_once_woken(specs: Sequence[TaskSpec], directory: Path) -> None:
 def _paused(broker: OwnBroker, directory: Path, phase: str, *hooks: Hook) -> tuple[Subject, Child]:
     """A task that has stopped itself in a phase of its second run, with several commits still to come."""
     subject = processor_subject(broker.servers, directory, uncommitted_max_bytes=1_024)
-    subject.produce(20)
-    subject.run()
-    subject.produce(40)
-    child = Child(subject.specs(), directory / "run", pause=PHASES[phase], hooks=hooks)
+    subject.begin(waiting=40)
+    child = subject.child(pause=PHASES[phase], hooks=hooks)
     child.paused()
     return subject, child
 
@@ -133,12 +114,12 @@ def test_a_broker_that_pauses_for_longer_ends_the_run_and_the_next_one_completes
 @pytest.mark.share_for("killed-commit", why="one phase, and the harder end")
 @_PHASE
 @pytest.mark.parametrize("end", ["stopped", "killed"])
-def test_a_broker_that_is_restarted_loses_nothing(broker: OwnBroker, tmp_path: Path, phase: str, end: str) -> None:
-    subject, child = _paused(broker, tmp_path, phase)
+def test_a_broker_that_is_restarted_loses_nothing(own_broker: OwnBroker, tmp_path: Path, phase: str, end: str) -> None:
+    subject, child = _paused(own_broker, tmp_path, phase)
     try:
         _settled(subject, phase)
-        (broker.stop if end == "stopped" else broker.kill)()
-        broker.start()
+        (own_broker.stop if end == "stopped" else own_broker.kill)()
+        own_broker.start()
         child.wake()
         (row,) = child.rows()
     finally:
@@ -150,17 +131,17 @@ def test_a_broker_that_is_restarted_loses_nothing(broker: OwnBroker, tmp_path: P
 
 @_PHASE
 def test_a_broker_that_is_gone_for_longer_than_the_deadline_ends_the_run(
-    broker: OwnBroker, tmp_path: Path, phase: str
+    own_broker: OwnBroker, tmp_path: Path, phase: str
 ) -> None:
-    subject, child = _paused(broker, tmp_path, phase, _impatient_once_woken)
+    subject, child = _paused(own_broker, tmp_path, phase, _impatient_once_woken)
     try:
         _settled(subject, phase)
-        broker.kill()
+        own_broker.kill()
         child.wake()
         (row,) = child.rows()
     finally:
         child.end()
-        broker.start()
+        own_broker.start()
     assert row.failure.retriable, row.failure
     subject.run()
     oracle.check(subject)
@@ -183,17 +164,15 @@ def _impatient(specs: Sequence[TaskSpec], directory: Path) -> None:
 @pytest.mark.share_for("processor", why="one kind of application")
 @pytest.mark.parametrize("kind", ["processor", "aggregations"])
 def test_a_transaction_that_the_broker_aborts_for_its_age_leaves_nothing(
-    broker: OwnBroker, tmp_path: Path, kind: str
+    own_broker: OwnBroker, tmp_path: Path, kind: str
 ) -> None:
     make = processor_subject if kind == "processor" else aggregation_subject
-    subject = make(broker.servers, tmp_path)
-    subject.produce(20)
-    subject.run()
-    subject.produce(20)
+    subject = make(own_broker.servers, tmp_path)
+    subject.begin()
     changelog = TopicPartition(changelog_topic(subject.name, "counts"), 0)
-    topics = Topics(broker.servers, WAIT_S)
+    topics = Topics(own_broker.servers, WAIT_S)
     before = topics.log_ranges([changelog])[changelog]
-    child = Child(subject.specs(), tmp_path / "run", pause=Kill("flushed, not committed"), hooks=[_impatient])
+    child = subject.child(pause=Kill("flushed, not committed"), hooks=[_impatient])
     try:
         child.paused()
 
@@ -214,18 +193,20 @@ def test_a_transaction_that_the_broker_aborts_for_its_age_leaves_nothing(
 
 @pytest.mark.share_for(why="the only case")
 def test_a_transaction_that_hangs_on_a_changelog_is_reported_and_not_waited_for_forever(
-    broker: OwnBroker, tmp_path: Path
+    own_broker: OwnBroker, tmp_path: Path
 ) -> None:
-    subject = processor_subject(broker.servers, tmp_path)
+    subject = processor_subject(own_broker.servers, tmp_path)
     subject.produce(20)
     subject.run()
     hung = transaction(
-        broker.servers, changelog_topic(subject.name, "counts"), [(b"foreign", b"1")], end="open", timeout_ms=_HUNG_MS
+        own_broker.servers,
+        changelog_topic(subject.name, "counts"),
+        [(b"foreign", b"1")],
+        end="open",
+        timeout_ms=_HUNG_MS,
     )
     subject.produce(20)
-    child = Child(
-        subject.specs(), tmp_path / "run", pause=Kill("transactions initialized"), hooks=[_impatient_once_woken]
-    )
+    child = subject.child(pause=Kill("transactions initialized"), hooks=[_impatient_once_woken])
     try:
         child.paused()
         child.wake()
@@ -240,12 +221,12 @@ def test_a_transaction_that_hangs_on_a_changelog_is_reported_and_not_waited_for_
 
 
 def test_a_transaction_that_hangs_on_the_input_holds_back_what_comes_after_it(
-    broker: OwnBroker, tmp_path: Path
+    own_broker: OwnBroker, tmp_path: Path
 ) -> None:
-    subject = processor_subject(broker.servers, tmp_path)
+    subject = processor_subject(own_broker.servers, tmp_path)
     subject.produce(20)
     hung = transaction(
-        broker.servers, subject.definition.input_topic, [(b"foreign", b"1")], end="open", timeout_ms=_HUNG_MS
+        own_broker.servers, subject.definition.input_topic, [(b"foreign", b"1")], end="open", timeout_ms=_HUNG_MS
     )
     rows = subject.run()
     processed = sum(row.records_in for row in rows)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Producer
 
-from demo.processes import Processes
 from statestore.changelog import epochs
 from statestore.changelog.connection import Connection
 from statestore.changelog.epochs import Continuity, LogComparison, LogEnd, compare_ends, last_epochs
@@ -19,7 +18,7 @@ from statestore.changelog.topics import Topics
 from statestore.errors import KafkaUnavailableError
 from statestore.model import TopicPartition
 from statestore.reports import Action, Loss, Status
-from tests.faults.own_broker import OwnBroker
+from tests.faults.own_broker import OwnBroker, own_broker_in
 from tests.integration import broker
 from tests.integration.broker import T0, WAIT_S, produce, wait_for
 from tests.integration.log_reading import FETCHED, LIBRDKAFKA, WAYS
@@ -82,9 +81,7 @@ class History(NamedTuple):
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
-    directory = tmp_path_factory.mktemp("epochs")
-    with Processes(directory) as processes:
-        own = OwnBroker(processes, directory / "kafka")
+    with own_broker_in(tmp_path_factory.mktemp("epochs")) as own:
         topics = {name: broker.create_topic(own.servers, broker.unique(name)) for name in LOGS}
         for topic in topics.values():
             for _ in range(2):  # a batch each
@@ -214,8 +211,7 @@ def test_thousands_of_logs_are_compared_in_few_requests(
 
 
 def test_a_store_whose_log_was_cut_and_grew_again_is_for_a_person(tmp_path: Path) -> None:
-    with Processes(tmp_path) as processes:
-        own = OwnBroker(processes, tmp_path / "kafka")
+    with own_broker_in(tmp_path) as own:
         application = Application(own.servers, tmp_path / "app")
         application.process([(b"a", b"1"), (b"b", b"1")])
         cut = (application.committed() or 0) + 2  # behind the marker

@@ -23,6 +23,7 @@ from statestore.verification.check import verify
 from tests.faults.damage import access, directories, forging, judging, logs, places
 from tests.faults.damage.places import Place
 from tests.faults.damage.stores import FORMATS, TASK, Original, files_of
+from tests.faults.subject import as_before_kip_1035
 from tests.integration import broker, dying
 
 SEED = os.environ.get("FAULTS_SEED", "1")
@@ -145,7 +146,8 @@ def test_a_damaged_checkpoint_file_is_found_or_does_no_harm(original: Original, 
     chance, failed = random.Random(SEED), []
     for number in range(CHECKPOINTS):
         copy = original.copy()
-        file = directories.as_before_kip_1035(copy)
+        as_before_kip_1035(copy.paths, [original.store(name) for name in ("counts", "latest")])
+        file = copy.paths.checkpoint
         content = bytearray(file.read_bytes())
         at, bit = chance.randrange(len(content)), chance.randrange(8)
         if number % 3:

@@ -23,7 +23,7 @@ from statestore.verification.check import verify
 from statestore.verification.options import VerifyOptions
 from tests.faults.children import Child
 from tests.faults.damage import commands
-from tests.faults.damage.restarts import Restarts, store_partition_spec
+from tests.faults.damage.restarts import Restarts
 from tests.integration.broker import settle
 from tests.interop.kafka_streams import Driver, KafkaStreams, build_driver
 
@@ -81,7 +81,7 @@ def _assert_whole(definition: ApplicationDefinition, servers: str, state_dir: Pa
     (spec,) = _specs(definition, servers, state_dir)
     for store in definition.stores:
         for depth in DEPTHS:
-            row = verify(store_partition_spec(spec, store), VerifyOptions(depth))
+            row = verify(spec.store_partition(store.name), VerifyOptions(depth))
             assert row.status is Status.OK, f"{store.name}, {depth}: {row.status}: {row.detail}"
             assert row.sealed is sealed, f"{store.name}, {depth}: sealed: {row.sealed}"
 

@@ -18,7 +18,7 @@ from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import StreamTask
 from statestore.tasks.task_changelogs import TaskChangelogs
 from tests.faults import oracle
-from tests.faults.children import Child, Hook, Kill
+from tests.faults.children import Hook, Kill
 from tests.faults.hooks import to_disk
 from tests.faults.made import aggregation_subject, processor_subject
 
@@ -87,7 +87,7 @@ def test_a_sabotaged_library_is_found_out(
     subject.run()
     oracle.check(subject)
     subject.produce(30)
-    Child(subject.specs(), tmp_path / "run", kill=kill, hooks=before).killed()
+    subject.child(kill=kill, hooks=before).killed()
     subject.run(hooks=after)
     with pytest.raises(AssertionError, match=f"^{found}"):
         oracle.check(subject)
@@ -95,9 +95,7 @@ def test_a_sabotaged_library_is_found_out(
 
 def test_a_stream_time_that_begins_anew_is_found_out(bootstrap_servers: str, tmp_path: Path) -> None:
     subject = aggregation_subject(bootstrap_servers, tmp_path)
-    subject.produce(60)
-    subject.run()
-    subject.produce(10, late_first=True)
+    subject.begin(processed=60, waiting=10, late_first=True)
     subject.run(hooks=[_no_stream_time])
     with pytest.raises(AssertionError, match=r"^O3"):
         oracle.check(subject)
@@ -107,6 +105,6 @@ def test_a_stream_time_that_begins_anew_is_found_out(bootstrap_servers: str, tmp
 def test_a_kill_that_does_not_come_is_found_out(bootstrap_servers: str, tmp_path: Path) -> None:
     subject = processor_subject(bootstrap_servers, tmp_path)
     subject.produce(10)
-    child = Child(subject.specs(), tmp_path / "run", kill=Kill("no such point"))
+    child = subject.child(kill=Kill("no such point"))
     with pytest.raises(AssertionError, match=r"^O8"):
         child.killed()

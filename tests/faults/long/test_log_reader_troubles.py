@@ -5,14 +5,11 @@ from __future__ import annotations
 import struct
 import time
 import zlib
-from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from demo.processes import Processes
 from statestore.changelog.compaction_gaps import holes
 from statestore.changelog.reader import LogReader, first_offsets
 from statestore.errors import KafkaUnavailableError, LogCorruptedError
@@ -29,32 +26,6 @@ _VALUE = b"v" * 1_000
 _STALL_S = 60
 
 
-class _Place:
-    """A broker of one's own, and where it keeps its logs."""
-
-    def __init__(self, processes: Processes, directory: Path) -> None:
-        self.broker = OwnBroker(processes, directory)
-        self._data = directory / "data"
-
-    def segment(self, topic: str) -> Path:
-        return self._data / f"{topic}-0" / f"{0:020}.log"
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Place]:
-    directory = tmp_path_factory.mktemp("troubles")
-    with Processes(directory) as processes:
-        yield _Place(processes, directory / "kafka")
-
-
-@pytest.fixture(scope="module")
-def paused_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnBroker]:
-    """Another one, which is paused and never killed."""
-    directory = tmp_path_factory.mktemp("paused")
-    with Processes(directory) as processes:
-        yield OwnBroker(processes, directory / "kafka", never_fenced=True)
-
-
 @pytest.fixture(params=WAYS, autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     choose(request.param, monkeypatch)
@@ -62,13 +33,13 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def topic(place: _Place) -> str:
-    return broker.create_topic(place.broker.servers, broker.unique("log"))
+def topic(own_broker: OwnBroker) -> str:
+    return broker.create_topic(own_broker.servers, broker.unique("log"))
 
 
 @pytest.fixture(scope="module")
-def long_topic(place: _Place) -> str:
-    return _long_topic(place.broker.servers)
+def long_topic(own_broker: OwnBroker) -> str:
+    return _long_topic(own_broker.servers)
 
 
 def _long_topic(servers: str) -> str:
@@ -83,13 +54,15 @@ def _offsets(batches: list[pa.RecordBatch]) -> list[int]:
 
 @pytest.mark.share_for("fetched and decoded here-False", why="our own reader, and the harder end")
 @pytest.mark.parametrize("orderly", [True, False])
-def test_restart_in_the_middle_leaves_no_gap_and_no_duplicate(place: _Place, long_topic: str, *, orderly: bool) -> None:
-    servers = place.broker.servers
+def test_restart_in_the_middle_leaves_no_gap_and_no_duplicate(
+    own_broker: OwnBroker, long_topic: str, *, orderly: bool
+) -> None:
+    servers = own_broker.servers
     with LogReader(servers, TopicPartition(long_topic, 0), stall_timeout_s=60) as reader:
         reading = reader.read(0, _COUNT)
         batches = [next(reading)]
-        (place.broker.stop if orderly else place.broker.kill)()
-        place.broker.start()
+        (own_broker.stop if orderly else own_broker.kill)()
+        own_broker.start()
         batches += reading
     assert _offsets(batches) == list(range(_COUNT))
 
@@ -110,9 +83,9 @@ def test_broker_that_stays_silent_is_an_error_within_the_stall_timeout(paused_br
             paused_broker.resume()
 
 
-def test_caller_that_takes_its_time_is_no_stall(place: _Place, long_topic: str) -> None:
+def test_caller_that_takes_its_time_is_no_stall(own_broker: OwnBroker, long_topic: str) -> None:
     batches = []
-    with LogReader(place.broker.servers, TopicPartition(long_topic, 0), stall_timeout_s=_STALL_S) as reader:
+    with LogReader(own_broker.servers, TopicPartition(long_topic, 0), stall_timeout_s=_STALL_S) as reader:
         for batch in reader.read(0, _COUNT):
             if not batches:
                 time.sleep(_STALL_S + 1)  # longer than a stall may last
@@ -121,17 +94,17 @@ def test_caller_that_takes_its_time_is_no_stall(place: _Place, long_topic: str) 
 
 
 @pytest.mark.share_for("fetched and decoded here", why="our own reader")
-def test_flipped_bit_in_the_log_is_an_error_that_names_the_place(place: _Place, topic: str) -> None:
-    servers = place.broker.servers
+def test_flipped_bit_in_the_log_is_an_error_that_names_the_place(own_broker: OwnBroker, topic: str) -> None:
+    servers = own_broker.servers
     for number in range(3):  # three batches
         produce(servers, topic, [(b"key", b"a value of record %d" % number)])
-    whole = place.segment(topic).read_bytes()
+    whole = own_broker.segment(topic).read_bytes()
     damaged = whole.replace(b"of record 1", b"of record 0")
     assert damaged != whole
-    place.segment(topic).write_bytes(damaged)
+    own_broker.segment(topic).write_bytes(damaged)
     with pytest.raises(LogCorruptedError, match=f"{topic}-0: the record batch at offset 1 is damaged"):
         read(servers, topic, 0, 3, stall_s=_STALL_S)
-    place.segment(topic).write_bytes(whole)
+    own_broker.segment(topic).write_bytes(whole)
     assert [row.offset for row in read(servers, topic, 0, 3, stall_s=_STALL_S)] == [0, 1, 2]
 
 
@@ -140,14 +113,14 @@ def _message_of_format_1(offset: int, key: bytes, value: bytes, timestamp: int) 
     return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
 
 
-def test_records_of_an_old_format_are_read_beside_new_ones(place: _Place, topic: str) -> None:
-    servers = place.broker.servers
+def test_records_of_an_old_format_are_read_beside_new_ones(own_broker: OwnBroker, topic: str) -> None:
+    servers = own_broker.servers
     produce(servers, topic, [(b"new", b"0")])
-    place.broker.stop()
-    with place.segment(topic).open("ab") as log:  # what Kafka before 0.11 wrote; brokers no longer do
+    own_broker.stop()
+    with own_broker.segment(topic).open("ab") as log:  # what Kafka before 0.11 wrote; brokers no longer do
         for offset in (1, 2):
             log.write(_message_of_format_1(offset, b"old", b"%d" % offset, T0))
-    place.broker.start()
+    own_broker.start()
     produce(servers, topic, [(b"new", b"3")])
     found = read(servers, topic, 0, 4, stall_s=_STALL_S)
     assert [(row.key, row.value, row.offset) for row in found] == [
@@ -170,8 +143,8 @@ def _without(segment: bytes, gone: range) -> bytes:
 
 
 @pytest.mark.parametrize("way", [FETCHED], indirect=True)
-def test_range_that_ends_in_a_hole_before_an_open_transaction_is_done(place: _Place, topic: str) -> None:
-    servers, partition = place.broker.servers, TopicPartition(topic, 0)
+def test_range_that_ends_in_a_hole_before_an_open_transaction_is_done(own_broker: OwnBroker, topic: str) -> None:
+    servers, partition = own_broker.servers, TopicPartition(topic, 0)
     produce(servers, topic, [(b"k", b"0")])
     produce(servers, topic, [(b"k", b"1"), (b"k", None)])
     settings = {"transactional.id": topic, "transaction.timeout.ms": 600_000, "log_level": 0}
@@ -180,10 +153,10 @@ def test_range_that_ends_in_a_hole_before_an_open_transaction_is_done(place: _Pl
     hung.begin_transaction()
     hung.produce(topic, b"3", b"k", timestamp=T0)
     assert hung.flush(WAIT_S) == 0
-    place.broker.stop()
-    whole = place.segment(topic).read_bytes()
-    place.segment(topic).write_bytes(_without(whole, range(1, 3)))
-    place.broker.start()
+    own_broker.stop()
+    whole = own_broker.segment(topic).read_bytes()
+    own_broker.segment(topic).write_bytes(_without(whole, range(1, 3)))
+    own_broker.start()
     started = time.monotonic()
     assert [row.offset for row in read(servers, topic, 0, 3, stall_s=WAIT_S)] == [0]
     assert read(servers, topic, 1, 3, stall_s=WAIT_S) == []

@@ -188,7 +188,7 @@ def test_writers_that_contradict_each_other_and_are_killed_agree_on_one_log(
     # Together: a writer whose first point is never reached runs to its end.
     kills = [writer.kills for writer in writers]
     assert sum(kills) >= WRITERS * _KILLS_PER_WRITER // 2, f"O8: {kills}"
-    service.metastore().submit(put("last"))  # ends what a kill has left open
+    service.submit(put("last"))  # ends what a kill has left open
     _check_log(service, operations, noted)
     _check_readers(service)
 

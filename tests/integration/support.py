@@ -32,6 +32,7 @@ from statestore.tasks import BYTES, ProcessorContext, Record, ValueAndTimestamp,
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import run_task
 from statestore.verification.check import verify
+from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.broker import T0, Row, consume, create_topic, produce, settle, unique
 from tests.oracle.rows import fold
 
@@ -260,12 +261,20 @@ class Application:
             state_dir=self.state_dir,
             kafka_timeout_s=60,
             lock_wait_s=0.2,
+            exactly_once=self.definition.processing_guarantee == "exactly_once_v2",
         )
         return spec.model_copy(update=changes)
 
     def run(self, partition: int = 0, **changes: Any) -> ProcessRow:
         """Run a task, whatever comes of it."""
         return run_task(self.task_spec(partition, **changes))
+
+    def fails(self, kind: str, **changes: Any) -> str:
+        """Run the task, which must fail for this kind of error, and return its message."""
+        failure = self.run(**changes).failure
+        assert failure is not None
+        assert failure.kind == kind, failure
+        return failure.message
 
     def process(self, rows: Iterable[Row] = (), timestamp: int = T0) -> ProcessRow:
         """Send input and run the task, which must succeed."""
@@ -276,9 +285,9 @@ class Application:
         settle(self.servers, self.output, *(changelog_topic(self.name, store.name) for store in self.definition.stores))
         return row
 
-    def verify(self, **changes: Any) -> VerifyRow:
+    def verify(self, depth: Depth = "scan", **options: Any) -> VerifyRow:
         """Verify the store partition of task 0_0."""
-        return verify(self.store_spec(**changes))
+        return verify(self.store_spec(), VerifyOptions(depth, **options))
 
     def restore_spec(
         self,

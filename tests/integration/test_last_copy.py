@@ -176,8 +176,7 @@ def test_process_that_cannot_find_its_input_offset_has_destroyed_nothing(whole: 
     broker.delete_records(whole.servers, whole.input, -1)
     broker.delete_topic(whole.servers, whole.input)
     broker.create_topic(whole.servers, whole.input, 1)
-    row = whole.run()
-    assert row.failure.kind == "InputOffsetError"
+    whole.fails("InputOffsetError")
     kept.check()
 
 
@@ -231,15 +230,8 @@ def test_rows_that_differ_are_for_a_person_where_the_log_lost_its_start(whole: A
     rows[b"d"] = rows[b"d"]._replace(value=b"77")
     whole.write_anew(rows, offsets={spec.partition: offset})
     cut_start(whole)
-    found = restored_deep(whole)
+    found = whole.verify("deep")
     assert (found.status, found.action) == (Status.DIVERGED, Action.BY_HAND)
-
-
-def restored_deep(application: Application) -> Any:
-    from statestore.verification.check import verify
-    from statestore.verification.options import VerifyOptions
-
-    return verify(application.store_spec(), VerifyOptions(depth="deep"))
 
 
 def test_a_restore_that_may_lose_nothing_leaves_a_copy_that_goes_by_age(whole: Application) -> None:
@@ -403,7 +395,7 @@ def test_an_idle_store_is_compared_with_a_log_that_was_emptied(whole: Applicatio
     where = whole.store_spec().partition
     stable = Topics(whole.servers, 60).log_ranges([where])[where].last_stable
     broker.delete_records(whole.servers, whole.changelog, stable)
-    assert restored_deep(whole).status is Status.OK
+    assert whole.verify("deep").status is Status.OK
 
 
 @pytest.mark.parametrize("lost", ["damaged", "gone"])

@@ -64,7 +64,7 @@ def test_at_least_once_commits_offsets_without_transactions(
     )
     for rows in (INPUT, [(b"d", b"1"), (b"a", b"9")]):
         assert application.process(rows).records_in == len(rows)
-        assert application.verify(exactly_once=False).status is Status.OK
+        assert application.verify().status is Status.OK
     assert group_offset(bootstrap_servers, application.name, application.input) == 9
     log, end = consume(bootstrap_servers, application.changelog)
     assert (len(log), end) == (9, 9), "no transaction leaves a marker"
@@ -91,7 +91,7 @@ def test_at_least_once_reads_what_a_hung_transaction_hides(bootstrap_servers: st
     application.process(INPUT)
     hung = broker.transaction(bootstrap_servers, application.changelog, [(b"z", b"7")], end="open")
     assert application.run().failure is None
-    assert application.verify(exactly_once=False).status is Status.OK
+    assert application.verify().status is Status.OK
     hung.abort_transaction(10)
 
 
@@ -248,9 +248,8 @@ def test_a_changed_definition_is_refused_before_anything_is_touched(bootstrap_se
     changed = application.definition.aggregations[1].model_copy(update={"store": "tumbling"})
     application.extend(aggregations=(changed,))
     _send_minutes(application, [1])
-    row = application.run()
-    assert row.failure.kind == "DefinitionError"
-    assert "tumbling.windows 600000 ms every 600000 ms -> 600000 ms every 300000 ms" in row.failure.message
+    change = "tumbling.windows 600000 ms every 600000 ms -> 600000 ms every 300000 ms"
+    assert change in application.fails("DefinitionError")
     application.definition = definition
     assert contents(application, "tumbling") == before
 
@@ -279,10 +278,9 @@ def test_a_record_larger_than_a_topic_takes_fails_before_its_transaction_commits
     application = Application(bootstrap_servers, tmp_path, processor="echo")
     broker.set_topic_config(bootstrap_servers, application.output, max_message_bytes="10000")
     application.send([(b"small", b"1"), (b"large", os.urandom(20_480))])
-    row = application.run(max_batch_bytes=10_000)
-    assert row.failure.kind == "InputError"
-    assert "record of 20485 bytes with key b'large'" in row.failure.message
-    assert "max.message.bytes is 10000" in row.failure.message
+    message = application.fails("InputError", max_batch_bytes=10_000)
+    assert "record of 20485 bytes with key b'large'" in message
+    assert "max.message.bytes is 10000" in message
     assert consume(bootstrap_servers, application.output)[0] == []
     assert application.contents() == {}
 

@@ -239,9 +239,7 @@ def test_r17_group_offset_missing_with_state_stops_and_changes_nothing(applicati
     contents, log = application.contents(), consume(application.servers, application.changelog)
     _forget_group(application)
     application.send(LATER)
-    row = application.run()
-    assert row.failure.kind == "InputOffsetError"
-    assert f"{application.input}-0" in row.failure.message
+    assert f"{application.input}-0" in application.fails("InputOffsetError")
     assert (application.contents(), consume(application.servers, application.changelog)) == (contents, log)
 
 
@@ -249,8 +247,7 @@ def test_r17_group_offset_missing_with_the_state_lost_on_disk_stops_too(applicat
     application.process(INPUT)
     _forget_group(application)
     shutil.rmtree(application.state_dir)
-    row = application.run()
-    assert row.failure.kind == "InputOffsetError"
+    application.fails("InputOffsetError")
 
 
 @pytest.mark.behaviour("R17")
@@ -268,9 +265,7 @@ def test_r17_a_store_without_a_position_cannot_be_gone_on_from(application: Appl
     application.process(INPUT)
     _forget_group(application)
     shutil.rmtree(application.state_dir)  # a replay brings back rows and offset, no position
-    row = application.run(resume_from_position=True)
-    assert row.failure.kind == "InputOffsetError"
-    assert f"position of {STORE} is unknown" in row.failure.message
+    assert f"position of {STORE} is unknown" in application.fails("InputOffsetError", resume_from_position=True)
 
 
 @pytest.mark.behaviour("R17")
@@ -285,9 +280,7 @@ def test_r17_rows_that_were_replayed_make_the_position_unknown(application: Appl
         assert application.run().restored == 4
     _forget_group(application)
     contents, log = application.contents(), consume(application.servers, application.changelog)
-    row = application.run(resume_from_position=True)
-    assert row.failure.kind == "InputOffsetError"
-    assert f"position of {STORE} is unknown" in row.failure.message
+    assert f"position of {STORE} is unknown" in application.fails("InputOffsetError", resume_from_position=True)
     assert (application.contents(), consume(application.servers, application.changelog)) == (contents, log)
 
 
@@ -309,9 +302,7 @@ def test_r17_input_that_no_longer_has_the_group_offset_stops(application: Applic
     application.process(INPUT)
     application.send(LATER)
     broker.delete_records(application.servers, application.input, 9)
-    row = application.run()
-    assert row.failure.kind == "InputOffsetError"
-    assert "from offset 7" in row.failure.message
+    assert "from offset 7" in application.fails("InputOffsetError")
 
 
 # -- stores that cannot catch up, and those that can --------------------------------------------------------------
@@ -380,8 +371,7 @@ def test_r7_a_store_ahead_of_its_changelog_is_refused_untouched(application: App
     store = open_key_value_store(spec.store, spec.live)
     store.commit({spec.partition: 1_000})
     store.close()
-    row = application.run()
-    assert row.failure.kind == "StoreAheadError"
+    application.fails("StoreAheadError")
     assert application.committed() == 1_000
 
 
@@ -415,8 +405,7 @@ def test_a_damaged_store_is_not_rebuilt_from_a_log_whose_start_it_had_passed(app
     broker.set_topic_config(application.servers, application.changelog, cleanup_policy="compact,delete")
     broker.delete_records(application.servers, application.changelog, 3)
     (application.live / "CURRENT").unlink()
-    row = application.run()
-    assert row.failure.kind == "StoreBehindLogStartError"
+    application.fails("StoreBehindLogStartError")
 
 
 def test_a_lost_store_is_replayed_before_new_input(application: Application) -> None:

@@ -19,7 +19,6 @@ from statestore.recovery.spec import RestoreSpec
 from statestore.reports import Action, Loss, Status
 from statestore.requests.restore import RestoreRequest
 from statestore.tasks.loading import named_code
-from statestore.verification.options import VerifyOptions
 from tests.integration import dying
 from tests.integration.broker import T0, consume, create_topic, delete_records, settle, transaction
 from tests.integration.kinds import MINUTE, changes, logged
@@ -28,7 +27,6 @@ from tests.oracle.rows import fold
 
 ROWS: list[tuple[bytes, bytes | None]] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b", None)]
 LATER: list[tuple[bytes, bytes | None]] = [(b"d", b"1"), (b"a", None), (b"c", b"3")]
-DEEP = VerifyOptions(depth="deep")
 _MODULE = "tests.integration.file_store"
 KEY_VALUE = {
     "plain": StoreDefinition(name=STORE, engine="rocksDB", supplier=f"{_MODULE}:plain"),
@@ -60,18 +58,11 @@ def assert_whole(application: Application) -> None:
     rows, _ = application.recomputed()
     found = fold(consume(application.servers, application.changelog)[0])
     assert {key: row.value for key, row in found.items()} == {key: row.value for key, row in rows.items()}
-    for options in (VerifyOptions(depth="offsets"), VerifyOptions(depth="scan"), DEEP):
-        row = application_row(application, options)
+    for depth in ("offsets", "scan", "deep"):
+        row = application.verify(depth)
         assert (row.status, row.action, row.loss) == (Status.OK, Action.NONE, row.loss), row
     assert row.keys == len(rows)
     assert row.contents.equal == len(rows)
-
-
-def application_row(application: Application, options: VerifyOptions):
-    """Verify the store."""
-    from statestore.verification.check import verify
-
-    return verify(application.store_spec(), options)
 
 
 @pytest.mark.short_for(every=3)
@@ -154,7 +145,7 @@ def test_rows_that_differ_from_the_log_are_told_and_what_replaced_them_can_be_ro
     content["rows"].append([[b"zz".hex()], (b"\0" * 8 * (name == "timestamped") + b"9").hex()])
     file_of(application).write_text(json.dumps(content))
     (application.store_spec().paths.seal(STORE)).unlink()
-    found = application_row(application, DEEP)
+    found = application.verify("deep")
     assert (found.status, found.action) == (Status.DIVERGED, Action.FULL)
     assert (found.contents.equal, found.contents.store_rows) == (2, 3)
     spec = application.restore_spec(force=True)
@@ -179,7 +170,7 @@ def test_a_store_of_a_supplier_that_lags_gets_the_tail_of_its_log(
     assert application.verify().status is Status.LAGGING
     row = application.restore()
     assert (row.mode, row.records, row.keys) == ("tail", 1, 3)
-    assert application_row(application, DEEP).status is Status.OK
+    assert application.verify("deep").status is Status.OK
 
 
 @pytest.mark.parametrize("name", list(WINDOWED))
@@ -191,7 +182,7 @@ def test_windows_and_sessions_of_a_supplier_are_restored_and_compared(
     settle(bootstrap_servers, application.changelog)
     row = restore(application.restore_spec())
     assert row.failure is None
-    found = application_row(application, DEEP)
+    found = application.verify("deep")
     assert found.status is Status.OK, found
     assert found.contents.equal > 20
 
@@ -199,10 +190,10 @@ def test_windows_and_sessions_of_a_supplier_are_restored_and_compared(
 def test_what_reads_rows_for_long_keeps_to_the_memory_that_it_is_given(bootstrap_servers: str, tmp_path: Path) -> None:
     application = of_it(bootstrap_servers, tmp_path, "timestamped")
     application.process([(b"%05d" % number, b"1") for number in range(3_000)])
-    found = application_row(application, VerifyOptions(depth="deep", run_bytes=10_000))
+    found = application.verify("deep", run_bytes=10_000)
     assert found.status is Status.OK
     assert found.contents.equal == 3_000
-    sampled = application_row(application, VerifyOptions(depth="deep", sample=0.2, seed=7))
+    sampled = application.verify("deep", sample=0.2, seed=7)
     assert 0 < sampled.contents.equal < 3_000
 
 
@@ -262,9 +253,7 @@ def test_a_setter_that_fails_names_the_store_and_changes_nothing(bootstrap_serve
     application = Application(bootstrap_servers, tmp_path, stores=[StoreDefinition(name="refused")], processor="echo")
     application.extend(rocksdb_config_setter=f"{_MODULE}:set_options")
     application.send(ROWS)
-    row = application.run()
-    assert row.failure.kind == "DefinitionError"
-    assert "raised ValueError for store refused: this store is not to be opened" in row.failure.message
+    assert "raised ValueError for store refused: this store is not to be opened" in application.fails("DefinitionError")
     definition = application.definition.model_copy(update={"rocksdb_config_setter": "nowhere:setter"})
     with pytest.raises(DefinitionError, match="cannot be used: ModuleNotFoundError"):
         load_all(definition)
@@ -287,7 +276,7 @@ def test_a_store_that_gets_a_supplier_or_loses_it_is_filled_from_its_log(
     assert_whole(application)
     application.defined(stores=ours).process([(b"e", b"1")], T0 + 200)
     application.assert_oracle()
-    assert application_row(application, DEEP).status is Status.OK
+    assert application.verify("deep").status is Status.OK
 
 
 @pytest.mark.parametrize("name", ["plain", "transactional"])
@@ -314,8 +303,8 @@ def test_a_suppliers_store_that_fails_when_it_is_read_is_damaged_and_no_record_i
     application.process(ROWS)
     file_of(application).write_text("{")
     application.store_spec().paths.seal(STORE).unlink()
-    for options in (VerifyOptions(depth="scan"), DEEP):
-        found = application_row(application, options)
+    for depth in ("scan", "deep"):
+        found = application.verify(depth)
         assert (found.status, found.action) == (Status.CORRUPT, Action.FULL)
     row = application.process(LATER, T0 + 100)
     assert (row.poison_records, [figures.rebuilt is not None for figures in row.stores]) == (0, [True])
@@ -337,7 +326,7 @@ def test_a_tail_does_not_commit_what_a_crash_left_staged(bootstrap_servers: str,
     settle(bootstrap_servers, application.changelog)
     row = application.restore()
     assert (row.mode, row.keys) == ("tail", 3)
-    assert application_row(application, DEEP).status is Status.OK
+    assert application.verify("deep").status is Status.OK
 
 
 def test_the_last_copy_in_a_suppliers_damaged_store_is_not_replaced_unasked_though_nothing_of_ours_tells_of_it(
@@ -351,8 +340,7 @@ def test_the_last_copy_in_a_suppliers_damaged_store_is_not_replaced_unasked_thou
     file_of(application).write_text("{")
     found = application.verify()
     assert (found.status, found.loss) == (Status.CORRUPT, Loss.LIKELY)
-    row = application.run()
-    assert row.failure.kind == "StoreBehindLogStartError"
+    application.fails("StoreBehindLogStartError")
 
 
 def test_duplicates_of_a_suppliers_window_store_are_refused() -> None:

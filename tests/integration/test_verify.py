@@ -249,7 +249,7 @@ def test_rows_beside_an_empty_database_are_corrupt_and_left_alone(
         break_seal(whole.store_spec().paths, STORE)
     begin_anew(whole.live)
     before = _snapshot(whole.live)
-    row = verify(whole.store_spec(), VerifyOptions(depth=depth))
+    row = whole.verify(depth)
     assert (row.status, row.action) == (Status.CORRUPT, Action.FULL)
     assert row.file in map(str, whole.live.glob("*.sst"))
     assert restore(whole.restore_spec("tail")).outcome == "failed"
@@ -306,7 +306,7 @@ def test_another_partitions_directory_is_corrupt_and_left_alone(whole: Applicati
 def test_a_journal_of_a_swap_that_is_damaged_is_a_finding_of_that_store_alone(whole: Application, depth: Depth) -> None:
     journal = whole.store_spec().paths.journal(STORE)
     journal.write_text("{")
-    row = verify(whole.store_spec(), VerifyOptions(depth=depth))
+    row = whole.verify(depth)
     assert (row.status, row.action, row.depth) == (Status.CORRUPT, Action.BY_HAND, depth)
     assert str(journal) in row.detail
     journal.unlink()

@@ -16,7 +16,7 @@ from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.timestamped_value import encode
 from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat, TopicPartition
-from statestore.reports import Action, Contents, Status, VerifyRow
+from statestore.reports import Action, Contents, Status
 from statestore.statedir.seal import break_seal
 from statestore.stores.api import Windowed
 from statestore.stores.rocksdb import RocksDB
@@ -25,13 +25,13 @@ from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp
 from statestore.verification import check, contents
 from statestore.verification.check import verify
 from statestore.verification.contents import databases
-from statestore.verification.options import VerifyOptions
+from statestore.verification.options import Depth, VerifyOptions
 from statestore.verification.sampling import Sample
 from tests.integration import broker, dying
 from tests.integration.broker import T0, Row, transaction
 from tests.integration.support import STORE, Application, plain_store
 
-DEEP = VerifyOptions(depth="deep")
+DEPTHS: tuple[Depth, ...] = ("offsets", "scan", "deep")
 INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b", None)]
 MINUTE = 60_000
 WINDOWS = StoreDefinition(name="visits", kind="window", retention_ms=10 * MINUTE, window_size_ms=MINUTE)
@@ -51,11 +51,6 @@ def write_session(record: Record, context: ProcessorContext) -> None:
     """Keep the value as a session of one instant."""
     store = context.state_store("visits")
     store.put(Windowed(record.key, record.timestamp, record.timestamp), record.value)
-
-
-def deep(application: Application, **options: object) -> VerifyRow:
-    """Verify the store partition of task 0_0 in depth."""
-    return verify(application.store_spec(), VerifyOptions(depth="deep", **options))  # type: ignore[arg-type]
 
 
 def scratch(application: Application) -> Path:
@@ -82,7 +77,7 @@ def whole(bootstrap_servers: str, tmp_path: Path) -> Application:
 
 
 def test_o1_a_whole_store_is_equal_to_the_fold_of_its_log(whole: Application) -> None:
-    row = deep(whole)
+    row = whole.verify("deep")
     assert (row.status, row.depth, row.keys, row.lag, row.sealed) == (Status.OK, "deep", 2, 0, True)
     assert (row.contents.equal, row.contents.log_rows, row.contents.differing) == (2, 2, 0)
     assert row.contents.store_digest == row.contents.log_digest
@@ -92,7 +87,7 @@ def test_o1_a_whole_store_is_equal_to_the_fold_of_its_log(whole: Application) ->
 def test_nothing_is_left_of_a_large_log_that_did_not_fit_into_memory(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path)
     application.process([(b"%d" % (number % 500), b"1") for number in range(3_000)])
-    row = deep(application, run_bytes=4_096)
+    row = application.verify("deep", run_bytes=4_096)
     assert (row.status, row.keys) == (Status.OK, 500)
     assert row.contents.store_digest == row.contents.log_digest
     assert not scratch(application).exists()
@@ -100,7 +95,7 @@ def test_nothing_is_left_of_a_large_log_that_did_not_fit_into_memory(bootstrap_s
 
 def test_aborted_records_are_not_in_the_fold(whole: Application) -> None:
     transaction(whole.servers, whole.changelog, [(b"a", b"9"), (b"x", b"9")], end="abort")
-    assert deep(whole).status is Status.OK
+    assert whole.verify("deep").status is Status.OK
 
 
 CHANGES: dict[str, tuple[Mapping[bytes, bytes | None], str]] = {
@@ -116,12 +111,12 @@ def test_rows_that_offsets_and_checksums_say_nothing_of(whole: Application, chan
     changes, found = CHANGES[change]
     change_behind_its_log(whole, changes)
     assert whole.verify().status is Status.OK
-    row = deep(whole)
+    row = whole.verify("deep")
     assert (row.status, row.action) == (Status.DIVERGED, Action.FULL)
     assert [(told.found, told.key) for told in row.contents.first] == [(found, next(iter(changes)).hex())]
     assert row.contents.store_digest != row.contents.log_digest
     assert whole.restore("full", force=True).outcome == "restored"
-    assert deep(whole).status is Status.OK
+    assert whole.verify("deep").status is Status.OK
     whole.assert_oracle()
 
 
@@ -139,23 +134,23 @@ def test_a_restored_store_is_compared_without_rocksdb_and_its_damage_by_rocksdb(
         return stored(database, sample)
 
     monkeypatch.setattr(contents, "_stored", noting)
-    assert (deep(whole).status, by_rocksdb) == (Status.OK, [])
+    assert (whole.verify("deep").status, by_rocksdb) == (Status.OK, [])
     break_seal(spec.paths, STORE)
     [victim] = [file for file in spec.live.glob("*.sst") if b"external_sst_file" in file.read_bytes()]
     whole_file = victim.read_bytes()
     middle = len(whole_file) // 2
     victim.write_bytes(whole_file[:middle] + bytes([whole_file[middle] ^ 1]) + whole_file[middle + 1 :])
-    row = deep(whole)
+    row = whole.verify("deep")
     assert (row.status, row.file) == (Status.CORRUPT, str(victim))
     assert by_rocksdb == [spec.live]
     victim.write_bytes(whole_file)
     change_behind_its_log(whole, {b"a": encode(b"older", T0)})
-    assert deep(whole).status is Status.DIVERGED
+    assert whole.verify("deep").status is Status.DIVERGED
 
 
 def test_keys_may_be_left_out_of_the_report(whole: Application) -> None:
     change_behind_its_log(whole, {b"secret": encode(b"1", T0)})
-    row = deep(whole, name_keys=False)
+    row = whole.verify("deep", name_keys=False)
     assert row.status is Status.DIVERGED
     assert b"secret".hex() not in row.model_dump_json()
 
@@ -171,13 +166,13 @@ def test_a_truncated_manifest_of_a_store_without_a_seal_is_found(whole: Applicat
         database.write({family: {key: encode(value, timestamp)}}, {spec.partition: 4} if key == b"a" else {})
         database.sync()
     database.close()
-    assert deep(whole).status is Status.OK
+    assert whole.verify("deep").status is Status.OK
     manifest = whole.live / (whole.live / "CURRENT").read_text().strip()
     content = manifest.read_bytes()
     looked_whole = 0
     for length in range(0, len(content), 7):
         manifest.write_bytes(content[:length])
-        row = deep(whole)
+        row = whole.verify("deep")
         if row.healthy:
             assert whole.contents() == rows, f"cut at {length}"
         elif row.status is Status.DIVERGED:
@@ -188,7 +183,7 @@ def test_a_truncated_manifest_of_a_store_without_a_seal_is_found(whole: Applicat
 def test_a_store_that_lags_is_compared_up_to_where_it_is(whole: Application) -> None:
     whole.send([(b"a", b"3"), (b"c", None), (b"d", b"1")])
     dying.die_in(whole.task_spec(), "Kafka committed, stores not")
-    row = deep(whole)
+    row = whole.verify("deep")
     assert (row.status, row.action, row.lag) == (Status.LAGGING, Action.TAIL, 4)
     assert (row.contents.equal, row.contents.differing) == (2, 0)
 
@@ -197,16 +192,16 @@ def test_a_key_changed_behind_the_store_is_not_judged_and_others_are(whole: Appl
     whole.send([(b"a", b"3")])
     dying.die_in(whole.task_spec(), "Kafka committed, stores not")
     change_behind_its_log(whole, {b"a": encode(b"older", T0)})
-    row = deep(whole)
+    row = whole.verify("deep")
     assert (row.status, row.contents.not_judged) == (Status.LAGGING, 1)
     change_behind_its_log(whole, {b"c": None})
-    assert deep(whole).status is Status.DIVERGED
+    assert whole.verify("deep").status is Status.DIVERGED
 
 
 def test_a_timestamp_that_the_store_does_not_know_is_no_difference(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path, processor="keep_timestamp_unknown")
     application.process([(b"a", b"1"), (b"b", b"2")])
-    row = deep(application)
+    row = application.verify("deep")
     assert (row.status, row.contents and row.contents.equal) == (Status.OK, 2)
 
 
@@ -214,15 +209,15 @@ def test_f2_rows_left_in_the_older_format_are_equal_and_noticed(bootstrap_server
     application = Application(bootstrap_servers, tmp_path, processor="count_plain", stores=[plain_store()])
     application.process([(b"a", b"1"), (b"b", b"2")])
     application.defined(stores=(StoreDefinition(name=STORE),))
-    for options in (VerifyOptions(), DEEP):
-        row = verify(application.store_spec(), options)
+    for depth in ("scan", "deep"):
+        row = application.verify(depth)
         assert (row.status, row.action, row.healthy, row.keys) == (Status.OLD_FORMAT, Action.NONE, True, 2)
 
 
 def test_rows_that_the_log_has_lost_by_deletion_are_not_judged(whole: Application) -> None:
     broker.set_topic_config(whole.servers, whole.changelog, cleanup_policy="compact,delete")
     broker.delete_records(whole.servers, whole.changelog, 4)  # what is left: the delete of b
-    row = deep(whole)
+    row = whole.verify("deep")
     assert (row.status, row.contents.not_judged, row.contents.log_rows) == (Status.OK, 2, 0)
 
 
@@ -230,7 +225,7 @@ def test_a_row_that_is_back_although_the_rest_of_the_log_deletes_it_is_found(who
     broker.set_topic_config(whole.servers, whole.changelog, cleanup_policy="compact,delete")
     broker.delete_records(whole.servers, whole.changelog, 4)  # what is left: the delete of b
     change_behind_its_log(whole, {b"b": encode(b"1", T0)})
-    row = deep(whole)
+    row = whole.verify("deep")
     assert row.status is Status.DIVERGED
     assert [(told.found, told.key) for told in row.contents.first] == [("only in store", b"b".hex())]
     assert row.contents.not_judged == 2
@@ -248,14 +243,14 @@ def test_a_log_whose_start_moves_on_meanwhile_is_read_from_there(
         return compare(spec, committed, log, *others)
 
     monkeypatch.setattr(check, "compare_contents", after_deletion)
-    row = deep(whole)
+    row = whole.verify("deep")
     assert (row.status, row.contents.equal, row.contents.not_judged) == (Status.OK, 1, 1)
 
 
 def test_at_least_once(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path, processing_guarantee="at_least_once")
     application.process(INPUT)
-    assert verify(application.store_spec(exactly_once=False), DEEP).status is Status.OK
+    assert application.verify("deep").status is Status.OK
 
 
 # -- samples ----------------------------------------------------------------------------------------------------------
@@ -266,7 +261,7 @@ def test_a_sample_compares_some_key_ranges_of_both_sides(bootstrap_servers: str,
     application.process([(b"%05d" % (number * 7919 % 2_000), b"1") for number in range(2_000)])
     seen = set()
     for seed in range(3):
-        row = deep(application, sample=0.25, seed=seed)
+        row = application.verify("deep", sample=0.25, seed=seed)
         assert (row.status, row.keys) == (Status.OK, None)
         assert row.contents.sample == pytest.approx(0.25)
         assert 300 < row.contents.store_rows < 700
@@ -274,7 +269,7 @@ def test_a_sample_compares_some_key_ranges_of_both_sides(bootstrap_servers: str,
         seen.add(row.contents.store_digest)
     assert len(seen) == 3, "each seed looks at other ranges"
     change_behind_its_log(application, {b"%05d" % number: encode(b"x", T0) for number in range(0, 2_000, 4)})
-    found = deep(application, sample=0.25).contents
+    found = application.verify("deep", sample=0.25).contents
     assert 75 < found.other_value < 175
 
 
@@ -294,12 +289,12 @@ def segmented(request: pytest.FixtureRequest, bootstrap_servers: str, tmp_path: 
 
 
 def test_windows_and_sessions_are_sealed_and_equal_to_their_log(segmented: Application) -> None:
-    for options in (VerifyOptions(depth="offsets"), VerifyOptions(), DEEP):
-        row = verify(segmented.store_spec(), options)
+    for depth in DEPTHS:
+        row = segmented.verify(depth)
         assert (row.status, row.sealed, row.detail) == (Status.OK, True, "")
     assert 2 < row.contents.equal < 14, "older segments have expired"
     assert row.contents.store_digest == row.contents.log_digest
-    sampled = deep(segmented, sample=0.5).contents
+    sampled = segmented.verify("deep", sample=0.5).contents
     assert sampled.store_digest == sampled.log_digest
 
 
@@ -307,11 +302,11 @@ def test_a_segment_that_is_gone_is_damage_sealed_or_not(segmented: Application) 
     spec = segmented.store_spec()
     last_but_one = list(databases(spec).values())[-2]
     shutil.rmtree(last_but_one)
-    for options in (VerifyOptions(depth="offsets"), VerifyOptions(), DEEP):
-        row = verify(spec, options)
+    for depth in DEPTHS:
+        row = segmented.verify(depth)
         assert (row.status, row.action, row.file) == (Status.CORRUPT, Action.FULL, str(last_but_one))
     break_seal(spec.paths, spec.store.name)
-    row = deep(segmented)
+    row = segmented.verify("deep")
     assert (row.status, row.action) == (Status.DIVERGED, Action.FULL)
     assert row.contents.only_in_log > 0
 
@@ -322,7 +317,7 @@ def test_a_damaged_segment_is_named(segmented: Application) -> None:
     content = bytearray(victim.read_bytes())
     content[len(content) // 4] ^= 1
     victim.write_bytes(content)
-    row = verify(spec)
+    row = segmented.verify()
     assert (row.status, row.action, row.file) == (Status.CORRUPT, Action.FULL, str(victim))
 
 
@@ -331,7 +326,7 @@ def test_a_segment_that_waits_to_be_dropped_is_not_compared(segmented: Applicati
     oldest = min(databases(spec))
     expired = oldest - 20 * MINUTE
     shutil.copytree(spec.live / f"{spec.store.name}.{oldest}", spec.live / f"{spec.store.name}.{expired}")
-    row = deep(segmented)
+    row = segmented.verify("deep")
     assert (row.status, row.sealed) == (Status.OK, False)
 
 
@@ -344,11 +339,11 @@ def test_windows_that_the_log_has_dropped_by_age_are_not_judged(bootstrap_server
         application.servers, changelog.topic, cleanup_policy="compact,delete", retention_ms=str(60 * MINUTE * 24 * 365)
     )
     broker.delete_records(application.servers, changelog.topic, 1)
-    row = deep(application)
+    row = application.verify("deep")
     # The records are young enough to be there, so somebody else has deleted them: nothing may be rebuilt by itself.
     assert (row.status, row.action) == (Status.DIVERGED, Action.BY_HAND)
     broker.set_topic_config(application.servers, changelog.topic, retention_ms=str(MINUTE))
-    row = deep(application)
+    row = application.verify("deep")
     assert (row.status, row.contents.not_judged) == (Status.OK, 1)
 
 
@@ -377,10 +372,10 @@ def duplicates(bootstrap_servers: str, tmp_path: Path) -> Application:
 
 
 def test_windows_that_keep_duplicates_are_compared_whatever_their_numbers(duplicates: Application) -> None:
-    row = deep(duplicates)
+    row = duplicates.verify("deep")
     assert (row.status, row.contents.equal, row.contents.differing) == (Status.OK, 32, 0)
     for seed in range(8):
-        row = deep(duplicates, sample=0.3, seed=seed)
+        row = duplicates.verify("deep", sample=0.3, seed=seed)
         assert (row.status, row.contents.not_judged) == (Status.OK, 0)
         assert 0 < row.contents.equal == row.contents.store_rows == row.contents.log_rows < 32
 
@@ -390,7 +385,7 @@ def test_of_windows_that_keep_duplicates_the_log_may_have_dropped_some_by_age(du
     about_to_go = {"cleanup_policy": "compact,delete", "retention_ms": str(69 * MINUTE)}
     broker.set_topic_config(duplicates.servers, duplicates.changelog, **about_to_go)
     broker.delete_records(duplicates.servers, duplicates.changelog, 1)
-    row = deep(duplicates)
+    row = duplicates.verify("deep")
     assert (row.status, row.contents.equal, row.contents.not_judged) == (Status.OK, 31, 1)
 
 

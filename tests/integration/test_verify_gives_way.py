@@ -13,7 +13,7 @@ from statestore.reports import Action, ProcessRow, Status
 from statestore.statedir.lock import give_way, locked
 from statestore.tasks.stream_task import run_task
 from statestore.verification import check
-from statestore.verification.options import Depth, VerifyOptions
+from statestore.verification.options import Depth
 from tests.integration.broker import T0, wait_for
 from tests.integration.support import Application
 
@@ -47,13 +47,13 @@ def test_process_goes_first_and_verify_says_that_the_store_was_in_use(
 
     monkeypatch.setattr(check, step, with_somebody_waiting)
     with ThreadPoolExecutor(1) as others:
-        found = check.verify(application.store_spec(), VerifyOptions(depth=depth))
+        found = application.verify(depth)
         processed = waiting[0].result(60)
     assert (found.status, found.action) == (Status.LOCKED, Action.LATER)
     assert "it goes first" in found.detail
     assert (processed.failure, processed.records_in) == (None, 1)
     assert not _is_wanted(application)
-    assert check.verify(application.store_spec(), VerifyOptions(depth=depth)).status is Status.OK
+    assert application.verify(depth).status is Status.OK
     application.assert_oracle()
 
 

@@ -16,11 +16,12 @@ from statestore.model import TopicPartition
 from statestore.reports import Action, Status
 from statestore.verification import check
 from statestore.verification.check import verify
+from statestore.verification.options import VerifyOptions
 from tests.integration import broker
 from tests.integration.broker import T0, Row, consume
 from tests.integration.compaction import EAGER, overtake
 from tests.integration.support import Application
-from tests.integration.test_verify_deep import DEEP, change_behind_its_log, deep
+from tests.integration.test_verify_deep import change_behind_its_log
 
 INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"c", b"1")]
 DELETED = {"cleanup_policy": "compact,delete"}
@@ -65,7 +66,7 @@ def test_a_record_that_is_compacted_away_once_the_end_was_asked_for_is_not_judge
     compacted: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before_comparing(monkeypatch, lambda _: overtake(compacted.servers, compacted.changelog, b"a"))
-    row = deep(compacted)
+    row = compacted.verify("deep")
     assert (row.contents.equal, row.contents.not_judged, row.contents.differing) == (2, 1, 0)
     assert (row.status, row.action) == (Status.OK, Action.NONE)
 
@@ -74,7 +75,7 @@ def test_a_record_that_overtook_another_and_is_compacted_away_itself_leaves_its_
     compacted: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = after_each_answer(monkeypatch, 4, lambda: overtake(compacted.servers, compacted.changelog, b"a"))
-    row = deep(compacted)
+    row = compacted.verify("deep")
     assert len(answers) == 4
     assert (row.status, row.contents.not_judged, row.contents.differing) == (Status.OK, 1, 0)
 
@@ -84,7 +85,7 @@ def test_a_row_that_differs_is_found_while_other_keys_are_compacted_away(
 ) -> None:
     change_behind_its_log(compacted, {b"b": encode(b"older", T0)})
     before_comparing(monkeypatch, lambda _: overtake(compacted.servers, compacted.changelog, b"a"))
-    row = deep(compacted)
+    row = compacted.verify("deep")
     assert (row.status, [told.key for told in row.contents.first]) == (Status.DIVERGED, [b"b".hex()])
 
 
@@ -99,7 +100,7 @@ def test_records_behind_what_an_application_has_processed_of_its_input_may_have_
     consumer.close()
     overtake(compacted.servers, compacted.changelog, b"a")
     source = spec.changelog.model_copy(update={"end_group": compacted.name})
-    row = verify(spec.model_copy(update={"changelog": source}), DEEP)
+    row = verify(spec.model_copy(update={"changelog": source}), VerifyOptions("deep"))
     assert (row.status, row.end, row.contents.not_judged) == (Status.OK, processed, 1)
 
 
@@ -113,7 +114,7 @@ def test_a_log_whose_start_moves_each_time_it_was_asked_for_is_compared_in_the_e
             broker.delete_records(compacted.servers, compacted.changelog, log.start + 1)
 
     before_comparing(monkeypatch, delete)
-    row = deep(compacted)
+    row = compacted.verify("deep")
     assert (row.status, row.contents.equal, row.contents.not_judged) == (Status.OK, 1, 2)
 
 
@@ -122,7 +123,7 @@ def test_a_store_whose_log_never_stays_is_for_later(compacted: Application, monk
     before_comparing(
         monkeypatch, lambda log: broker.delete_records(compacted.servers, compacted.changelog, log.start + 1)
     )
-    row = deep(compacted)
+    row = compacted.verify("deep")
     assert (row.status, row.action, row.contents) == (Status.LOCKED, Action.LATER, None)
     assert "the log's start moved during each of 3 attempts" in row.detail
 
@@ -134,5 +135,5 @@ def test_a_store_whose_log_loses_what_it_has_not_seen_meanwhile_is_truncated(
     broker.produce(compacted.servers, compacted.changelog, [(b"d", b"1"), (b"e", b"1")])
     _, end = consume(compacted.servers, compacted.changelog)
     before_comparing(monkeypatch, lambda _: broker.delete_records(compacted.servers, compacted.changelog, end - 1))
-    row = deep(compacted)
+    row = compacted.verify("deep")
     assert (row.status, row.action, row.start) == (Status.TRUNCATED, Action.BY_HAND, end - 1)

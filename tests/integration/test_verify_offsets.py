@@ -47,13 +47,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def offsets(application: Application) -> VerifyRow:
-    """Verify the store partition of task 0_0 by its offsets."""
-    return verify(application.store_spec(), OFFSETS)
-
-
 def test_l2_a_sealed_store_is_not_opened(whole: Application, opened: list[str]) -> None:
-    row = offsets(whole)
+    row = whole.verify("offsets")
     assert (row.status, row.action, row.committed, row.start, row.end, row.lag, row.sealed, row.keys) == (
         Status.OK, Action.NONE, 4, 0, 6, 0, True, None,
     )  # fmt: skip
@@ -62,7 +57,7 @@ def test_l2_a_sealed_store_is_not_opened(whole: Application, opened: list[str]) 
 
 def test_a_store_without_a_seal_is_opened(whole: Application, opened: list[str]) -> None:
     break_seal(whole.store_spec().paths, STORE)
-    row = offsets(whole)
+    row = whole.verify("offsets")
     assert (row.status, row.committed, row.sealed, opened) == (Status.OK, 4, False, [STORE])
 
 
@@ -70,7 +65,7 @@ def test_a_record_that_is_not_of_the_sealed_store_is_not_believed(whole: Applica
     paths = whole.store_spec().paths
     spec = whole.changelog_spec()
     write_record(paths, STORE, recorded(spec.topic_id, 2))
-    row = offsets(whole)
+    row = whole.verify("offsets")
     assert (row.committed, opened) == (4, [STORE])
 
 
@@ -79,24 +74,24 @@ def test_an_older_copy_of_the_store_beside_a_newer_record_is_found(whole: Applic
     whole.process([(b"a", b"3")])
     shutil.rmtree(whole.live)
     shutil.copytree(tmp_path / "older", whole.live)
-    assert offsets(whole).status is Status.CORRUPT
+    assert whole.verify("offsets").status is Status.CORRUPT
     break_seal(whole.store_spec().paths, STORE)
-    row = offsets(whole)
+    row = whole.verify("offsets")
     # Nobody knows since when this copy is not whole: deletes that it has not seen may be gone.
     assert (row.status, row.action, row.committed) == (Status.LAGGING, Action.FULL, 4)
 
 
 def test_l1_an_offset_in_a_checkpoint_file_counts_also_where_the_store_is_sealed(whole: Application) -> None:
     whole.store_spec().paths.checkpoint.write_text(f"0\n1\n{whole.changelog} 0 1\n")
-    assert offsets(whole).committed == 1
+    assert whole.verify("offsets").committed == 1
 
 
 def test_lag_is_counted_from_the_first_record_that_is_left(whole: Application) -> None:
     transaction(whole.servers, whole.changelog, [(b"a", b"9")] * 3, end="abort")
-    assert offsets(whole).lag == 0
+    assert whole.verify("offsets").lag == 0
     whole.send([(b"a", b"3")])
     dying.die_in(whole.task_spec(), "Kafka committed, stores not")
-    row = offsets(whole)
+    row = whole.verify("offsets")
     # Offsets 0 to 5 are known, 6 to 9 were aborted, 10 is left, and its transaction's marker is the end.
     assert (row.status, row.action, row.lag, row.end) == (Status.LAGGING, Action.TAIL, 2, 12)
     assert "first record at 10" in row.detail
@@ -114,16 +109,16 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_that_the_seal_shows(whole: Application, opened: list[str], damage: str) -> None:
     DAMAGES[damage](whole.live)
-    row = offsets(whole)
+    row = whole.verify("offsets")
     assert (row.status, row.action, opened) == (Status.CORRUPT, Action.FULL, [])
     assert Path(row.file).parent == whole.live
 
 
 def test_missing_and_empty(application: Application) -> None:
-    assert offsets(application).status is Status.EMPTY
+    assert application.verify("offsets").status is Status.EMPTY
     application.process(INPUT)
     shutil.rmtree(application.live)
-    row = offsets(application)
+    row = application.verify("offsets")
     assert (row.status, row.action, row.lag) == (Status.MISSING, Action.FULL, 6)
 
 
@@ -181,7 +176,7 @@ def test_who_was_only_passed_by_records_that_came_in_between_is_whole(
         return judged(*arguments, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(check, "_judged", after_a_run)
-    row = offsets(whole)
+    row = whole.verify("offsets")
     assert (row.status, row.committed, len(calls)) == (Status.OK, 6, 2)
 
 

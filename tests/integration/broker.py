@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 
@@ -201,15 +201,10 @@ class PlainConsumer:
                     ends[partition] = message.offset()
             return len(ends) == len(records)
 
-        self._consumer.assign([self._from(partition, start) for partition, start in starts.items()])
+        self._consumer.assign([KafkaTopicPartition(*partition, start) for partition, start in starts.items()])
         wait_for(ended, f"the ends of {', '.join(map(str, starts))}")
         self._consumer.unassign()
         return {partition: (records[partition], ends[partition]) for partition in starts}
-
-    def _from(self, partition: TopicPartition, start: int) -> KafkaTopicPartition:
-        # librdkafka asks for a log's start at once, does not know the leader yet, and tries again after a second.
-        low, _ = self._consumer.get_watermark_offsets(KafkaTopicPartition(*partition), timeout=WAIT_S)
-        return KafkaTopicPartition(*partition, low if start == OFFSET_BEGINNING else start)
 
     def close(self) -> None:
         """Let go of the consumer."""
@@ -217,12 +212,15 @@ class PlainConsumer:
 
 
 def consume(
-    servers: str, topic: str, partition: int = 0, start: int | None = None, *, read_committed: bool = True
+    servers: str, topic: str, partition: int = 0, start: int = 0, *, read_committed: bool = True
 ) -> tuple[list[Logged], int]:
-    """Read a partition to its end; return the records and the end."""
+    """Read a partition from an offset, or the log's start if that is later, to its end; return records and end.
+
+    A number, and not the name of the log's start: to find that out librdkafka first waits for half a second.
+    """
     where = TopicPartition(topic, partition)
     with closing(PlainConsumer(servers, read_committed=read_committed)) as consumer:
-        return consumer.read({where: OFFSET_BEGINNING if start is None else start})[where]
+        return consumer.read({where: start})[where]
 
 
 def group_offset(servers: str, group: str, topic: str, partition: int = 0) -> int:

@@ -29,12 +29,12 @@ STORES = {
 
 
 def changes(store: StoreDefinition, count: int, seed: int, minute: int = 0) -> list[Row]:
-    """Changes of a log, deletes among them; for windows and sessions time goes on, so that segments expire."""
+    """Changes of a log, deletes and empty values too; for windows and sessions time goes on, and segments expire."""
     chance = random.Random(seed)
     rows: list[Row] = []
     for number in range(count):
         key = b"key-%02d" % chance.randrange(60)
-        value = None if chance.random() < 0.2 else b"%d" % number
+        value = None if chance.random() < 0.2 else b"%d" % number if number % 13 else b""
         start = T0 - T0 % MINUTE + (minute + number // 10 - chance.randrange(3)) * MINUTE
         if store.kind == "window":
             key = window_key.encode(key, start, number if store.retain_duplicates else 0)

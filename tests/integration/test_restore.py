@@ -116,13 +116,6 @@ def _kept_for(application: Application, quarantine: str | None) -> str | None:
     return waits_for_a_person(application.store_spec().paths, STORE, Path(quarantine).name) if quarantine else None
 
 
-def test_quarantine_holds_the_old_store(whole: Application) -> None:
-    before = whole.contents()
-    row = whole.restore(force=True, label="by-hand-1")
-    assert Path(row.quarantine) == whole.store_spec().paths.quarantine(STORE, "by-hand-1")
-    assert _contents(whole, Path(row.quarantine)) == before
-
-
 def _contents(application: Application, directory: Path) -> dict[bytes, ValueAndTimestamp]:
     opened = open_key_value_store(application.store_spec().store, directory, read_only=True)
     try:
@@ -139,16 +132,6 @@ def test_r9_restoring_twice_gives_equal_contents(whole: Application, label: str)
     second = whole.restore(force=True, label=label)  # a retried job has the same label
     assert (whole.contents(), whole.committed()) == (contents, committed)
     assert (first.records, first.keys) == (second.records, second.keys)
-    whole.assert_oracle()
-
-
-def test_several_runs_equal_one_and_deletes_stay_deleted(whole: Application) -> None:
-    whole.restore(force=True, label="one")
-    one = whole.contents(), whole.committed()
-    row = whole.restore(force=True, label="many", run_bytes=TINY_RUN)
-    assert (whole.contents(), whole.committed()) == one
-    assert b"gone" not in one[0]
-    assert row.keys == len(one[0])
     whole.assert_oracle()
 
 
@@ -184,15 +167,6 @@ def test_r4_uncommitted_and_aborted_records_are_not_restored(whole: Application)
         assert whole.contents() == contents
     finally:
         hung.abort_transaction(10)
-
-
-def test_plain_store_is_restored_without_timestamps(bootstrap_servers: str, tmp_path: Path) -> None:
-    stores = [support.plain_store("latest"), StoreDefinition(name=STORE)]
-    application = Application(bootstrap_servers, tmp_path, processor="count_in_two_stores", stores=stores)
-    application.process([(b"a", b"1"), (b"b", b""), (b"a", b"2")])
-    shutil.rmtree(application.live)
-    application.restore()
-    assert application.contents() == {b"a": b"2", b"b": b""}
 
 
 # -- the tail -----------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def windows(bootstrap_servers: str, tmp_path: Path) -> Application:
     return logged(bootstrap_servers, tmp_path, STORES["window"], changes(STORES["window"], 300, 1))
 
 
-@pytest.mark.short_for(every=2)
+@pytest.mark.short_for("plain key-value", "window with duplicates", "session")
 @pytest.mark.behaviour("R2", "R9")
 def test_r9_r2_every_kind_has_the_rows_of_a_replay_however_its_log_is_cut(
     application: Application, tmp_path: Path

@@ -6,15 +6,18 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from statestore.changelog.reader import SCHEMA
 from statestore.definitions.store import StoreDefinition
-from statestore.model import TopicPartition
+from statestore.model import TaskId, TopicPartition
+from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 
 TIMESTAMPED = StoreDefinition(name="s")
 PLAIN = StoreDefinition(name="s", format="plain")
+WINDOW = StoreDefinition(name="s", kind="window", retention_ms=180_000, window_size_ms=60_000)
 CHANGELOG = TopicPartition("app-s-changelog", 0)
 INPUT = TopicPartition("input", 0)
 
@@ -33,6 +36,20 @@ def batches(log: list[LogRecord], sizes: Iterable[int], first_offset: int = 0) -
             found.append(pa.record_batch([list(keys), list(values), list(timestamps), list(offsets)], schema=SCHEMA))
         at += size
     return found
+
+
+def store_partition(state_dir: Path = Path("/state"), **changes: Any) -> StorePartitionSpec:
+    """Store `s` of task 0_0 of application `app`; of its changelog nobody is there to ask."""
+    spec = StorePartitionSpec(
+        application="app",
+        task=TaskId(0, 0),
+        store=TIMESTAMPED,
+        changelog=ChangelogSpec(topic=CHANGELOG.topic, topic_id="id", delete_retention_ms=1_000),
+        bootstrap_servers="nowhere:9092",
+        state_dir=state_dir,
+        kafka_timeout_s=1,
+    )
+    return spec.model_copy(update=changes)
 
 
 def contents(directory: Path) -> dict[str, bytes]:

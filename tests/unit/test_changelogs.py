@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from samples import store_partition
 
 from statestore.changelog.group import GroupOffset
 from statestore.changelog.topics import LogRange, Topic
@@ -13,20 +14,12 @@ from statestore.discovery import changelogs
 from statestore.discovery.changelogs import changelog_spec, is_input, log_ranges, processed
 from statestore.errors import InputOffsetError
 from statestore.model import TaskId, TopicPartition
-from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
+from statestore.partition.spec import ChangelogSpec
 
 INPUT = TopicPartition("orders", 1)
 LOG = LogRange(3, 10, 12)
 CHANGELOG = ChangelogSpec(topic="orders", topic_id="id", delete_retention_ms=1, partitions=2, end_group="app")
-SPEC = StorePartitionSpec(
-    application="app",
-    task=TaskId(0, 1),
-    store=StoreDefinition(name="by-id"),
-    changelog=CHANGELOG,
-    bootstrap_servers="nowhere:9092",
-    state_dir=Path("/state"),
-    kafka_timeout_s=1,
-)
+SPEC = store_partition(task=TaskId(0, 1), store=StoreDefinition(name="by-id"), changelog=CHANGELOG)
 
 
 class Where:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from children import take_over_until_killed
-from samples import CHANGELOG, TIMESTAMPED, batches, contents
+from samples import CHANGELOG, TIMESTAMPED, batches, contents, store_partition
 
 from statestore.bulk.databases import write_databases
 from statestore.bulk.routing import routing_of
@@ -17,10 +17,8 @@ from statestore.bulk.runs import RunWriter
 from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.formats.value_format import value_format
-from statestore.model import TaskId
 from statestore.partition.inspection import inspect
 from statestore.partition.judgement import Had
-from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.reports import Status
 from statestore.sst.layout import CREATOR, read_properties
 from statestore.sst.writer import SstFiles
@@ -145,15 +143,7 @@ def test_rows_are_kept_where_nothing_tells_whose_they_are(directory):
 
 
 def test_a_look_at_the_store_says_that_it_is_corrupt_and_not_that_nothing_was_committed_to_it(directory, tmp_path):
-    spec = StorePartitionSpec(
-        application="app",
-        task=TaskId(0, 0),
-        store=TIMESTAMPED,
-        changelog=ChangelogSpec(topic=CHANGELOG.topic, topic_id="id", delete_retention_ms=1_000),
-        bootstrap_servers="nowhere:9092",
-        state_dir=tmp_path / "state",
-        kafka_timeout_s=1,
-    )
+    spec = store_partition(tmp_path / "state")
     begin_anew(directory)
     spec.live.parent.mkdir(parents=True)
     directory.rename(spec.live)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from samples import TIMESTAMPED, WINDOW
 
 from statestore.definitions.store import StoreDefinition
 from statestore.model import TaskId
 from statestore.statedir.paths import TaskPaths
 
 PATHS = TaskPaths(Path("/state"), "app", TaskId(1, 3))
-WINDOW = StoreDefinition(name="s", kind="window", retention_ms=180_000, window_size_ms=60_000)
 SESSION = StoreDefinition(name="s", kind="session", retention_ms=180_000)
 
 
@@ -25,7 +25,7 @@ def test_what_kafka_streams_opens_lies_where_kafka_streams_puts_it():
         "task": PATHS.task_dir,
         "checkpoint": PATHS.checkpoint,
         "offsets": PATHS.offsets("s"),
-        "key-value": PATHS.live(StoreDefinition(name="s")),
+        "key-value": PATHS.live(TIMESTAMPED),
         "the same": PATHS.store("s"),
         "window": PATHS.live(WINDOW),
         "session": PATHS.live(SESSION),

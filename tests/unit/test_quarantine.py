@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from types import SimpleNamespace
 
 import pytest
-from samples import CHANGELOG
+from samples import CHANGELOG, TIMESTAMPED, WINDOW
 
-from statestore.definitions.store import StoreDefinition
+from demo.damage import flip_bit
 from statestore.durable import with_checksum, write_durably
 from statestore.errors import InvalidStateError
 from statestore.formats.timestamped_value import ValueAndTimestamp
@@ -34,7 +35,6 @@ from statestore.statedir.sidecar import Judgement, Sidecar, beside_quarantined, 
 from statestore.stores.open import build_store
 
 NOW_S = 1_000_000.0
-WINDOW = StoreDefinition(name="s", kind="window", retention_ms=180_000, window_size_ms=60_000)
 
 
 @pytest.mark.parametrize(
@@ -151,15 +151,20 @@ def test_predecessors_are_old_from_the_very_age_that_was_asked_for(paths, now):
     assert old_quarantined(paths, "s", 102) == []
 
 
+def write_to(paths, store, offset):
+    """Commit a row, and close the store."""
+    opened = build_store(store)
+    opened.init(store_context(paths))
+    opened.put(b"k", ValueAndTimestamp(b"v", 1), *([] if store.kind == "key-value" else [1]))
+    opened.commit({CHANGELOG: offset})
+    opened.close()
+
+
 @pytest.fixture(params=["key-value", "window"])
 def live(request, paths):
     """A live store of each kind, closed and sealed."""
-    store = StoreDefinition(name="s") if request.param == "key-value" else WINDOW
-    opened = build_store(store)
-    opened.init(store_context(paths))
-    opened.put(b"k", ValueAndTimestamp(b"v", 1), *([] if request.param == "key-value" else [1]))
-    opened.commit({CHANGELOG: 0})
-    opened.close()
+    store = TIMESTAMPED if request.param == "key-value" else WINDOW
+    write_to(paths, store, 0)
     paths.own_dir.mkdir(parents=True, exist_ok=True)
     seal(paths, "s", store.store_kind)
     return store
@@ -176,9 +181,22 @@ def test_what_would_be_removed_can_be_asked_for_without_removing_it(paths, live,
     old = replace(paths, "old", 100)
     assert clean_quarantine(paths, live, 50, dry_run=True) == [old]
     assert there(paths, "old") == [True] * 3
-    victim = next(paths.live(live).rglob("*.sst"))
-    victim.write_bytes(bytes([victim.read_bytes()[0] ^ 1]) + victim.read_bytes()[1:])
-    assert clean_quarantine(paths, live, 50, dry_run=True) == []
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("damage", ["no store", "no seal", "another byte", "open for writing"])
+def test_predecessors_stay_while_the_live_store_is_not_proved_whole(paths, live, now, damage, dry_run):
+    old = replace(paths, "old", 100)
+    if damage == "no store":
+        shutil.rmtree(paths.live(live))
+    elif damage == "no seal":
+        paths.seal("s").unlink()
+    elif damage == "another byte":
+        flip_bit(next(paths.live(live).rglob("*.sst")).parent)
+    else:
+        write_to(paths, live, 1)  # without breaking the seal, as a stranger does
+    assert clean_quarantine(paths, live, 50, dry_run=dry_run) == []
+    assert quarantined(paths, "s") == [old]
 
 
 RECORD = StoreRecord(topic_id="one", caught_up_ms=1)

@@ -2,52 +2,37 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import CHANGELOG, TIMESTAMPED, contents
+from samples import CHANGELOG, TIMESTAMPED, contents, store_partition
 
-from demo.damage import flip_bit
 from statestore.bulk.routing import Routing
 from statestore.changelog.topics import LogRange
 from statestore.durable import write_durably
 from statestore.errors import DiskSpaceError, InputError, KafkaUnavailableError, LockedError, TopicMismatchError
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.kinds.known import BUILT_IN
-from statestore.model import TaskId
-from statestore.partition.quarantine import clean_quarantine, quarantined
-from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec, StorePartitionSpec
+from statestore.partition.spec import GLOBAL_TASK
 from statestore.recovery import many, planning
 from statestore.recovery.as_of import claim_target
 from statestore.recovery.many import cut_by_length, restore_many
 from statestore.recovery.planning import (
     choose_mode,
-    disk_needed,
     plan_restore,
-    range_count,
     require_disk,
-    require_disk_for_all,
     require_partitions,
     sample_places,
 )
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import BuildPlan, OffsetRange, cut, misfit
 from statestore.recovery.tail import link_database
-from statestore.reports import Action, Loss, RestorePlanRow, RestoreRow, Status, VerifyRow
+from statestore.reports import Action, Loss, RestoreRow, Status, VerifyRow
 from statestore.requests.restore import AsOf, RestoreRequest
-from statestore.statedir.seal import seal
-from statestore.statedir.sidecar import Sidecar
 from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.sst import write_sst
-
-KEY_VALUE = BUILT_IN["key-value"]
 
 
 def found(status, action):
@@ -64,6 +49,7 @@ BROKEN = [found(status, Action.FULL) for status in (Status.CORRUPT, Status.MISSI
 @pytest.mark.parametrize("mode", ["auto", "tail", "full"])
 def test_r8_a_whole_store_is_skipped(row, mode):
     assert choose_mode(mode, False, row) is None
+    assert choose_mode("tail", True, row) is None
 
 
 @pytest.mark.parametrize("row", [*WHOLE, BEHIND, *BROKEN])
@@ -81,7 +67,8 @@ def test_a_store_that_lags_is_caught_up_unless_a_rebuild_is_asked_for(mode, chos
 def test_r6_a_store_that_needs_a_rebuild_is_never_caught_up(row):
     assert choose_mode("auto", False, row) == "full"
     for force in (False, True):
-        with pytest.raises(InputError, match="use mode full"):
+        said = rf"^app/s/0_0 is {row.status}, which a replay of the tail cannot mend: use mode full$"
+        with pytest.raises(InputError, match=said):
             choose_mode("tail", force, row)
 
 
@@ -97,11 +84,6 @@ def test_m2_a_store_of_unknown_format_is_only_touched_by_hand(mode, force):
 def test_a_store_that_could_not_be_looked_at_is_not_touched(mode, force):
     with pytest.raises(LockedError, match=r"^app/s/0_0 could not be looked at \(LOCKED\): why; try again later$"):
         choose_mode(mode, force, found(Status.LOCKED, Action.LATER))
-
-
-@pytest.mark.parametrize("row", WHOLE)
-def test_a_whole_store_has_no_tail_to_read_even_if_one_is_asked_for_by_force(row):
-    assert choose_mode("tail", True, row) is None
 
 
 ACCEPT = "to rebuild it all the same, and keep the present store in quarantine, say --accept-loss"
@@ -137,10 +119,10 @@ def test_a_tail_is_caught_up_also_where_a_rebuild_would_lose_something():
     assert choose_mode("auto", False, BEHIND.model_copy(update=WOULD_LOSE)) == "tail"
 
 
-def test_given_a_store_that_needs_a_rebuild_then_the_refused_tail_names_the_mode_to_use():
-    said = r"^app/s/0_0 is CORRUPT, which a replay of the tail cannot mend: use mode full$"
-    with pytest.raises(InputError, match=said):
-        choose_mode("tail", False, BROKEN[0])
+def logged_in(partitions):
+    """A store partition whose changelog has so many partitions."""
+    changelog = store_partition().changelog.model_copy(update={"partitions": partitions})
+    return store_partition(changelog=changelog)
 
 
 REPARTITIONED = (
@@ -152,46 +134,25 @@ REPARTITIONED = (
 @pytest.mark.behaviour("R10")
 def test_r10_a_changelog_with_another_number_of_partitions_is_refused_with_what_to_do():
     for found, tasks in ((3, 4), (4, 3)):
-        with pytest.raises(
-            TopicMismatchError, match=f"has {found} partitions, .* has {tasks} tasks: .*new application"
-        ):
-            require_partitions(store_spec(Path("/state"), partitions=found), tasks)
-        with pytest.raises(TopicMismatchError, match=REPARTITIONED):
-            require_partitions(store_spec(Path("/state"), partitions=found), tasks)
-        require_partitions(store_spec(Path("/state"), partitions=found, task=GLOBAL_TASK), tasks)
-    require_partitions(store_spec(Path("/state"), partitions=3), 3)
-    require_partitions(store_spec(Path("/state"), changelog=None), 3)
+        store = logged_in(found)
+        said = f"has {found} partitions, .* has {tasks} tasks: .*{REPARTITIONED}"
+        with pytest.raises(TopicMismatchError, match=said):
+            require_partitions(store, tasks)
+        require_partitions(store.model_copy(update={"task": GLOBAL_TASK}), tasks)
+    require_partitions(logged_in(3), 3)
+    require_partitions(store_partition(changelog=None), 3)
 
 
 # -- disk
-
-
-def store_spec(state_dir, *, partitions=None, **changes):
-    spec = StorePartitionSpec(
-        application="app",
-        task=TaskId(0, 0),
-        store=TIMESTAMPED,
-        changelog=ChangelogSpec(topic="c", topic_id="t", delete_retention_ms=1_000, partitions=partitions),
-        bootstrap_servers="",
-        state_dir=state_dir,
-        kafka_timeout_s=1,
-    )
-    return spec.model_copy(update=changes)
 
 
 def log_of(offsets):
     return {CHANGELOG: LogRange(0, offsets, offsets)}
 
 
-def test_a_restore_that_fits_may_begin(tmp_path):
-    require_disk(
-        RestoreSpec(store_spec(tmp_path / "new"), RestoreRequest(mode="full"), "label", 4096), "full", log_of(1)
-    )
-
-
 @pytest.mark.parametrize(("supplier", "mode", "copied"), [("a:b", "tail", 300), ("a:b", "full", 0), (None, "tail", 0)])
 def test_a_tail_of_a_suppliers_store_needs_room_for_a_copy_of_it(tmp_path, monkeypatch, supplier, mode, copied):
-    store = store_spec(tmp_path, store=TIMESTAMPED.model_copy(update={"supplier": supplier}))
+    store = store_partition(tmp_path, store=TIMESTAMPED.model_copy(update={"supplier": supplier}))
     for name, size in (("rows", 100), ("more/rows", 200)):
         write_durably(store.live / name, "x" * size)
     spec = RestoreSpec(store, RestoreRequest(mode=mode), "label", 4096)
@@ -206,7 +167,7 @@ def test_a_tail_of_a_suppliers_store_needs_room_for_a_copy_of_it(tmp_path, monke
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_plenty_of_disk_for_a_copy_and_the_log_asks_for_no_size(tmp_path, monkeypatch, more):
-    store = store_spec(tmp_path, store=TIMESTAMPED.model_copy(update={"supplier": "a:b"}))
+    store = store_partition(tmp_path, store=TIMESTAMPED.model_copy(update={"supplier": "a:b"}))
     write_durably(store.live / "rows", "x" * 100)
     asked = []
     monkeypatch.setattr(planning, "estimated_bytes", lambda *_: asked.append("size") or 0)
@@ -225,7 +186,7 @@ def as_of(store, best_effort=False):
 def test_r16_a_plan_refuses_a_point_that_the_restore_would_refuse(tmp_path, monkeypatch):
     monkeypatch.setattr(planning, "point_range", lambda *_: {CHANGELOG: LogRange(2, 4, 4)})
     monkeypatch.setattr(planning, "estimated_bytes", lambda *_: 0)
-    store = store_spec(tmp_path / "state")
+    store = store_partition(tmp_path / "state")
     refused = as_of(store).failure
     assert refused is not None
     assert "its first 2 offsets were deleted" in refused.message
@@ -234,7 +195,7 @@ def test_r16_a_plan_refuses_a_point_that_the_restore_would_refuse(tmp_path, monk
 
 def test_a_store_in_use_can_be_planned_again_later(tmp_path, monkeypatch):
     monkeypatch.setattr(planning, "verify", lambda _: found(Status.LOCKED, Action.LATER))
-    row = plan_restore(RestoreSpec(store_spec(tmp_path), RestoreRequest(), "label", 4096))
+    row = plan_restore(RestoreSpec(store_partition(tmp_path), RestoreRequest(), "label", 4096))
     assert row.failure is not None
     assert row.failure.retriable
 
@@ -249,7 +210,7 @@ def refuse(error):
 @pytest.mark.parametrize("error", [KafkaUnavailableError("away"), OSError("I/O error")])
 def test_a_log_whose_length_cannot_be_told_is_not_cut(tmp_path, monkeypatch, error):
     monkeypatch.setattr(many, "store_logs", refuse(error))
-    asked = [RestoreSpec(store_spec(tmp_path), RestoreRequest(mode="full"), "label", 4096)]
+    asked = [RestoreSpec(store_partition(tmp_path), RestoreRequest(mode="full"), "label", 4096)]
     assert cut_by_length(asked, 4) == asked
 
 
@@ -259,30 +220,9 @@ def test_a_store_whose_ranges_cannot_begin_is_left_to_its_restore(tmp_path, monk
     monkeypatch.setattr(many, "verify", lambda _: BROKEN[0])
     monkeypatch.setattr(many, at, refuse(error))
     monkeypatch.setattr(many, "restore", lambda _: RestoreRow(**LABEL, outcome="restored"))
-    asked = [RestoreSpec(store_spec(tmp_path), RestoreRequest(mode="full"), "label", 4096, ranges=2)]
+    asked = [RestoreSpec(store_partition(tmp_path), RestoreRequest(mode="full"), "label", 4096, ranges=2)]
     rows = restore_many(asked, lambda pieces, work, *_: [work(piece) for piece in pieces], tmp_path / "progress")
     assert [row.outcome for row in rows] == ["restored"]
-
-
-def test_a_restore_that_does_not_fit_is_refused_with_the_bytes(tmp_path, monkeypatch):
-    size = shutil.disk_usage(tmp_path).total
-    monkeypatch.setattr(planning, "estimated_bytes", lambda *_: size)
-    asked = RestoreSpec(store_spec(tmp_path), RestoreRequest(mode="full"), "label", 4096)
-    needed = disk_needed("full", size, 4096)
-    with pytest.raises(DiskSpaceError, match=rf"app/s/0_0 needs about {needed} bytes in .*, \d+ are free"):
-        require_disk(asked, "full", log_of(1 << 50))
-
-
-def test_runs_need_disk_only_where_they_do_not_fit_into_memory():
-    assert disk_needed("full", 1_000_000, 2_000_000) == disk_needed("tail", 1_000_000, 1)
-    assert disk_needed("full", 1_000_000, 500_000) == disk_needed("full", 1_000_000, 2_000_000) + 1_000_000
-
-
-def test_parts_of_a_plan_that_fit_by_themselves_may_not_fit_together():
-    row = RestorePlanRow(application="app", store="s", task="0_0", mode="full", disk_needed=60, disk_free=100)
-    require_disk_for_all([row, row.model_copy(update={"mode": None})])
-    with pytest.raises(DiskSpaceError, match="restoring 2 store partitions needs about 120 bytes, 100 are free"):
-        require_disk_for_all([row, row])
 
 
 @given(start=st.integers(0, 10**6), length=st.integers(0, 10**6))
@@ -304,14 +244,6 @@ def test_ranges_cover_a_log_without_a_gap_and_none_is_empty(start, length, numbe
     assert all(part.partition == 3 and part.start < part.end for part in ranges)
     ends = [start, *(at for part in ranges for at in part[1:]), start + length]
     assert ends[::2] == ends[1::2]
-
-
-@pytest.mark.parametrize(
-    ("offsets", "store_partitions", "parallelism", "ranges"),
-    [(10_000_000, 1, 2, 2), (10_000_000, 1, 16, 16), (10_000_000, 4, 16, 4), (10_000_000, 4, 2, 1), (900_000, 1, 2, 1)],
-)
-def test_a_log_is_cut_when_cores_would_be_idle_and_it_is_long_enough(offsets, store_partitions, parallelism, ranges):
-    assert range_count(offsets, store_partitions, parallelism) == ranges
 
 
 PLAN = BuildPlan(
@@ -343,26 +275,13 @@ def test_r8_r6_runs_of_an_earlier_attempt_are_used_only_while_they_fit_the_log(r
     assert found is None if unfit is None else unfit in found
 
 
-@pytest.mark.parametrize(
-    ("changes", "unfit"),
-    [
-        ({"ranges": (OffsetRange(0, 108, 200), SECOND)}, "leaves out offsets of .* from 100 on"),
-        ({"ranges": (FIRST, OffsetRange(0, 208, 300))}, "leaves out offsets of .* from 200 on"),
-        ({"ranges": (FIRST, OffsetRange(0, 200, 104))}, "leaves out offsets of .* from 200 on"),
-        ({"started_ms": 1_000_000}, "later than now"),
-    ],
-)
-def test_runs_whose_plan_was_damaged_are_not_used(changes, unfit):
-    plan = PLAN.model_copy(update=changes)
+@pytest.mark.parametrize("second", [OffsetRange(0, 208, 300), OffsetRange(0, 200, 104)])
+def test_runs_whose_plan_was_damaged_are_not_used(second):
+    plan = PLAN.model_copy(update={"ranges": (FIRST, second)})
     now = {"topic_id": "t", "routing": Routing(), "delete_retention_ms": 5_000, "now_ms": 5_999}
     found = misfit(plan, {part: part.end for part in plan.ranges}, {CHANGELOG: LogRange(100, 300, 300)}, **now)
     assert found is not None
-    assert re.search(unfit, found)
-
-
-def test_a_plan_grows_with_its_log():
-    assert PLAN.extended({0: 300}) == PLAN
-    assert PLAN.extended({0: 350}).ranges == (*PLAN.ranges, OffsetRange(0, 300, 350))
+    assert re.search("leaves out offsets of .* from 200 on", found)
 
 
 # -- as of a point
@@ -384,52 +303,6 @@ def test_a_target_is_empty_or_of_an_earlier_attempt_at_the_same(tmp_path):
         with pytest.raises(InputError, match="apart from the state directory"):
             claim_target(inside, live, AsOf(offset=7))
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["as-of.json", "mine"]
-
-
-# -- quarantine
-
-
-def replaced(paths, label, age_s):
-    """A store in quarantine for so long."""
-    directory = paths.quarantine("s", label)
-    directory.mkdir(parents=True)
-    (directory / "CURRENT").touch()
-    kept = Sidecar(status=Status.CORRUPT, loss=Loss.NONE)
-    write_durably(paths.quarantined_own("s", label), kept.model_dump_json())
-    os.utime(directory, (time.time() - age_s,) * 2)
-
-
-@pytest.fixture
-def sealed(paths):
-    """A live store that was closed and sealed."""
-    store = open_key_value_store(TIMESTAMPED, paths.store("s"))
-    store.put(b"k", ValueAndTimestamp(b"v", 1))
-    store.commit({CHANGELOG: 0})
-    store.close()
-    seal(paths, "s", KEY_VALUE)
-    return paths
-
-
-def test_replaced_stores_go_when_they_are_old_enough(sealed):
-    replaced(sealed, "old", 100)
-    replaced(sealed, "young", 10)
-    assert clean_quarantine(sealed, TIMESTAMPED, 50) == [sealed.quarantine("s", "old")]
-    assert quarantined(sealed, "s") == [sealed.quarantine("s", "young")]
-
-
-@pytest.mark.parametrize("damage", ["no store", "no seal", "another byte", "open for writing"])
-def test_replaced_stores_stay_while_the_live_one_is_not_proved_whole(sealed, damage):
-    replaced(sealed, "old", 100)
-    if damage == "no store":
-        shutil.rmtree(sealed.store("s"))
-    elif damage == "no seal":
-        sealed.seal("s").unlink()
-    elif damage == "another byte":
-        flip_bit(sealed.store("s"))
-    else:
-        open_key_value_store(TIMESTAMPED, sealed.store("s")).close()  # without breaking the seal, as a stranger does
-    assert clean_quarantine(sealed, TIMESTAMPED, 50) == []
-    assert quarantined(sealed, "s") == [sealed.quarantine("s", "old")]
 
 
 # -- the linked copy

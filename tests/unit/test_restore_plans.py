@@ -7,16 +7,15 @@ and a store say is shown in tests/integration/test_restore.py.
 from __future__ import annotations
 
 import pytest
-from samples import CHANGELOG, TIMESTAMPED, batches
+from samples import CHANGELOG, WINDOW, batches, store_partition
 
 from statestore.bulk.routing import Routing
 from statestore.bulk.runs import RunWriter
 from statestore.changelog.topics import LogRange
-from statestore.definitions.store import StoreDefinition
 from statestore.durable import write_durably
 from statestore.errors import DiskSpaceError, TopicMismatchError
 from statestore.model import TaskId, TopicPartition
-from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec, StorePartitionSpec
+from statestore.partition.spec import GLOBAL_TASK
 from statestore.recovery import planning
 from statestore.recovery.as_of import claim_target
 from statestore.recovery.planning import (
@@ -40,15 +39,7 @@ MIB = 1024 * 1024
 
 @pytest.fixture
 def store(tmp_path):
-    return StorePartitionSpec(
-        application="app",
-        task=TaskId(0, 0),
-        store=TIMESTAMPED,
-        changelog=ChangelogSpec(topic="c", topic_id="t", delete_retention_ms=1_000),
-        bootstrap_servers="nowhere:9092",
-        state_dir=tmp_path / "state",
-        kafka_timeout_s=3,
-    )
+    return store_partition(tmp_path / "state")
 
 
 @pytest.fixture
@@ -288,7 +279,7 @@ def log(monkeypatch):
 def test_bytes_of_a_log_are_estimated_from_those_of_a_sample(store, log, offsets):
     bytes_each = estimated_bytes(store, {CHANGELOG: LogRange(7, 7 + offsets, 10**9)}) / offsets
     assert 100 <= bytes_each < 110  # what a record takes in memory besides
-    assert log.opened == [("nowhere:9092", CHANGELOG, 3)]
+    assert log.opened == [("nowhere:9092", CHANGELOG, 1)]
 
 
 def test_bytes_of_a_short_log_are_those_of_its_keys_and_values(store, log):
@@ -326,6 +317,7 @@ def test_a_short_log_is_sampled_in_full_and_a_longer_one_in_three_places_spread_
         (999_999, 1, 16, 1),
         (499_999, 1, 16, 1),
         (0, 1, 16, 1),
+        (10_000_000, 1, 16, 16),
         (10_000_000, 3, 16, 5),
         (10_000_000, 32, 16, 1),
     ],
@@ -339,15 +331,17 @@ def test_the_ends_of_a_stores_logs_are_asked_for_by_its_partitions(store, monkey
 
     def log_ranges(topics, specs):
         asked.append((topics, specs))
-        return {TopicPartition("c", number): LogRange(number, 5, 5) for number in range(4)}
+        return {TopicPartition(CHANGELOG.topic, number): LogRange(number, 5, 5) for number in range(4)}
 
     monkeypatch.setattr(planning, "Topics", lambda *made_with: made_with)
     monkeypatch.setattr(planning, "log_ranges", log_ranges)
-    assert store_logs(store) == {TopicPartition("c", 0): LogRange(0, 5, 5)}
-    assert asked == [(("nowhere:9092", 3), [store])]
+    assert store_logs(store) == {CHANGELOG: LogRange(0, 5, 5)}
+    assert asked == [(("nowhere:9092", 1), [store])]
     changelog = store.changelog.model_copy(update={"partitions": 2})
     of_all = store.model_copy(update={"task": GLOBAL_TASK, "changelog": changelog})
-    assert store_logs(of_all) == {TopicPartition("c", number): LogRange(number, 5, 5) for number in range(2)}
+    assert store_logs(of_all) == {
+        TopicPartition(CHANGELOG.topic, number): LogRange(number, 5, 5) for number in range(2)
+    }
 
 
 def test_a_store_without_a_changelog_has_nothing_to_be_restored_from(store):
@@ -441,6 +435,5 @@ def test_a_plan_fits_as_a_whole_into_the_least_that_is_free_and_not_a_byte_less(
 
 
 def test_a_store_of_another_kind_is_planned_under_its_own_name(store, world):
-    window = StoreDefinition(name="w", kind="window", retention_ms=180_000, window_size_ms=60_000)
-    row = plan(store.model_copy(update={"store": window, "application": "other", "task": TaskId(1, 2)}))
-    assert row.label == "other/w/1_2"
+    row = plan(store.model_copy(update={"store": WINDOW, "application": "other", "task": TaskId(1, 2)}))
+    assert row.label == "other/s/1_2"

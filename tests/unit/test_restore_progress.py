@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from samples import store_partition
 
-from statestore.definitions.store import StoreDefinition
 from statestore.model import TaskId
-from statestore.partition.spec import StorePartitionSpec
 from statestore.progress import display as progress_shown
 from statestore.progress import files as files_module
 from statestore.progress.display import shown
@@ -18,15 +17,7 @@ from statestore.reports import RestorePlanReport, RestorePlanRow, read_report, w
 
 @pytest.fixture
 def store(tmp_path):
-    return StorePartitionSpec(
-        application="app",
-        task=TaskId(0, 3),
-        store=StoreDefinition(name="s"),
-        changelog=None,
-        bootstrap_servers="",
-        state_dir=tmp_path / "state",
-        kafka_timeout_s=1,
-    )
+    return store_partition(tmp_path / "state", task=TaskId(0, 3))
 
 
 @pytest.fixture

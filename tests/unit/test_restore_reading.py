@@ -8,13 +8,11 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from samples import CHANGELOG, TIMESTAMPED
+from samples import CHANGELOG, store_partition
 
 from statestore.changelog.topics import LogRange
 from statestore.errors import StoreBehindLogStartError, StoreCorruptedError, TopicMismatchError
-from statestore.model import TaskId
 from statestore.partition.replacement import require_tombstones
-from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery import full
 from statestore.recovery import restore as restore_module
 from statestore.recovery.as_of import point_range
@@ -30,15 +28,7 @@ LOGS = {CHANGELOG: LogRange(0, 100, 100)}
 
 @pytest.fixture
 def store(tmp_path):
-    return StorePartitionSpec(
-        application="app",
-        task=TaskId(0, 0),
-        store=TIMESTAMPED,
-        changelog=ChangelogSpec(topic="c", topic_id="t", delete_retention_ms=1_000),
-        bootstrap_servers="",
-        state_dir=tmp_path,
-        kafka_timeout_s=1,
-    )
+    return store_partition(tmp_path)
 
 
 @pytest.fixture
@@ -70,8 +60,8 @@ def test_a_point_of_a_changelog_that_does_not_exist_is_refused(store):
 def test_r6_what_was_read_for_longer_than_tombstones_are_kept_is_refused(store, took_ms, changes, refused):
     store = store.model_copy(update={"changelog": store.changelog.model_copy(update=changes)})
     said = (
-        "app/s/0_0: when c was read to its end, 1 s had passed, and it keeps tombstones for 1 s: deletes may be gone "
-        "from it; do so"
+        "app/s/0_0: when app-s-changelog was read to its end, 1 s had passed, and it keeps tombstones for 1 s: "
+        "deletes may be gone from it; do so"
     )
     refusal = pytest.raises(StoreBehindLogStartError, match=f"^{said}$") if refused else nullcontext()
     with refusal:

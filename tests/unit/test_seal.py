@@ -10,8 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import samples
+from samples import CHANGELOG, TIMESTAMPED
 
-from statestore.definitions.store import StoreDefinition
 from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.kinds.known import BUILT_IN
@@ -21,7 +22,6 @@ from statestore.statedir.record import StoreRecord, write_record
 from statestore.statedir.seal import break_seal, check_seal, forget_digests, seal
 from statestore.stores.open import build_store, open_key_value_store
 from tests.records import recorded
-from tests.unit.samples import CHANGELOG, TIMESTAMPED
 
 KEY_VALUE = BUILT_IN["key-value"]
 WINDOW = BUILT_IN["window"]
@@ -181,13 +181,12 @@ def test_a_seal_that_names_no_manifest_speaks_of_nothing(paths, sealed, name):
 
 # -- window and session stores: one seal over all segments ------------------------------------------------------------
 
-WINDOWS = StoreDefinition(name="s", kind="window", retention_ms=180_000, window_size_ms=60_000)
 INTERVAL_MS = 90_000
 
 
 def write_windows(paths, starts, offset):
     """Open the window store, write a window at each of the times, and close it cleanly."""
-    store = build_store(WINDOWS)
+    store = build_store(samples.WINDOW)
     store.init(store_context(paths))
     for start in starts:
         store.put(b"k%d" % start, ValueAndTimestamp(b"value", start), start)

@@ -125,10 +125,6 @@ def test_a_position_of_which_only_unknown_offsets_are_known_is_at_the_start(stag
     assert staging.position() == {INPUT: 0, INPUT_2: 0}
 
 
-def test_runs_of_different_partitions_and_offsets_lie_apart(staging, paths):
-    assert staging.runs_directory(1, 23) == paths.runs("s") / "1-23"
-
-
 def test_what_was_staged_is_forgotten_with_its_plan(staging, paths):
     staging.begin(PLAN)
     write_runs(staging, 0, 10, 17)
@@ -235,14 +231,6 @@ def test_an_empty_range_leaves_no_offsets_out():
     ranges = (OffsetRange(0, 10, 30), OffsetRange(0, 30, 30))
     plan = PLAN.model_copy(update={"ranges": ranges})
     assert unfit(plan, {part: part.end for part in ranges}, {CHANGELOG: LogRange(10, 30, 30)}) is None
-
-
-def test_a_plan_begun_now_is_used_and_one_as_old_as_tombstones_is_not():
-    read, logs = {OffsetRange(0, 10, 30): 30}, {CHANGELOG: LogRange(10, 30, 30)}
-    assert unfit(PLAN, read, logs, now_ms=1_000) is None
-    assert "begun later than now" in unfit(PLAN, read, logs, now_ms=999)
-    assert unfit(PLAN, read, logs, now_ms=5_999) is None
-    assert "older than delete.retention.ms" in unfit(PLAN, read, logs, now_ms=6_000)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from itertools import count
 import pytest
 from children import finish_swaps_dying, swap_dying, write_durably_dying
 from samples import TIMESTAMPED as KEY_VALUE
-from samples import contents
+from samples import WINDOW, contents
 
-from statestore.definitions.store import StoreDefinition
 from statestore.durable import read_checked, remove_durably, remove_tree, rename_durably, write_durably
 from statestore.errors import InvalidStateError, StateStoreError
 from statestore.formats import checkpoint_file
@@ -29,7 +28,6 @@ OLD = {"CURRENT": b"MANIFEST-1\n", "000001.sst": b"old rows"}
 NEW = {"CURRENT": b"MANIFEST-2\n", "000002.sst": b"new rows"}
 OLD_SEGMENTS, NEW_SEGMENTS = {"interval": b"60000", "offsets": b"0\n0\n"}, {"interval": b"90000"}
 KILLED = -signal.SIGKILL
-WINDOW = StoreDefinition(name="s", kind="window", retention_ms=180_000, window_size_ms=60_000)
 both_kinds = pytest.mark.parametrize("store", [KEY_VALUE, WINDOW], ids=["key-value", "window"])
 
 

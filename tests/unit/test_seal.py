@@ -92,17 +92,6 @@ def test_every_flipped_bit_of_the_manifest_is_found(paths, sealed):
             check_seal(paths, "s", KEY_VALUE)
 
 
-def test_a_deleted_or_shortened_sst_file_is_named(paths, sealed):
-    victim = min(sealed.glob("*.sst"))
-    content = victim.read_bytes()
-    victim.write_bytes(content[:-1])
-    with pytest.raises(StoreCorruptedError, match=victim.name):
-        check_seal(paths, "s", KEY_VALUE)
-    victim.unlink()
-    with pytest.raises(StoreCorruptedError, match=victim.name):
-        check_seal(paths, "s", KEY_VALUE)
-
-
 @pytest.mark.parametrize("content", [None, b"", b"garbage", b"\xff\xfe", b"MANIFEST-999999\n", b"MANIFEST-\n"])
 def test_a_damaged_current_file_is_found(paths, sealed, content):
     (sealed / "CURRENT").unlink()

@@ -417,11 +417,6 @@ def test_rows_that_are_not_all_laid_out_as_versions_are_those_of_another_store(t
     assert shape_of(live_store(tmp_path / "s")).families == PLAIN
 
 
-def test_a_shape_tells_how_far_a_store_is(tmp_path):
-    write_database(tmp_path / "s", {})
-    assert shape_of(live_store(tmp_path / "s")).offsets == {TopicPartition("input", 3): 7}
-
-
 def partitions_in(directory, count):
     tasks = [TaskId(0, number) for number in range(count)]
     return [live_store(directory / str(task), task, state_dir=directory / "state") for task in tasks]

@@ -101,6 +101,14 @@ def test_a_changelog_has_the_settings_of_kafka_streams():
             "a window store has retention_ms, window_size_ms and may have retain_duplicates; found retention_ms, "
             "retain_duplicates False",
         ),
+        ({"retain_duplicates": True}, "found none, retain_duplicates True"),
+        ({"kind": "window"}, "a window store has retention_ms, window_size_ms"),
+        ({"kind": "session", "window_size_ms": 10}, "found window_size_ms, retain_duplicates False"),
+        ({"kind": "session", "retention_ms": -1}, "retention_ms"),
+        (
+            {"kind": "window", "name": "rocksdb", "retention_ms": 60_000, "window_size_ms": 1},
+            "a window store cannot be called rocksdb",
+        ),
         (
             {"kind": "session", "retain_duplicates": True},
             "a session store has retention_ms, and no retain_duplicates; found none, retain_duplicates True",
@@ -124,7 +132,7 @@ def test_a_changelog_has_the_settings_of_kafka_streams():
         ),
     ],
 )
-def test_a_definition_that_does_not_say_what_its_kind_needs_is_refused(fields, said):
+def test_t12_a_definition_that_does_not_say_what_its_kind_needs_is_refused(fields, said):
     with pytest.raises(ValueError, match=re.escape(said)):
         StoreDefinition.model_validate({"name": "s", **fields})
 

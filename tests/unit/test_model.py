@@ -110,23 +110,12 @@ def test_what_is_no_task_id_is_refused(text):
         TaskId.parse(text)
 
 
-def test_the_names_are_kafka_streams_names(tmp_path):
+def test_the_names_are_kafka_streams_names():
     partition = StorePartition("app", "s", TaskId(0, 3))
     assert partition.changelog == TopicPartition("app-s-changelog", 3)
     assert str(partition.changelog) == "app-s-changelog-3"
     assert str(partition) == "app/s/0_3"
     assert transactional_id("app", TaskId(0, 3)) == "app-0_3"
-    paths = TaskPaths(tmp_path, "app", TaskId(0, 3))
-    assert paths.store("s") == tmp_path / "app" / "0_3" / "rocksdb" / "s"
-    assert paths.checkpoint == tmp_path / "app" / "0_3" / ".checkpoint"
-
-
-@settings(max_examples=40)
-@given(NAMES, NAMES)
-def test_our_own_files_never_lie_in_kafka_streams_directories(application, store):
-    paths = TaskPaths(Path("/state"), application, TaskId(0, 0))
-    for path in (paths.own_dir, paths.staging(store), paths.quarantine(store, "l"), paths.journal(store)):
-        assert not path.is_relative_to(paths.application_dir)
 
 
 @settings(max_examples=40)
@@ -207,24 +196,6 @@ def test_t1_a_store_without_an_engine_has_the_applications_default_dsl_store():
     assert [store.engine for store in chosen.stores] == ["rocksDB", "in_memory"]
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"kind": "window"},
-        {"kind": "window", "retention_ms": 10},
-        {"kind": "window", "retention_ms": 10, "window_size_ms": 11},
-        {"kind": "session", "window_size_ms": 10},
-        {"kind": "session", "retention_ms": 10, "retain_duplicates": True},
-        {"retention_ms": 10},
-        {"retain_duplicates": True},
-        {"kind": "session", "retention_ms": -1},
-    ],
-)
-def test_t12_settings_of_another_kind_or_that_contradict_each_other_are_refused(settings):
-    with pytest.raises(ValueError, match=r"retention|retain"):
-        StoreDefinition(name="s", **settings)
-
-
 # -- aggregations -------------------------------------------------------------------------------------------------
 
 WINDOWS = {"size_ms": 100, "grace_ms": 20}
@@ -233,14 +204,6 @@ SESSIONS = {"gap_ms": 100, "grace_ms": 20}
 
 def aggregating(*aggregations, **changes):
     return definition(**{"processor": None, "stores": [], "aggregations": list(aggregations), **changes})
-
-
-def test_a_window_or_session_store_is_not_called_as_the_directory_of_key_value_stores():
-    times = {"retention_ms": 60_000}
-    for of_kind in ({"kind": "session", **times}, {"kind": "window", **times, "window_size_ms": 1}):
-        with pytest.raises(ValueError, match=r"a (session|window) store cannot be called rocksdb"):
-            StoreDefinition(name="rocksdb", **of_kind)
-    assert StoreDefinition(name="rocksdb").name == "rocksdb"
 
 
 def test_an_application_has_a_processor_or_aggregations():

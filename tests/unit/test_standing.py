@@ -31,10 +31,6 @@ def judged(
     )
 
 
-def test_a_store_with_all_of_its_log_is_ok():
-    assert judged(9, LogRange(0, 10, 10))[:2] == (Status.OK, Action.NONE)
-
-
 @pytest.mark.behaviour("K5")
 def test_k5_a_store_at_n_is_to_read_from_n_plus_one():
     status, action, detail = judged(4, LogRange(0, 10, 10))
@@ -163,10 +159,6 @@ def test_a_log_that_is_not_compacted_has_every_delete_so_its_tail_is_always_righ
 )
 def test_the_reason_names_the_offsets_and_times_that_decided(committed, log, more, said):
     assert judged(committed, log, **more).detail == said
-
-
-def test_a_log_is_compacted_unless_told_otherwise():
-    assert judged(4, LogRange(0, 10, 10), caught_up_ms=None).action is Action.FULL
 
 
 def test_r2_given_a_log_end_that_was_recorded_then_the_markers_before_it_are_no_lag():

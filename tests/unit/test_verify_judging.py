@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from samples import WINDOW, store_partition
 
 from statestore.changelog.epochs import Continuity, LogComparison, LogEnd
 from statestore.changelog.standing import Standing
@@ -30,7 +31,6 @@ from statestore.partition.judgement import (
     with_contents,
 )
 from statestore.partition.replacement import staged_context
-from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.reports import Action, Contents, Loss, Status, VerifyRow
 from statestore.statedir.record import StoreRecord
 from statestore.verification.options import VerifyOptions
@@ -42,16 +42,8 @@ RECORD = StoreRecord(topic_id="id", caught_up_ms=NOW_MS - 1, committed=4)
 
 
 def spec(partition=0, partitions=2):
-    changelog = ChangelogSpec(topic="app-s-changelog", topic_id="id", delete_retention_ms=1_000, partitions=partitions)
-    return StorePartitionSpec(
-        application="app",
-        task=TaskId(0, partition),
-        store=StoreDefinition(name="s"),
-        changelog=changelog,
-        bootstrap_servers="nowhere:9092",
-        state_dir=Path("/state"),
-        kafka_timeout_s=1,
-    )
+    changelog = store_partition().changelog.model_copy(update={"partitions": partitions})
+    return store_partition(task=TaskId(0, partition), changelog=changelog)
 
 
 def seen(committed, **what):
@@ -94,16 +86,18 @@ def test_r6_a_lag_of_a_store_not_known_whole_is_a_full_rebuild_and_no_lag_is_non
     assert judged(seen(4, record=old)) == (Status.OK, Action.NONE, 0)
 
 
-def test_rows_in_an_older_format_are_a_notice_where_all_else_is_well():
-    assert judged(seen(9, upgrade_pending=True)) == (Status.OLD_FORMAT, Action.NONE, 0)
-    assert judged(seen(4, upgrade_pending=True), first=7) == (Status.LAGGING, Action.TAIL, 3)
-
-
-@pytest.mark.parametrize(("partition", "partitions", "tasks"), [(1, 1, None), (0, 1, 2), (0, 3, 2), (5, 3, 2)])
-def test_r10_a_changelog_needs_one_partition_for_each_task(partition, partitions, tasks):
+@pytest.mark.parametrize(
+    ("partition", "partitions", "tasks", "expected"),
+    [(1, 1, None, "at least 2"), (3, 3, None, "at least 4"), (0, 1, 2, "2"), (0, 3, 2, "2"), (5, 3, 2, "2")],
+)
+def test_r10_a_changelog_needs_one_partition_for_each_task(partition, partitions, tasks, expected):
     row = repartitioned(spec(partition, partitions), tasks)
     assert (row.status, row.action) == (Status.REPARTITIONED, Action.BY_HAND)
-    assert f"has {partitions} partitions, expected" in row.detail
+    assert row.detail == (
+        f"changelog topic app-s-changelog has {partitions} partitions, expected {expected}, one for each task: keys "
+        "are not where the tasks look for them; give the topics the numbers of partitions that they had, or process "
+        "the input again under a new application name"
+    )
 
 
 def test_r10_as_many_partitions_as_tasks_are_well():
@@ -115,19 +109,31 @@ def test_r10_as_many_partitions_as_tasks_are_well():
 
 def test_without_a_changelog_a_store_that_is_or_was_there_is_for_a_person():
     gone = spec().model_copy(update={"changelog": None})
-    assert judgement(Inspection(present=False), spec_=gone).status is Status.EMPTY
+    row = judgement(Inspection(present=False), spec_=gone)
+    assert (row.status, row.start, row.end) == (Status.EMPTY, None, None)
+    assert row.detail == "neither the store nor its changelog topic exists yet"
     row = judgement(seen(4), spec_=gone)
     assert (row.status, row.action, row.loss) == (Status.REPLACED, Action.BY_HAND, Loss.LIKELY)
+    assert row.detail == "changelog topic app-s-changelog does not exist: there is nothing to rebuild the store from"
     row = judgement(Inspection(present=False, record=RECORD, had=Had(True, 4, RECORD)), spec_=gone)
     assert (row.status, row.action, row.loss) == (Status.MISSING, Action.BY_HAND, Loss.LIKELY)
+    assert row.detail == "/state/app/0_0/rocksdb/s does not exist, and neither does changelog topic app-s-changelog"
+    assert (row.topic_id, row.lag, row.loss_detail) == (None, None, "its changelog topic does not exist")
 
 
 def test_rows_that_differ_are_a_full_rebuild_unless_that_could_lose_some():
     whole = judgement(seen(9))
-    assert with_contents(whole, Contents(store_rows=3, equal=3, not_judged=2)).status is Status.OK
-    row = with_contents(whole, Contents(store_rows=3, equal=2, only_in_store=1))
-    assert (row.status, row.action, row.keys) == (Status.DIVERGED, Action.FULL, 3)
+    same = Contents(store_rows=3, equal=3, not_judged=2)
+    assert with_contents(whole, same) == whole.model_copy(update={"contents": same, "keys": 3})
+    contents = Contents(store_rows=9, equal=0, other_value=1, only_in_store=2, only_in_log=3)
+    row = with_contents(whole, contents)
+    said = "6 rows are not what the changelog gives: 1 have another value, 2 are only in the store, 3 only in the log"
+    assert (row.status, row.action, row.keys) == (Status.DIVERGED, Action.FULL, 9)
+    assert (row.detail, row.contents) == (said, contents)
     later = judgement(seen(9), log=LogRange(2, 10, 10))
+    row = with_contents(later, contents)
+    assert row.action is Action.BY_HAND
+    assert row.detail == f"{said}; a rebuild would lose something: its changelog begins at offset 2"
     assert with_contents(later, Contents(only_in_store=1)).action is Action.BY_HAND
     assert with_contents(later, Contents(other_value=1)).action is Action.BY_HAND
     assert with_contents(whole, Contents(store_rows=3, sample=0.5)).keys is None
@@ -216,6 +222,8 @@ def test_a_store_without_rows_that_has_an_offset_is_no_empty_one():
 
 def test_an_older_format_is_told_with_how_its_rows_are_read():
     found = judgement(seen(9, upgrade_pending=True))
+    assert (found.status, found.action, found.lag) == (Status.OLD_FORMAT, Action.NONE, 0)
+    assert judged(seen(4, upgrade_pending=True), first=7) == (Status.LAGGING, Action.TAIL, 3)
     assert found.detail == "rows in an older format are left; they are read as timestamped, and move when written to"
     for committed in (9, 4):  # all of the log, or all but what is no record
         assert judgement(seen(committed)).detail == ""
@@ -242,47 +250,13 @@ def test_a_record_of_a_store_that_was_further_says_nothing_of_one_that_is_behind
     assert judged(seen(3), first=7) == (Status.LAGGING, Action.FULL, 3)  # RECORD speaks of offset 4
 
 
-def test_without_a_changelog_the_row_says_what_is_missing():
-    gone = spec().model_copy(update={"changelog": None})
-    empty = judgement(Inspection(present=False), spec_=gone)
-    assert (empty.detail, empty.start, empty.end) == (
-        "neither the store nor its changelog topic exists yet",
-        None,
-        None,
-    )
-    assert judgement(seen(4), spec_=gone).detail == (
-        "changelog topic app-s-changelog does not exist: there is nothing to rebuild the store from"
-    )
-
-
-@pytest.mark.parametrize(("tasks", "expected"), [(None, "at least 4"), (2, "2")])
-def test_r10_the_row_says_how_many_partitions_were_expected_and_what_to_do(tasks, expected):
-    assert repartitioned(spec(3, 3), tasks).detail == (
-        f"changelog topic app-s-changelog has 3 partitions, expected {expected}, one for each task: keys are not where "
-        "the tasks look for them; give the topics the numbers of partitions that they had, or process the input again "
-        "under a new application name"
-    )
-
-
-def test_a_store_in_which_rows_differ_says_how_many_and_of_which_kind():
-    contents = Contents(store_rows=9, equal=0, other_value=1, only_in_store=2, only_in_log=3)
-    whole = judgement(seen(9))
-    row = with_contents(whole, contents)
-    said = "6 rows are not what the changelog gives: 1 have another value, 2 are only in the store, 3 only in the log"
-    assert (row.status, row.action, row.detail, row.contents) == (Status.DIVERGED, Action.FULL, said, contents)
-    later = with_contents(judgement(seen(9), log=LogRange(2, 10, 10)), contents)
-    assert later.detail == f"{said}; a rebuild would lose something: its changelog begins at offset 2"
-    same = with_contents(whole, Contents(store_rows=3, equal=3))
-    assert same == whole.model_copy(update={"contents": Contents(store_rows=3, equal=3), "keys": 3})
-
-
 # -- what a rebuild would lose ----------------------------------------------------------------------------------------
 
 WHOLE = StoreRecord(topic_id="id", caught_up_ms=1, committed=9, end=11, needed_from=2)
 BEGUN = StoreRecord(topic_id="id", caught_up_ms=1, end=0, needed_from=0)
 ADOPTED = BEGUN.model_copy(update={"adopted": True})
 HOUR_MS = 3_600_000
-CHANGELOG = ChangelogSpec(topic="app-s-changelog", topic_id="id", delete_retention_ms=1_000)
+CHANGELOG = store_partition().changelog
 
 
 def loss(had, log, *, changelog=CHANGELOG, retention_ms=None, now_ms=NOW_MS, **supply):
@@ -389,24 +363,15 @@ def test_rows_past_their_retention_at_the_logs_stream_time_are_no_loss():
     assert loss(had, log, stream_time=99 * HOUR_MS) == (Loss.LIKELY, Status.TRUNCATED)  # rows that do not expire
 
 
-def test_of_a_store_that_was_never_recorded_the_topics_retention_tells_what_has_expired():
-    log, hour = LogRange(5, 20, 20), {"retention_ms": HOUR_MS}
-    by_age = CHANGELOG.model_copy(update={"deleted_after_ms": 25 * HOUR_MS})
-    now_ms = 100 * HOUR_MS  # records before 75 h are gone, and rows before stream time - 1 h have expired
-    given = {"changelog": by_age, "now_ms": now_ms, **hour}
-    assert loss(Had(True, 9), log, stream_time=77 * HOUR_MS, **given) == UNPROVEN
-    assert loss(Had(True, 9), log, stream_time=76 * HOUR_MS, **given) == (Loss.LIKELY, Status.TRUNCATED)
-    given["changelog"] = CHANGELOG
-    assert loss(Had(True, 9), log, stream_time=99 * HOUR_MS, **given) == (Loss.LIKELY, Status.TRUNCATED)
-
-
 def test_given_clocks_that_differ_by_ten_minutes_then_no_row_is_taken_for_expired_too_early():
     log, hour = LogRange(5, 20, 20), {"retention_ms": HOUR_MS}
     by_age = CHANGELOG.model_copy(update={"deleted_after_ms": 25 * HOUR_MS})
     given = {"changelog": by_age, "now_ms": 100 * HOUR_MS, **hour}
-    border = 76 * HOUR_MS + 600_000  # rows of 75 h expire then, and our clock may be 10 minutes late
+    border = 76 * HOUR_MS + 600_000  # records before 75 h are gone; our clock may be 10 minutes late
     assert loss(Had(True, 9), log, stream_time=border + 1, **given) == UNPROVEN
     assert loss(Had(True, 9), log, stream_time=border, **given) == (Loss.LIKELY, Status.TRUNCATED)
+    given["changelog"] = CHANGELOG
+    assert loss(Had(True, 9), log, stream_time=99 * HOUR_MS, **given) == (Loss.LIKELY, Status.TRUNCATED)
 
 
 def test_given_a_record_without_stream_time_then_the_topics_retention_proves_no_expiry():
@@ -462,13 +427,6 @@ def test_given_a_damaged_store_then_the_row_names_its_file_and_no_log_is_read():
     assert unread(spec(), damaged, LOG, NOW_MS) is None
     assert unread(spec(), Inspection(present=False, trouble=trouble), LOG, NOW_MS) is None
     assert unread(spec().model_copy(update={"changelog": None}), Inspection(present=False), LOG, NOW_MS) is None
-
-
-def test_given_neither_store_nor_changelog_then_the_row_names_both():
-    gone = spec().model_copy(update={"changelog": None})
-    row = judgement(Inspection(present=False, record=RECORD, had=Had(True, 4, RECORD)), spec_=gone)
-    assert row.detail == "/state/app/0_0/rocksdb/s does not exist, and neither does changelog topic app-s-changelog"
-    assert (row.topic_id, row.lag, row.loss_detail) == (None, None, "its changelog topic does not exist")
 
 
 def test_given_damage_found_by_reading_rows_then_the_store_is_rebuilt_unless_that_loses_something():
@@ -557,8 +515,7 @@ def test_only_a_log_that_is_certain_to_be_cut_is_cut(comparison, found):
 
 
 def test_stream_time_matters_where_a_store_that_forgets_needs_what_is_gone():
-    window = StoreDefinition(name="s", kind="window", retention_ms=180_000, window_size_ms=60_000)
-    forgets = spec().model_copy(update={"store": window})
+    forgets = spec().model_copy(update={"store": WINDOW})
     needed = RECORD.model_copy(update={"needed_from": 3})
     assert needs_stream_time(forgets, needed, LogRange(4, 10, 10))
     assert not needs_stream_time(forgets, needed, LogRange(3, 10, 10))

@@ -125,12 +125,6 @@ def test_any_bytes_are_a_definition_or_a_definition_error(tmp_path_factory, raw)
         load_definitions(path)
 
 
-def test_a_definition_of_more_than_a_megabyte_is_refused_unread(tmp_path):
-    (tmp_path / "app.yaml").write_bytes(b"#" * ((1 << 20) + 1))
-    with pytest.raises(DefinitionError, match=r"app\.yaml is too long: expected at most 1048576"):
-        load_definitions(tmp_path)
-
-
 @pytest.mark.parametrize("what", ["directory", "dangling link"])
 def test_something_else_of_that_name_is_refused_in_our_words(tmp_path, what):
     if what == "directory":
@@ -236,7 +230,7 @@ def test_of_ten_megabytes_only_the_first_is_read(tmp_path, monkeypatch):
     path.touch()
     opened = _Counted(b"#" * 10_000_000)
     monkeypatch.setattr(type(path), "open", lambda self, mode: opened)
-    with pytest.raises(DefinitionError, match="too long"):
+    with pytest.raises(DefinitionError, match=r"app\.yaml is too long: expected at most 1048576"):
         load_definitions(path)
     assert 0 < opened.taken <= (1 << 20) + 1
 

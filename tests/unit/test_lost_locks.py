@@ -140,14 +140,11 @@ def test_a_task_that_is_locked_can_still_be_had_by_its_holder_when_it_looks_agai
 # -- databases that are open ------------------------------------------------------------------------------------------
 
 
-def database_of(paths, kind):
-    """Directory of a store's database, or of a window store's newest segment."""
-    return paths.store("s") if kind == "key-value" else paths.task_dir / "s" / "s.60000"
-
-
-@pytest.mark.parametrize("kind", ["key-value", "window"])
-def test_a_database_that_another_process_has_open_is_locked_whatever_our_own_locks_say(paths, kind):
-    directory = database_of(paths, kind)
+@pytest.mark.parametrize("segment", ["", "s.60000"], ids=["key-value", "window"])
+@pytest.mark.parametrize("built", [False, True], ids=["live", "built to replace it"])
+def test_a_database_that_another_process_has_open_is_locked_whatever_our_own_locks_say(paths, built, segment):
+    live = paths.task_dir / "s" if segment else paths.store("s")
+    directory = (paths.staging("s") if built else live) / segment
     with child(hold_store, directory) as (process, connection):
         assert received(connection) == "open"
         held = rf"{directory}/LOCK is locked by process {process.pid}: .*stop"
@@ -370,16 +367,3 @@ def test_who_holds_no_lock_has_none_that_could_be_lost(paths):
     open_key_value_store(TIMESTAMPED, paths.store("s")).close()
     seal(paths, "s", KEY_VALUE)
     assert check_seal(paths, "s", KEY_VALUE)
-
-
-@pytest.mark.parametrize("kind", ["key-value", "window"])
-def test_a_database_that_another_process_builds_to_replace_a_store_is_locked(paths, kind):
-    directory = paths.staging("s") if kind == "key-value" else paths.staging("s") / "s.60000"
-    with child(hold_store, directory) as (process, connection):
-        assert received(connection) == "open"
-        with pytest.raises(LockedError, match=rf"{directory}/LOCK is locked by process {process.pid}"):
-            locked(paths, wait_s=0).__enter__()
-        process.kill()
-        process.join(_WAIT_S)
-    with locked(paths, wait_s=0):
-        pass

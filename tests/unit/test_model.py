@@ -92,8 +92,9 @@ def test_a_name_that_leaves_its_directory_or_is_not_kafkas_is_refused_everywhere
 
 @settings(max_examples=40)
 @given(NAMES, NAMES)
-def test_a_changelog_topic_fits_kafkas_249_characters(application, store):
+def test_internal_topics_fit_kafkas_249_characters(application, store):
     assert len(changelog_topic(application, store)) <= 249
+    assert len(repartition_topic(application, store)) <= 249
 
 
 @given(st.integers(0, 999), st.integers(0, 999_999))
@@ -322,9 +323,3 @@ def test_a_copy_with_other_aggregations_has_other_subtopologies():
 def test_the_subtopology_of_an_unknown_store_is_asked_for_in_vain():
     with pytest.raises(UnknownStoreError, match="application app has no store 't'; its stores are: s"):
         definition().subtopology_of("t")
-
-
-@settings(max_examples=40)
-@given(NAMES, NAMES)
-def test_a_repartition_topic_fits_kafkas_249_characters(application, store):
-    assert len(repartition_topic(application, store)) <= 249

@@ -48,7 +48,7 @@ class WindowedMachine(MortalMachine):
 
     def all_rows(self) -> Rows:
         """Rows of all segments. Numbers of duplicates are told by row keys alone, so these are read."""
-        segments = self.store.inner.segments.databases
+        segments = self.store.inner.opened.databases
         return {key: self.store.decode(stored) for segment in segments for key, stored in segment.rows.scan()}
 
     def assert_rows(self) -> None:

@@ -37,6 +37,10 @@ class KafkaUnavailableError(RetryError):
     """Kafka did not answer, or refused us, within the deadline. Never a reason to touch a store."""
 
 
+class ArchiveUnavailableError(RetryError):
+    """The object store of the archive did not answer, or answered with an error of its own, within the deadline."""
+
+
 class LockedError(RetryError):
     """Another process holds the lock of the application or of the task."""
 
@@ -152,6 +156,14 @@ class LogCorruptedError(InputError):
 
 class StoreAccessError(InputError):
     """The operating system refuses access to the state directory. Never taken for damage."""
+
+
+class ArchiveAccessError(InputError):
+    """The object store refuses access to the archive. Never taken for a missing snapshot."""
+
+
+class SnapshotError(InputError):
+    """A snapshot of the archive is missing, damaged, or another one than its name says; it was not used."""
 
 
 class UnsharedStateError(InputError):

@@ -118,6 +118,21 @@ class Topics:
         self._timeout_s = timeout_s
         self._admin = Admin(bootstrap_servers)
 
+    def cluster_id(self) -> str:
+        """Return the id of the cluster.
+
+        Raises
+        ------
+        KafkaUnavailableError
+            If no broker answers in time.
+        """
+
+        def ask(timeout_s: float) -> str:
+            answer = self._admin.client(timeout_s).describe_cluster(request_timeout=timeout_s)
+            return str(answer.result().cluster_id)
+
+        return until_answered(ask, f"asking {self._servers} for the cluster's id", self._timeout_s)
+
     def names(self) -> list[str]:
         """Return the names of all topics, in order.
 

@@ -138,6 +138,10 @@ class TaskPaths(NamedTuple):
         """Digests of the store's SST files, which outlive the seal."""
         return self.own_dir / f"digests-{store}.json"
 
+    def snapshot(self, store: str) -> Path:
+        """Which snapshot of the archive the store grew from."""
+        return self.own_dir / f"snapshot-{store}.json"
+
     def record(self, store: str) -> Path:
         """What we know of the store beyond its own contents."""
         return self.own_dir / f"store-{store}.json"

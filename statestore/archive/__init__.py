@@ -1,0 +1,1 @@
+"""Verified snapshots of stores in object storage."""

@@ -1,0 +1,94 @@
+"""An archive: where snapshots lie, in which version of the layout, and for which Kafka cluster."""
+
+from __future__ import annotations
+
+import json
+
+from pydantic import BaseModel, ConfigDict
+
+from statestore.archive.layout import FORMAT
+from statestore.archive.objects import ObjectStore, checked_url
+from statestore.changelog.topics import Topics
+from statestore.errors import ArchiveAccessError, InputError
+
+_VERSION = 1
+
+
+class ArchiveSpec(BaseModel):
+    """Which archive a store partition's snapshots are in.
+
+    Attributes
+    ----------
+    url
+        Such as `s3://bucket/prefix`; without credentials.
+    cluster
+        Id of the Kafka cluster that has the changelogs.
+    timeout_s
+        Deadline of one request.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    url: str
+    cluster: str
+    timeout_s: float = 60.0
+
+    def open(self) -> ObjectStore:
+        """Return the archive's objects; see `open_archive`."""
+        return open_archive(self.url, self.timeout_s)
+
+
+def archive_spec(url: str | None, timeout_s: float, topics: Topics) -> ArchiveSpec | None:
+    """Say which archive is used; None if there is none.
+
+    Raises
+    ------
+    InputError
+        If the URL is not one of an archive.
+    KafkaUnavailableError
+        If the cluster does not tell its id.
+    """
+    if url is None:
+        return None
+    return ArchiveSpec(url=checked_url(url), cluster=topics.cluster_id(), timeout_s=timeout_s)
+
+
+def open_archive(url: str, timeout_s: float = 60.0, *, create: bool = True) -> ObjectStore:
+    """Return an archive's objects, once it is clear that it is one of this layout.
+
+    Parameters
+    ----------
+    timeout_s
+        Deadline of one request.
+    create
+        Whether an archive is begun where there is none.
+
+    Raises
+    ------
+    ArchiveAccessError
+        If there is none and none is to be begun, or its bucket does not exist.
+    InputError
+        If it has another layout.
+    """
+    objects = ObjectStore(url, timeout_s)
+    content = json.dumps({"format": "statestore-archive", "version": _VERSION}).encode()
+    for _ in range(2):
+        try:
+            found = objects.read(FORMAT, 4096)
+        except FileNotFoundError:
+            if not create:
+                raise ArchiveAccessError(
+                    f"archive {objects.url}: {FORMAT} does not exist, so there is no archive; check the URL, or create "
+                    "one with the first snapshot"
+                ) from None
+            objects.create(FORMAT, content)
+            continue
+        except ValueError:
+            found = b""
+        if found != content:
+            raise InputError(
+                f"archive {objects.url}: expected {FORMAT} with {content.decode()}, found {found[:120]!r}; it was "
+                "written by another version, or by somebody else: use that version, or another prefix"
+            )
+        return objects
+    raise ArchiveAccessError(f"archive {objects.url}: {FORMAT} was written and is not there; check the bucket's rules")

@@ -1,0 +1,217 @@
+"""Removing snapshots that nobody needs, in two phases, so that neither writer nor reader ever meets it.
+
+    mark     a snapshot's manifest moves to trash/: from then on nobody begins to use it
+    sweep    a blob goes when it is older than the grace period, and no manifest names it that is live, or was marked
+             within that period; a marked manifest goes after its blobs
+
+A writer publishes within half the grace period after it has chosen the snapshot that it starts from, and looks at the
+shared blobs again where that was marked meanwhile (`upload.py`). All ages are by the object store's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+from uuid import uuid4
+
+from statestore import kill_switch
+from statestore.archive import layout
+from statestore.archive.layout import BLOBS, STORES, TRASH, SnapshotName, StoreDirectory, blob
+from statestore.archive.manifest import MAX_BYTES, Manifest, from_bytes
+from statestore.archive.objects import ObjectStore, StoredObject
+from statestore.archive.snapshots import History, Listed, read_manifest
+from statestore.errors import SnapshotError
+
+DAY_MS = 24 * 60 * 60 * 1000
+_AT_ONCE = 16
+
+
+class Retention(NamedTuple):
+    """What is kept of a store partition's snapshots.
+
+    Attributes
+    ----------
+    newest
+        How many of the newest.
+    age_ms
+        Those that are younger.
+    grace_ms
+        How long a marked snapshot, and a blob without a snapshot, stay. Longer than any upload or restore takes.
+    """
+
+    newest: int = 3
+    age_ms: int = 7 * DAY_MS
+    grace_ms: int = 2 * DAY_MS
+
+
+class Swept(NamedTuple):
+    """What a sweep removed, or would.
+
+    Attributes
+    ----------
+    manifests, blobs
+        Names of the objects.
+    bytes
+        Of the blobs.
+    """
+
+    manifests: tuple[str, ...]
+    blobs: tuple[str, ...]
+    bytes: int
+
+
+def server_time_ms(objects: ObjectStore) -> int:
+    """Return the object store's clock, in ms since the epoch."""
+    name = f"{TRASH}/clock-{uuid4().hex}"
+    objects.create(name, b"")
+    try:
+        found = objects.stat(name)
+    finally:
+        objects.delete(name)
+    if found is None:
+        raise SnapshotError(f"{objects.url}/{name} was deleted while it was looked at; run again")
+    return found.modified_ms
+
+
+def expendable(
+    objects: ObjectStore,
+    history: History,
+    retention: Retention,
+    kept: Collection[str],
+    holds_lost: Callable[[Manifest], bool],
+    now_ms: int,
+) -> list[Listed]:
+    """Choose the snapshots of one store partition that may be marked.
+
+    The newest complete snapshot of the current generation always stays, and so does each that holds what its log can no
+    longer give.
+
+    Parameters
+    ----------
+    kept
+        Objects of the manifests that pins and sets keep.
+    holds_lost
+        Whether a snapshot may hold something that its log can no longer give.
+    now_ms
+        By the object store's clock.
+    """
+    newest = next((found for found in history.usable if _is_complete(objects, found)), None)
+    chosen = []
+    for at, found in enumerate(history.snapshots):
+        young = at < retention.newest or now_ms - found.written_ms < retention.age_ms
+        if young or found == newest or found.directory.snapshot(found.name) in kept:
+            continue
+        try:
+            manifest = read_manifest(objects, found.directory, found.name)
+        except SnapshotError:  # what it holds cannot be told, nor used; the grace period is left to look at it
+            chosen.append(found)
+            continue
+        if not holds_lost(manifest):
+            chosen.append(found)
+    return chosen if newest is not None else []
+
+
+def mark(objects: ObjectStore, found: Listed) -> None:
+    """Move a snapshot's manifest to the trash. Killed in between, it is in both places, and is marked again later."""
+    place = found.directory.snapshot(found.name)
+    try:
+        content = objects.read(place, MAX_BYTES)
+    except FileNotFoundError:  # another clean-up was first
+        return
+    marked = f"{TRASH}/{place}"
+    objects.delete(marked)  # what a killed clean-up has left: the grace period begins now
+    objects.create(marked, content)
+    kill_switch.reached("clean-up, manifest in trash and live")
+    objects.delete(place)
+
+
+def sweep(objects: ObjectStore, grace_ms: int, now_ms: int, *, dry_run: bool = False) -> Swept:
+    """Remove marked manifests, and blobs that nothing names, once the grace period has passed.
+
+    Raises
+    ------
+    SnapshotError
+        If a manifest cannot be read: which blobs it needs is not known, so none is removed.
+    """
+    # Blobs first: one that comes later belongs to a manifest that the second listing need not show.
+    blobs = list(objects.entries(BLOBS))
+    trash = [found for found in objects.entries(TRASH) if found.name.endswith(".json")]
+    old = [found for found in trash if now_ms - found.modified_ms >= grace_ms]
+    live = [found.name for found in objects.entries(STORES) if _place(found.name) is not None]
+    young = [found.name for found in trash if found not in old]
+    needed = {name for manifest in _read_all(objects, [*live, *young]) for name in _blobs_of(manifest)}
+    unneeded = [found for found in blobs if now_ms - found.modified_ms >= grace_ms and found.name not in needed]
+    if not dry_run:
+        for found in unneeded:
+            _delete_if_unchanged(objects, found)
+        kill_switch.reached("clean-up, blobs deleted")
+        for found in old:
+            objects.delete(found.name)
+    return Swept(
+        tuple(found.name for found in old),
+        tuple(found.name for found in unneeded),
+        sum(found.size for found in unneeded),
+    )
+
+
+def marked_manifests(objects: ObjectStore) -> Iterator[Manifest]:
+    """Yield the manifests that are marked and not yet swept.
+
+    Raises
+    ------
+    SnapshotError
+        If one cannot be read.
+    """
+    return _read_all(objects, [found.name for found in objects.entries(TRASH) if found.name.endswith(".json")])
+
+
+def missing_blobs(objects: ObjectStore, manifest: Manifest) -> list[str]:
+    """Return the blobs of a snapshot that are not there with their size."""
+    sizes = {blob(file.sha256): file.bytes for file in manifest.files}
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = dict(zip(sizes, pool.map(objects.stat, sizes), strict=True))
+    return [name for name, size in sizes.items() if (there := found[name]) is None or there.size != size]
+
+
+def _is_complete(objects: ObjectStore, found: Listed) -> bool:
+    try:
+        return not missing_blobs(objects, read_manifest(objects, found.directory, found.name))
+    except SnapshotError:
+        return False
+
+
+def _delete_if_unchanged(objects: ObjectStore, found: StoredObject) -> None:
+    """Delete a blob, unless a writer has put it again since it was listed."""
+    if objects.stat(found.name) == found:
+        objects.delete(found.name)
+
+
+def _place(name: str) -> tuple[StoreDirectory, SnapshotName] | None:
+    """Return which snapshot's manifest an object is, live or marked; None if it is none."""
+    directory, _, file = name.removeprefix(f"{TRASH}/").rpartition("/")
+    where, snapshot = layout.store_directory(directory), layout.snapshot_name(file)
+    return None if where is None or snapshot is None else (where, snapshot)
+
+
+def _read_all(objects: ObjectStore, names: Iterable[str]) -> Iterator[Manifest]:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for manifest in pool.map(lambda name: _read(objects, name), names):
+            if manifest is not None:
+                yield manifest
+
+
+def _read(objects: ObjectStore, name: str) -> Manifest | None:
+    place = _place(name)
+    if place is None:
+        raise SnapshotError(f"{objects.url}/{name} is no manifest of a snapshot; remove it, then clean up again")
+    try:
+        return from_bytes(objects.read(name, MAX_BYTES), *place)
+    except FileNotFoundError:  # marked meanwhile: its blobs stay for the grace period, as they were not in `old`
+        if name.startswith(TRASH):
+            return None
+        return _read(objects, f"{TRASH}/{name}")
+
+
+def _blobs_of(manifest: Manifest) -> list[str]:
+    return [blob(file.sha256) for file in manifest.files]

@@ -1,0 +1,104 @@
+"""All that an archive holds: its snapshots, and whether they can be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from statestore.archive.cleanup import marked_manifests, missing_blobs
+from statestore.archive.layout import BLOBS, STORES, blob
+from statestore.archive.manifest import Manifest
+from statestore.archive.objects import ObjectStore
+from statestore.archive.snapshots import History, Listed, histories, read_manifest
+from statestore.errors import SnapshotError
+
+_AT_ONCE = 16
+
+
+class ArchivedSnapshot(NamedTuple):
+    """One snapshot, and what is to be known of it.
+
+    Attributes
+    ----------
+    manifest
+        None if it cannot be read.
+    state
+        `usable`, `suspect`, `older generation`, or why its manifest cannot be read.
+    """
+
+    listed: Listed
+    manifest: Manifest | None
+    state: str
+
+
+class Check(NamedTuple):
+    """What a check of an archive found.
+
+    Attributes
+    ----------
+    snapshots
+        How many there are.
+    broken
+        By object, what is wrong with those that cannot be used.
+    orphans, orphan_bytes
+        Blobs that no snapshot names, live or marked: of uploads that go on, or of killed ones.
+    """
+
+    snapshots: int
+    broken: dict[str, str]
+    orphans: int
+    orphan_bytes: int
+
+
+def all_histories(objects: ObjectStore, cluster: str | None = None, application: str | None = None) -> list[History]:
+    """Return the histories of all store partitions, or of those of a cluster or an application."""
+    found: list[History] = []
+    for known in objects.directories(STORES):
+        for name in objects.directories(f"{STORES}/{known}") if cluster in (None, known) else []:
+            if application in (None, name):
+                found += histories(objects, known, name).values()
+    return found
+
+
+def archived_snapshots(objects: ObjectStore, found: list[History]) -> Iterator[ArchivedSnapshot]:
+    """Yield the snapshots of histories, the newest of each store partition first."""
+    listed = [(history, one) for history in found for one in history.snapshots]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        yield from pool.map(lambda pair: _read(objects, *pair), listed)
+
+
+def newest(history: History) -> Listed | None:
+    """Return the newest snapshot that may be used."""
+    return next(iter(history.usable), None)
+
+
+def check_archive(objects: ObjectStore) -> Check:
+    """Look for snapshots that cannot be used, and for blobs that nobody needs. Reads manifests, not blobs."""
+    broken: dict[str, str] = {}
+    named: set[str] = set()
+    count = 0
+    blobs = list(objects.entries(BLOBS))
+    for found in archived_snapshots(objects, all_histories(objects)):
+        count += 1
+        place = found.listed.directory.snapshot(found.listed.name)
+        if found.manifest is None:
+            broken[place] = found.state
+            continue
+        named |= {blob(file.sha256) for file in found.manifest.files}
+        if missing := missing_blobs(objects, found.manifest):
+            broken[place] = f"{len(missing)} of its files are missing or have another size, such as {missing[0]}"
+    named |= {blob(file.sha256) for manifest in marked_manifests(objects) for file in manifest.files}
+    orphans = [found for found in blobs if found.name not in named]
+    return Check(count, broken, len(orphans), sum(found.size for found in orphans))
+
+
+def _read(objects: ObjectStore, history: History, listed: Listed) -> ArchivedSnapshot:
+    try:
+        manifest = read_manifest(objects, listed.directory, listed.name)
+    except SnapshotError as error:
+        return ArchivedSnapshot(listed, None, str(error))
+    if listed.suspect:
+        return ArchivedSnapshot(listed, manifest, "suspect")
+    current = listed.name.generation == history.generation
+    return ArchivedSnapshot(listed, manifest, "usable" if current else "older generation")

@@ -1,0 +1,48 @@
+"""Which snapshot a local store grew from: a file of ours beside its record.
+
+<own directory>/snapshot-<store>.json
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from statestore.durable import read_checked, write_checked
+from statestore.statedir.lock import require_locks
+from statestore.statedir.paths import TaskPaths
+
+
+class GrownFrom(BaseModel):
+    """What a local store is a copy of, with what it has applied since.
+
+    Attributes
+    ----------
+    url, cluster
+        Of the archive.
+    generation
+        Of the snapshots that it may become.
+    snapshot
+        Name of the snapshot; None: it was built from the log alone.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: int = 1
+    url: str
+    cluster: str
+    generation: int
+    snapshot: str | None
+
+
+def read_grown_from(paths: TaskPaths, store: str) -> GrownFrom | None:
+    """Return what is known; None if nothing is, or it cannot be read."""
+    try:
+        return GrownFrom.model_validate_json(read_checked(paths.snapshot(store)))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def write_grown_from(paths: TaskPaths, store: str, grown: GrownFrom) -> None:
+    """Write it down, durably; its holder must still have the task's locks."""
+    require_locks(paths)
+    write_checked(paths.snapshot(store), grown.model_dump_json())

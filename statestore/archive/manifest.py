@@ -1,0 +1,169 @@
+"""The manifest of a snapshot: which files a store partition had when it had applied its changelog up to an offset.
+
+A manifest is written once and never changed. Whoever reads one trusts nothing in it that is not checked here: it may
+have been damaged, or written by somebody else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from statestore.archive.layout import SnapshotName, StoreDirectory
+from statestore.definitions.store import StoreDefinition
+from statestore.errors import SnapshotError
+from statestore.model import Name, StorePartition, TaskId, check_name
+from statestore.statedir.record import StoreRecord
+
+#: Bytes of a manifest that is read; one of a store with 100,000 files has some 15 MB.
+MAX_BYTES = 64 * 1024 * 1024
+_MAX_FILE_BYTES = 1 << 40
+_MAX_DEPTH = 8
+
+
+def _inside(path: str) -> str:
+    """Refuse a path that could leave the store's directory."""
+    parts = path.split("/")
+    if len(parts) > _MAX_DEPTH:
+        raise ValueError(f"{path[:200]!r} has more than {_MAX_DEPTH} parts")
+    for part in parts:
+        check_name(part)
+    return path
+
+
+class SnapshotFile(BaseModel):
+    """One file of the store.
+
+    Attributes
+    ----------
+    path
+        In the store's directory, parts separated by `/`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: Annotated[str, AfterValidator(_inside)]
+    bytes: Annotated[int, Field(ge=0, le=_MAX_FILE_BYTES)]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Manifest(BaseModel):
+    """A snapshot of one store partition.
+
+    Attributes
+    ----------
+    cluster
+        Id of the Kafka cluster that has the changelog.
+    definition
+        What the store is: its kind, format and retention, which nothing in Kafka tells.
+    committed
+        Offset of the last changelog record in the store; None: it has none.
+    record
+        What was known of the store when it was closed: topic id, log end and epoch, when it was known whole.
+    own
+        Text of our files that belong to the store, by name: what is kept of its segments, offsets beside it.
+    rows
+        How many rows it has; None: not counted.
+    rows_sha256
+        Digest of the rows in key order; None: not known.
+    source
+        What published it.
+    host
+        Where it was written: a task that runs there may find the same files.
+    parent
+        The snapshot that the store grew from; None: it was built from the log alone.
+    written_ms
+        Wall clock time of the writer, ms since the epoch.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: Literal[1] = 1
+    cluster: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    application: Name
+    definition: StoreDefinition
+    task: Annotated[str, Field(pattern=r"^[0-9]{1,9}_[0-9]{1,9}$")]
+    generation: Annotated[int, Field(ge=0, lt=10**8)]
+    uuid: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    topic: str
+    partition: Annotated[int, Field(ge=0)]
+    committed: Annotated[int | None, Field(ge=0)]
+    record: StoreRecord
+    own: dict[Annotated[str, AfterValidator(_inside)], str] = {}
+    files: tuple[SnapshotFile, ...]
+    rows: Annotated[int | None, Field(ge=0)] = None
+    rows_sha256: str | None = None
+    source: Literal["process", "snapshot", "restore"]
+    host: str
+    parent: str | None = None
+    written_ms: int
+    written_by: str
+
+    @model_validator(mode="after")
+    def _paths_are_distinct(self) -> Self:
+        paths = [file.path for file in self.files]
+        if len(set(paths)) != len(paths):
+            raise ValueError("two of its files have the same path")
+        directories = {path.rpartition("/")[0] for path in paths}
+        if clash := directories & set(paths):
+            raise ValueError(f"{min(clash)} is a file and a directory")
+        return self
+
+    @property
+    def store_partition(self) -> StorePartition:
+        """Whose snapshot it is."""
+        return StorePartition(self.application, self.definition.name, TaskId.parse(self.task))
+
+    @property
+    def directory(self) -> StoreDirectory:
+        """Where it lies in the archive."""
+        return StoreDirectory(self.cluster, self.store_partition)
+
+    @property
+    def name(self) -> SnapshotName:
+        """Its name in that directory."""
+        return SnapshotName(self.generation, 0 if self.committed is None else self.committed + 1, self.uuid)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all its files."""
+        return sum(file.bytes for file in self.files)
+
+
+_CHECKSUM = re.compile(rb'\A\{"sha256":"([0-9a-f]{64})","manifest":(.*)\}\n\Z', re.DOTALL)
+
+
+def to_bytes(manifest: Manifest) -> bytes:
+    """Write a manifest, with a checksum of itself."""
+    content = manifest.model_dump_json().encode()
+    return b'{"sha256":"%s","manifest":%s}\n' % (hashlib.sha256(content).hexdigest().encode(), content)
+
+
+def from_bytes(content: bytes, directory: StoreDirectory, name: SnapshotName) -> Manifest:
+    """Read a manifest.
+
+    Parameters
+    ----------
+    directory, name
+        Where it was found, which it must confirm.
+
+    Raises
+    ------
+    SnapshotError
+        If it is damaged, was made for another place, or by a version that this one does not know.
+    """
+    place = directory.snapshot(name)
+    if (found := _CHECKSUM.match(content)) is None or hashlib.sha256(found[2]).hexdigest() != found[1].decode():
+        raise SnapshotError(f"snapshot {place}: its manifest is not as it was written: its checksum does not fit")
+    try:
+        manifest = Manifest.model_validate_json(found[2])
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "manifest"
+        raise SnapshotError(f"snapshot {place}: its manifest is refused: {where}: {first['msg']}") from None
+    if (manifest.directory, manifest.name) != (directory, name):
+        raise SnapshotError(f"snapshot {place}: its manifest is that of {manifest.directory.snapshot(manifest.name)}")
+    return manifest

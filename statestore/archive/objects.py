@@ -1,0 +1,258 @@
+"""The object store that holds an archive: S3, Azure, Google Cloud, or a directory, through obstore.
+
+No other module talks to object storage. Credentials come from the environment or from the cloud's own identity; they
+are never in a URL, an argument, a report or a message.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.store import from_url
+
+from statestore.durable import sync_directory
+from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, DiskSpaceError, InputError, StateStoreError
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig
+
+#: Schemes of an archive's URL, and what they are called.
+SCHEMES = {"s3": "Amazon S3", "az": "Azure Blob Storage", "gs": "Google Cloud Storage", "file": "a directory"}
+
+#: Where the environment names another endpoint than the cloud's own. One without TLS is used only if it says so.
+_ENDPOINTS = (
+    *("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
+    *("AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL"),
+)
+
+
+class StoredObject(NamedTuple):
+    """One object as a listing shows it.
+
+    Attributes
+    ----------
+    name
+        Below the archive's prefix.
+    size
+        In bytes.
+    modified_ms
+        When it was written, in ms since the epoch, by the object store's clock.
+    """
+
+    name: str
+    size: int
+    modified_ms: int
+
+
+class ObjectStore:
+    """The objects below an archive's URL.
+
+    Parameters
+    ----------
+    url
+        Such as `s3://bucket/prefix`, `az://account/container/prefix` or `file:///directory`.
+    timeout_s
+        Seconds after which a request that was repeated again and again counts as failed.
+
+    Raises
+    ------
+    InputError
+        If the URL is not one of an archive.
+    """
+
+    def __init__(self, url: str, timeout_s: float = 60.0) -> None:
+        self.url = checked_url(url)
+        client: ClientConfig = {
+            "timeout": timedelta(seconds=timeout_s),
+            "connect_timeout": timedelta(seconds=10),
+            "allow_http": any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS),
+        }
+        retry: RetryConfig = {"max_retries": 10, "retry_timeout": timedelta(seconds=timeout_s)}
+        parts = urlsplit(url)
+        self._directory = Path(unquote(parts.path)) if parts.scheme == "file" else None
+        with self._errors(url):
+            if self._directory is not None:
+                self._store = from_url(url, mkdir=True)
+            else:
+                self._store = from_url(url, client_options=client, retry_config=retry)
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write an object that must not be there yet.
+
+        Returns
+        -------
+        bool
+            False if there is one of that name, which stays as it is.
+        """
+        with self._errors(name):
+            try:
+                obstore.put(self._store, name, content, mode="create")
+            except AlreadyExistsError:
+                return False
+        self._sync(name)
+        return True
+
+    def upload(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Write an object of any size from its chunks, in place of one that is there.
+
+        If an error comes out of the chunks, nothing is written.
+        """
+        refused: list[BaseException] = []
+        with self._errors(name, refused):
+            obstore.put(self._store, name, _noting(chunks, refused), mode="overwrite")
+        self._sync(name)
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Return an object's content.
+
+        Parameters
+        ----------
+        limit
+            Bytes it may have at most.
+
+        Raises
+        ------
+        FileNotFoundError
+            If it is not there.
+        ValueError
+            If it is larger.
+        """
+        with self._errors(name, reading=True):
+            found = obstore.get(self._store, name)
+            if found.meta["size"] > limit:
+                raise ValueError(f"{self.url}/{name} has {found.meta['size']} bytes, expected {limit} at most")
+            return bytes(found.bytes())
+
+    def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+        """Return ranges of an object, fetched at the same time; each is (start, exclusive end) in bytes.
+
+        Raises
+        ------
+        FileNotFoundError
+            If it is not there.
+        """
+        if not ranges:
+            return []
+        starts, ends = zip(*ranges, strict=True)
+        with self._errors(name, reading=True):
+            return [memoryview(part) for part in obstore.get_ranges(self._store, name, starts=starts, ends=ends)]
+
+    def stat(self, name: str) -> StoredObject | None:
+        """Return an object's size and time; None if it is not there."""
+        with self._errors(name):
+            try:
+                found = obstore.head(self._store, name)
+            except FileNotFoundError:
+                return None
+        return StoredObject(found["path"], found["size"], int(found["last_modified"].timestamp() * 1000))
+
+    def entries(self, prefix: str = "") -> Iterator[StoredObject]:
+        """Yield all objects in a directory and in those below it, in no order."""
+        with self._errors(prefix):
+            for chunk in obstore.list(self._store, prefix or None, chunk_size=1000):
+                for found in chunk:
+                    modified_ms = int(found["last_modified"].timestamp() * 1000)
+                    yield StoredObject(found["path"], found["size"], modified_ms)
+
+    def directories(self, prefix: str = "") -> list[str]:
+        """Return the names of the directories right below one."""
+        with self._errors(prefix):
+            found = obstore.list_with_delimiter(self._store, prefix or None)
+        return sorted(name.rstrip("/").rpartition("/")[2] for name in found["common_prefixes"])
+
+    def delete(self, name: str) -> None:
+        """Delete an object, if it is there."""
+        with self._errors(name):
+            try:
+                obstore.delete(self._store, name)
+            except FileNotFoundError:
+                return
+
+    def _sync(self, name: str) -> None:
+        """Make an object in a directory survive a power cut; object storage has done so when it answers."""
+        if self._directory is None:
+            return
+        path = self._directory / name
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        while path != self._directory:
+            path = path.parent
+            sync_directory(path)
+
+    @contextmanager
+    def _errors(self, name: str, refused: Sequence[BaseException] = (), *, reading: bool = False) -> Iterator[None]:
+        """Say in the library's terms what the object store answered.
+
+        Parameters
+        ----------
+        refused
+            What the caller's own chunks raised; it is passed on.
+        reading
+            Whether an object that is not there is the caller's to judge.
+        """
+        try:
+            yield
+        except (BaseError, OSError) as error:
+            if reading and isinstance(error, FileNotFoundError):
+                raise
+            raise (refused[0] if refused else self._said(error, name or "it")) from error
+
+    def _said(self, error: Exception, name: str) -> StateStoreError:
+        said = f"archive {self.url}: {name}"
+        if isinstance(error, FileNotFoundError):  # where something is written, or listed: an object may be missing
+            return ArchiveAccessError(f"{said}: the bucket or container does not exist; create it, or correct the URL")
+        if isinstance(error, PermissionDeniedError | UnauthenticatedError | PermissionError):
+            return ArchiveAccessError(
+                f"{said}: access was denied ({_short(error)}); check the credentials in the environment, and that they "
+                "allow to list, read, write and delete"
+            )
+        if "No space left" in str(error):
+            return DiskSpaceError(f"{said}: no space is left on the device; free some, then run again")
+        return ArchiveUnavailableError(
+            f"{said} could not be reached ({_short(error)}); nothing was changed. Run again; if it persists, check the "
+            "endpoint and the bucket"
+        )
+
+
+def _noting(chunks: Iterable[bytes], refused: list[BaseException]) -> Iterator[bytes]:
+    """Pass chunks on, and note the error that ends them: obstore may raise another one in its place."""
+    try:
+        yield from chunks
+    except BaseException as error:
+        refused.append(error)
+        raise
+
+
+def checked_url(url: str) -> str:
+    """Return an archive's URL, which has no secrets in it.
+
+    Raises
+    ------
+    InputError
+        If it is not one of an archive.
+    """
+    parts = urlsplit(url)
+    expected = "s3://bucket/prefix, az://account/container/prefix, gs://bucket/prefix or file:///directory"
+    if parts.scheme not in SCHEMES or (parts.scheme == "file") != (not parts.netloc):
+        raise InputError(f"expected the URL of an archive, such as {expected}; found {url.split('@')[-1]!r}")
+    if "@" in parts.netloc or parts.query:
+        raise InputError(
+            f"the URL of archive {parts.scheme}://{parts.netloc.split('@')[-1]}{parts.path} has credentials or options "
+            "in it; put them into the environment"
+        )
+    return url.rstrip("/")
+
+
+def _short(error: BaseException) -> str:
+    return str(error).partition("\n\nDebug source")[0].strip().replace("\n", " ")[:300]

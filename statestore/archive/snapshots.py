@@ -1,0 +1,160 @@
+"""The snapshots of store partitions: what is there, which generation counts, and which of them may be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from statestore.archive import layout
+from statestore.archive.layout import SnapshotName, StoreDirectory
+from statestore.archive.manifest import MAX_BYTES, Manifest, from_bytes
+from statestore.archive.objects import ObjectStore, StoredObject
+from statestore.errors import SnapshotError
+
+_SMALL = 64 * 1024
+
+
+class Generation(BaseModel):
+    """What began a generation.
+
+    Attributes
+    ----------
+    snapshot
+        The first snapshot of it, by name.
+    why
+        What replaced the store with something that its log does not give: a rollback, a rewrite, an accepted loss.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: int = 1
+    snapshot: str
+    why: str
+    host: str
+    written_ms: int
+
+
+class Listed(NamedTuple):
+    """A snapshot as the listing shows it.
+
+    Attributes
+    ----------
+    written_ms
+        By the object store's clock.
+    suspect
+        It may hold what is wrong.
+    """
+
+    directory: StoreDirectory
+    name: SnapshotName
+    written_ms: int
+    suspect: bool
+
+
+class History(NamedTuple):
+    """The snapshots of one store partition.
+
+    Attributes
+    ----------
+    generation
+        The newest: 0 until one was begun.
+    snapshots
+        The newest first.
+    """
+
+    directory: StoreDirectory
+    generation: int
+    snapshots: tuple[Listed, ...]
+
+    @property
+    def usable(self) -> tuple[Listed, ...]:
+        """Those of the newest generation that are not suspect, the newest first."""
+        return tuple(
+            found for found in self.snapshots if found.name.generation == self.generation and not found.suspect
+        )
+
+
+def history(objects: ObjectStore, directory: StoreDirectory) -> History:
+    """List the snapshots of one store partition."""
+    return _history(directory, objects.entries(str(directory)))
+
+
+def histories(objects: ObjectStore, cluster: str, application: str) -> dict[StoreDirectory, History]:
+    """List the snapshots of all store partitions of an application, in one listing."""
+    found: dict[StoreDirectory, list[StoredObject]] = {}
+    for stored in objects.entries(f"{layout.STORES}/{cluster}/{application}"):
+        directory = layout.store_directory(stored.name.rpartition("/")[0])
+        if directory is not None:
+            found.setdefault(directory, []).append(stored)
+    return {directory: _history(directory, objects) for directory, objects in sorted(found.items())}
+
+
+def _history(directory: StoreDirectory, stored: Iterable[StoredObject]) -> History:
+    generation = 0
+    snapshots: dict[SnapshotName, int] = {}
+    suspects: set[SnapshotName] = set()
+    for found in stored:
+        file = found.name.rpartition("/")[2]
+        if (name := layout.snapshot_name(file)) is not None:
+            snapshots[name] = found.modified_ms
+        elif (number := layout.generation_number(file)) is not None:
+            generation = max(generation, number)
+        elif (name := layout.snapshot_name(file.removeprefix("suspect-"))) is not None:
+            suspects.add(name)
+    listed = (Listed(directory, name, snapshots[name], name in suspects) for name in sorted(snapshots, reverse=True))
+    return History(directory, generation, tuple(listed))
+
+
+def read_manifest(objects: ObjectStore, directory: StoreDirectory, name: SnapshotName) -> Manifest:
+    """Read a snapshot's manifest.
+
+    Raises
+    ------
+    SnapshotError
+        If it is gone, damaged or another place's.
+    """
+    place = directory.snapshot(name)
+    try:
+        content = objects.read(place, MAX_BYTES)
+    except FileNotFoundError:
+        raise SnapshotError(f"snapshot {place} is not there any more") from None
+    except ValueError as error:
+        raise SnapshotError(f"snapshot {place}: {error}") from None
+    return from_bytes(content, directory, name)
+
+
+def readable(objects: ObjectStore, listed: Iterable[Listed], refused: list[str]) -> Iterator[Manifest]:
+    """Yield the manifests that can be read, in the given order; why one is left out is added to `refused`."""
+    for found in listed:
+        try:
+            yield read_manifest(objects, found.directory, found.name)
+        except SnapshotError as error:
+            refused.append(str(error))
+
+
+def begin_generation(objects: ObjectStore, first: Manifest, why: str) -> bool:
+    """Make a published snapshot the first of a new generation; False if somebody else has begun it."""
+    content = Generation(snapshot=str(first.name), why=why, host=first.host, written_ms=first.written_ms)
+    return objects.create(first.directory.generation(first.generation), content.model_dump_json().encode())
+
+
+def read_generation(objects: ObjectStore, directory: StoreDirectory, number: int) -> Generation:
+    """Return what began a generation.
+
+    Raises
+    ------
+    SnapshotError
+        If it is gone or cannot be read.
+    """
+    place = directory.generation(number)
+    try:
+        return Generation.model_validate_json(objects.read(place, _SMALL))
+    except (FileNotFoundError, ValidationError, ValueError) as error:
+        raise SnapshotError(f"{place} cannot be read: {error}") from None
+
+
+def mark_suspect(objects: ObjectStore, listed: Listed, why: str) -> None:
+    """Mark a snapshot that may hold what is wrong; marking it twice changes nothing."""
+    objects.create(listed.directory.suspect(listed.name), why.encode()[:_SMALL])

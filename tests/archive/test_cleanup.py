@@ -1,0 +1,236 @@
+"""Clean-up keeps what is needed, and what it removes nobody misses, whoever is writing or reading meanwhile."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from statestore.archive.cleanup import Retention, expendable, mark, missing_blobs, server_time_ms, sweep
+from statestore.archive.fetch import fetch
+from statestore.archive.layout import BLOBS, TRASH
+from statestore.archive.manifest import Manifest
+from statestore.archive.objects import ObjectStore
+from statestore.archive.snapshots import begin_generation, history, mark_suspect, read_manifest
+from statestore.archive.upload import publish
+from statestore.errors import SnapshotError
+from tests.archive.snapshots import manifest, written
+
+LATER = 1 << 50
+NOTHING_LOST = lambda _: False  # noqa: E731
+NOW = Retention(newest=1, age_ms=0, grace_ms=0)
+
+
+def _publish(objects: ObjectStore, tmp_path: Path, committed: int, **changes: object) -> Manifest:
+    files = {"shared.sst": b"shared", f"{committed}.sst": b"%d" % committed}
+    made = manifest(files, committed=committed, **changes)
+    publish(objects, made, written(tmp_path / "store", files))
+    return made
+
+
+def _chosen(objects: ObjectStore, made: Manifest, retention: Retention = NOW, **changes: object) -> list[int]:
+    options = {"kept": (), "holds_lost": NOTHING_LOST, "now_ms": LATER, **changes}
+    found = expendable(objects, history(objects, made.directory), retention, **options)  # type: ignore[arg-type]
+    return [one.name.offset - 1 for one in found]
+
+
+def test_all_but_the_newest_may_go(objects: ObjectStore, tmp_path: Path) -> None:
+    made = [_publish(objects, tmp_path, committed) for committed in (1, 2, 3)]
+    assert _chosen(objects, made[0]) == [2, 1]
+    assert _chosen(objects, made[0], NOW._replace(newest=2)) == [1]
+    assert _chosen(objects, made[0], NOW._replace(age_ms=1000), now_ms=server_time_ms(objects)) == []
+    assert _chosen(objects, made[0], kept=[made[0].directory.snapshot(made[0].name)]) == [2]
+
+
+def test_what_the_log_can_no_longer_give_stays(objects: ObjectStore, tmp_path: Path) -> None:
+    made = [_publish(objects, tmp_path, committed) for committed in (1, 2, 3)]
+    assert _chosen(objects, made[0], holds_lost=lambda found: found.committed == 1) == [2]
+
+
+def test_the_newest_that_is_complete_and_of_the_current_generation_stays(objects: ObjectStore, tmp_path: Path) -> None:
+    made = [_publish(objects, tmp_path, committed) for committed in (1, 2, 3, 4)]
+    (newest, *_) = history(objects, made[0].directory).snapshots
+    mark_suspect(objects, newest, "CORRUPT")
+    objects.delete(missing_place(objects, made[2]))
+    assert _chosen(objects, made[0]) == [3, 1]  # 4 is the newest, 3 lacks a blob, 2 is the newest that can be used
+    began = _publish(objects, tmp_path, 0, generation=1)
+    begin_generation(objects, began, "a rollback")
+    assert _chosen(objects, made[0]) == [4, 3, 2, 1]
+
+
+def missing_place(objects: ObjectStore, made: Manifest) -> str:
+    """Object of a blob that no other snapshot has."""
+    (own,) = [file for file in made.files if file.path != "shared.sst"]
+    return f"{BLOBS}/{own.sha256[:2]}/{own.sha256}"
+
+
+def test_without_any_complete_snapshot_all_stay(objects: ObjectStore, tmp_path: Path) -> None:
+    made = [_publish(objects, tmp_path, committed) for committed in (1, 2)]
+    for one in made:
+        objects.delete(missing_place(objects, one))
+    assert _chosen(objects, made[0], NOW._replace(newest=0)) == []
+
+
+def test_a_marked_snapshot_goes_with_its_own_blobs_after_the_grace_period(objects: ObjectStore, tmp_path: Path) -> None:
+    made = [_publish(objects, tmp_path, committed) for committed in (1, 2)]
+    mark(objects, history(objects, made[0].directory).snapshots[1])
+    assert [one.name for one in history(objects, made[0].directory).snapshots] == [made[1].name]
+    now = server_time_ms(objects)
+    assert sweep(objects, 1 << 40, now) == ((), (), 0)
+    before = {found.name for found in objects.entries()}
+    dry = sweep(objects, 1000, now + 2000, dry_run=True)
+    assert {found.name for found in objects.entries()} == before
+    assert sweep(objects, 1000, now + 2000) == dry
+    assert (len(dry.manifests), dry.blobs, dry.bytes) == (1, (missing_place(objects, made[0]),), 1)
+    assert not missing_blobs(objects, made[1])
+    assert list(objects.entries(TRASH)) == []
+
+
+def test_who_reads_a_snapshot_when_it_is_marked_finds_its_blobs_until_the_grace_period_is_over(
+    objects: ObjectStore, tmp_path: Path
+) -> None:
+    made = _publish(objects, tmp_path, 1)
+    uploaded_ms = max(found.modified_ms for found in objects.entries(BLOBS))
+    while server_time_ms(objects) == uploaded_ms:  # S3's clock has seconds
+        pass
+    mark(objects, history(objects, made.directory).snapshots[0])
+    (marked,) = objects.entries(TRASH)
+    grace_ms = marked.modified_ms - uploaded_ms
+    assert sweep(objects, grace_ms, marked.modified_ms) == ((), (), 0)  # the blobs are old, the mark is not
+    fetch(objects, made, tmp_path / "copy", {})
+
+
+def test_blobs_without_a_snapshot_go(objects: ObjectStore, tmp_path: Path) -> None:
+    made = _publish(objects, tmp_path, 1)
+    objects.delete(made.directory.snapshot(made.name))  # an upload that was killed
+    now = server_time_ms(objects)
+    assert sweep(objects, 1000, now).blobs == ()
+    assert len(sweep(objects, 1000, now + 2000).blobs) == 2
+
+
+def test_a_manifest_that_cannot_be_read_stops_the_sweep(objects: ObjectStore, tmp_path: Path) -> None:
+    made = _publish(objects, tmp_path, 1)
+    torn = manifest(committed=9)
+    objects.create(torn.directory.snapshot(torn.name), b"{")
+    with pytest.raises(SnapshotError, match=str(torn.name)):
+        sweep(objects, 0, LATER)
+    assert not missing_blobs(objects, made)
+    assert _chosen(objects, made, NOW._replace(newest=0)) == [9]  # it may be marked, as nobody can use it
+
+
+def test_a_snapshot_that_was_left_in_both_places_has_its_grace_period_again(objects: ObjectStore, tmp_path) -> None:
+    made = [_publish(objects, tmp_path, committed) for committed in (1, 2)]
+    place = made[0].directory.snapshot(made[0].name)
+    objects.create(f"{TRASH}/{place}", objects.read(place, 1 << 20))
+    written_ms = objects.stat(f"{TRASH}/{place}").modified_ms
+    while server_time_ms(objects) == written_ms:  # S3's clock has seconds
+        pass
+    mark(objects, history(objects, made[0].directory).snapshots[1])
+    assert objects.stat(f"{TRASH}/{place}").modified_ms > written_ms
+
+
+# -- writers, readers and clean-up in any order -----------------------------------------------------------------------
+
+GRACE_MS = 1000
+
+
+class CleanUpBesideOthers(RuleBasedStateMachine):
+    """Writers and readers that take less than they may, and clean-ups between any two of their steps.
+
+    The clock is a number; the time of each object is set to it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._scratch = tempfile.TemporaryDirectory()
+        self.root = Path(self._scratch.name)
+        self.objects = ObjectStore(f"file://{self.root}/archive")
+        self.now_ms = 10 * GRACE_MS
+        self.count = 0
+        self.writers: list[tuple[Manifest, Manifest | None, int]] = []
+        self.readers: list[tuple[Manifest, int]] = []
+
+    def teardown(self) -> None:
+        self._scratch.cleanup()
+
+    def _settle(self, before: dict[Path, int]) -> None:
+        """Give what was written since the time that it is now."""
+        for path, changed in self._times().items():
+            if before.get(path) != changed:
+                os.utime(path, ns=(self.now_ms * 10**6, self.now_ms * 10**6))
+
+    def _times(self) -> dict[Path, int]:
+        return {path: path.stat().st_ctime_ns for path in (self.root / "archive").rglob("*") if path.is_file()}
+
+    def _usable(self) -> list[Manifest]:
+        directory = manifest().directory
+        return [read_manifest(self.objects, directory, found.name) for found in history(self.objects, directory).usable]
+
+    @rule(content=st.lists(st.integers(0, 3), min_size=1, max_size=3, unique=True), parent=st.booleans())
+    def a_writer_begins(self, content: list[int], parent: bool) -> None:
+        self.count += 1
+        made = manifest({f"{number}.sst": b"%d" % number for number in content}, committed=self.count)
+        found = self._usable()
+        self.writers.append((made, found[0] if parent and found else None, self.now_ms))
+
+    @precondition(lambda self: self.writers)
+    @rule(data=st.data())
+    def a_writer_publishes(self, data: st.DataObject) -> None:
+        made, parent, began_ms = self.writers.pop(0)
+        if self.now_ms - began_ms >= GRACE_MS // 2:
+            return
+        store = written(self.root / "store", {file.path: file.path[0].encode() for file in made.files})
+        before = self._times()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("statestore.kill_switch.reached", lambda _: self._between(data, before))
+            publish(self.objects, made, store, parent)
+        self._settle(before)
+
+    def _between(self, data: st.DataObject, before: dict[Path, int]) -> None:
+        self._settle(before)
+        before.update(self._times())
+        if data.draw(st.booleans()):
+            sweep(self.objects, GRACE_MS, self.now_ms)
+
+    @precondition(lambda self: self._usable())
+    @rule()
+    def a_reader_begins(self) -> None:
+        self.readers.append((self._usable()[0], self.now_ms))
+
+    @precondition(lambda self: self.readers)
+    @rule()
+    def a_reader_fetches(self) -> None:
+        found, began_ms = self.readers.pop(0)
+        if self.now_ms - began_ms < GRACE_MS:
+            with tempfile.TemporaryDirectory() as target:
+                fetch(self.objects, found, Path(target) / "copy", {})
+
+    @rule(data=st.data())
+    def some_are_marked(self, data: st.DataObject) -> None:
+        for found in history(self.objects, manifest().directory).snapshots:
+            if data.draw(st.booleans()):
+                before = self._times()
+                mark(self.objects, found)
+                self._settle(before)
+
+    @rule()
+    def a_sweep(self) -> None:
+        sweep(self.objects, GRACE_MS, self.now_ms)
+
+    @rule(ms=st.sampled_from([1, GRACE_MS // 3, GRACE_MS]))
+    def time_goes_on(self, ms: int) -> None:
+        self.now_ms += ms
+
+    @invariant()
+    def every_live_snapshot_is_complete(self) -> None:
+        for found in self._usable():
+            assert missing_blobs(self.objects, found) == []
+
+
+TestCleanUpBesideOthers = CleanUpBesideOthers.TestCase
+TestCleanUpBesideOthers.settings = settings(stateful_step_count=30)

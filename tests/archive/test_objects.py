@@ -1,0 +1,92 @@
+"""Objects of an archive: created once, read in parts, listed, deleted; and what is said where that cannot be done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from statestore.archive.objects import ObjectStore
+from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, InputError
+from tests.archive.s3 import environment
+
+MIB = 1 << 20
+
+
+def test_an_object_is_created_once_and_stays_as_it_is(objects: ObjectStore) -> None:
+    assert objects.create("a/b.json", b"first")
+    assert not objects.create("a/b.json", b"second")
+    assert objects.read("a/b.json", 5) == b"first"
+
+
+def test_an_object_of_any_size_is_uploaded_in_chunks_and_read_in_ranges(objects: ObjectStore) -> None:
+    chunks = [bytes([number]) * (6 * MIB) for number in range(3)]
+    objects.upload("blobs/x", iter(chunks))
+    assert objects.stat("blobs/x").size == 18 * MIB
+    found = objects.read_ranges("blobs/x", [(6 * MIB - 1, 6 * MIB + 1), (17 * MIB, 18 * MIB)])
+    assert [bytes(part) for part in found] == [b"\0\1", b"\2" * MIB]
+    assert objects.read_ranges("blobs/x", []) == []
+
+
+@pytest.mark.parametrize("size", [10, 12 * MIB])
+def test_an_upload_whose_source_fails_leaves_nothing_and_raises_that_error(objects: ObjectStore, size: int) -> None:
+    def source() -> Iterator[bytes]:
+        yield b"x" * size
+        raise OSError(5, "a bad sector")
+
+    with pytest.raises(OSError, match="a bad sector"):
+        objects.upload("blobs/x", source())
+    assert objects.stat("blobs/x") is None
+
+
+def test_a_directory_is_listed_with_those_below_it_and_nothing_of_its_neighbours(objects: ObjectStore) -> None:
+    for name in ("a/1", "a/b/2", "ab/3"):
+        objects.create(name, b"12")
+    assert sorted((found.name, found.size) for found in objects.entries("a")) == [("a/1", 2), ("a/b/2", 2)]
+    assert len(list(objects.entries())) == 3
+    assert objects.directories() == ["a", "ab"]
+    assert objects.directories("a") == ["b"]
+    assert list(objects.entries("none")) == []
+
+
+def test_what_is_not_there_is_said_to_be_missing_and_deleting_it_is_nothing(objects: ObjectStore) -> None:
+    objects.create("a", b"1")
+    objects.delete("a")
+    objects.delete("a")
+    assert objects.stat("a") is None
+    for read in (lambda: objects.read("a", 1), lambda: objects.read_ranges("a", [(0, 1)])):
+        with pytest.raises(FileNotFoundError):
+            read()
+
+
+def test_an_object_that_is_larger_than_expected_is_not_read(objects: ObjectStore) -> None:
+    objects.create("a", b"12345")
+    with pytest.raises(ValueError, match="has 5 bytes, expected 4 at most"):
+        objects.read("a", 4)
+
+
+@pytest.mark.parametrize("url", ["archive", "http://host/a", "s3:///a", "file://host/a", ""])
+def test_another_url_is_refused_with_what_is_expected(url: str) -> None:
+    with pytest.raises(InputError, match="expected the URL of an archive, such as s3://bucket/prefix"):
+        ObjectStore(url)
+
+
+def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
+    with pytest.raises(InputError, match="put them into the environment") as refused:
+        ObjectStore("s3://key:secret@bucket/prefix")
+    assert "secret" not in str(refused.value)
+    assert "key" not in str(refused.value)
+
+
+def test_a_bucket_that_does_not_exist_is_said(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment(s3).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ArchiveAccessError, match="bucket or container does not exist"):
+        ObjectStore("s3://nobody/x").create("a", b"1")
+
+
+def test_an_endpoint_that_does_not_answer_is_retried_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment("http://127.0.0.1:1").items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ArchiveUnavailableError, match=r"could not be reached .*nothing was changed"):
+        ObjectStore("s3://bucket/x", timeout_s=1).create("a", b"1")

@@ -75,6 +75,17 @@ class Settings(Directories):
             "replaced stores by age that may be the only copy of something"
         ),
     ] = False
+    archive: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="where snapshots of stores are kept: s3://bucket/prefix, az://account/container/prefix, "
+            "gs://bucket/prefix or file:///directory; none if not said",
+        ),
+    ] = None
+    archive_timeout_s: Annotated[
+        float, Field(gt=0, allow_inf_nan=False, description="deadline of one request to the archive")
+    ] = 60.0
     metrics_recording_level: Annotated[
         Literal["INFO", "DEBUG", "TRACE"], Field(description="store metrics go to OpenTelemetry from DEBUG on")
     ] = "INFO"

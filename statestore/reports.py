@@ -145,6 +145,17 @@ class StoreFigures(_Row):
     expired: Int64 = Field(default=0, description="changes dropped because their window or session had expired")
 
 
+class SnapshotRow(_Row):
+    """What was published of one store."""
+
+    store: Text
+    snapshot: Text | None = Field(default=None, description="its name; None where nothing was to be done")
+    files: Int64 = Field(default=0, description="uploaded; those of the snapshot before were there")
+    bytes: Int64 = Field(default=0, description="uploaded")
+    seconds: float = 0.0
+    failure: Failure | None = Field(default=None, description="the store is as good as without a snapshot")
+
+
 class ProcessRow(_Row):
     """What one task of a `process` run did."""
 
@@ -163,6 +174,7 @@ class ProcessRow(_Row):
     process_seconds: float = 0.0
     seconds: float = 0.0
     stores: tuple[StoreFigures, ...] = ()
+    snapshots: tuple[SnapshotRow, ...] = ()
     failure: Failure | None = None
 
     @property
@@ -251,7 +263,7 @@ class RestoreRow(StorePartitionRow):
     """What a restore did with one store partition."""
 
     before: Status | None = None
-    mode: Literal["tail", "full", "as-of"] | None = Field(
+    mode: Literal["tail", "snapshot", "full", "as-of"] | None = Field(
         default=None, description="None where nothing had to be done, or an earlier attempt had done it"
     )
     outcome: Literal["restored", "skipped", "failed"]
@@ -273,6 +285,8 @@ class RestoreRow(StorePartitionRow):
     )
     directory: Text | None = Field(default=None, description="as-of: where the store was built")
     quarantine: Text | None = Field(default=None, description="directory of the replaced store, until validation")
+    snapshot: Text | None = Field(default=None, description="what it was built from; None: from its log alone")
+    published: SnapshotRow | None = Field(default=None, description="the snapshot of the new store; None: no archive")
     seconds: float = 0.0
     failure: Failure | None = None
 
@@ -286,13 +300,17 @@ class RestorePlanRow(StorePartitionRow):
     """What a restore would do with one store partition, and what that takes."""
 
     status: Status | None = None
-    mode: Literal["tail", "full", "as-of"] | None = Field(default=None, description="None where nothing is to be done")
+    mode: Literal["tail", "snapshot", "full", "as-of"] | None = Field(
+        default=None, description="None where nothing is to be done"
+    )
     reason: Text = ""
     start: Int64 | None = Field(default=None, description="first changelog offset to be read")
     end: Int64 | None = Field(default=None, description="offset before which reading would end")
     resumable: Int64 = Field(default=0, description="offsets that an interrupted attempt has read")
     ranges: Int64 = Field(default=1, description="into how many ranges the log is cut")
     log_bytes: Int64 = Field(default=0, description="keys and values to be read, estimated from a sample")
+    snapshot: Text | None = Field(default=None, description="of mode snapshot: what it would begin with")
+    fetched: Int64 = Field(default=0, description="bytes of the snapshot; what is on this disk is not fetched")
     disk_needed: Int64 = Field(default=0, description="bytes, estimated; at most, if few keys are written again")
     disk_free: Int64 = 0
     seconds: float = Field(default=0.0, description="estimated from the report's records_per_s")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from statestore.archive.archive import archive_spec
 from statestore.changelog.topics import Topic, Topics, append_time_refused, has_append_time
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
@@ -130,6 +131,7 @@ def task_specs(
     changelogs = {store: changelog_spec(found[name], configs[name]) for store, name in names.items()}
     inputs = [TopicPartition(part.input_topic, number) for number in range(found[part.input_topic].partitions)]
     ranges = topics.log_ranges(inputs)
+    archive = archive_spec(settings.archive, settings.archive_timeout_s, topics)
     limits = [int(config["max.message.bytes"]) for config in configs.values() if "max.message.bytes" in config]
     return [
         TaskSpec(
@@ -143,6 +145,7 @@ def task_specs(
             recording_level=settings.metrics_recording_level,
             max_batch_bytes=min(limits, default=None),
             timestamps=bounds_of(configs.values()),
+            archive=archive,
             progress=None
             if progress is None
             else progress / f"{application.name}-{subtopology}_{partition.partition}.json",

@@ -13,6 +13,7 @@ from functools import partial
 from rich.console import Console
 
 from statestore import clock
+from statestore.archive.archive import archive_spec
 from statestore.changelog.topics import Topics
 from statestore.cli import tables
 from statestore.config import Settings
@@ -96,7 +97,8 @@ def _chosen(
     if advice is not None:
         specs = [spec for spec in specs if str(spec.store_partition) in advice]
     require_as_many_as_tasks(specs, topics, applications)
-    return specs
+    archive = archive_spec(settings.archive, settings.archive_timeout_s, topics)
+    return [spec.model_copy(update={"archive": archive}) for spec in specs]
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from statestore.cli import catalogue, expectations, metastore
+from statestore.cli import catalogue, expectations, metastore, snapshot_commands
 from statestore.cli import drift_command as drifting
 from statestore.cli import exit_codes as ending
 from statestore.cli import job_commands as running
@@ -43,6 +43,7 @@ app.command()(running.maintain)
 app.command()(looking.read)
 app.command()(reporting.report)
 app.command()(reporting.progress)
+app.add_typer(snapshot_commands.app, name="snapshot")
 app.add_typer(expectations.app, name="expectations")
 
 

@@ -88,6 +88,33 @@ AtLeastOnce = Annotated[
         "was never committed.",
     ),
 ]
+Archive = Annotated[
+    str,
+    typer.Option(
+        envvar="STATESTORE_ARCHIVE",
+        help="s3://bucket/prefix, az://account/container/prefix, gs://bucket/prefix or file:///directory. Credentials "
+        "come from the environment.",
+        show_default=False,
+    ),
+]
+ArchiveIfAny = Annotated[
+    str | None,
+    typer.Option(
+        "--archive",
+        envvar="STATESTORE_ARCHIVE",
+        help="Where snapshots are kept, such as s3://bucket/prefix. Default: there are none.",
+        show_default=False,
+    ),
+]
+ArchiveTimeout = Annotated[
+    float,
+    typer.Option(
+        "--archive-timeout-s",
+        envvar="STATESTORE_ARCHIVE_TIMEOUT_S",
+        min=0.001,
+        help="Deadline of one request to the archive.",
+    ),
+]
 TimeoutS = Annotated[
     float,
     typer.Option("--kafka-timeout-s", envvar="STATESTORE_KAFKA_TIMEOUT_S", min=0.1, help="Of one request to Kafka."),
@@ -156,7 +183,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing.")]
 Installation = Mapping[str, str]
 
 
-def _servers(said: str | None) -> str:
+def servers_of(said: str | None) -> str:
     from statestore.config import read_kafka_config
 
     if found := said or read_kafka_config().get("bootstrap.servers"):
@@ -183,7 +210,7 @@ def _service(
     backup = metastore_backup
     if backup is None and reports_dir is not None:
         backup = default_path(reports_dir, service_id)
-    return Service(_servers(bootstrap_servers), service_id, backup, kafka_timeout_s)
+    return Service(servers_of(bootstrap_servers), service_id, backup, kafka_timeout_s)
 
 
 def _asked(
@@ -205,7 +232,7 @@ def _asked(
 ) -> PartitionSelection:
     from statestore.cli.selection import PartitionSelection, Where
 
-    servers = _servers(bootstrap_servers)
+    servers = servers_of(bootstrap_servers)
     return PartitionSelection(
         where=Where(servers, state_dir, kafka_timeout_s),
         service=_service(
@@ -238,7 +265,7 @@ def _installation(
     kafka_timeout_s: TimeoutS = 30.0,
 ) -> Installation:
     settings = {
-        "BOOTSTRAP_SERVERS": _servers(bootstrap_servers),
+        "BOOTSTRAP_SERVERS": servers_of(bootstrap_servers),
         "STATE_DIR": state_dir.absolute(),
         "REPORTS_DIR": reports_dir.absolute(),
         "DATA_DOCS_DIR": (data_docs_dir or reports_dir.parent / "data-docs").absolute(),

@@ -45,9 +45,12 @@ def restore(
             "may be the only copy of something. May be repeated.",
         ),
     ] = None,
+    archive: options.ArchiveIfAny = None,
+    archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
     """Restore store partitions from their changelogs; live stores are replaced when the new ones are whole."""
+    from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics
     from statestore.cli import local_processes as local
     from statestore.cli import restore_selection as restoring
@@ -75,6 +78,8 @@ def restore(
     chosen = choose(asked, topics, certain=True)
     stores = restoring.stores_to_restore(chosen, topics, elsewhere=request.mode == "as-of")
     stores = restoring.advised_stores(stores, request)
+    where = archive_spec(archive, archive_timeout_s, topics)
+    stores = [store.model_copy(update={"archive": where}) for store in stores]
     run_id, quarantine_s = f"command-{started_ms}", quarantine_days * 86_400
     report = run_restore(
         restore_specs(stores, request, run_id, run_bytes=run_bytes, quarantine_s=quarantine_s),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, InstanceOf
 
+from statestore.archive.archive import ArchiveSpec
 from statestore.definitions.store import StoreDefinition
 from statestore.model import StorePartition, TaskId, TopicPartition
 from statestore.statedir.context import store_context
@@ -69,6 +70,8 @@ class StorePartitionSpec(BaseModel):
         Where none of ours does: what the user says of its kind and format; empty if nothing.
     headers_ignored
         Records of its changelog may have headers, which it does not keep: it has taken such records in.
+    archive
+        Where its snapshots are; None: there are none.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -85,6 +88,7 @@ class StorePartitionSpec(BaseModel):
     owned: bool = True
     described: str = ""
     headers_ignored: bool = False
+    archive: ArchiveSpec | None = None
 
     @property
     def logs_no_headers(self) -> bool:

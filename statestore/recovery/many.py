@@ -13,13 +13,14 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from statestore import clock
 from statestore.errors import StateStoreError
 from statestore.partition.grouping import by_task, in_order
 from statestore.partition.judgement import not_now
 from statestore.partition.spec import StorePartitionSpec
 from statestore.progress.display import shown
 from statestore.recovery.as_of import claim_target, point_and_target, point_range, require_free_target
-from statestore.recovery.planning import plan_restore, range_count, store_logs
+from statestore.recovery.planning import cheaper_snapshot, plan_restore, range_count, store_logs
 from statestore.recovery.restore import begin_ranges, failed, restore, restore_range
 from statestore.recovery.restore_progress import RESTORES, progress_label
 from statestore.recovery.spec import RestoreSpec
@@ -158,7 +159,7 @@ def _lost_range(part: _RangeOf, error: StateStoreError) -> RestoreRow:
 
 def _read_ranges(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -> None:
     """Read logs that are cut into ranges; what fails here, the restore reads again, or says why it cannot."""
-    candidates = [spec for spec in restores if _is_cut(spec)]
+    candidates = [spec for spec in restores if _is_cut(spec) and not _has_snapshot(spec)]
     unsure = [spec for spec in candidates if not spec.request.force]
     groups = by_task(spec.store for spec in unsure)
     looked = run([[unsure[at].store for at in group] for group in groups], _look_at_task, _Verified, _not_looked_at)
@@ -185,6 +186,14 @@ def _read_ranges(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -
 
 def _is_cut(spec: RestoreSpec) -> bool:
     return spec.ranges > 1 and spec.request.mode in ("auto", "full") and not spec.store.store.supplied
+
+
+def _has_snapshot(spec: RestoreSpec) -> bool:
+    """True if `restore` will rather begin with a snapshot, as far as can be told now."""
+    try:
+        return cheaper_snapshot(spec, store_logs(spec.store), clock.now_ms()) is not None
+    except (StateStoreError, OSError):  # its restore says why
+        return False
 
 
 def _look_at_task(stores: Sequence[StorePartitionSpec]) -> _Verified:

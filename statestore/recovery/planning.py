@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+from statestore import clock
+from statestore.archive.manifest import Manifest
 from statestore.bulk.runs import merge_passes
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import Topics
@@ -22,11 +24,13 @@ from statestore.partition.judgement import waits_for_loss
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import point_and_target, point_range, require_exact, require_free_target
 from statestore.recovery.full import Logs
+from statestore.recovery.snapshot import admissible_snapshots
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging, next_offsets
 from statestore.recovery.task_cleanup import size_of
 from statestore.reports import Action, Failure, Loss, RestorePlanRow, VerifyRow
 from statestore.requests.restore import Mode
+from statestore.statedir.seal import known_files
 from statestore.verification.check import verify
 
 #: Rate of one Spark task that durations are estimated with; `make bench-restore` measures the machine's own.
@@ -46,7 +50,7 @@ _PLENTY_PER_OFFSET = 4096
 
 def choose_mode(
     asked: Mode, force: bool, found: VerifyRow, *, accept_loss: bool = False
-) -> Literal["tail", "full"] | None:
+) -> Literal["tail", "snapshot", "full"] | None:
     """Decide what to do with a store partition; None if it is whole. Pure.
 
     Raises
@@ -67,13 +71,13 @@ def choose_mode(
         return None
     if asked == "tail" and found.action is Action.FULL:
         raise InputError(f"{found.label} is {found.status}, which a replay of the tail cannot mend: use mode full")
-    if asked == "full" or (asked == "auto" and (force or found.action is Action.FULL)):
+    if asked in ("full", "snapshot") or (asked == "auto" and (force or found.action is Action.FULL)):
         if found.loss is Loss.LIKELY and not accept_loss:
             raise InputError(
                 f"{found.label} is {found.status}, and is not rebuilt: a rebuild would lose something: "
                 f"{found.loss_detail}; {_ACCEPT}"
             )
-        return "full"
+        return "snapshot" if asked == "snapshot" else "full"
     return None if found.action is Action.NONE else "tail"
 
 
@@ -125,7 +129,7 @@ def disk_needed(mode: str, log_bytes: int, run_bytes: int, offsets: int = 0, ran
         Into how many ranges the log is cut.
     """
     in_memory = log_bytes + offsets * _RUN_BYTES_OF_A_RECORD
-    if mode == "tail" or (ranges == 1 and log_bytes <= run_bytes and in_memory <= run_bytes):
+    if mode in ("tail", "snapshot") or (ranges == 1 and log_bytes <= run_bytes and in_memory <= run_bytes):
         return log_bytes + _DATABASE_BYTES
     copies = 2 if merge_passes(-(-in_memory // run_bytes) + ranges - 1) else 1
     return log_bytes * (1 + copies) + _DATABASE_BYTES
@@ -153,6 +157,28 @@ def require_disk(spec: RestoreSpec, mode: str, logs: Logs) -> None:
             f"restoring {spec.store.store_partition} needs about {needed} bytes in {spec.store.state_dir}, "
             f"{free} are free: free some, then run again{kept}"
         )
+
+
+def cheaper_snapshot(spec: RestoreSpec, logs: Logs, now_ms: int) -> Manifest | None:
+    """Return the snapshot from which mode `auto` rebuilds, if that reads fewer bytes than the whole log.
+
+    Parameters
+    ----------
+    now_ms
+        Wall clock time before the logs' ends were asked for, ms since the epoch.
+    """
+    store = spec.store
+    if store.archive is None or spec.request.mode != "auto" or store.is_global:
+        return None
+    snapshot = next(admissible_snapshots(store, logs, now_ms), None)
+    if snapshot is None:
+        return None
+    log, size = logs[store.partition], estimated_bytes(store, logs)
+    tail = tail_logs(logs, snapshot.committed)[store.partition]
+    tail_bytes = size * (log.last_stable - tail.start) / max(log.last_stable - log.start, 1)
+    local = set(known_files(store.paths, store.store.name).values())
+    fetched = sum(file.bytes for file in snapshot.files if file.sha256 not in local)
+    return snapshot if fetched + tail_bytes < size else None
 
 
 def estimated_bytes(store: StorePartitionSpec, logs: Logs) -> int:
@@ -191,8 +217,8 @@ def plan_restore(spec: RestoreSpec) -> RestorePlanRow:
 
 def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
     store = spec.store
-    mode: Literal["tail", "full", "as-of"] = "as-of"
-    committed = None
+    mode: Literal["tail", "snapshot", "full", "as-of"] = "as-of"
+    committed, snapshot = None, None
     if spec.request.mode == "as-of":
         as_of, target = point_and_target(spec)
         logs = point_range(store, as_of)
@@ -207,13 +233,20 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
         if chosen is None:
             return row.model_copy(update={"reason": found.detail or "whole"})
         mode, reason = chosen, found.detail or "asked for"
+        asked_ms = clock.now_ms()
         logs = store_logs(store)
-    if mode == "tail":
-        logs = tail_logs(logs, committed)
+        if mode == "snapshot":
+            snapshot = next(admissible_snapshots(store, logs, asked_ms), None)
+        elif mode == "full":
+            snapshot = cheaper_snapshot(spec, logs, asked_ms)
+        mode = mode if mode == "tail" else "full" if snapshot is None else "snapshot"
+    if mode in ("tail", "snapshot"):
+        logs = tail_logs(logs, committed if snapshot is None else snapshot.committed)
     start = min(log.start for log in logs.values())
     offsets = sum(log.last_stable - log.start for log in logs.values())
     size, free = estimated_bytes(store, logs), _free(spec.request.target or store.state_dir)
     needed = disk_needed(mode, size, spec.run_bytes, offsets, spec.ranges) + _copied_bytes(spec, mode)
+    needed += 0 if snapshot is None else snapshot.bytes
     short = f"needs about {needed} bytes, {free} are free"
     return row.model_copy(
         update={
@@ -224,6 +257,8 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
             "resumable": _resumable(store) if mode == "full" else 0,
             "ranges": spec.ranges if mode == "full" else 1,
             "log_bytes": size,
+            "snapshot": None if snapshot is None else str(snapshot.name),
+            "fetched": 0 if snapshot is None else snapshot.bytes,
             "disk_needed": needed,
             "disk_free": free,
             "seconds": round(offsets / RECORDS_PER_S, 1),

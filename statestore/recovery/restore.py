@@ -10,18 +10,21 @@ import logging
 import time
 
 from statestore import clock, kill_switch
+from statestore.archive.manifest import Manifest
 from statestore.changelog.epochs import log_ends
 from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree
-from statestore.errors import LockedError, StateStoreError, StoreBehindLogStartError
+from statestore.errors import LockedError, SnapshotError, StateStoreError, StoreBehindLogStartError
 from statestore.partition.quarantine import clean_quarantine
 from statestore.partition.replacement import clear_built
+from statestore.partition.snapshots import publish_row
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import claim_target, point_and_target, point_range, require_exact
 from statestore.recovery.full import Built, Logs, build_full, plan_build, read_range
+from statestore.recovery.planning import cheaper_snapshot, require_disk, store_logs, tail_logs
 from statestore.recovery.planning import choose_mode as choose_mode
-from statestore.recovery.planning import require_disk, store_logs, tail_logs
 from statestore.recovery.restore_progress import RestoreProgressWriter
+from statestore.recovery.snapshot import admissible_snapshots, build_from_snapshot
 from statestore.recovery.spec import RestoreSpec as RestoreSpec
 from statestore.recovery.staged_check import check_staged
 from statestore.recovery.staging import OffsetRange, Staging
@@ -164,17 +167,25 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
         staging.clear_unfinished()
         asked_ms = clock.now_ms()
         logs = store_logs(store)
+        snapshot = None
+        if mode == "snapshot" or (mode == "full" and cheaper_snapshot(spec, logs, asked_ms) is not None):
+            snapshot, built = _build_from_newest(spec, logs, progress, asked_ms)
+            mode = "full" if snapshot is None else "snapshot"
         if mode == "full":
             _require_no_less(store, found, logs[store.partition])
-        require_disk(spec, mode, tail_logs(logs, found.committed) if mode == "tail" else logs)
+        if mode != "snapshot":
+            require_disk(spec, mode, tail_logs(logs, found.committed) if mode == "tail" else logs)
         if mode == "full":
             built = _build_anew(spec, staging, logs, progress, asked_ms)
-        else:
+        elif mode == "tail":
             built = build_replayed(spec, logs, found.committed, progress, asked_ms)
+        assert built is not None
         progress.phase("checking")
         keys = check_staged(store, built, spec.request.check)
         kill_switch.reached("restore, built, not swapped")
         record = _record(spec, built, logs, built.since_ms)
+        if snapshot is not None:
+            record = record.model_copy(update=snapshot.record.model_dump(include={"needed_from", "adopted"}))
         if mode == "tail":  # the new store has all that the old one has
             record = record.model_copy(update=_begun(store))
             found = found.model_copy(update={"loss": Loss.NONE})
@@ -183,9 +194,24 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
         _seal(store)
         kill_switch.reached("restore, sealed, runs still there")
         _clear(store, staging)
+        published = None if store.archive is None or not spec.publish else publish_row(store, store.archive, "restore")
+    done = {"mode": mode, "keys": keys, "quarantine": quarantine and str(quarantine), "published": published}
     return row.model_copy(
-        update={**_figures(built, logs, spec), "mode": mode, "keys": keys, "quarantine": quarantine and str(quarantine)}
+        update={**_figures(built, logs, spec), **done, "snapshot": None if snapshot is None else str(snapshot.name)}
     )
+
+
+def _build_from_newest(
+    spec: RestoreSpec, logs: Logs, progress: RestoreProgressWriter, asked_ms: int
+) -> tuple[Manifest, Built] | tuple[None, None]:
+    """Build the store from the newest snapshot that is whole and that its log still continues; None: there is none."""
+    for snapshot in admissible_snapshots(spec.store, logs, asked_ms):
+        try:
+            return snapshot, build_from_snapshot(spec, snapshot, logs, progress, asked_ms)
+        except (SnapshotError, StoreBehindLogStartError) as error:
+            _log.warning("restore: %s: snapshot %s is not used: %s", spec.store.store_partition, snapshot.name, error)
+    _log.warning("restore: %s: no snapshot can be used; it is rebuilt from its log alone", spec.store.store_partition)
+    return None, None
 
 
 def _build_anew(

@@ -30,6 +30,8 @@ class RestoreSpec(NamedTuple):
     quarantine_s
         Age in seconds at which replaced stores are removed once the live one is whole; where loss is
         accepted, also those that may be the only copy of something.
+    publish
+        Whether a snapshot of the restored store is published, if there is an archive.
     """
 
     store: StorePartitionSpec
@@ -39,3 +41,4 @@ class RestoreSpec(NamedTuple):
     ranges: int = 1
     progress: Path | None = None
     quarantine_s: float = QUARANTINE_KEPT_S
+    publish: bool = True

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from statestore import clock, kill_switch
@@ -52,25 +54,58 @@ def build_replayed(
     StoreBehindLogStartError
         If the replay took so long that deletes behind the store's offset may be gone from the log.
     """
-    try:
-        return _build(spec, logs, before, progress, asked_ms, anew=anew)
-    except (StateStoreError, OSError):
-        clear_built(spec.store.paths)  # perhaps the disk is full of it
-        raise
-
-
-def _build(
-    spec: RestoreSpec, logs: Logs, before: int | None, progress: RestoreProgressWriter, asked_ms: int, *, anew: bool
-) -> Built:
     store = spec.store
     record = read_record(store.paths, store.store.name)
     # A store that has nothing of its log is replayed from the log's start: only the replay itself takes time.
     whole_ms = asked_ms if anew or before is None else record.whole_ms(before, asked_ms) if record else None
-    staged = store.paths.staging(store.store.name)
-    clear_built(store.paths)
-    staged.parent.mkdir(parents=True)
-    if not anew:
-        link_store(store, staged)
+    with building(store) as staged:
+        if not anew:
+            link_store(store, staged)
+        return replay_staged(spec, logs, before, progress, asked_ms, whole_ms, anew=anew)
+
+
+@contextmanager
+def building(store: StorePartitionSpec) -> Iterator[Path]:
+    """Yield the directory of a staged store, yet to be made; what is in it is removed if it cannot be built."""
+    try:
+        staged = store.paths.staging(store.store.name)
+        clear_built(store.paths)
+        staged.parent.mkdir(parents=True)
+        yield staged
+    except (StateStoreError, OSError):
+        clear_built(store.paths)  # perhaps the disk is full of it
+        raise
+
+
+def replay_staged(
+    spec: RestoreSpec,
+    logs: Logs,
+    before: int | None,
+    progress: RestoreProgressWriter,
+    asked_ms: int,
+    whole_ms: int | None,
+    *,
+    anew: bool = False,
+) -> Built:
+    """Replay the rest of its log into a staged store.
+
+    Parameters
+    ----------
+    before
+        Offset of the last changelog record in it.
+    asked_ms
+        Wall clock time before the logs' ends were asked for.
+    whole_ms
+        When it was known whole, ms since the epoch; None: that does not matter, as the log is not compacted.
+    anew
+        It is empty, and is replayed from the log's start.
+
+    Raises
+    ------
+    StoreBehindLogStartError
+        If the replay took so long that deletes behind the store's offset may be gone from the log.
+    """
+    store = spec.store
     opened = build_store(store.store)
     opened.init(staged_context(store, read_only=False))
     advice = "raise that setting, then run the restore again" if anew else "use mode full"

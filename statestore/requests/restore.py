@@ -11,7 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from statestore.errors import InputError
 from statestore.requests.request import Names, Partitions, Request, called
 
-Mode = Literal["auto", "tail", "full", "as-of"]
+Mode = Literal["auto", "tail", "snapshot", "full", "as-of"]
 #: How a store is checked before it goes live: its files' facts, or every row against what was written.
 CheckDepth = Literal["files", "deep"]
 
@@ -39,8 +39,9 @@ class RestoreRequest(Request):
     partitions: Partitions = ()
     """Number of a partition, such as 0. Default: all partitions."""
     mode: Mode = "auto"
-    """auto does what verify advises; tail is quick, and needs a sound store; full rebuilds, and trusts nothing but the
-    changelog; as-of builds the store as it was at a point, elsewhere."""
+    """auto does what verify advises; tail is quick, and needs a sound store; snapshot begins with the newest one of
+    the archive that the changelog still continues; full rebuilds, and trusts nothing but the changelog; as-of builds
+    the store as it was at a point, elsewhere."""
     verify_report: Path | None = Field(None, title="Report of a verify run")
     """Restore only what this report of verify advises."""
     dry_run: bool = Field(False, title="Only show the plan")

@@ -140,6 +140,11 @@ def forget_digests(paths: TaskPaths, store: str) -> None:
     remove_durably(paths.digests(store))
 
 
+def known_files(paths: TaskPaths, store: str) -> dict[str, str]:
+    """Return the SHA-256 of the SST files that were read, by their path in the store's directory."""
+    return {path: file.sha256 for path, file in _known_digests(paths, store).sst.items()}
+
+
 def check_seal(
     paths: TaskPaths,
     store: str,

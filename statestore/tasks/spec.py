@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from statestore.archive.archive import ArchiveSpec
 from statestore.definitions.application import ApplicationDefinition, Subtopology
 from statestore.model import StorePartition, TaskId, TopicPartition
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
@@ -30,6 +31,8 @@ class TaskSpec(BaseModel):
         Where the group has no input offset although there is state: go on from the stores' position.
     progress
         File in which the task says how far it is; None: nowhere.
+    archive
+        Where snapshots of its stores are published; None: nowhere.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -47,6 +50,7 @@ class TaskSpec(BaseModel):
     timestamps: TimestampBounds = ANY_TIMESTAMP
     resume_from_position: bool = False
     progress: Path | None = None
+    archive: ArchiveSpec | None = None
 
     @property
     def subtopology(self) -> Subtopology:
@@ -84,4 +88,5 @@ class TaskSpec(BaseModel):
             kafka_timeout_s=self.kafka_timeout_s,
             lock_wait_s=self.lock_wait_s,
             exactly_once=self.exactly_once,
+            archive=self.archive,
         )

@@ -36,6 +36,7 @@ from statestore.statedir.swap import locked_task
 from statestore.tasks.garbage import CollectingNowAndThen
 from statestore.tasks.idle import figures, is_idle
 from statestore.tasks.processor import Headers
+from statestore.tasks.publishing import publish_stores
 from statestore.tasks.shape import check_shape, remember_shape
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.task_progress import TaskProgressWriter
@@ -58,11 +59,12 @@ def run_task(spec: TaskSpec) -> ProcessRow:
     try:
         with locked_task(spec.paths, spec.lock_wait_s, urgent=True):
             if is_idle(spec):
-                return _idle(spec, row, started)
+                return _idle(spec, row, started).model_copy(update={"snapshots": publish_stores(spec, idle=True)})
             kill_switch.reached("task not idle")
             row, error = _attempt(spec, row)
             if isinstance(error, _WORTH_ANOTHER_ATTEMPT):
                 row, error = _attempt(spec, row, read_in_full=isinstance(error, StoreCorruptedError))
+            row = row.model_copy(update={"snapshots": publish_stores(spec)})
         failure = None if error is None else Failure.of(error)
     except (StateStoreError, OSError) as error:
         failure = Failure.of(error)

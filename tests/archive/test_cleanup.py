@@ -43,7 +43,7 @@ def test_all_but_the_newest_may_go(objects: ObjectStore, tmp_path: Path) -> None
     made = [_publish(objects, tmp_path, committed) for committed in (1, 2, 3)]
     assert _chosen(objects, made[0]) == [2, 1]
     assert _chosen(objects, made[0], NOW._replace(newest=2)) == [1]
-    assert _chosen(objects, made[0], NOW._replace(age_ms=1000), now_ms=server_time_ms(objects)) == []
+    assert _chosen(objects, made[0], NOW._replace(age_ms=3_600_000), now_ms=server_time_ms(objects)) == []
     assert _chosen(objects, made[0], kept=[made[0].directory.snapshot(made[0].name)]) == [2]
 
 

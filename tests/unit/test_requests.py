@@ -127,7 +127,7 @@ def test_names_are_taken_once_and_partitions_in_order():
     [
         (RestoreRequest, {"ranges": "0"}, "--ranges: expected a whole number from 1, found '0'"),
         (RestoreRequest, {"partitions": ["x"]}, "--partition: expected a whole number from 0, found 'x'"),
-        (RestoreRequest, {"mode": "fast"}, "--mode: expected one of auto, tail, full, as-of, found 'fast'"),
+        (RestoreRequest, {"mode": "fast"}, "--mode: expected one of auto, tail, snapshot, full, as-of, found 'fast'"),
         (RestoreRequest, {"as_of_offset": -1}, "--as-of-offset: expected a whole number from 0, found -1"),
         (MaintenanceRequest, {"reports_days": "nan"}, "--reports-days: expected a number from 0, found 'nan'"),
         (VerifyRequest, {"depth": "deeper"}, "--depth: expected one of offsets, scan, deep, found 'deeper'"),

@@ -1,0 +1,182 @@
+"""Snapshots of one store partition: publishing the sealed live store, and whether one may be restored from."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+from uuid import uuid4
+
+from statestore import clock
+from statestore.archive.archive import ArchiveSpec
+from statestore.archive.grown_from import GrownFrom, read_grown_from, write_grown_from
+from statestore.archive.layout import StoreDirectory, snapshot_name
+from statestore.archive.manifest import Manifest, SnapshotFile
+from statestore.archive.objects import ObjectStore
+from statestore.archive.snapshots import history, read_manifest
+from statestore.archive.upload import Published, publish
+from statestore.changelog.epochs import LogComparison
+from statestore.changelog.topics import LogRange
+from statestore.errors import SnapshotError, StateStoreError, StoreCorruptedError
+from statestore.partition.judgement import cut_at, standing_of
+from statestore.partition.spec import StorePartitionSpec
+from statestore.reports import Action, Failure, SnapshotRow, Status
+from statestore.statedir.record import StoreRecord, read_record
+from statestore.statedir.seal import Seal, check_seal
+
+Source = Literal["process", "snapshot", "restore"]
+
+
+def snapshot_directory(spec: StorePartitionSpec, archive: ArchiveSpec) -> StoreDirectory:
+    """Return where the store partition's snapshots are."""
+    return StoreDirectory(archive.cluster, spec.store_partition)
+
+
+def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source) -> Published | None:
+    """Publish the live store, which was closed, recorded and sealed; the caller holds the task's lock.
+
+    Returns
+    -------
+    Published or None
+        None if there is nothing that may be published: the store is not sealed, its snapshot is there already, or it is
+        a copy of a generation that another one has followed.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If a file is not as it was sealed.
+    ArchiveUnavailableError, ArchiveAccessError
+        If the archive cannot be written; the store is as good as before.
+    """
+    sealed = check_seal(spec.paths, spec.store.name, spec.store.store_kind)
+    record = read_record(spec.paths, spec.store.name)
+    if sealed is None or record is None or record.committed != sealed.committed:
+        return None
+    objects, directory = archive.open(), snapshot_directory(spec, archive)
+    known, newest = _known(spec, archive), history(objects, directory).generation
+    generation = newest if known is None else known.generation
+    if generation != newest:
+        return None
+    parent = _parent(objects, directory, known)
+    files = snapshot_files(spec, sealed)
+    if parent is not None and (parent.committed, parent.files) == (sealed.committed, files):
+        return None
+    made = Manifest(
+        cluster=archive.cluster,
+        application=spec.application,
+        definition=spec.store,
+        task=str(spec.task),
+        generation=generation,
+        uuid=uuid4().hex,
+        topic=spec.partition.topic,
+        partition=spec.partition.partition,
+        committed=sealed.committed,
+        record=record,
+        own=_own_files(spec),
+        files=files,
+        source=source,
+        host=socket.gethostname(),
+        parent=None if parent is None else str(parent.name),
+        written_ms=clock.now_ms(),
+        written_by=version("statestore"),
+    )
+    done = publish(objects, made, spec.live, parent)
+    grown = GrownFrom(url=archive.url, cluster=archive.cluster, generation=generation, snapshot=str(made.name))
+    write_grown_from(spec.paths, spec.store.name, grown)
+    return done
+
+
+def publish_row(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source) -> SnapshotRow:
+    """Publish the live store as `publish_live`; a failure of ours becomes part of the row."""
+    started = time.monotonic()
+    row = SnapshotRow(store=spec.store.name)
+    try:
+        done = publish_live(spec, archive, source)
+        if done is not None:
+            update = {"snapshot": str(done.manifest.name), "files": done.files, "bytes": done.bytes}
+            row = row.model_copy(update=update)
+    except (StateStoreError, OSError) as error:
+        row = row.model_copy(update={"failure": Failure.of(error)})
+    return row.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
+
+
+def _known(spec: StorePartitionSpec, archive: ArchiveSpec) -> GrownFrom | None:
+    known = read_grown_from(spec.paths, spec.store.name)
+    return known if known is not None and (known.url, known.cluster) == (archive.url, archive.cluster) else None
+
+
+def _parent(objects: ObjectStore, directory: StoreDirectory, known: GrownFrom | None) -> Manifest | None:
+    """Return the snapshot whose blobs need not be uploaded again; None if there is none that can be read."""
+    name = None if known is None or known.snapshot is None else snapshot_name(f"{known.snapshot}.json")
+    if name is None:
+        return None
+    try:
+        return read_manifest(objects, directory, name)
+    except SnapshotError:
+        return None
+
+
+def snapshot_files(spec: StorePartitionSpec, sealed: Seal) -> tuple[SnapshotFile, ...]:
+    """Describe the files that make up a sealed store, by path; RocksDB's logs and lock are no part of it."""
+    files = {path: SnapshotFile(path=path, bytes=file.bytes, sha256=file.sha256) for path, file in sealed.sst.items()}
+    for name, database in sealed.databases.items():
+        inside = f"{name}/" if name else ""
+        options = sorted(path.name for path in (spec.live / name).glob("OPTIONS-*[0-9]"))[-1:]
+        for small in ("CURRENT", "IDENTITY", database.manifest, *options):
+            if (spec.live / name / small).exists():
+                files[inside + small] = _described(spec.live, inside + small)
+        if files[inside + database.manifest].sha256 != database.manifest_sha256:
+            raise StoreCorruptedError(
+                f"{spec.live / name / database.manifest} is not as it was when the store was closed; restore the store"
+            )
+    return tuple(files[path] for path in sorted(files))
+
+
+def _described(directory: Path, path: str) -> SnapshotFile:
+    content = (directory / path).read_bytes()
+    return SnapshotFile(path=path, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+
+def _own_files(spec: StorePartitionSpec) -> dict[str, str]:
+    """What is kept of the store's segments, and offsets that it does not keep itself."""
+    kept = spec.paths.segments(spec.store.name)
+    found = {f"segments/{path.name}": path.read_text(encoding="utf-8") for path in kept.glob("*") if path.is_file()}
+    if spec.store.supplied and (offsets := spec.paths.offsets(spec.store.name)).exists():
+        found["offsets"] = offsets.read_text(encoding="utf-8")
+    return found
+
+
+def inadmissible(
+    spec: StorePartitionSpec, snapshot: Manifest, log: LogRange, comparison: LogComparison | None, now_ms: int
+) -> str | None:
+    """Say why a snapshot and the rest of its log do not make the store; None if they do. Pure.
+
+    Parameters
+    ----------
+    log
+        The changelog partition's offsets now.
+    comparison
+        Of the log with where it ended when the snapshot was whole; None: not compared.
+    now_ms
+        Wall clock time, ms since the epoch.
+    """
+    if spec.changelog is None:
+        return f"changelog topic {spec.partition.topic} does not exist"
+    ours, its = (
+        definition.model_dump(include={"kind", "format", "retention_ms", "window_size_ms", "retain_duplicates"})
+        for definition in (spec.store, snapshot.definition)
+    )
+    if differing := [f"{name} {its[name]}" for name in ours if ours[name] != its[name]]:
+        return f"it is of a store with another definition: {', '.join(differing)}"
+    if bool(spec.store.supplier) != bool(snapshot.definition.supplier):
+        return "one of the two stores is a supplier's"
+    if (at := cut_at(comparison)) is not None:
+        return f"its changelog was cut at offset {at} and has other records from there on"
+    record: StoreRecord = snapshot.record
+    found = standing_of(snapshot.committed, log, record, spec.changelog, empty=not snapshot.files, now_ms=now_ms)
+    if found.status is Status.OK or (found.status is Status.LAGGING and found.action is Action.TAIL):
+        return None
+    return found.detail

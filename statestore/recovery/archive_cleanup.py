@@ -1,0 +1,137 @@
+"""Removing snapshots that are not needed: which may go, by what the logs of now can give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from statestore import clock
+from statestore.archive.archive import ArchiveSpec
+from statestore.archive.cleanup import Retention, Swept, expendable, mark, server_time_ms, sweep
+from statestore.archive.contents import all_histories
+from statestore.archive.manifest import Manifest
+from statestore.archive.objects import ObjectStore
+from statestore.archive.pins import all_sets, pins
+from statestore.archive.snapshots import History, read_manifest
+from statestore.changelog.epochs import compare_ends
+from statestore.changelog.topics import Topics
+from statestore.discovery.changelogs import changelog_spec
+from statestore.errors import SnapshotError
+from statestore.model import TopicPartition
+from statestore.partition.changelog_time import stream_time_at_least
+from statestore.partition.judgement import Had, Supply, cut_at, log_end, needs_stream_time, rebuild_loss
+from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
+from statestore.reports import Loss
+
+#: No store of this machine is looked at.
+_NOWHERE = Path("/nonexistent")
+
+
+class ArchiveCleanup(NamedTuple):
+    """What a clean-up did, or would do.
+
+    Attributes
+    ----------
+    marked
+        Objects of the snapshots that it marked; they go after the grace period.
+    swept
+        What it removed.
+    """
+
+    marked: tuple[str, ...]
+    swept: Swept
+
+
+def clean_archive(
+    archive: ArchiveSpec, bootstrap_servers: str, kafka_timeout_s: float, retention: Retention, *, dry_run: bool
+) -> ArchiveCleanup:
+    """Mark the snapshots of a cluster that are not needed, and remove those that were marked long enough ago.
+
+    Raises
+    ------
+    SnapshotError
+        If a pin, a set or a manifest cannot be read: what it keeps is not known.
+    """
+    objects = archive.open()
+    now_ms = server_time_ms(objects)
+    kept = {name for found in pins(objects) for name in found.snapshots}
+    kept |= {name for found in all_sets(objects) if found.place in kept for name in found.snapshots}
+    logs = _Logs(bootstrap_servers, kafka_timeout_s)
+    marked = []
+    for history in all_histories(objects, archive.cluster):
+        newest = _newest(objects, history)
+
+        def holds_lost(snapshot: Manifest, newest: Manifest | None = newest) -> bool:
+            return logs.may_lack(snapshot, newest)
+
+        for found in expendable(objects, history, retention, kept, holds_lost, now_ms):
+            marked.append(found.directory.snapshot(found.name))
+            if not dry_run:
+                mark(objects, found)
+    return ArchiveCleanup(tuple(marked), sweep(objects, retention.grace_ms, now_ms, dry_run=dry_run))
+
+
+def _newest(objects: ObjectStore, history: History) -> Manifest | None:
+    for found in history.usable:
+        try:
+            return read_manifest(objects, found.directory, found.name)
+        except SnapshotError:
+            continue
+    return None
+
+
+class _Logs:
+    """Tells what the logs of now can give; each topic is asked for once."""
+
+    def __init__(self, bootstrap_servers: str, timeout_s: float) -> None:
+        self._servers, self._timeout_s = bootstrap_servers, timeout_s
+        self._topics = Topics(bootstrap_servers, timeout_s)
+        self._known: dict[str, ChangelogSpec | None] = {}
+
+    def may_lack(self, snapshot: Manifest, newest: Manifest | None) -> bool:
+        """Tell whether a snapshot may be the only copy of something that its log can no longer give.
+
+        A later snapshot of the same generation and topic grew from the same store. So what nothing rules out
+        (`Loss.UNPROVEN`) is in that one, too.
+        """
+        loss = self._loss(snapshot)
+        if loss is not Loss.UNPROVEN:
+            return loss is Loss.LIKELY
+        return (
+            newest is None
+            or newest.generation != snapshot.generation
+            or newest.record.topic_id != snapshot.record.topic_id
+        )
+
+    def _loss(self, snapshot: Manifest) -> Loss:
+        changelog = self._changelog(snapshot.topic)
+        if changelog is None:
+            return Loss.LIKELY
+        where = TopicPartition(snapshot.topic, snapshot.partition)
+        log = self._topics.log_ranges([where])[where]
+        spec = StorePartitionSpec(
+            application=snapshot.application,
+            task=snapshot.store_partition.task,
+            store=snapshot.definition,
+            changelog=changelog,
+            bootstrap_servers=self._servers,
+            state_dir=_NOWHERE,
+            kafka_timeout_s=self._timeout_s,
+        )
+        end = log_end(snapshot.record, changelog)
+        compared = compare_ends(self._servers, {where: end}, self._timeout_s) if end is not None else {}
+        time = stream_time_at_least(spec, log) if needs_stream_time(spec, snapshot.record, log) else None
+        return rebuild_loss(
+            Had(bool(snapshot.files), snapshot.committed, snapshot.record),
+            Supply(changelog, log, cut_at(compared.get(where)), time),
+            retention_ms=snapshot.definition.retention_ms,
+            now_ms=clock.now_ms(),
+        ).loss
+
+    def _changelog(self, topic: str) -> ChangelogSpec | None:
+        if topic not in self._known:
+            found = self._topics.describe([topic]).get(topic)
+            config: Mapping[str, str] = {} if found is None else self._topics.topic_configs([topic])[topic]
+            self._known[topic] = None if found is None else changelog_spec(found, dict(config))
+        return self._known[topic]

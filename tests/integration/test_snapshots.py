@@ -1,0 +1,384 @@
+"""Snapshots of stores: published when their task has closed them, and restored from with the rest of the log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statestore.archive.archive import ArchiveSpec, archive_spec
+from statestore.archive.contents import check_archive
+from statestore.archive.layout import BLOBS
+from statestore.archive.objects import ObjectStore
+from statestore.archive.pins import pins
+from statestore.archive.snapshots import histories, history, read_manifest
+from statestore.changelog.topics import Topics
+from statestore.recovery.planning import plan_restore
+from statestore.recovery.restore import restore
+from statestore.recovery.snapshot_building import snapshot_from_log
+from statestore.reports import ProcessRow, RestoreRow, Status
+from tests.integration import dying
+from tests.integration.broker import (
+    T0,
+    create_topic,
+    delete_records,
+    delete_topic,
+    produce,
+    set_topic_config,
+    transaction,
+)
+from tests.integration.command_line import command_on
+from tests.integration.kinds import STORES, changes, logged, stored
+from tests.integration.support import CHANGELOG_CONFIG, STORE, Application
+
+TINY_RUN = 1_000
+ROWS = [(b"key-%03d" % number, b"value") for number in range(200)]
+
+
+class Archived(Application):
+    """An application whose snapshots are in a directory."""
+
+    def __init__(self, servers: str, directory: Path, **settings: Any) -> None:
+        super().__init__(servers, directory, **settings)
+        found = archive_spec(f"file://{directory}/archive", 10, Topics(servers, 60))
+        assert found is not None
+        self.archive: ArchiveSpec = found
+
+    def run(self, partition: int = 0, **changes: Any) -> ProcessRow:
+        """Run a task, and publish."""
+        return super().run(partition, **{"archive": self.archive, **changes})
+
+    def restored(self, mode: str = "snapshot", **how: Any) -> RestoreRow:
+        """Restore the store partition of task 0_0, which must succeed."""
+        row = restore(self.restore_spec(mode, archive=self.archive, **how))
+        assert row.failure is None, row.failure
+        return row
+
+    @property
+    def objects(self) -> ObjectStore:
+        """What is in the archive."""
+        return self.archive.open()
+
+    def snapshots(self) -> list[str]:
+        """Names of the first store's usable snapshots, the newest first."""
+        (directory,) = {found for found in self._directories() if found.store_partition.store == STORE}
+        return [str(found.name) for found in history(self.objects, directory).usable]
+
+    def _directories(self) -> list[Any]:
+        return list(histories(self.objects, self.archive.cluster, self.name))
+
+    def lose_all(self) -> None:
+        """Lose the node: stores and all that is known of them."""
+        shutil.rmtree(self.state_dir)
+
+
+@pytest.fixture
+def archived(bootstrap_servers: str, tmp_path: Path) -> Archived:
+    return Archived(bootstrap_servers, tmp_path)
+
+
+def test_a_task_publishes_what_it_has_committed_once(archived: Archived) -> None:
+    (row,) = archived.process(ROWS).snapshots
+    assert row.failure is None
+    assert archived.snapshots() == [row.snapshot]
+    assert row.bytes == sum(found.size for found in archived.objects.entries(BLOBS))
+    assert archived.process().snapshots == ()  # idle
+    (more,) = archived.process([(b"key-000", b"value")]).snapshots
+    assert archived.snapshots() == [more.snapshot, row.snapshot]
+    assert more.bytes < row.bytes
+
+
+def test_a_lost_node_is_restored_from_its_snapshot_and_the_rest_of_the_log(archived: Archived) -> None:
+    archived.process(ROWS)
+    archived.process([(b"key-000", b"value"), (b"new", b"value")])
+    # What came after the snapshot is in the log alone.
+    archived.send([(b"key-000", b"value"), (b"later", b"value")])
+    assert Application.run(archived).failure is None
+    expected = archived.contents()
+    archived.lose_all()
+    row = archived.restored()
+    assert (row.before, row.mode, row.records) == (Status.MISSING, "snapshot", 2)
+    assert row.snapshot == archived.snapshots()[1]
+    assert archived.contents() == expected
+    assert archived.verify("deep").status is Status.OK
+    assert row.published.snapshot == archived.snapshots()[0]  # what it built
+    assert archived.process([(b"later", b"value")]).failure is None
+    assert archived.contents()[b"later"].value == b"2"
+
+
+def test_files_that_are_on_this_disk_are_linked(archived: Archived) -> None:
+    archived.process(ROWS)
+    before = {path.stat().st_ino for path in archived.live.glob("*.sst")}
+    assert archived.restored(force=True).mode == "snapshot"
+    assert before & {path.stat().st_ino for path in archived.live.glob("*.sst")}
+
+
+def test_auto_begins_with_the_snapshot_where_that_reads_less(bootstrap_servers: str, tmp_path: Path) -> None:
+    archived = Archived(bootstrap_servers, tmp_path, processor="echo")
+    archived.process([(key, b"v" * 1000) for _ in range(6) for key, _ in ROWS])  # the log has each key six times
+    archived.lose_all()
+    plan = plan_restore(archived.restore_spec(archive=archived.archive))
+    assert (plan.mode, plan.snapshot) == ("snapshot", archived.snapshots()[0])
+    assert archived.restored("auto").mode == "snapshot"
+    archived.lose_all()
+    assert archived.restored("full").mode == "full"
+
+
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_a_damaged_snapshot_is_passed_over_for_an_older_one_and_then_for_the_log(
+    archived: Archived, caplog: pytest.LogCaptureFixture, damaged: int
+) -> None:
+    archived.process(ROWS)
+    archived.process([(b"new", b"value")])
+    expected, names = archived.contents(), archived.snapshots()
+    (directory,) = archived._directories()
+    for found in history(archived.objects, directory).usable[:damaged]:
+        manifest = read_manifest(archived.objects, directory, found.name)
+        own = next(file for file in manifest.files if file.path.startswith("MANIFEST"))
+        archived.objects.delete(f"{BLOBS}/{own.sha256[:2]}/{own.sha256}")
+    archived.lose_all()
+    with caplog.at_level(logging.WARNING):
+        row = archived.restored()
+    assert (row.mode, row.snapshot) == (("snapshot", names[1]) if damaged == 1 else ("full", None))
+    assert f"snapshot {names[0]} is not used" in caplog.text
+    assert ("rebuilt from its log alone" in caplog.text) is (damaged == 2)
+    assert archived.contents() == expected
+    assert archived.verify("deep").status is Status.OK
+
+
+def test_a_snapshot_of_another_topic_of_that_name_is_not_used(archived: Archived, caplog: Any) -> None:
+    archived.process(ROWS)
+    archived.lose_all()
+    delete_topic(archived.servers, archived.changelog)
+    create_topic(archived.servers, archived.changelog, 1, CHANGELOG_CONFIG)
+    produce(archived.servers, archived.changelog, [(b"key", (5).to_bytes(8, "big") + b"1")], 0, T0)
+    with caplog.at_level(logging.WARNING):
+        assert archived.restored().mode == "full"
+    assert "the topic was recreated" in caplog.text
+
+
+def test_stores_that_another_writer_may_have_logged_to_are_not_published_by_their_task(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    archived = Archived(bootstrap_servers, tmp_path, processing_guarantee="at_least_once")
+    assert archived.process(ROWS).snapshots == ()
+
+
+def test_an_archive_that_cannot_be_written_is_told_and_does_no_harm(archived: Archived, tmp_path: Path) -> None:
+    (tmp_path / "a-file").write_text("x")
+    nowhere = archived.archive.model_copy(update={"url": f"file://{tmp_path}/a-file"})
+    archived.send(ROWS)
+    row = archived.run(archive=nowhere)
+    assert row.failure is None
+    assert row.snapshots[0].failure.kind == "ArchiveUnavailableError"
+    assert archived.verify().status is Status.OK
+    assert archived.process([(b"key-000", b"value")]).snapshots[0].failure is None
+
+
+def test_a_restore_without_an_archive_says_what_to_set(archived: Archived) -> None:
+    archived.process(ROWS)
+    archived.lose_all()
+    row = restore(archived.restore_spec("snapshot"))
+    assert "set STATESTORE_ARCHIVE" in row.failure.message
+
+
+# -- from the log, of every kind --------------------------------------------------------------------------------------
+
+
+def _archived(application: Application, directory: Path) -> ArchiveSpec:
+    found = archive_spec(f"file://{directory}/archive", 10, Topics(application.servers, 60))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_snapshot_that_was_made_from_the_log_and_the_rest_of_it_give_what_all_of_it_gives(
+    bootstrap_servers: str, tmp_path: Path, kind: str
+) -> None:
+    store, rows = STORES[kind], changes(STORES[kind], 300, 1)
+    application = logged(bootstrap_servers, tmp_path, store, rows[:150])
+    archive = _archived(application, tmp_path)
+    spec = application.store_spec(archive=archive)
+    (tmp_path / "scratch").mkdir()
+    made = snapshot_from_log(spec, "first", TINY_RUN, tmp_path / "scratch")
+    assert (made.failure, made.mode) == (None, "full")
+    transaction(bootstrap_servers, application.changelog, rows[150:])
+    again = snapshot_from_log(spec, "second", TINY_RUN, tmp_path / "scratch")  # begins with the first
+    assert (again.failure, again.mode, again.records + again.skipped <= 150) == (None, "snapshot", True)
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert not application.state_dir.exists()
+    elsewhere = application.restore_spec("full", force=True, state_dir=tmp_path / "elsewhere")
+    assert restore(elsewhere).failure is None
+    row = restore(application.restore_spec("snapshot", archive=archive))
+    assert (row.failure, row.mode, row.snapshot, row.records) == (None, "snapshot", again.published.snapshot, 0)
+    assert stored(spec, spec.live) == stored(elsewhere.store, elsewhere.store.live)
+    assert application.verify("deep").status is Status.OK
+
+
+def test_a_log_that_has_lost_its_start_is_not_published_alone(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = logged(bootstrap_servers, tmp_path, STORES["key-value"], changes(STORES["key-value"], 50, 1))
+    archive = _archived(application, tmp_path)
+    set_topic_config(bootstrap_servers, application.changelog, cleanup_policy="compact,delete")
+    delete_records(bootstrap_servers, application.changelog, 10)
+    row = snapshot_from_log(application.store_spec(archive=archive), "run", TINY_RUN, tmp_path)
+    assert row.failure.kind == "StoreBehindLogStartError"
+    assert "a snapshot of that log would lack what came before" in row.failure.message
+    assert list(archive.open().entries("stores")) == []
+
+
+# -- kill -9 ----------------------------------------------------------------------------------------------------------
+
+
+#: The others are left to `make faults`.
+SHORT = ["restore, snapshot fetched", "snapshot, blobs uploaded"]
+LONG = [
+    "restore, tail replayed",
+    "restore, built, not swapped",
+    "swap, before the last rename",
+    "restore, swapped, not sealed",
+    "snapshot, manifest written",
+]
+
+
+@pytest.mark.parametrize("point", [*SHORT, *(pytest.param(point, marks=pytest.mark.long) for point in LONG)])
+def test_a_restore_from_a_snapshot_that_is_killed_anywhere_is_completed_by_the_next(
+    archived: Archived, point: str
+) -> None:
+    archived.process(ROWS)
+    archived.send([(b"new", b"value"), (b"key-001", b"value")])
+    assert Application.run(archived).failure is None
+    expected = archived.contents()
+    shutil.rmtree(archived.live)
+    dying.die_in(archived.restore_spec("snapshot", archive=archived.archive), point)
+    row = archived.restored(label="rerun")
+    assert row.outcome in ("restored", "skipped")
+    assert archived.contents() == expected
+    assert archived.verify("deep").status is Status.OK
+    assert check_archive(archived.objects).broken == {}
+    assert archived.restored(force=True, label="third").mode == "snapshot"
+    assert archived.contents() == expected
+
+
+@pytest.mark.parametrize("point", ["snapshot, blobs uploaded", "snapshot, manifest written"])
+def test_a_task_that_is_killed_while_it_publishes_has_committed_and_the_next_publishes(
+    archived: Archived, point: str
+) -> None:
+    archived.process(ROWS)
+    archived.send([(b"new", b"value")])
+    dying.die_in(archived.task_spec(archive=archived.archive), point)
+    assert archived.contents()[b"new"].value == b"1"
+    row = archived.process([(b"newer", b"value")])
+    assert (row.restored, row.snapshots[0].failure) == (0, None)
+    assert check_archive(archived.objects).broken == {}
+    expected = archived.contents()
+    archived.lose_all()
+    assert archived.restored().snapshot == row.snapshots[0].snapshot
+    assert archived.contents() == expected
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_snapshots_are_listed_shown_kept_and_checked(
+    archived: Archived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run, _ = command_on(archived, tmp_path, monkeypatch, capfd)
+    archived.process(ROWS)
+    archived.process([(b"new", b"value")])
+    names = archived.snapshots()
+    where = ("--archive", archived.archive.url)
+    rows = run.shown("snapshot", "list", *where)["rows"]
+    assert [(row["snapshot"], row["state"], row["source"]) for row in rows] == [
+        (name, "usable", "process") for name in names
+    ]
+    assert rows[0]["store_partition"] == f"{archived.name}/{STORE}/0_0"
+    assert run.shown("snapshot", "list", *where, "--application", "other")["rows"] == []
+    ran = run("snapshot", "show", *where, names[1])
+    assert json.loads(ran.out)["committed"] == rows[1]["offset"]
+    assert run("snapshot", "show", *where, "none").code == 2
+    assert run("snapshot", "pin", *where, "kept", "--why", "an upgrade").out == "pin kept keeps 1 snapshots\n"
+    assert [found.snapshots[0].endswith(f"{names[0]}.json") for found in pins(archived.objects)] == [True]
+    assert run("snapshot", "pin", *where, "kept", "--why", "again").code == 2
+    assert run("snapshot", "unpin", *where, "kept").code == 0
+    assert list(pins(archived.objects)) == []
+    assert run.shown("snapshot", "check", *where)["broken"] == {}
+    found = read_manifest(archived.objects, *history_of(archived, names[0]))
+    archived.objects.delete(f"{BLOBS}/{found.files[0].sha256[:2]}/{found.files[0].sha256}")
+    (broken,) = run.shown("snapshot", "check", *where, code=1)["broken"]
+    assert broken.endswith(f"{names[0]}.json")
+
+
+def history_of(archived: Archived, name: str) -> tuple[Any, Any]:
+    """Where a snapshot is."""
+    (directory,) = archived._directories()
+    return next(
+        (directory, one.name) for one in history(archived.objects, directory).snapshots if str(one.name) == name
+    )
+
+
+def test_snapshots_are_made_from_the_log_by_command(
+    bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    archived = Archived(bootstrap_servers, tmp_path, processing_guarantee="at_least_once")
+    run, definitions = command_on(archived, tmp_path, monkeypatch, capfd)
+    archived.process(ROWS)
+    expected = archived.contents()
+    arguments = ("--archive", archived.archive.url, "--definitions", str(definitions), "--parallel", "1")
+    made = run.shown("snapshot", "create", *arguments, "--scratch", str(tmp_path / "scratch"))
+    assert [row["published"]["snapshot"] for row in made["rows"]] == archived.snapshots()
+    archived.lose_all()
+    assert archived.restored().mode == "snapshot"
+    assert archived.contents() == expected
+
+
+def test_old_snapshots_are_removed_by_command_and_all_others_stay(
+    archived: Archived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run, _ = command_on(archived, tmp_path, monkeypatch, capfd)
+    for number in range(3):
+        archived.process([*ROWS, (b"%d" % number, b"value")])
+    names, expected = archived.snapshots(), archived.contents()
+    clean = ("snapshot", "clean", "--archive", archived.archive.url, "--keep", "1", "--days", "0", "--grace-hours", "0")
+    before = sorted(archived.objects.entries())
+    plan = run.shown(*clean, "--dry-run")
+    assert [place.rpartition("/")[2] for place in plan["marked"]] == [f"{name}.json" for name in names[1:]]
+    assert sorted(archived.objects.entries()) == before
+    pinned = run("snapshot", "pin", "--archive", archived.archive.url, "kept", "--why", "x", "--snapshot", names[1])
+    assert pinned.code == 0
+    assert len(run.shown(*clean)["marked"]) == 1
+    assert archived.snapshots() == names[:2]
+    assert run.shown(*clean)["marked"] == []
+    assert check_archive(archived.objects) == (2, {}, 0, 0)
+    archived.lose_all()
+    assert archived.restored().mode == "snapshot"
+    assert archived.contents() == expected
+
+
+def test_snapshots_of_a_log_that_is_gone_are_never_removed(
+    archived: Archived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run, _ = command_on(archived, tmp_path, monkeypatch, capfd)
+    for number in range(3):
+        archived.process([(b"%d" % number, b"value")])
+    delete_topic(archived.servers, archived.changelog)
+    clean = ("snapshot", "clean", "--archive", archived.archive.url, "--keep", "1", "--days", "0", "--grace-hours", "0")
+    assert run.shown(*clean)["marked"] == []
+    create_topic(archived.servers, archived.changelog, 1, CHANGELOG_CONFIG)
+    assert run.shown(*clean)["marked"] == []
+    assert len(archived.snapshots()) == 3
+
+
+def test_an_archive_that_is_none_is_refused(
+    archived: Archived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run, _ = command_on(archived, tmp_path, monkeypatch, capfd)
+    ran = run("snapshot", "list", "--archive", f"file://{tmp_path}/nothing")
+    assert ran.code == 2
+    assert "there is no archive" in ran.err
+    ran = run("snapshot", "list", "--archive", "http://somewhere")
+    assert ran.code == 2
+    assert "expected the URL of an archive" in ran.err

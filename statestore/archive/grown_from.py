@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from statestore.durable import read_checked, write_checked
+from statestore.durable import read_checked, with_checksum, write_checked
 from statestore.statedir.lock import require_locks
 from statestore.statedir.paths import TaskPaths
 
@@ -23,6 +23,9 @@ class GrownFrom(BaseModel):
         Of the snapshots that it may become.
     snapshot
         Name of the snapshot; None: it was built from the log alone.
+    begins
+        The store was replaced with something that the log does not give, such as a rollback: its next snapshot begins a
+        new generation. What it was replaced with, for people; None: it is of its log.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -32,6 +35,19 @@ class GrownFrom(BaseModel):
     cluster: str
     generation: int
     snapshot: str | None
+    begins: str | None = None
+
+
+def beginning(why: str) -> str:
+    """Return the file's content for a store whose next snapshot begins a new generation."""
+    return with_checksum(GrownFrom(url="", cluster="", generation=0, snapshot=None, begins=why).model_dump_json())
+
+
+def continuing(url: str, cluster: str, generation: int, snapshot: str) -> str:
+    """Return the file's content for a store that grew from a snapshot."""
+    return with_checksum(
+        GrownFrom(url=url, cluster=cluster, generation=generation, snapshot=snapshot).model_dump_json()
+    )
 
 
 def read_grown_from(paths: TaskPaths, store: str) -> GrownFrom | None:

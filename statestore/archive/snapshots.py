@@ -155,6 +155,6 @@ def read_generation(objects: ObjectStore, directory: StoreDirectory, number: int
         raise SnapshotError(f"{place} cannot be read: {error}") from None
 
 
-def mark_suspect(objects: ObjectStore, listed: Listed, why: str) -> None:
+def mark_suspect(objects: ObjectStore, directory: StoreDirectory, name: SnapshotName, why: str) -> None:
     """Mark a snapshot that may hold what is wrong; marking it twice changes nothing."""
-    objects.create(listed.directory.suspect(listed.name), why.encode()[:_SMALL])
+    objects.create(directory.suspect(name), why.encode()[:_SMALL])

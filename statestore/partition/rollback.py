@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
+from statestore.archive.grown_from import beginning
 from statestore.errors import InputError, StateStoreError
 from statestore.partition.quarantine import last_replaced, release
 from statestore.partition.spec import StorePartitionSpec
@@ -62,7 +63,14 @@ def roll_back(spec: RollbackSpec) -> RollbackRow:
             row = row.model_copy(update={"put_back": str(found), "replaced_ms": replaced_ms})
             if spec.dry_run:
                 return row
-            quarantine = swap(store.paths, store.store, spec.label, store.partitions, replaced=found.name)
+            quarantine = swap(
+                store.paths,
+                store.store,
+                spec.label,
+                store.partitions,
+                replaced=found.name,
+                grown_from=beginning(f"a rollback: {spec.label}"),
+            )
             release(store.paths, store.store.name, found.name)  # what is left of it: the store itself is live
             return row.model_copy(update={"quarantine": quarantine and str(quarantine)})
     except (StateStoreError, OSError) as error:

@@ -16,7 +16,7 @@ from statestore.archive.grown_from import GrownFrom, read_grown_from, write_grow
 from statestore.archive.layout import StoreDirectory, snapshot_name
 from statestore.archive.manifest import Manifest, SnapshotFile
 from statestore.archive.objects import ObjectStore
-from statestore.archive.snapshots import history, read_manifest
+from statestore.archive.snapshots import begin_generation, history, mark_suspect, read_manifest
 from statestore.archive.upload import Published, publish
 from statestore.changelog.epochs import LogComparison
 from statestore.changelog.topics import LogRange
@@ -42,7 +42,7 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
     -------
     Published or None
         None if there is nothing that may be published: the store is not sealed, its snapshot is there already, or it is
-        a copy of a generation that another one has followed.
+        a copy of a generation that another one has followed. What the log does not give begins a new generation.
 
     Raises
     ------
@@ -56,9 +56,12 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
     if sealed is None or record is None or record.committed != sealed.committed:
         return None
     objects, directory = archive.open(), snapshot_directory(spec, archive)
-    known, newest = _known(spec, archive), history(objects, directory).generation
-    generation = newest if known is None else known.generation
-    if generation != newest:
+    found = read_grown_from(spec.paths, spec.store.name)
+    known = found if found is not None and (found.url, found.cluster) == (archive.url, archive.cluster) else None
+    newest = history(objects, directory).generation
+    begins = None if found is None else found.begins
+    generation = newest + 1 if begins is not None else newest if known is None else known.generation
+    if begins is None and generation != newest:
         return None
     parent = _parent(objects, directory, known)
     files = snapshot_files(spec, sealed)
@@ -84,6 +87,9 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
         written_by=version("statestore"),
     )
     done = publish(objects, made, spec.live, parent)
+    if begins is not None and not begin_generation(objects, made, begins):
+        mark_suspect(objects, directory, made.name, "another store began its generation")
+        return None
     grown = GrownFrom(url=archive.url, cluster=archive.cluster, generation=generation, snapshot=str(made.name))
     write_grown_from(spec.paths, spec.store.name, grown)
     return done
@@ -103,9 +109,12 @@ def publish_row(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source) 
     return row.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
 
 
-def _known(spec: StorePartitionSpec, archive: ArchiveSpec) -> GrownFrom | None:
-    known = read_grown_from(spec.paths, spec.store.name)
-    return known if known is not None and (known.url, known.cluster) == (archive.url, archive.cluster) else None
+def suspect_all(spec: StorePartitionSpec, archive: ArchiveSpec, why: str) -> None:
+    """Mark the snapshots of a store whose rows were found to be wrong: nobody restores from them any more."""
+    objects = archive.open()
+    found = history(objects, snapshot_directory(spec, archive))
+    for listed in found.usable:
+        mark_suspect(objects, found.directory, listed.name, why)
 
 
 def _parent(objects: ObjectStore, directory: StoreDirectory, known: GrownFrom | None) -> Manifest | None:

@@ -162,13 +162,16 @@ def require_disk(spec: RestoreSpec, mode: str, logs: Logs) -> None:
 def cheaper_snapshot(spec: RestoreSpec, logs: Logs, now_ms: int) -> Manifest | None:
     """Return the snapshot from which mode `auto` rebuilds, if that reads fewer bytes than the whole log.
 
+    Who forces a rebuild of a store that may be whole does not trust it, and so not its snapshots.
+
     Parameters
     ----------
     now_ms
         Wall clock time before the logs' ends were asked for, ms since the epoch.
     """
     store = spec.store
-    if store.archive is None or spec.request.mode != "auto" or store.is_global:
+    trusted = spec.request.mode == "auto" and not spec.request.force and not spec.diverged
+    if store.archive is None or not trusted or store.is_global:
         return None
     snapshot = next(admissible_snapshots(store, logs, now_ms), None)
     if snapshot is None:

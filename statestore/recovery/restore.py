@@ -10,6 +10,7 @@ import logging
 import time
 
 from statestore import clock, kill_switch
+from statestore.archive.grown_from import beginning, continuing
 from statestore.archive.manifest import Manifest
 from statestore.changelog.epochs import log_ends
 from statestore.changelog.topics import LogRange
@@ -17,7 +18,7 @@ from statestore.durable import remove_tree
 from statestore.errors import LockedError, SnapshotError, StateStoreError, StoreBehindLogStartError
 from statestore.partition.quarantine import clean_quarantine
 from statestore.partition.replacement import clear_built
-from statestore.partition.snapshots import publish_row
+from statestore.partition.snapshots import publish_row, suspect_all
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import claim_target, point_and_target, point_range, require_exact
 from statestore.recovery.full import Built, Logs, build_full, plan_build, read_range
@@ -32,7 +33,7 @@ from statestore.recovery.tail import build_replayed
 from statestore.reports import Failure, Loss, RestoreRow, VerifyRow
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import seal
-from statestore.statedir.sidecar import Judgement
+from statestore.statedir.sidecar import Judgement, read_text
 from statestore.statedir.swap import locked_task, swap
 from statestore.verification.check import check
 from statestore.verification.options import VerifyOptions
@@ -168,6 +169,8 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
         asked_ms = clock.now_ms()
         logs = store_logs(store)
         snapshot = None
+        if spec.diverged and store.archive is not None:
+            suspect_all(store, store.archive, f"{found.status}: its rows were not what the changelog gives")
         if mode == "snapshot" or (mode == "full" and cheaper_snapshot(spec, logs, asked_ms) is not None):
             snapshot, built = _build_from_newest(spec, logs, progress, asked_ms)
             mode = "full" if snapshot is None else "snapshot"
@@ -190,7 +193,10 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
             record = record.model_copy(update=_begun(store))
             found = found.model_copy(update={"loss": Loss.NONE})
         verdict = Judgement(found.status, found.loss or Loss.UNPROVEN, found.loss_detail)
-        quarantine = swap(store.paths, store.store, spec.label, store.partitions, verdict=verdict, record=record)
+        grown = _grown_from(store, mode, snapshot, verdict)
+        quarantine = swap(
+            store.paths, store.store, spec.label, store.partitions, verdict=verdict, record=record, grown_from=grown
+        )
         _seal(store)
         kill_switch.reached("restore, sealed, runs still there")
         _clear(store, staging)
@@ -199,6 +205,17 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
     return row.model_copy(
         update={**_figures(built, logs, spec), **done, "snapshot": None if snapshot is None else str(snapshot.name)}
     )
+
+
+def _grown_from(store: StorePartitionSpec, mode: str, snapshot: Manifest | None, verdict: Judgement) -> str | None:
+    """Say which snapshots those of the new store follow; None: those of its log, whichever they are."""
+    if mode == "tail":
+        return read_text(store.paths.snapshot(store.store.name))
+    if verdict.loss is Loss.LIKELY:
+        return beginning(f"an accepted loss: {verdict.why}")
+    if snapshot is None or store.archive is None:
+        return None
+    return continuing(store.archive.url, store.archive.cluster, snapshot.generation, str(snapshot.name))
 
 
 def _build_from_newest(

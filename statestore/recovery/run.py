@@ -61,7 +61,9 @@ def restore_specs(
         diverged = {row.label for row in verified.rows if row.status is Status.DIVERGED}
     if request.target is not None:
         request = request.model_copy(update={"target": request.target.absolute()})
-    forced = request.model_copy(update={"force": True})
+    # Its snapshots may have the same rows.
+    from_log = "full" if request.mode == "snapshot" else request.mode
+    forced = request.model_copy(update={"force": True, "mode": from_log})
     specs = [
         RestoreSpec(
             store,
@@ -70,6 +72,7 @@ def restore_specs(
             run_bytes,
             ranges=request.ranges or 1,
             quarantine_s=quarantine_s,
+            diverged=str(store.store_partition) in diverged,
         )
         for store in stores
     ]

@@ -30,6 +30,8 @@ class RestoreSpec(NamedTuple):
     quarantine_s
         Age in seconds at which replaced stores are removed once the live one is whole; where loss is
         accepted, also those that may be the only copy of something.
+    diverged
+        Its rows were found not to be what its log gives. So its snapshots are not used, and are marked.
     publish
         Whether a snapshot of the restored store is published, if there is an archive.
     """
@@ -42,3 +44,4 @@ class RestoreSpec(NamedTuple):
     progress: Path | None = None
     quarantine_s: float = QUARANTINE_KEPT_S
     publish: bool = True
+    diverged: bool = False

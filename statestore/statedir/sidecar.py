@@ -3,7 +3,7 @@
 A new store's record is put beside it in the same way.
 
 quarantine-own/<store>/<label>.json      seal, digests, mode, record and offsets as text, the legacy checkpoint's
-                                         entries, and how the store was judged
+                                         entries, and how the store was judged; what is not known is left out
 
 The swap's journal carries it until the swap is done (`swap.py`).
 """
@@ -37,7 +37,7 @@ class Sidecar(BaseModel):
 
     Attributes
     ----------
-    seal, digests, mode, record, offsets
+    seal, digests, mode, record, snapshot, offsets
         Content of our files; None where there was none.
     legacy
         The store's entries in the legacy checkpoint file.
@@ -51,6 +51,7 @@ class Sidecar(BaseModel):
     digests: str | None = None
     mode: str | None = None
     record: str | None = None
+    snapshot: str | None = None
     offsets: str | None = None
     legacy: tuple[tuple[TopicPartition, int | None], ...] = ()
     status: Status | None = None
@@ -97,7 +98,8 @@ def keep_others(paths: TaskPaths, store: str, verdict: Judgement) -> None:
             continue
         if beside.loss is Loss.NONE:
             why = f"its changelog has lost something since: {verdict.why}"
-            write_checked(path, beside.model_copy(update={"loss": verdict.loss, "why": why}).model_dump_json())
+            judged = beside.model_copy(update={"loss": verdict.loss, "why": why})
+            write_checked(path, judged.model_dump_json(exclude_none=True))
 
 
 def put_back(paths: TaskPaths, store: str, beside: Sidecar) -> None:
@@ -117,6 +119,7 @@ def _files(paths: TaskPaths, store: str) -> dict[str, Path]:
         "digests": paths.digests(store),
         "mode": paths.mode(store),
         "record": paths.record(store),
+        "snapshot": paths.snapshot(store),
         "offsets": paths.offsets(store),
         "seal": paths.seal(store),
     }

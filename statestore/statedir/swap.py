@@ -95,6 +95,7 @@ def swap(
     verdict: Judgement | None = None,
     record: StoreRecord | None = None,
     replaced: str | None = None,
+    grown_from: str | None = None,
 ) -> Path | None:
     """Put the staged store in the place of the live one, or one that a swap has replaced before.
 
@@ -111,6 +112,8 @@ def swap(
         Of the staged store.
     replaced
         Name in quarantine of the store that is put back, and its record with it; None: it is the staged one.
+    grown_from
+        What is to be known of the new store's snapshots (`archive/grown_from.py`); None: nothing.
 
     Returns
     -------
@@ -131,6 +134,8 @@ def swap(
         back = beside_quarantined(paths, name, replaced)
         if store.segmented:  # if nothing was kept, the present segments' must go all the same
             segments.mkdir(parents=True, exist_ok=True)
+    if back is not None:
+        back = back.model_copy(update={"snapshot": grown_from})
     journal = _Journal(
         store=name,
         staged=staged,
@@ -248,7 +253,9 @@ def _end(paths: TaskPaths, journal: _Journal) -> None:
     if journal.back is not None:
         put_back(paths, journal.store, journal.back)
     if journal.quarantine is not None and journal.kept is not None:
-        write_checked(paths.quarantined_own(journal.store, journal.label), journal.kept.model_dump_json())
+        write_checked(
+            paths.quarantined_own(journal.store, journal.label), journal.kept.model_dump_json(exclude_none=True)
+        )
     kill_switch.reached("swap, before the journal goes")
     remove_durably(paths.journal(journal.store))
 
@@ -274,6 +281,7 @@ def _forget_old(paths: TaskPaths, store: str) -> None:
     break_seal(paths, store)
     forget_digests(paths, store)
     forget_mode(paths, store)
+    remove_durably(paths.snapshot(store))
     remove_durably(paths.offsets(store))
 
 

@@ -55,7 +55,7 @@ def test_what_the_log_can_no_longer_give_stays(objects: ObjectStore, tmp_path: P
 def test_the_newest_that_is_complete_and_of_the_current_generation_stays(objects: ObjectStore, tmp_path: Path) -> None:
     made = [_publish(objects, tmp_path, committed) for committed in (1, 2, 3, 4)]
     (newest, *_) = history(objects, made[0].directory).snapshots
-    mark_suspect(objects, newest, "CORRUPT")
+    mark_suspect(objects, newest.directory, newest.name, "CORRUPT")
     objects.delete(missing_place(objects, made[2]))
     assert _chosen(objects, made[0]) == [3, 1]  # 4 is the newest, 3 lacks a blob, 2 is the newest that can be used
     began = _publish(objects, tmp_path, 0, generation=1)

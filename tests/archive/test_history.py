@@ -59,8 +59,8 @@ def test_a_suspect_snapshot_is_listed_and_not_used(objects: ObjectStore, tmp_pat
     bad, good = manifest(committed=9), manifest(committed=5)
     _published(objects, tmp_path, bad, good)
     (listed,) = [found for found in history(objects, bad.directory).snapshots if found.name == bad.name]
-    mark_suspect(objects, listed, "DIVERGED")
-    mark_suspect(objects, listed, "CORRUPT")
+    mark_suspect(objects, bad.directory, listed.name, "DIVERGED")
+    mark_suspect(objects, bad.directory, listed.name, "CORRUPT")
     found = history(objects, bad.directory)
     assert [(one.name, one.suspect) for one in found.snapshots] == [(bad.name, True), (good.name, False)]
     assert [one.name for one in found.usable] == [good.name]

@@ -17,10 +17,15 @@ from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import pins
 from statestore.archive.snapshots import histories, history, read_manifest
 from statestore.changelog.topics import Topics
+from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.recovery.planning import plan_restore
 from statestore.recovery.restore import restore
+from statestore.recovery.run import restore_specs
 from statestore.recovery.snapshot_building import snapshot_from_log
-from statestore.reports import ProcessRow, RestoreRow, Status
+from statestore.reports import ProcessRow, RestoreRow, Status, VerifyReport, write_report
+from statestore.requests.restore import RestoreRequest
+from statestore.stores.open import open_key_value_store
+from statestore.tasks import ValueAndTimestamp
 from tests.integration import dying
 from tests.integration.broker import (
     T0,
@@ -186,6 +191,76 @@ def test_a_restore_without_an_archive_says_what_to_set(archived: Archived) -> No
     assert "set STATESTORE_ARCHIVE" in row.failure.message
 
 
+# -- generations and suspects -----------------------------------------------------------------------------------------
+
+
+def test_a_diverged_store_is_rebuilt_from_its_log_and_its_snapshots_are_not_used_again(
+    archived: Archived, tmp_path: Path
+) -> None:
+    archived.process(ROWS)
+    expected = archived.contents()
+    spec = archived.store_spec()
+    opened = open_key_value_store(spec.store, spec.live)
+    opened.put(b"key-000", ValueAndTimestamp(b"wrong", T0))
+    opened.commit({spec.partition: archived.committed()})
+    opened.close()
+    archived.process([(b"new", b"value")])  # seals and publishes what is wrong
+    assert archived.verify("deep").status is Status.DIVERGED
+    report = tmp_path / "verify.json"
+    write_report(
+        report,
+        VerifyReport(
+            run_id="v", applications=(archived.name,), started_ms=0, finished_ms=0, rows=(archived.verify("deep"),)
+        ),
+    )
+    for mode in ("auto", "snapshot"):
+        request = RestoreRequest(mode=mode, verify_report=report)
+        (planned,) = restore_specs(
+            [archived.store_spec(archive=archived.archive)], request, mode, run_bytes=1 << 20, quarantine_s=1
+        )
+        row = restore(planned)
+        assert (row.failure, row.mode) == (None, "full")
+        assert archived.snapshots() == [row.published.snapshot]  # all before are suspect
+    assert archived.verify("deep").status is Status.OK
+    assert archived.contents().keys() == expected.keys() | {b"new"}
+
+
+def test_a_store_that_is_put_back_begins_a_generation_of_snapshots(archived: Archived) -> None:
+    archived.process(ROWS)
+    archived.restored("full", force=True)
+    archived.process([(b"new", b"value")])
+    before = archived.snapshots()
+    rolled = roll_back(RollbackSpec(archived.store_spec(), "back"))
+    assert rolled.failure is None
+    assert archived.snapshots() == before  # nothing is published yet
+    row = archived.process([(b"newer", b"value")])
+    assert row.snapshots[0].failure is None
+    assert archived.snapshots() == [row.snapshots[0].snapshot]
+    assert row.snapshots[0].snapshot.startswith("00000001-")
+    row = archived.process([(b"newest", b"value")])
+    assert archived.snapshots()[0] == row.snapshots[0].snapshot
+    assert row.snapshots[0].snapshot.startswith("00000001-")
+    expected = archived.contents()
+    archived.lose_all()
+    assert archived.restored().mode == "snapshot"
+    assert archived.contents() == expected
+
+
+def test_an_accepted_loss_begins_a_generation_and_the_snapshots_before_it_stay(archived: Archived) -> None:
+    archived.process(ROWS)
+    (whole,) = archived.snapshots()
+    set_topic_config(archived.servers, archived.changelog, cleanup_policy="compact,delete")
+    delete_records(archived.servers, archived.changelog, 100)
+    shutil.rmtree(archived.live)
+    refused = restore(archived.restore_spec("full", archive=archived.archive))
+    assert refused.failure.kind == "InputError"
+    row = archived.restored("full", accept_loss=True)
+    assert row.published.snapshot.startswith("00000001-")
+    assert archived.snapshots() == [row.published.snapshot]
+    (found,) = histories(archived.objects, archived.archive.cluster, archived.name).values()
+    assert [str(one.name) for one in found.snapshots] == [row.published.snapshot, whole]
+
+
 # -- from the log, of every kind --------------------------------------------------------------------------------------
 
 
@@ -306,8 +381,9 @@ def test_snapshots_are_listed_shown_kept_and_checked(
     assert run("snapshot", "unpin", *where, "kept").code == 0
     assert list(pins(archived.objects)) == []
     assert run.shown("snapshot", "check", *where)["broken"] == {}
-    found = read_manifest(archived.objects, *history_of(archived, names[0]))
-    archived.objects.delete(f"{BLOBS}/{found.files[0].sha256[:2]}/{found.files[0].sha256}")
+    newer, older = (read_manifest(archived.objects, *history_of(archived, name)) for name in names)
+    own = next(iter({file.sha256 for file in newer.files} - {file.sha256 for file in older.files}))
+    archived.objects.delete(f"{BLOBS}/{own[:2]}/{own}")
     (broken,) = run.shown("snapshot", "check", *where, code=1)["broken"]
     assert broken.endswith(f"{names[0]}.json")
 

@@ -114,7 +114,7 @@ AS_KEPT = {"status": "AHEAD", "loss": "likely", "why": "the log is shorter"}
 
 def lay_beside(paths, what="old"):
     """Our files of the live store, each with its own text."""
-    texts = {name: f"{what} {name}" for name in ("seal", "digests", "mode", "record", "offsets")}
+    texts = {name: f"{what} {name}" for name in ("seal", "digests", "mode", "record", "snapshot", "offsets")}
     for name, text in texts.items():
         write_durably(getattr(paths, name)("s"), text)
     return texts
@@ -126,7 +126,7 @@ def test_the_journal_of_a_restore_has_all_that_is_moved_and_all_that_is_forgotte
     write_checkpoint(paths, OWN)
     texts = lay_beside(paths)
     write_durably(paths.staged_offsets("s"), "new offsets")
-    assert journal(store, "run", [INPUT], verdict=AHEAD, record=RECORD) == {
+    assert journal(store, "run", [INPUT], verdict=AHEAD, record=RECORD, grown_from="its snapshot") == {
         "store": "s",
         "staged": str(paths.staging("s")),
         "live": str(paths.live(store)),
@@ -141,6 +141,7 @@ def test_the_journal_of_a_restore_has_all_that_is_moved_and_all_that_is_forgotte
             "digests": None,
             "mode": None,
             "record": with_checksum(RECORD.model_dump_json()),
+            "snapshot": "its snapshot",
             "offsets": "new offsets",
             "legacy": [],
             "status": None,
@@ -162,11 +163,11 @@ def test_the_journal_of_a_rollback_names_what_is_in_quarantine(paths, store, jou
     lay_out(paths, store)
     texts = lay_beside(paths)
     swap(paths, store, "first", verdict=AHEAD, record=RECORD)
-    found = journal(store, "second", replaced="first")
+    found = journal(store, "second", replaced="first", grown_from="a new generation")
     assert found["staged"] == str(paths.quarantine("s", "first"))
     assert found["staged_segments"] == str(paths.quarantined_segments("s", "first"))
     assert found["quarantine"] == str(paths.quarantine("s", "second"))
-    assert found["back"] == {**texts, "legacy": [], **AS_KEPT}
+    assert found["back"] == {**texts, "snapshot": "a new generation", "legacy": [], **AS_KEPT}
     assert found["kept"]["record"] == with_checksum(RECORD.model_dump_json())
 
 
@@ -280,7 +281,7 @@ def test_a_store_that_comes_back_has_what_it_had_and_nothing_of_the_one_it_repla
     swap(paths, KEY_VALUE, "first", record=RECORD)
     lay_beside(paths, "new")
     swap(paths, KEY_VALUE, "second", replaced="first")
-    beside = {name: getattr(paths, name)("s") for name in ("seal", "digests", "mode", "record", "offsets")}
+    beside = {name: getattr(paths, name)("s") for name in ("seal", "digests", "mode", "record", "snapshot", "offsets")}
     assert {name: path.read_text() for name, path in beside.items() if path.exists()} == texts
     assert legacy_offsets(paths) == {OWN: 7, NEIGHBOUR: 3}
 

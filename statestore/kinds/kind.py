@@ -173,10 +173,10 @@ class StoreKind:
     def row_times(self, row_keys: Sequence[bytes]) -> Sequence[int]:
         """`row_time` of many rows at once."""
         size = self.suffix_bytes
+        if min(map(len, row_keys), default=size) < size:
+            return [self.row_time(row_key) for row_key in row_keys]  # which refuses the one that is too short
         packed = b"".join([row_key[-size : _TIME_BYTES - size or None] for row_key in row_keys])
-        if len(packed) == _TIME_BYTES * len(row_keys):
-            return unpack(f">{len(row_keys)}q", packed)
-        return [self.row_time(row_key) for row_key in row_keys]  # which refuses the one that is too short
+        return unpack(f">{len(row_keys)}q", packed)
 
     def key_bounds(self, key: bytes, time_from: int, time_to: int) -> tuple[bytes, bytes]:
         """Row keys `start <= row key < stop` between which all rows of a key that are of a time range (ms) lie."""

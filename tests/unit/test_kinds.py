@@ -13,9 +13,27 @@ from statestore.definitions.store import StoreDefinition
 from statestore.errors import DefinitionError, StoreCorruptedError
 from statestore.formats import session_key, window_key
 from statestore.kinds.key_value import KEY_VALUE
+from statestore.kinds.kind import Number, StoreKind
 from statestore.kinds.known import kind_of
 from statestore.kinds.session import SESSION
 from statestore.kinds.window import WINDOW
+
+
+class Lifetime(StoreKind):
+    """Rows of keys from one time to another, in segments of the first."""
+
+    name = "lifetime"
+    numbers = (Number("begin"), Number("end"))
+    first_time, last_time = "begin", "end"
+
+
+class Event(StoreKind):
+    """Rows of keys and one time."""
+
+    name = "event"
+    numbers = (Number("time"),)
+    first_time = last_time = "time"
+
 
 KEYS = st.binary(max_size=12)
 TIMES = st.integers(0, 2**63 - 1)
@@ -34,6 +52,23 @@ def test_a_row_key_has_the_numbers_that_its_format_has(key, one, other, number):
     at = len(row_key) - SESSION.first_time_bytes
     assert int.from_bytes(row_key[at : at + 8], "big") == one
     assert WINDOW.first_time_bytes == WINDOW.suffix_bytes
+
+
+@pytest.mark.parametrize("kind", [WINDOW, SESSION, Event()], ids=["window", "session", "one number alone"])
+def test_times_are_signed_and_read_of_many_rows_as_of_one(kind):
+    behind = bytes(kind.suffix_bytes - 8)
+    rows = [(b"", -1), (b"key", 5), (b"k", 0)]
+    row_keys = [key + time.to_bytes(8, "big", signed=True) + behind for key, time in rows]
+    assert [kind.row_time(row_key) for row_key in row_keys] == [-1, 5, 0]
+    assert [*kind.row_times(row_keys)] == [-1, 5, 0]
+    assert [*kind.row_times([])] == []
+
+
+def test_rows_that_began_earlier_are_looked_for_where_the_first_number_is_no_end():
+    start, stop = Lifetime().key_bounds(b"key", 7, 9)
+    assert start == b"key" + bytes(16)
+    assert stop == b"key" + (9).to_bytes(8, "big") + b"\x7f" + b"\xff" * 7 + b"\0"
+    assert WINDOW.key_bounds(b"key", 7, 9)[0] == b"key" + (7).to_bytes(8, "big") + bytes(4)
 
 
 @pytest.mark.parametrize("kind", [WINDOW, SESSION], ids=["window", "session"])
@@ -102,6 +137,8 @@ def test_a_changelog_has_the_settings_of_kafka_streams():
             "retain_duplicates False",
         ),
         ({"retain_duplicates": True}, "found none, retain_duplicates True"),
+        ({"retention_ms": 1, "window_size_ms": 1}, "found retention_ms, window_size_ms, retain_duplicates False"),
+        ({"kind": "window", "retention_ms": 0, "window_size_ms": 1}, "retention_ms of 0 is shorter"),
         ({"kind": "window"}, "a window store has retention_ms, window_size_ms"),
         ({"kind": "session", "window_size_ms": 10}, "found window_size_ms, retain_duplicates False"),
         ({"kind": "session", "retention_ms": -1}, "retention_ms"),
@@ -141,6 +178,7 @@ def test_the_least_that_a_kind_needs_is_enough():
     assert StoreDefinition(name="rocksdb").store_kind is KEY_VALUE
     assert StoreDefinition(name="s", kind="window", retention_ms=2, window_size_ms=2).store_kind is WINDOW
     assert StoreDefinition(name="s", kind="session", retention_ms=0).store_kind is SESSION
+    assert StoreDefinition(name="s", kind="window", retention_ms=0, window_size_ms=0).store_kind is WINDOW
 
 
 def test_a_window_ends_at_the_largest_time_at_most_and_shows_its_number_where_it_retains_duplicates():
@@ -153,4 +191,6 @@ def test_a_window_ends_at_the_largest_time_at_most_and_shows_its_number_where_it
     shown = WINDOW.shown({"window_start": np.array([0, latest - 20, latest - 19])}, plain)
     assert shown["window_end"].tolist() == [20, latest, latest]
     assert shown["window_start"].tolist() == [0, latest - 20, latest - 19]
+    point = plain.model_copy(update={"window_size_ms": 0})
+    assert WINDOW.shown({"window_start": np.array([5])}, point)["window_end"].tolist() == [5]
     assert [number.name for number in SESSION.columns(plain)] == ["session_start", "session_end"]

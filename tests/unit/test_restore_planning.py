@@ -46,19 +46,21 @@ BROKEN = [found(status, Action.FULL) for status in (Status.CORRUPT, Status.MISSI
 
 
 @pytest.mark.parametrize("row", WHOLE)
-@pytest.mark.parametrize("mode", ["auto", "tail", "full"])
+@pytest.mark.parametrize("mode", ["auto", "tail", "snapshot", "full"])
 def test_r8_a_whole_store_is_skipped(row, mode):
     assert choose_mode(mode, False, row) is None
     assert choose_mode("tail", True, row) is None
 
 
 @pytest.mark.parametrize("row", [*WHOLE, BEHIND, *BROKEN])
-@pytest.mark.parametrize("mode", ["auto", "full"])
-def test_a_forced_restore_rebuilds_whatever_was_found(row, mode):
-    assert choose_mode(mode, True, row) == "full"
+@pytest.mark.parametrize(("mode", "chosen"), [("auto", "full"), ("full", "full"), ("snapshot", "snapshot")])
+def test_a_forced_restore_rebuilds_whatever_was_found(row, mode, chosen):
+    assert choose_mode(mode, True, row) == chosen
 
 
-@pytest.mark.parametrize(("mode", "chosen"), [("auto", "tail"), ("tail", "tail"), ("full", "full")])
+@pytest.mark.parametrize(
+    ("mode", "chosen"), [("auto", "tail"), ("tail", "tail"), ("full", "full"), ("snapshot", "snapshot")]
+)
 def test_a_store_that_lags_is_caught_up_unless_a_rebuild_is_asked_for(mode, chosen):
     assert choose_mode(mode, False, BEHIND) == chosen
 
@@ -66,6 +68,7 @@ def test_a_store_that_lags_is_caught_up_unless_a_rebuild_is_asked_for(mode, chos
 @pytest.mark.parametrize("row", BROKEN)
 def test_r6_a_store_that_needs_a_rebuild_is_never_caught_up(row):
     assert choose_mode("auto", False, row) == "full"
+    assert choose_mode("snapshot", False, row) == "snapshot"
     for force in (False, True):
         said = rf"^app/s/0_0 is {row.status}, which a replay of the tail cannot mend: use mode full$"
         with pytest.raises(InputError, match=said):
@@ -90,12 +93,12 @@ ACCEPT = "to rebuild it all the same, and keep the present store in quarantine, 
 WOULD_LOSE = {"loss": Loss.LIKELY, "loss_detail": "the log is shorter", "topic_id": "t"}
 
 
-@pytest.mark.parametrize("mode", ["auto", "full"])
-def test_given_a_rebuild_that_would_lose_something_then_it_needs_the_loss_accepted(mode):
+@pytest.mark.parametrize(("mode", "chosen"), [("auto", "full"), ("full", "full"), ("snapshot", "snapshot")])
+def test_given_a_rebuild_that_would_lose_something_then_it_needs_the_loss_accepted(mode, chosen):
     waits = found(Status.CORRUPT, Action.BY_HAND).model_copy(update=WOULD_LOSE)
     with pytest.raises(InputError, match=rf"^app/s/0_0 is CORRUPT and is only touched by hand: why; {ACCEPT}$"):
         choose_mode(mode, False, waits)
-    assert choose_mode(mode, False, waits, accept_loss=True) == "full"
+    assert choose_mode(mode, False, waits, accept_loss=True) == chosen
 
 
 @pytest.mark.parametrize("changes", [{}, {**WOULD_LOSE, "status": Status.UNKNOWN_FORMAT}])

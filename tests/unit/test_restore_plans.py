@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 from samples import CHANGELOG, WINDOW, batches, store_partition
 
+from statestore.archive.archive import ArchiveSpec
 from statestore.bulk.routing import Routing
 from statestore.bulk.runs import RunWriter
 from statestore.changelog.topics import LogRange
@@ -19,6 +20,7 @@ from statestore.partition.spec import GLOBAL_TASK
 from statestore.recovery import planning
 from statestore.recovery.as_of import claim_target
 from statestore.recovery.planning import (
+    cheaper_snapshot,
     disk_needed,
     estimated_bytes,
     plan_restore,
@@ -32,6 +34,7 @@ from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import BuildPlan, OffsetRange, Staging
 from statestore.reports import Action, Loss, RestorePlanRow, Status, VerifyRow
 from statestore.requests.restore import AsOf, RestoreRequest
+from tests.archive.snapshots import manifest
 
 OTHER = CHANGELOG._replace(partition=1)
 MIB = 1024 * 1024
@@ -437,3 +440,89 @@ def test_a_plan_fits_as_a_whole_into_the_least_that_is_free_and_not_a_byte_less(
 def test_a_store_of_another_kind_is_planned_under_its_own_name(store, world):
     row = plan(store.model_copy(update={"store": WINDOW, "application": "other", "task": TaskId(1, 2)}))
     assert row.label == "other/s/1_2"
+
+
+# -- snapshots --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def archived(store, world, monkeypatch):
+    """A store with an archive, of whose log half comes after the newest snapshot; it is to be rebuilt."""
+    world["row"] = world["row"].model_copy(update={"status": Status.CORRUPT, "action": Action.FULL})
+    world["logs"] = {CHANGELOG: LogRange(10, 110, 120)}
+    world["bytes"], world["local"], world["snapshots"] = 1_000, {}, [snapshot_of(499), snapshot_of(1)]
+
+    def admissible(store, logs, now_ms):
+        world["asked"].append(("snapshots", store, logs, now_ms))
+        return iter(world["snapshots"])
+
+    monkeypatch.setattr(planning, "admissible_snapshots", admissible)
+    monkeypatch.setattr(
+        planning, "known_files", lambda paths, name: world["asked"].append(("local", paths, name)) or world["local"]
+    )
+    monkeypatch.setattr(planning.clock, "now_ms", lambda: 777)
+    return store.model_copy(update={"archive": ArchiveSpec(url="file:///archive", cluster="c")})
+
+
+def snapshot_of(size, committed=59):
+    return manifest({"000007.sst": bytes(size)}, application="app", committed=committed)
+
+
+def test_the_plan_of_a_restore_from_a_snapshot_reads_what_came_after_it(archived, world):
+    newest = world["snapshots"][0]
+    row = plan(archived, "snapshot")
+    assert (row.mode, row.snapshot, row.fetched) == ("snapshot", str(newest.name), 499)
+    assert (row.start, row.end, row.ranges, row.resumable) == (60, 110, 1, 0)
+    assert row.disk_needed == disk_needed("snapshot", 1_000, 4096) + 499
+    assert disk_needed("snapshot", 10**9, 4096, 10**6, 3) == disk_needed("tail", 10**9, 4096, 10**6, 3)
+    assert ("snapshots", archived, world["logs"], 777) in world["asked"]
+    assert world["asked"][-2] == ("bytes", archived, {CHANGELOG: LogRange(60, 110, 120)})
+    world["snapshots"] = []
+    row = plan(archived, "snapshot")
+    assert (row.mode, row.snapshot, row.fetched, row.start) == ("full", None, 0, 10)
+
+
+def test_auto_begins_with_a_snapshot_that_reads_less_than_the_log(archived, world):
+    row = plan(archived)
+    assert (row.mode, row.start, row.fetched) == ("snapshot", 60, 499)
+    assert world["asked"][2:6] == [
+        ("snapshots", archived, world["logs"], 777),
+        ("bytes", archived, world["logs"]),
+        ("local", archived.paths, "s"),
+        ("bytes", archived, {CHANGELOG: LogRange(60, 110, 120)}),
+    ]
+    world["snapshots"] = [snapshot_of(500)]
+    assert (plan(archived).mode, plan(archived).start) == ("full", 10)  # as much
+    world["local"] = {"000001.sst": world["snapshots"][0].files[0].sha256}
+    assert plan(archived).mode == "snapshot"  # but it is here
+    world["snapshots"] = []
+    assert plan(archived).mode == "full"
+
+
+def test_a_snapshot_with_all_of_a_log_still_to_be_read_saves_nothing(archived, world):
+    world["logs"], world["snapshots"] = {CHANGELOG: LogRange(10, 11, 11)}, [snapshot_of(0, committed=9)]
+    assert plan(archived).mode == "full"
+    world["logs"], world["snapshots"] = {CHANGELOG: LogRange(10, 10, 10)}, [snapshot_of(5, committed=9)]
+    assert plan(archived).mode == "snapshot"
+
+
+@pytest.mark.parametrize("how", [{"mode": "full"}, {"force": True}])
+def test_who_does_not_trust_a_store_does_not_get_it_from_a_snapshot(archived, world, how):
+    assert plan(archived, **how).mode == "full"
+    assert "snapshots" not in [asked[0] for asked in world["asked"]]
+
+
+def test_no_snapshot_is_looked_for_of_a_diverged_or_global_store_or_without_an_archive(archived, store, world):
+    spec = RestoreSpec(archived, RestoreRequest(), "label", 4096)
+    assert cheaper_snapshot(spec, world["logs"], 5) is not None
+    assert world["asked"][0] == ("snapshots", archived, world["logs"], 5)
+    world["asked"].clear()
+    everywhere = archived.model_copy(update={"task": GLOBAL_TASK})
+    for none in (spec._replace(diverged=True), spec._replace(store=store), spec._replace(store=everywhere)):
+        assert cheaper_snapshot(none, world["logs"], 5) is None
+    assert world["asked"] == []
+
+
+def test_a_tail_needs_no_snapshot(archived, world):
+    world["row"] = world["row"].model_copy(update={"status": Status.LAGGING, "action": Action.TAIL})
+    assert (plan(archived).mode, plan(archived, "snapshot").mode) == ("tail", "snapshot")

@@ -19,7 +19,7 @@ from statestore.kinds.known import BUILT_IN
 from statestore.statedir import seal as seal_module
 from statestore.statedir.context import store_context
 from statestore.statedir.record import StoreRecord, write_record
-from statestore.statedir.seal import break_seal, check_seal, forget_digests, seal
+from statestore.statedir.seal import break_seal, check_seal, forget_digests, known_files, seal
 from statestore.stores.open import build_store, open_key_value_store
 from tests.records import recorded
 
@@ -51,6 +51,13 @@ def test_an_untouched_store_matches_its_seal_also_after_it_was_read(paths, seale
     assert sum(1 for _ in store.range()) == 1_000
     store.close(clean=False)
     assert check_seal(paths, "s", KEY_VALUE)
+
+
+def test_the_files_that_were_read_are_known_by_their_digests(paths, sealed):
+    assert known_files(paths, "s") == {
+        path.name: sha256(path.read_bytes()).hexdigest() for path in sealed.glob("*.sst")
+    }
+    assert known_files(paths, "another") == {}
 
 
 def test_a_changed_bit_anywhere_in_an_sst_file_is_found_where_contents_are_asked_for(paths, sealed):

@@ -18,6 +18,7 @@ from statestore.sst.layout import (
     OtherLayoutError,
     entries,
     read_properties,
+    varint,
     varints,
 )
 from statestore.sst.writer import SstFiles
@@ -49,6 +50,15 @@ def from_a_restore(directory):
         files.add(batch)
     (found,) = files.finish()
     return found
+
+
+@pytest.mark.parametrize(
+    ("number", "written"),
+    [(0, b"\0"), (127, b"\x7f"), (128, b"\x80\x01"), (300, b"\xac\x02"), (1 << 14, b"\x80\x80\x01")],
+)
+def test_a_number_has_as_many_bytes_as_it_needs(number, written):
+    assert varint(number) == written
+    assert varints(written, 0, 1) == ([number], len(written))
 
 
 @pytest.mark.parametrize("version", [2, 3, 4, 5, 6])

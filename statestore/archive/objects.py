@@ -33,6 +33,9 @@ _ENDPOINTS = (
     *("AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL"),
 )
 
+#: Parts of one object that are sent at the same time, of 5 MiB each.
+_PARTS_AT_ONCE = 4
+
 
 class StoredObject(NamedTuple):
     """One object as a listing shows it.
@@ -107,7 +110,7 @@ class ObjectStore:
         """
         refused: list[BaseException] = []
         with self._errors(name, refused):
-            obstore.put(self._store, name, _noting(chunks, refused), mode="overwrite")
+            obstore.put(self._store, name, _noting(chunks, refused), mode="overwrite", max_concurrency=_PARTS_AT_ONCE)
         self._sync(name)
 
     def read(self, name: str, limit: int) -> bytes:

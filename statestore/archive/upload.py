@@ -24,7 +24,8 @@ from statestore.errors import ArchiveUnavailableError, InvalidStateError, StoreC
 #: Half the grace period of clean-up that is set by default.
 MOST_S = 24 * 60 * 60
 _CHUNK = 8 * 1024 * 1024
-_AT_ONCE = 8
+#: Files that are uploaded at the same time; each has up to 40 MiB in memory.
+_AT_ONCE = 4
 
 
 class Published(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import subprocess
+import sys
 import tempfile
 from contextlib import closing
 from hashlib import sha256
@@ -36,9 +37,8 @@ def _migrate(template: Path) -> None:
         made = Path(home) / "airflow.db"
         connection = {"AIRFLOW_HOME": home, "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{made}"}
         environment = {**os.environ, **connection}
-        subprocess.run(
-            ["airflow", "db", "migrate"], env=environment, check=True, capture_output=True, timeout=_MIGRATE_S
-        )
+        command = [sys.executable, "-m", "airflow", "db", "migrate"]
+        subprocess.run(command, env=environment, check=True, capture_output=True, timeout=_MIGRATE_S)
         partial = template.with_suffix(".partial")
         partial.unlink(missing_ok=True)
         _copy(made, partial)

@@ -92,7 +92,7 @@ def _no_seal(patch: pytest.MonkeyPatch) -> None:
 
 def _no_digests(patch: pytest.MonkeyPatch) -> None:
     whole = seal_module.check_seal
-    patch.setattr(inspection, "check_seal", lambda *known, segmented, **_: whole(*known, segmented=segmented))
+    patch.setattr(inspection, "check_seal", lambda paths, store, kind, **_: whole(paths, store, kind))
 
 
 def _no_scan(patch: pytest.MonkeyPatch) -> None:

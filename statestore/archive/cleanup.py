@@ -120,8 +120,7 @@ def mark(objects: ObjectStore, found: Listed) -> None:
     except FileNotFoundError:  # another clean-up was first
         return
     marked = f"{TRASH}/{place}"
-    objects.delete(marked)  # what a killed clean-up has left: the grace period begins now
-    objects.create(marked, content)
+    objects.upload(marked, [content])  # in place of what a killed clean-up has left: the grace period begins now
     kill_switch.reached("clean-up, manifest in trash and live")
     objects.delete(place)
 
@@ -136,9 +135,10 @@ def sweep(objects: ObjectStore, grace_ms: int, now_ms: int, *, dry_run: bool = F
     """
     # Blobs first: one that comes later belongs to a manifest that the second listing need not show.
     blobs = list(objects.entries(BLOBS))
+    # Live ones before marked ones: what another clean-up marks in between is in both listings, not in neither.
+    live = [found.name for found in objects.entries(STORES) if _place(found.name) is not None]
     trash = [found for found in objects.entries(TRASH) if found.name.endswith(".json")]
     old = [found for found in trash if now_ms - found.modified_ms >= grace_ms]
-    live = [found.name for found in objects.entries(STORES) if _place(found.name) is not None]
     young = [found.name for found in trash if found not in old]
     needed = {name for manifest in _read_all(objects, [*live, *young]) for name in _blobs_of(manifest)}
     unneeded = [found for found in blobs if now_ms - found.modified_ms >= grace_ms and found.name not in needed]
@@ -147,7 +147,7 @@ def sweep(objects: ObjectStore, grace_ms: int, now_ms: int, *, dry_run: bool = F
             _delete_if_unchanged(objects, found)
         kill_switch.reached("clean-up, blobs deleted")
         for found in old:
-            objects.delete(found.name)
+            _delete_if_unchanged(objects, found)
     return Swept(
         tuple(found.name for found in old),
         tuple(found.name for found in unneeded),
@@ -182,7 +182,7 @@ def _is_complete(objects: ObjectStore, found: Listed) -> bool:
 
 
 def _delete_if_unchanged(objects: ObjectStore, found: StoredObject) -> None:
-    """Delete a blob, unless a writer has put it again since it was listed."""
+    """Delete an object, unless somebody has put it again since it was listed."""
     if objects.stat(found.name) == found:
         objects.delete(found.name)
 

@@ -51,11 +51,13 @@ def continuing(url: str, cluster: str, generation: int, snapshot: str) -> str:
 
 
 def read_grown_from(paths: TaskPaths, store: str) -> GrownFrom | None:
-    """Return what is known; None if nothing is, or it cannot be read."""
+    """Return what is known; None if nothing is. Of a damaged file nothing is known but that there was something."""
     try:
         return GrownFrom.model_validate_json(read_checked(paths.snapshot(store)))
-    except (FileNotFoundError, ValueError):
+    except FileNotFoundError:
         return None
+    except ValueError:
+        return GrownFrom(url="", cluster="", generation=0, snapshot=None, begins="what the store grew from was damaged")
 
 
 def write_grown_from(paths: TaskPaths, store: str, grown: GrownFrom) -> None:

@@ -135,9 +135,11 @@ def readable(objects: ObjectStore, listed: Iterable[Listed], refused: list[str])
 
 
 def begin_generation(objects: ObjectStore, first: Manifest, why: str) -> bool:
-    """Make a published snapshot the first of a new generation; False if somebody else has begun it."""
+    """Make a published snapshot the first of a new generation; False if another one has begun it."""
     content = Generation(snapshot=str(first.name), why=why, host=first.host, written_ms=first.written_ms)
-    return objects.create(first.directory.generation(first.generation), content.model_dump_json().encode())
+    if objects.create(first.directory.generation(first.generation), content.model_dump_json().encode()):
+        return True
+    return read_generation(objects, first.directory, first.generation).snapshot == str(first.name)  # no answer had come
 
 
 def read_generation(objects: ObjectStore, directory: StoreDirectory, number: int) -> Generation:

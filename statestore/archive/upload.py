@@ -3,7 +3,7 @@
 it took too long                given up before the manifest: a clean-up may have removed the parent's blobs
 blobs put, manifest not         the blobs are orphans, which clean-up removes
 manifest put, answer lost       asked again, the same manifest is found: nothing is published twice
-the parent was cleaned up       its blobs are looked at again after the manifest is there, and put where they are gone
+a shared blob is gone           all are looked at after the manifest is there, and put where they are missing
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ MOST_S = 24 * 60 * 60
 _CHUNK = 8 * 1024 * 1024
 #: Files that are uploaded at the same time; each has up to 40 MiB in memory.
 _AT_ONCE = 4
+_LOOKS_AT_ONCE = 16
 
 
 class Published(NamedTuple):
@@ -70,11 +71,15 @@ def publish(objects: ObjectStore, manifest: Manifest, directory: Path, parent: M
     kill_switch.reached("snapshot, blobs uploaded")
     _commit(objects, manifest)
     kill_switch.reached("snapshot, manifest written")
-    if parent is not None and objects.stat(parent.directory.snapshot(parent.name)) is None:
-        # Clean-up removes the blobs of one that it has marked, unless another one names them: ours does from now on.
-        shared = [file for digest, file in distinct.items() if digest in known]
-        put += _put(objects, directory, [file for file in shared if objects.stat(blob(file.sha256)) is None])
+    # From now on clean-up sees that ours needs them. What it, or anything else, has removed before is put again.
+    put += _put(objects, directory, _missing(objects, [file for digest, file in distinct.items() if digest in known]))
     return Published(manifest, len(put), sum(put))
+
+
+def _missing(objects: ObjectStore, files: list[SnapshotFile]) -> list[SnapshotFile]:
+    with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
+        found = list(pool.map(lambda file: objects.stat(blob(file.sha256)), files))
+    return [file for file, there in zip(files, found, strict=True) if there is None or there.size != file.bytes]
 
 
 def _commit(objects: ObjectStore, manifest: Manifest) -> None:

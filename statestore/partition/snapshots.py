@@ -16,17 +16,29 @@ from statestore.archive.grown_from import GrownFrom, read_grown_from, write_grow
 from statestore.archive.layout import StoreDirectory, snapshot_name
 from statestore.archive.manifest import Manifest, SnapshotFile
 from statestore.archive.objects import ObjectStore
-from statestore.archive.snapshots import begin_generation, history, mark_suspect, read_manifest
+from statestore.archive.snapshots import History, begin_generation, history, mark_suspect, read_manifest, readable
 from statestore.archive.upload import Published, publish
-from statestore.changelog.epochs import LogComparison
-from statestore.changelog.topics import LogRange
+from statestore.changelog.epochs import LogComparison, compare_ends
+from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import SnapshotError, StateStoreError, StoreCorruptedError
-from statestore.partition.judgement import cut_at, standing_of
+from statestore.partition.changelog_time import stream_time_at_least
+from statestore.partition.judgement import (
+    Had,
+    Lost,
+    Supply,
+    cut_at,
+    log_end,
+    needs_stream_time,
+    rebuild_loss,
+    standing_of,
+)
 from statestore.partition.spec import StorePartitionSpec
-from statestore.reports import Action, Failure, SnapshotRow, Status
+from statestore.reports import Action, Failure, Loss, SnapshotRow, Status
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import Seal, check_seal
 
+#: What the definitions of a store and of its snapshot must have in common.
+_SAME = {"kind", "format", "retention_ms", "window_size_ms", "retain_duplicates", "supplier"}
 Source = Literal["process", "snapshot", "restore"]
 
 
@@ -41,13 +53,16 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
     Returns
     -------
     Published or None
-        None if there is nothing that may be published: the store is not sealed, its snapshot is there already, or it is
-        a copy of a generation that another one has followed. What the log does not give begins a new generation.
+        None if there is nothing to be published: the store is not sealed, or its snapshot is there already. What the
+        log does not give begins a new generation.
 
     Raises
     ------
     StoreCorruptedError
         If a file is not as it was sealed.
+    SnapshotError
+        If it must not be published: another generation was begun, what it grew from is suspect, or it lacks what an
+        earlier snapshot has.
     ArchiveUnavailableError, ArchiveAccessError
         If the archive cannot be written; the store is as good as before.
     """
@@ -56,14 +71,14 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
     if sealed is None or record is None or record.committed != sealed.committed:
         return None
     objects, directory = archive.open(), snapshot_directory(spec, archive)
-    found = read_grown_from(spec.paths, spec.store.name)
-    known = found if found is not None and (found.url, found.cluster) == (archive.url, archive.cluster) else None
-    newest = history(objects, directory).generation
-    begins = None if found is None else found.begins
-    generation = newest + 1 if begins is not None else newest if known is None else known.generation
-    if begins is None and generation != newest:
-        return None
-    parent = _parent(objects, directory, known)
+    grown = read_grown_from(spec.paths, spec.store.name)
+    known = grown if grown is not None and (grown.url, grown.cluster) == (archive.url, archive.cluster) else None
+    found = history(objects, directory)
+    begins = None if grown is None else grown.begins
+    if begins is None:
+        _require_successor(spec, objects, found, known)
+    generation = found.generation if begins is None else found.generation + 1
+    parent = None if begins is not None else _parent(objects, directory, known)
     files = snapshot_files(spec, sealed)
     if parent is not None and (parent.committed, parent.files) == (sealed.committed, files):
         return None
@@ -87,9 +102,17 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
         written_by=version("statestore"),
     )
     done = publish(objects, made, spec.live, parent)
-    if begins is not None and not begin_generation(objects, made, begins):
-        mark_suspect(objects, directory, made.name, "another store began its generation")
-        return None
+    listed = history(objects, directory)
+    if parent is not None and str(parent.name) in _suspects(listed):
+        mark_suspect(objects, directory, made.name, f"it grew from {parent.name}, which is suspect")
+        raise SnapshotError(f"{spec.store_partition}: the snapshot that it grew from has become suspect; verify it")
+    if begins is not None:
+        if not begin_generation(objects, made, begins):
+            mark_suspect(objects, directory, made.name, "another store began its generation")
+            raise SnapshotError(f"{spec.store_partition}: another store has begun generation {generation} meanwhile")
+        for other in listed.snapshots:  # of an attempt that was killed before it began the generation
+            if other.name.generation == generation and other.name != made.name:
+                mark_suspect(objects, directory, other.name, "it was not what began its generation")
     grown = GrownFrom(url=archive.url, cluster=archive.cluster, generation=generation, snapshot=str(made.name))
     write_grown_from(spec.paths, spec.store.name, grown)
     return done
@@ -106,7 +129,61 @@ def publish_row(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source) 
             row = row.model_copy(update=update)
     except (StateStoreError, OSError) as error:
         row = row.model_copy(update={"failure": Failure.of(error)})
+    except ValueError as error:  # a name or a number that no manifest may have
+        row = row.model_copy(update={"failure": Failure.of(SnapshotError(f"it cannot be described: {error}"))})
     return row.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
+
+
+def _require_successor(spec: StorePartitionSpec, objects: ObjectStore, found: History, known: GrownFrom | None) -> None:
+    """Refuse to publish a store that would take the place of snapshots which have what it lacks."""
+    if known is not None and known.generation != found.generation:
+        raise SnapshotError(
+            f"{spec.store_partition} is of generation {known.generation} and generation {found.generation} has begun: "
+            "it is not published; restore it"
+        )
+    if known is not None and known.snapshot in _suspects(found):
+        raise SnapshotError(
+            f"{spec.store_partition} grew from snapshot {known.snapshot}, which is suspect: it is not published; "
+            "verify it with depth deep, and restore it"
+        )
+    newest = None if known is not None else newest_snapshot(objects, found)
+    if newest is not None and (lost := snapshot_loss(spec, newest)).loss is Loss.LIKELY:
+        raise SnapshotError(
+            f"{spec.store_partition} is not published: {lost.why}, so it may lack what snapshot {newest.name} has; "
+            "restore it with mode snapshot, or with mode full and --accept-loss"
+        )
+
+
+def _suspects(found: History) -> set[str]:
+    return {str(listed.name) for listed in found.snapshots if listed.suspect}
+
+
+def newest_snapshot(objects: ObjectStore, found: History) -> Manifest | None:
+    """Return the newest usable snapshot that can be read; None if there is none."""
+    return next(readable(objects, found.usable, []), None)
+
+
+def snapshot_loss(spec: StorePartitionSpec, snapshot: Manifest) -> Lost:
+    """Say what a rebuild from the log of now would lose of what a snapshot has.
+
+    Raises
+    ------
+    KafkaUnavailableError
+        If Kafka does not answer.
+    """
+    if spec.changelog is None:
+        return Lost(Loss.LIKELY, f"changelog topic {spec.partition.topic} does not exist")
+    servers, timeout_s, where = spec.bootstrap_servers, spec.kafka_timeout_s, spec.partition
+    log = Topics(servers, timeout_s).log_ranges([where])[where]
+    end = log_end(snapshot.record, spec.changelog)
+    compared = compare_ends(servers, {where: end}, timeout_s) if end is not None else {}
+    time_ms = stream_time_at_least(spec, log) if needs_stream_time(spec, snapshot.record, log) else None
+    return rebuild_loss(
+        Had(bool(snapshot.files), snapshot.committed, snapshot.record),
+        Supply(spec.changelog, log, cut_at(compared.get(where)), time_ms),
+        retention_ms=spec.store.retention_ms,
+        now_ms=clock.now_ms(),
+    )
 
 
 def suspect_all(spec: StorePartitionSpec, archive: ArchiveSpec, why: str) -> None:
@@ -152,7 +229,8 @@ def _described(directory: Path, path: str) -> SnapshotFile:
 def _own_files(spec: StorePartitionSpec) -> dict[str, str]:
     """What is kept of the store's segments, and offsets that it does not keep itself."""
     kept = spec.paths.segments(spec.store.name)
-    found = {f"segments/{path.name}": path.read_text(encoding="utf-8") for path in kept.glob("*") if path.is_file()}
+    files = [path for path in kept.glob("*") if path.is_file() and not path.name.startswith(".")]  # left by a kill
+    found = {f"segments/{path.name}": path.read_text(encoding="utf-8") for path in files}
     if spec.store.supplied and (offsets := spec.paths.offsets(spec.store.name)).exists():
         found["offsets"] = offsets.read_text(encoding="utf-8")
     return found
@@ -174,14 +252,9 @@ def inadmissible(
     """
     if spec.changelog is None:
         return f"changelog topic {spec.partition.topic} does not exist"
-    ours, its = (
-        definition.model_dump(include={"kind", "format", "retention_ms", "window_size_ms", "retain_duplicates"})
-        for definition in (spec.store, snapshot.definition)
-    )
-    if differing := [f"{name} {its[name]}" for name in ours if ours[name] != its[name]]:
+    ours, its = (definition.model_dump(include=_SAME) for definition in (spec.store, snapshot.definition))
+    if differing := [f"{name} {its.get(name)}" for name in sorted(_SAME) if ours.get(name) != its.get(name)]:
         return f"it is of a store with another definition: {', '.join(differing)}"
-    if bool(spec.store.supplier) != bool(snapshot.definition.supplier):
-        return "one of the two stores is a supplier's"
     if (at := cut_at(comparison)) is not None:
         return f"its changelog was cut at offset {at} and has other records from there on"
     record: StoreRecord = snapshot.record

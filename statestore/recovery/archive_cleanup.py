@@ -6,21 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from statestore import clock
 from statestore.archive.archive import ArchiveSpec
-from statestore.archive.cleanup import Retention, Swept, expendable, mark, server_time_ms, sweep
+from statestore.archive.cleanup import Retention, Swept, expendable, mark, missing_blobs, server_time_ms, sweep
 from statestore.archive.contents import all_histories
 from statestore.archive.manifest import Manifest
 from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import all_sets, pins
 from statestore.archive.snapshots import History, read_manifest
-from statestore.changelog.epochs import compare_ends
 from statestore.changelog.topics import Topics
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import SnapshotError
-from statestore.model import TopicPartition
-from statestore.partition.changelog_time import stream_time_at_least
-from statestore.partition.judgement import Had, Supply, cut_at, log_end, needs_stream_time, rebuild_loss
+from statestore.partition.snapshots import snapshot_loss
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.reports import Loss
 
@@ -75,9 +71,11 @@ def clean_archive(
 def _newest(objects: ObjectStore, history: History) -> Manifest | None:
     for found in history.usable:
         try:
-            return read_manifest(objects, found.directory, found.name)
+            manifest = read_manifest(objects, found.directory, found.name)
         except SnapshotError:
             continue
+        if not missing_blobs(objects, manifest):
+            return manifest
     return None
 
 
@@ -102,14 +100,13 @@ class _Logs:
             newest is None
             or newest.generation != snapshot.generation
             or newest.record.topic_id != snapshot.record.topic_id
+            or (snapshot.record.adopted and not newest.record.adopted)  # that one was built anew, from the log alone
         )
 
     def _loss(self, snapshot: Manifest) -> Loss:
         changelog = self._changelog(snapshot.topic)
         if changelog is None:
             return Loss.LIKELY
-        where = TopicPartition(snapshot.topic, snapshot.partition)
-        log = self._topics.log_ranges([where])[where]
         spec = StorePartitionSpec(
             application=snapshot.application,
             task=snapshot.store_partition.task,
@@ -119,15 +116,7 @@ class _Logs:
             state_dir=_NOWHERE,
             kafka_timeout_s=self._timeout_s,
         )
-        end = log_end(snapshot.record, changelog)
-        compared = compare_ends(self._servers, {where: end}, self._timeout_s) if end is not None else {}
-        time = stream_time_at_least(spec, log) if needs_stream_time(spec, snapshot.record, log) else None
-        return rebuild_loss(
-            Had(bool(snapshot.files), snapshot.committed, snapshot.record),
-            Supply(changelog, log, cut_at(compared.get(where)), time),
-            retention_ms=snapshot.definition.retention_ms,
-            now_ms=clock.now_ms(),
-        ).loss
+        return snapshot_loss(spec, snapshot).loss
 
     def _changelog(self, topic: str) -> ChangelogSpec | None:
         if topic not in self._known:

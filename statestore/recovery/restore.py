@@ -8,17 +8,27 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Literal
 
 from statestore import clock, kill_switch
 from statestore.archive.grown_from import beginning, continuing
 from statestore.archive.manifest import Manifest
+from statestore.archive.snapshots import history
 from statestore.changelog.epochs import log_ends
 from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree
-from statestore.errors import LockedError, SnapshotError, StateStoreError, StoreBehindLogStartError
+from statestore.errors import (
+    InputError,
+    LockedError,
+    SnapshotError,
+    StateStoreError,
+    StoreBehindLogStartError,
+    StoreCorruptedError,
+)
+from statestore.partition.judgement import Lost
 from statestore.partition.quarantine import clean_quarantine
 from statestore.partition.replacement import clear_built
-from statestore.partition.snapshots import publish_row, suspect_all
+from statestore.partition.snapshots import newest_snapshot, publish_row, snapshot_directory, snapshot_loss, suspect_all
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import claim_target, point_and_target, point_range, require_exact
 from statestore.recovery.full import Built, Logs, build_full, plan_build, read_range
@@ -157,7 +167,12 @@ def _judge_and_replace(spec: RestoreSpec, row: RestoreRow, progress: RestoreProg
 
 def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: RestoreProgressWriter) -> RestoreRow:
     store, name = spec.store, spec.store.store.name
-    mode = choose_mode(spec.request.mode, spec.request.force, found, accept_loss=spec.request.accept_loss)
+    held = _only_in_archive(store)
+    if held is None:
+        mode = choose_mode(spec.request.mode, spec.request.force, found, accept_loss=spec.request.accept_loss)
+    else:
+        found = found.model_copy(update={"loss": held.loss, "loss_detail": held.why})
+        mode = _mode_by_archive(spec, held)
     staging = Staging(store.paths, name)
     with staging.alone(store.lock_wait_s):
         if mode is None:
@@ -173,6 +188,11 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
             suspect_all(store, store.archive, f"{found.status}: its rows were not what the changelog gives")
         if mode == "snapshot" or (mode == "full" and cheaper_snapshot(spec, logs, asked_ms) is not None):
             snapshot, built = _build_from_newest(spec, logs, progress, asked_ms)
+            if snapshot is None and mode == "snapshot" and found.loss is Loss.LIKELY:
+                raise InputError(
+                    f"{row.label}: no snapshot can be used, and a rebuild from its log alone would lose something: "
+                    f"{found.loss_detail}; to rebuild it all the same, use mode full and --accept-loss"
+                )
             mode = "full" if snapshot is None else "snapshot"
         if mode == "full":
             _require_no_less(store, found, logs[store.partition])
@@ -193,25 +213,56 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
             record = record.model_copy(update=_begun(store))
             found = found.model_copy(update={"loss": Loss.NONE})
         verdict = Judgement(found.status, found.loss or Loss.UNPROVEN, found.loss_detail)
-        grown = _grown_from(store, mode, snapshot, verdict)
+        grown = _grown_from(store, mode, snapshot, None if held is not None and snapshot is not None else verdict)
         quarantine = swap(
             store.paths, store.store, spec.label, store.partitions, verdict=verdict, record=record, grown_from=grown
         )
         _seal(store)
         kill_switch.reached("restore, sealed, runs still there")
         _clear(store, staging)
-        published = None if store.archive is None or not spec.publish else publish_row(store, store.archive, "restore")
+        # At least once, a store that was only caught up may be none of its log's.
+        of_its_log = mode != "tail" or (store.exactly_once and store.owned)
+        publishes = spec.publish and of_its_log
+        published = publish_row(store, store.archive, "restore") if store.archive is not None and publishes else None
     done = {"mode": mode, "keys": keys, "quarantine": quarantine and str(quarantine), "published": published}
     return row.model_copy(
         update={**_figures(built, logs, spec), **done, "snapshot": None if snapshot is None else str(snapshot.name)}
     )
 
 
-def _grown_from(store: StorePartitionSpec, mode: str, snapshot: Manifest | None, verdict: Judgement) -> str | None:
+def _only_in_archive(store: StorePartitionSpec) -> Lost | None:
+    """Say what the log can no longer give of a store that only the archive knows; None: it can, or more is known here.
+
+    Where the node was lost, neither store nor record tells what there was.
+    """
+    if store.archive is None or store.is_global or store.live.exists():
+        return None
+    if read_record(store.paths, store.store.name) is not None:
+        return None
+    objects = store.archive.open()
+    newest = newest_snapshot(objects, history(objects, snapshot_directory(store, store.archive)))
+    lost = None if newest is None else snapshot_loss(store, newest)
+    return lost if lost is not None and lost.loss is Loss.LIKELY else None
+
+
+def _mode_by_archive(spec: RestoreSpec, held: Lost) -> Literal["snapshot", "full"]:
+    if spec.request.mode in ("auto", "snapshot"):
+        return "snapshot"
+    if spec.request.mode == "full" and spec.request.accept_loss:
+        return "full"
+    raise InputError(
+        f"{spec.store.store_partition} is not rebuilt from its log: {held.why}, and the archive has more; "
+        "use mode snapshot, or mode full and --accept-loss"
+    )
+
+
+def _grown_from(
+    store: StorePartitionSpec, mode: str, snapshot: Manifest | None, verdict: Judgement | None
+) -> str | None:
     """Say which snapshots those of the new store follow; None: those of its log, whichever they are."""
     if mode == "tail":
         return read_text(store.paths.snapshot(store.store.name))
-    if verdict.loss is Loss.LIKELY:
+    if verdict is not None and verdict.loss is Loss.LIKELY:
         return beginning(f"an accepted loss: {verdict.why}")
     if snapshot is None or store.archive is None:
         return None
@@ -225,7 +276,7 @@ def _build_from_newest(
     for snapshot in admissible_snapshots(spec.store, logs, asked_ms):
         try:
             return snapshot, build_from_snapshot(spec, snapshot, logs, progress, asked_ms)
-        except (SnapshotError, StoreBehindLogStartError) as error:
+        except (SnapshotError, StoreBehindLogStartError, StoreCorruptedError) as error:
             _log.warning("restore: %s: snapshot %s is not used: %s", spec.store.store_partition, snapshot.name, error)
     _log.warning("restore: %s: no snapshot can be used; it is rebuilt from its log alone", spec.store.store_partition)
     return None, None

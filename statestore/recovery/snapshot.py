@@ -85,13 +85,17 @@ def build_from_snapshot(
         kill_switch.reached("restore, snapshot fetched")
         whole_ms = snapshot.record.whole_ms(snapshot.committed, asked_ms)
         built = replay_staged(spec, logs, snapshot.committed, progress, asked_ms, whole_ms)
-    stream_times = (built.stream_time, snapshot.record.stream_time)
-    return built._replace(stream_time=max((time for time in stream_times if time is not None), default=None))
+    before = snapshot.record.stream_time
+    if before is None and snapshot.committed is not None:  # it was never recorded, and is not known by now
+        return built._replace(stream_time=None)
+    times = (time for time in (built.stream_time, before) if time is not None)
+    return built._replace(stream_time=max(times, default=None))
 
 
 def _lay(store: StorePartitionSpec, objects: ObjectStore, snapshot: Manifest, staged: Path) -> None:
     name = store.store.name
-    local = {sha256: store.live / path for path, sha256 in known_files(store.paths, name).items()}
+    known = {} if store.store.supplied else known_files(store.paths, name)  # a supplier may change its files in place
+    local = {sha256: store.live / path for path, sha256 in known.items()}
     fetch(objects, snapshot, staged, local)
     for path, text in snapshot.own.items():
         kind, _, file = path.partition("/")

@@ -61,7 +61,8 @@ def build_replayed(
     with building(store) as staged:
         if not anew:
             link_store(store, staged)
-        return replay_staged(spec, logs, before, progress, asked_ms, whole_ms, anew=anew)
+        built = replay_staged(spec, logs, before, progress, asked_ms, whole_ms, anew=anew)
+    return built if anew else built._replace(stream_time=None)  # its task finds it out
 
 
 @contextmanager
@@ -140,11 +141,17 @@ def replay_staged(
         clean = True
     finally:
         opened.close(clean=clean)
-    built = Built(records, skipped, 0, None, dict(committed), None, asked_ms)  # type: ignore[arg-type]
-    if not anew:
-        return built
-    first = min(log.start for log in logs.values())
-    return built._replace(first=first, stream_time=stream_time if stream_time >= 0 else None)
+    built = Built(
+        records,
+        skipped,
+        0,
+        None,
+        dict(committed),  # type: ignore[arg-type]
+        None,
+        asked_ms,
+        stream_time=stream_time if stream_time >= 0 else None,
+    )
+    return built._replace(first=min(log.start for log in logs.values())) if anew else built
 
 
 def link_store(store: StorePartitionSpec, staged: Path) -> None:

@@ -82,7 +82,7 @@ def test_another_topic_of_that_name_keeps_it_from_being_used() -> None:
     [
         ({"format": StoreFormat.PLAIN}, "format timestamped"),
         ({"kind": "session", "retention_ms": 5}, "kind key-value, retention_ms None"),
-        ({"supplier": "a:b"}, "a supplier's"),
+        ({"supplier": "a:b"}, "supplier None"),
     ],
 )
 def test_another_definition_keeps_it_from_being_used(changes: dict[str, Any], said: str) -> None:

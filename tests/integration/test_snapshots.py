@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from statestore.archive.archive import ArchiveSpec, archive_spec
+from statestore.archive.cleanup import missing_blobs
 from statestore.archive.contents import check_archive
 from statestore.archive.layout import BLOBS
 from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import pins
-from statestore.archive.snapshots import histories, history, read_manifest
+from statestore.archive.snapshots import histories, history, mark_suspect, read_manifest
 from statestore.changelog.topics import Topics
 from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.recovery.planning import plan_restore
@@ -162,8 +163,10 @@ def test_a_snapshot_of_another_topic_of_that_name_is_not_used(archived: Archived
     create_topic(archived.servers, archived.changelog, 1, CHANGELOG_CONFIG)
     produce(archived.servers, archived.changelog, [(b"key", (5).to_bytes(8, "big") + b"1")], 0, T0)
     with caplog.at_level(logging.WARNING):
-        assert archived.restored().mode == "full"
+        refused = restore(archived.restore_spec("snapshot", archive=archived.archive))
+    assert "no snapshot can be used, and a rebuild from its log alone would lose something" in refused.failure.message
     assert "the topic was recreated" in caplog.text
+    assert archived.restored("full", accept_loss=True).published.snapshot.startswith("00000001-")
 
 
 def test_stores_that_another_writer_may_have_logged_to_are_not_published_by_their_task(
@@ -259,6 +262,70 @@ def test_an_accepted_loss_begins_a_generation_and_the_snapshots_before_it_stay(a
     assert archived.snapshots() == [row.published.snapshot]
     (found,) = histories(archived.objects, archived.archive.cluster, archived.name).values()
     assert [str(one.name) for one in found.snapshots] == [row.published.snapshot, whole]
+
+
+# -- what only the archive still has ----------------------------------------------------------------------------------
+
+
+def test_what_a_lost_nodes_log_can_no_longer_give_comes_from_the_snapshot_or_not_at_all(archived: Archived) -> None:
+    archived.process(ROWS)
+    archived.process([(b"new", b"value")])
+    expected, names = archived.contents(), archived.snapshots()
+    set_topic_config(archived.servers, archived.changelog, cleanup_policy="compact,delete")
+    delete_records(archived.servers, archived.changelog, 100)
+    archived.lose_all()
+    refused = restore(archived.restore_spec("full", archive=archived.archive))
+    assert "the archive has more" in refused.failure.message
+    assert archived.restored("auto").mode == "snapshot"
+    assert archived.contents() == expected
+    assert archived.snapshots()[-2:] == names  # of the same generation
+    for found in list(archived.objects.entries(BLOBS)):
+        archived.objects.delete(found.name)
+    archived.lose_all()
+    refused = restore(archived.restore_spec("snapshot", archive=archived.archive, accept_loss=True))
+    assert "no snapshot can be used" in refused.failure.message
+
+
+def test_a_store_that_is_begun_anew_does_not_take_the_place_of_snapshots_with_more(archived: Archived) -> None:
+    archived.process(ROWS)
+    names = archived.snapshots()
+    archived.lose_all()
+    delete_topic(archived.servers, archived.changelog)
+    create_topic(archived.servers, archived.changelog, 1, CHANGELOG_CONFIG)
+    archived.send([(b"new", b"value")])
+    (row,) = archived.run().snapshots
+    assert "is not published" in row.failure.message
+    assert archived.snapshots() == names
+
+
+def test_a_store_that_was_only_caught_up_is_not_published_where_two_may_have_written(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    archived = Archived(bootstrap_servers, tmp_path, processing_guarantee="at_least_once")
+    archived.process(ROWS)
+    produce(archived.servers, archived.changelog, [(b"key", (5).to_bytes(8, "big") + b"1")], 0, T0)
+    row = archived.restored("auto")
+    assert (row.mode, row.published) == ("tail", None)
+    assert archived.restored("full", force=True, label="again").published.failure is None
+
+
+def test_what_grew_from_a_suspect_snapshot_is_not_published(archived: Archived) -> None:
+    archived.process(ROWS)
+    (directory,) = archived._directories()
+    (listed,) = history(archived.objects, directory).snapshots
+    mark_suspect(archived.objects, directory, listed.name, "DIVERGED")
+    (row,) = archived.process([(b"new", b"value")]).snapshots
+    assert "is suspect" in row.failure.message
+    assert archived.snapshots() == []
+
+
+def test_a_file_that_the_archive_has_lost_is_uploaded_again(archived: Archived) -> None:
+    archived.process(ROWS)
+    for found in list(archived.objects.entries(BLOBS)):
+        archived.objects.delete(found.name)
+    archived.process([(b"new", b"value")])
+    newest = read_manifest(archived.objects, *history_of(archived, archived.snapshots()[0]))
+    assert missing_blobs(archived.objects, newest) == []
 
 
 # -- from the log, of every kind --------------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ with DAG(
             values_display={
                 "auto": "auto: the tail where that is enough, otherwise full",
                 "tail": "tail: replay what the store has not seen",
+                "snapshot": "snapshot: the newest snapshot of the archive, and the rest of the changelog",
                 "full": "full: rebuild from the whole changelog",
                 "as-of": "as-of: build the store as it was at a point, elsewhere",
             },

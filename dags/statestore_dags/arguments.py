@@ -91,7 +91,7 @@ def restore_request(params: Params, applications: Applications, reports_dir: Pat
 
 
 def may_rebuild(params: Params) -> bool:
-    """True where a restore with this form may rebuild a live store from the whole of its changelog."""
+    """True where a restore with this form may rebuild a live store."""
     return not _flag(params, "dry_run") and _filled(params, "mode") not in ("tail", "as-of")
 
 

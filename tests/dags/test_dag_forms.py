@@ -220,7 +220,7 @@ def test_validation_by_time_is_of_all_applications(reports_dir):
         ({"application": "flight-delays", "partitions": 3}, "partitions: expected a list"),
         (
             {"application": "flight-delays", "mode": "fast"},
-            "mode: expected one of auto, tail, full, as-of, found 'fast'",
+            "mode: expected one of auto, tail, snapshot, full, as-of, found 'fast'",
         ),
         ({"application": "flight-delays", "mode": "as-of"}, "mode as-of: expected as_of$"),
         (

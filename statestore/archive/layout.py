@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
+from uuid import uuid4
 
 from statestore.errors import InputError
 from statestore.model import StorePartition, TaskId, check_name
@@ -43,7 +44,7 @@ class SnapshotName(NamedTuple):
     offset
         Number of changelog offsets that the store has seen: its committed offset + 1; 0: nothing.
     uuid
-        32 hexadecimal digits; a later one is greater, on one machine.
+        32 hexadecimal digits, the time first: by the clock of one machine, a later one is greater.
     """
 
     generation: int
@@ -81,6 +82,11 @@ class StoreDirectory(NamedTuple):
     def suspect(self, name: SnapshotName) -> str:
         """Object that marks a snapshot."""
         return f"{self}/suspect-{name}.json"
+
+
+def time_ordered_uuid(now_ms: int) -> str:
+    """Return 32 hexadecimal digits that nobody else has: the time in ms, and random ones, as in version 7."""
+    return f"{now_ms:012x}{uuid4().hex[12:]}"
 
 
 def blob(sha256: str) -> str:

@@ -8,12 +8,11 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
-from uuid import uuid4
 
 from statestore import clock
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.grown_from import GrownFrom, read_grown_from, write_grown_from
-from statestore.archive.layout import StoreDirectory, snapshot_name
+from statestore.archive.layout import StoreDirectory, snapshot_name, time_ordered_uuid
 from statestore.archive.manifest import Manifest, SnapshotFile
 from statestore.archive.objects import ObjectStore
 from statestore.archive.snapshots import History, begin_generation, history, mark_suspect, read_manifest, readable
@@ -88,7 +87,7 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
         definition=spec.store,
         task=str(spec.task),
         generation=generation,
-        uuid=uuid4().hex,
+        uuid=time_ordered_uuid(clock.now_ms()),
         topic=spec.partition.topic,
         partition=spec.partition.partition,
         committed=sealed.committed,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statestore.archive.layout import SnapshotName, StoreDirectory, snapshot_name, store_directory
+from statestore.archive.layout import SnapshotName, StoreDirectory, snapshot_name, store_directory, time_ordered_uuid
 from statestore.archive.manifest import from_bytes, to_bytes
 from statestore.errors import SnapshotError
 from tests.archive.snapshots import CLUSTER, file, manifest
@@ -102,6 +102,12 @@ def test_names_are_in_the_order_of_generation_and_offset(generation: int, offset
     first, second = SnapshotName(generation, offset, "0" * 32), SnapshotName(other, more, "0" * 32)
     assert (str(first) < str(second)) == (first < second)
     assert snapshot_name(f"{first}.json") == first
+
+
+def test_of_two_snapshots_at_one_offset_the_later_one_is_newer() -> None:
+    uuids = [time_ordered_uuid(now_ms) for now_ms in (5, 1_795_622_130_474, 1_795_622_130_475)]
+    assert uuids == sorted(uuids)
+    assert all(snapshot_name(f"{SnapshotName(0, 7, uuid)}.json").uuid == uuid for uuid in uuids)
 
 
 def test_a_directory_of_the_archive_names_its_store_partition() -> None:

@@ -34,7 +34,7 @@ from statestore.reports import Loss, Status
 from statestore.statedir import swap as swap_module
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.record import StoreRecord, read_record
-from statestore.statedir.sidecar import Judgement, Sidecar, beside_quarantined
+from statestore.statedir.sidecar import Judgement, Sidecar, beside_quarantined, keep_others
 from statestore.statedir.swap import finish_swaps, swap
 
 RECORD = StoreRecord(topic_id="new", caught_up_ms=1, committed=5)
@@ -185,6 +185,18 @@ def test_a_swap_that_was_not_begun_is_forgotten_and_the_old_store_keeps_all_it_h
 
 
 # -- what lay beside --------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_known_of_a_replaced_store_is_left_out_so_that_earlier_versions_read_the_rest(paths):
+    lay_out(paths)
+    write_durably(paths.record("s"), "old record")
+    swap(paths, KEY_VALUE, "run", verdict=AHEAD._replace(loss=Loss.NONE), record=RECORD)
+    kept = paths.quarantined_own("s", "run")
+    told = {"record", "legacy", "status", "loss", "why"}
+    assert json.loads(read_checked(kept)).keys() == told
+    keep_others(paths, "s", AHEAD)
+    assert json.loads(read_checked(kept)).keys() == told
+    assert beside_quarantined(paths, "s", "run").loss is Loss.LIKELY
 
 
 def test_what_lay_beside_a_store_goes_with_it_into_quarantine_and_the_new_one_has_its_record_alone(paths):

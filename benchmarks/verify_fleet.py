@@ -18,6 +18,7 @@ from demo.processes import Processes, wait_until
 from statestore.changelog.client import client_config
 from statestore.changelog.topics import Topics, changelog_config
 from statestore.definitions.store import StoreDefinition
+from statestore.durable import read_checked, write_checked
 from statestore.model import StoreFormat, StorePartition, TaskId, changelog_topic
 from statestore.statedir.paths import TaskPaths
 
@@ -55,8 +56,8 @@ def make_fleet(processes: Processes, servers: str, scratch: Path, number: int, t
             shutil.copytree(source, target, copy_function=_copy)
         for definition in definitions:
             mine, its = (StorePartition(APPLICATION, definition.name, task.task) for task in (copy, done))
-            sealed = copy.seal(definition.name)
-            sealed.write_text(sealed.read_text(encoding="utf-8").replace(f'"{its}"', f'"{mine}"'), encoding="utf-8")
+            sealed = read_checked(copy.seal(definition.name)).decode()
+            write_checked(copy.seal(definition.name), sealed.replace(f'"{its}"', f'"{mine}"'))
     os.sync()
     return state_dir
 

@@ -5,7 +5,7 @@
              within that period; a marked manifest goes after its blobs
 
 A writer publishes within half the grace period after it has chosen the snapshot that it starts from, and looks at the
-shared blobs again where that was marked meanwhile (`upload.py`). All ages are by the object store's clock.
+shared blobs again once it has (`upload.py`). All ages are by the object store's clock.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from uuid import uuid4
 
 from statestore import kill_switch
 from statestore.archive import layout
-from statestore.archive.layout import BLOBS, STORES, TRASH, SnapshotName, StoreDirectory, blob
+from statestore.archive.layout import BLOBS, STORES, TRASH, SnapshotName, StoreDirectory
 from statestore.archive.manifest import MAX_BYTES, Manifest, from_bytes
 from statestore.archive.objects import ObjectStore, StoredObject
-from statestore.archive.snapshots import History, Listed, read_manifest
+from statestore.archive.snapshots import History, Listed, missing_files, read_manifest, readable
 from statestore.errors import SnapshotError
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -79,7 +79,7 @@ def expendable(
     history: History,
     retention: Retention,
     kept: Collection[str],
-    holds_lost: Callable[[Manifest], bool],
+    holds_lost: Callable[[Manifest, Manifest], bool],
     now_ms: int,
 ) -> list[Listed]:
     """Choose the snapshots of one store partition that may be marked.
@@ -92,24 +92,27 @@ def expendable(
     kept
         Objects of the manifests that pins and sets keep.
     holds_lost
-        Whether a snapshot may hold something that its log can no longer give.
+        Whether a snapshot, beside the newest complete one, may hold something that its log can no longer give.
     now_ms
         By the object store's clock.
     """
-    newest = next((found for found in history.usable if _is_complete(objects, found)), None)
+    usable = readable(objects, history.usable, [])
+    newest = next((manifest for manifest in usable if not missing_files(objects, manifest.files)), None)
+    if newest is None:
+        return []
     chosen = []
     for at, found in enumerate(history.snapshots):
         young = at < retention.newest or now_ms - found.written_ms < retention.age_ms
-        if young or found == newest or found.directory.snapshot(found.name) in kept:
+        if young or found.name == newest.name or found.directory.snapshot(found.name) in kept:
             continue
         try:
             manifest = read_manifest(objects, found.directory, found.name)
         except SnapshotError:  # what it holds cannot be told, nor used; the grace period is left to look at it
             chosen.append(found)
             continue
-        if not holds_lost(manifest):
+        if not holds_lost(manifest, newest):
             chosen.append(found)
-    return chosen if newest is not None else []
+    return chosen
 
 
 def mark(objects: ObjectStore, found: Listed) -> None:
@@ -140,7 +143,7 @@ def sweep(objects: ObjectStore, grace_ms: int, now_ms: int, *, dry_run: bool = F
     trash = [found for found in objects.entries(TRASH) if found.name.endswith(".json")]
     old = [found for found in trash if now_ms - found.modified_ms >= grace_ms]
     young = [found.name for found in trash if found not in old]
-    needed = {name for manifest in _read_all(objects, [*live, *young]) for name in _blobs_of(manifest)}
+    needed = {name for manifest in _read_all(objects, [*live, *young]) for name in manifest.blobs}
     unneeded = [found for found in blobs if now_ms - found.modified_ms >= grace_ms and found.name not in needed]
     if not dry_run:
         for found in unneeded:
@@ -164,21 +167,6 @@ def marked_manifests(objects: ObjectStore) -> Iterator[Manifest]:
         If one cannot be read.
     """
     return _read_all(objects, [found.name for found in objects.entries(TRASH) if found.name.endswith(".json")])
-
-
-def missing_blobs(objects: ObjectStore, manifest: Manifest) -> list[str]:
-    """Return the blobs of a snapshot that are not there with their size."""
-    sizes = {blob(file.sha256): file.bytes for file in manifest.files}
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = dict(zip(sizes, pool.map(objects.stat, sizes), strict=True))
-    return [name for name, size in sizes.items() if (there := found[name]) is None or there.size != size]
-
-
-def _is_complete(objects: ObjectStore, found: Listed) -> bool:
-    try:
-        return not missing_blobs(objects, read_manifest(objects, found.directory, found.name))
-    except SnapshotError:
-        return False
 
 
 def _delete_if_unchanged(objects: ObjectStore, found: StoredObject) -> None:
@@ -211,7 +199,3 @@ def _read(objects: ObjectStore, name: str) -> Manifest | None:
         if name.startswith(TRASH):
             return None
         return _read(objects, f"{TRASH}/{name}")
-
-
-def _blobs_of(manifest: Manifest) -> list[str]:
-    return [blob(file.sha256) for file in manifest.files]

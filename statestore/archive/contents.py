@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from statestore.archive.cleanup import marked_manifests, missing_blobs
+from statestore.archive.cleanup import marked_manifests
 from statestore.archive.layout import BLOBS, STORES, blob
 from statestore.archive.manifest import Manifest
 from statestore.archive.objects import ObjectStore
-from statestore.archive.snapshots import History, Listed, histories, read_manifest
+from statestore.archive.snapshots import History, Listed, histories, missing_files, read_manifest
 from statestore.errors import SnapshotError
 
 _AT_ONCE = 16
@@ -68,11 +68,6 @@ def archived_snapshots(objects: ObjectStore, found: list[History]) -> Iterator[A
         yield from pool.map(lambda pair: _read(objects, *pair), listed)
 
 
-def newest(history: History) -> Listed | None:
-    """Return the newest snapshot that may be used."""
-    return next(iter(history.usable), None)
-
-
 def check_archive(objects: ObjectStore) -> Check:
     """Look for snapshots that cannot be used, and for blobs that nobody needs. Reads manifests, not blobs."""
     broken: dict[str, str] = {}
@@ -85,10 +80,11 @@ def check_archive(objects: ObjectStore) -> Check:
         if found.manifest is None:
             broken[place] = found.state
             continue
-        named |= {blob(file.sha256) for file in found.manifest.files}
-        if missing := missing_blobs(objects, found.manifest):
-            broken[place] = f"{len(missing)} of its files are missing or have another size, such as {missing[0]}"
-    named |= {blob(file.sha256) for manifest in marked_manifests(objects) for file in manifest.files}
+        named |= found.manifest.blobs
+        if missing := missing_files(objects, found.manifest.files):
+            first = blob(missing[0].sha256)
+            broken[place] = f"{len(missing)} of its files are missing or have another size, such as {first}"
+    named |= {name for manifest in marked_manifests(objects) for name in manifest.blobs}
     orphans = [found for found in blobs if found.name not in named]
     return Check(count, broken, len(orphans), sum(found.size for found in orphans))
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from statestore.archive.layout import SnapshotName, StoreDirectory
+from statestore.archive.layout import SnapshotName, StoreDirectory, blob
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import SnapshotError
 from statestore.model import Name, StorePartition, TaskId, check_name
@@ -126,6 +126,11 @@ class Manifest(BaseModel):
     def name(self) -> SnapshotName:
         """Its name in that directory."""
         return SnapshotName(self.generation, 0 if self.committed is None else self.committed + 1, self.uuid)
+
+    @property
+    def blobs(self) -> set[str]:
+        """Objects with the bytes of its files."""
+        return {blob(file.sha256) for file in self.files}
 
     @property
     def bytes(self) -> int:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from statestore.archive import layout
-from statestore.archive.layout import SnapshotName, StoreDirectory
-from statestore.archive.manifest import MAX_BYTES, Manifest, from_bytes
+from statestore.archive.layout import SnapshotName, StoreDirectory, blob
+from statestore.archive.manifest import MAX_BYTES, Manifest, SnapshotFile, from_bytes
 from statestore.archive.objects import ObjectStore, StoredObject
 from statestore.errors import SnapshotError
 
 _SMALL = 64 * 1024
+_AT_ONCE = 16
 
 
 class Generation(BaseModel):
@@ -132,6 +134,14 @@ def readable(objects: ObjectStore, listed: Iterable[Listed], refused: list[str])
             yield read_manifest(objects, found.directory, found.name)
         except SnapshotError as error:
             refused.append(str(error))
+
+
+def missing_files(objects: ObjectStore, files: Iterable[SnapshotFile]) -> list[SnapshotFile]:
+    """Return the files whose blobs are not there with their size; of several with the same bytes one."""
+    distinct = list({file.sha256: file for file in files}.values())
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = list(pool.map(lambda file: objects.stat(blob(file.sha256)), distinct))
+    return [file for file, there in zip(distinct, found, strict=True) if there is None or there.size != file.bytes]
 
 
 def begin_generation(objects: ObjectStore, first: Manifest, why: str) -> bool:

@@ -19,6 +19,7 @@ from statestore import kill_switch
 from statestore.archive.layout import blob
 from statestore.archive.manifest import Manifest, SnapshotFile, to_bytes
 from statestore.archive.objects import ObjectStore
+from statestore.archive.snapshots import missing_files
 from statestore.errors import ArchiveUnavailableError, InvalidStateError, StoreCorruptedError, about
 
 #: Half the grace period of clean-up that is set by default.
@@ -26,7 +27,6 @@ MOST_S = 24 * 60 * 60
 _CHUNK = 8 * 1024 * 1024
 #: Files that are uploaded at the same time; each has up to 40 MiB in memory.
 _AT_ONCE = 4
-_LOOKS_AT_ONCE = 16
 
 
 class Published(NamedTuple):
@@ -72,14 +72,9 @@ def publish(objects: ObjectStore, manifest: Manifest, directory: Path, parent: M
     _commit(objects, manifest)
     kill_switch.reached("snapshot, manifest written")
     # From now on clean-up sees that ours needs them. What it, or anything else, has removed before is put again.
-    put += _put(objects, directory, _missing(objects, [file for digest, file in distinct.items() if digest in known]))
+    shared = [file for digest, file in distinct.items() if digest in known]
+    put += _put(objects, directory, missing_files(objects, shared))
     return Published(manifest, len(put), sum(put))
-
-
-def _missing(objects: ObjectStore, files: list[SnapshotFile]) -> list[SnapshotFile]:
-    with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
-        found = list(pool.map(lambda file: objects.stat(blob(file.sha256)), files))
-    return [file for file, there in zip(files, found, strict=True) if there is None or there.size != file.bytes]
 
 
 def _commit(objects: ObjectStore, manifest: Manifest) -> None:

@@ -101,15 +101,15 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
         written_by=version("statestore"),
     )
     done = publish(objects, made, spec.live, parent)
-    listed = history(objects, directory)
-    if parent is not None and str(parent.name) in _suspects(listed):
+    if parent is not None and str(parent.name) in _suspects(history(objects, directory)):
         mark_suspect(objects, directory, made.name, f"it grew from {parent.name}, which is suspect")
         raise SnapshotError(f"{spec.store_partition}: the snapshot that it grew from has become suspect; verify it")
     if begins is not None:
+        before = history(objects, directory).snapshots
         if not begin_generation(objects, made, begins):
             mark_suspect(objects, directory, made.name, "another store began its generation")
             raise SnapshotError(f"{spec.store_partition}: another store has begun generation {generation} meanwhile")
-        for other in listed.snapshots:  # of an attempt that was killed before it began the generation
+        for other in before:  # of an attempt that was killed before it began the generation
             if other.name.generation == generation and other.name != made.name:
                 mark_suspect(objects, directory, other.name, "it was not what began its generation")
     grown = GrownFrom(url=archive.url, cluster=archive.cluster, generation=generation, snapshot=str(made.name))
@@ -174,15 +174,21 @@ def snapshot_loss(spec: StorePartitionSpec, snapshot: Manifest) -> Lost:
         return Lost(Loss.LIKELY, f"changelog topic {spec.partition.topic} does not exist")
     servers, timeout_s, where = spec.bootstrap_servers, spec.kafka_timeout_s, spec.partition
     log = Topics(servers, timeout_s).log_ranges([where])[where]
-    end = log_end(snapshot.record, spec.changelog)
-    compared = compare_ends(servers, {where: end}, timeout_s) if end is not None else {}
     time_ms = stream_time_at_least(spec, log) if needs_stream_time(spec, snapshot.record, log) else None
     return rebuild_loss(
         Had(bool(snapshot.files), snapshot.committed, snapshot.record),
-        Supply(spec.changelog, log, cut_at(compared.get(where)), time_ms),
+        Supply(spec.changelog, log, cut_at(compared_end(spec, snapshot)), time_ms),
         retention_ms=spec.store.retention_ms,
         now_ms=clock.now_ms(),
     )
+
+
+def compared_end(spec: StorePartitionSpec, snapshot: Manifest) -> LogComparison | None:
+    """Compare the log with where it ended when a snapshot was whole; None if that was not recorded."""
+    end = log_end(snapshot.record, spec.changelog)
+    if end is None:
+        return None
+    return compare_ends(spec.bootstrap_servers, {spec.partition: end}, spec.kafka_timeout_s).get(spec.partition)
 
 
 def suspect_all(spec: StorePartitionSpec, archive: ArchiveSpec, why: str) -> None:

@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore.archive.archive import ArchiveSpec
-from statestore.archive.cleanup import Retention, Swept, expendable, mark, missing_blobs, server_time_ms, sweep
+from statestore.archive.cleanup import Retention, Swept, expendable, mark, server_time_ms, sweep
 from statestore.archive.contents import all_histories
 from statestore.archive.manifest import Manifest
-from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import all_sets, pins
-from statestore.archive.snapshots import History, read_manifest
 from statestore.changelog.topics import Topics
 from statestore.discovery.changelogs import changelog_spec
-from statestore.errors import SnapshotError
 from statestore.partition.snapshots import snapshot_loss
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.reports import Loss
@@ -56,27 +53,11 @@ def clean_archive(
     logs = _Logs(bootstrap_servers, kafka_timeout_s)
     marked = []
     for history in all_histories(objects, archive.cluster):
-        newest = _newest(objects, history)
-
-        def holds_lost(snapshot: Manifest, newest: Manifest | None = newest) -> bool:
-            return logs.may_lack(snapshot, newest)
-
-        for found in expendable(objects, history, retention, kept, holds_lost, now_ms):
+        for found in expendable(objects, history, retention, kept, logs.may_lack, now_ms):
             marked.append(found.directory.snapshot(found.name))
             if not dry_run:
                 mark(objects, found)
     return ArchiveCleanup(tuple(marked), sweep(objects, retention.grace_ms, now_ms, dry_run=dry_run))
-
-
-def _newest(objects: ObjectStore, history: History) -> Manifest | None:
-    for found in history.usable:
-        try:
-            manifest = read_manifest(objects, found.directory, found.name)
-        except SnapshotError:
-            continue
-        if not missing_blobs(objects, manifest):
-            return manifest
-    return None
 
 
 class _Logs:
@@ -87,7 +68,7 @@ class _Logs:
         self._topics = Topics(bootstrap_servers, timeout_s)
         self._known: dict[str, ChangelogSpec | None] = {}
 
-    def may_lack(self, snapshot: Manifest, newest: Manifest | None) -> bool:
+    def may_lack(self, snapshot: Manifest, newest: Manifest) -> bool:
         """Tell whether a snapshot may be the only copy of something that its log can no longer give.
 
         A later snapshot of the same generation and topic grew from the same store. So what nothing rules out
@@ -97,8 +78,7 @@ class _Logs:
         if loss is not Loss.UNPROVEN:
             return loss is Loss.LIKELY
         return (
-            newest is None
-            or newest.generation != snapshot.generation
+            newest.generation != snapshot.generation
             or newest.record.topic_id != snapshot.record.topic_id
             or (snapshot.record.adopted and not newest.record.adopted)  # that one was built anew, from the log alone
         )

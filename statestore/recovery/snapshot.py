@@ -11,11 +11,9 @@ from statestore.archive.fetch import fetch
 from statestore.archive.manifest import Manifest
 from statestore.archive.objects import ObjectStore
 from statestore.archive.snapshots import history, read_manifest
-from statestore.changelog.epochs import compare_ends
 from statestore.durable import write_durably
 from statestore.errors import InputError, SnapshotError
-from statestore.partition.judgement import log_end
-from statestore.partition.snapshots import inadmissible, snapshot_directory
+from statestore.partition.snapshots import compared_end, inadmissible, snapshot_directory
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built, Logs
 from statestore.recovery.restore_progress import RestoreProgressWriter
@@ -49,20 +47,14 @@ def admissible_snapshots(store: StorePartitionSpec, logs: Logs, now_ms: int) -> 
     for found in history(objects, directory).usable:
         try:
             snapshot = read_manifest(objects, directory, found.name)
-            why = _why_not(store, snapshot, logs, now_ms)
+            log = logs[store.partition]
+            why = inadmissible(store, snapshot, log, compared_end(store, snapshot), now_ms)
         except SnapshotError as error:
             why = str(error)
         if why is None:
             yield snapshot
         else:
             _log.warning("restore: %s: snapshot %s is not used: %s", store.store_partition, found.name, why)
-
-
-def _why_not(store: StorePartitionSpec, snapshot: Manifest, logs: Logs, now_ms: int) -> str | None:
-    end = log_end(snapshot.record, store.changelog)
-    servers, timeout_s = store.bootstrap_servers, store.kafka_timeout_s
-    compared = compare_ends(servers, {store.partition: end}, timeout_s) if end is not None else {}
-    return inadmissible(store, snapshot, logs[store.partition], compared.get(store.partition), now_ms)
 
 
 def build_from_snapshot(

@@ -11,18 +11,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from statestore.archive.cleanup import Retention, expendable, mark, missing_blobs, server_time_ms, sweep
+from statestore.archive.cleanup import Retention, expendable, mark, server_time_ms, sweep
 from statestore.archive.fetch import fetch
 from statestore.archive.layout import BLOBS, TRASH
 from statestore.archive.manifest import Manifest
 from statestore.archive.objects import ObjectStore
-from statestore.archive.snapshots import begin_generation, history, mark_suspect, read_manifest
+from statestore.archive.snapshots import begin_generation, history, mark_suspect, missing_files, read_manifest
 from statestore.archive.upload import publish
 from statestore.errors import SnapshotError
 from tests.archive.snapshots import manifest, written
 
 LATER = 1 << 50
-NOTHING_LOST = lambda _: False  # noqa: E731
+NOTHING_LOST = lambda *_: False  # noqa: E731
 NOW = Retention(newest=1, age_ms=0, grace_ms=0)
 
 
@@ -49,7 +49,7 @@ def test_all_but_the_newest_may_go(objects: ObjectStore, tmp_path: Path) -> None
 
 def test_what_the_log_can_no_longer_give_stays(objects: ObjectStore, tmp_path: Path) -> None:
     made = [_publish(objects, tmp_path, committed) for committed in (1, 2, 3)]
-    assert _chosen(objects, made[0], holds_lost=lambda found: found.committed == 1) == [2]
+    assert _chosen(objects, made[0], holds_lost=lambda found, _: found.committed == 1) == [2]
 
 
 def test_the_newest_that_is_complete_and_of_the_current_generation_stays(objects: ObjectStore, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_marked_snapshot_goes_with_its_own_blobs_after_the_grace_period(object
     assert {found.name for found in objects.entries()} == before
     assert sweep(objects, 1000, now + 2000) == dry
     assert (len(dry.manifests), dry.blobs, dry.bytes) == (1, (missing_place(objects, made[0]),), 1)
-    assert not missing_blobs(objects, made[1])
+    assert not missing_files(objects, made[1].files)
     assert list(objects.entries(TRASH)) == []
 
 
@@ -119,7 +119,7 @@ def test_a_manifest_that_cannot_be_read_stops_the_sweep(objects: ObjectStore, tm
     objects.create(torn.directory.snapshot(torn.name), b"{")
     with pytest.raises(SnapshotError, match=str(torn.name)):
         sweep(objects, 0, LATER)
-    assert not missing_blobs(objects, made)
+    assert not missing_files(objects, made.files)
     assert _chosen(objects, made, NOW._replace(newest=0)) == [9]  # it may be marked, as nobody can use it
 
 
@@ -229,7 +229,7 @@ class CleanUpBesideOthers(RuleBasedStateMachine):
     @invariant()
     def every_live_snapshot_is_complete(self) -> None:
         for found in self._usable():
-            assert missing_blobs(self.objects, found) == []
+            assert missing_files(self.objects, found.files) == []
 
 
 TestCleanUpBesideOthers = CleanUpBesideOthers.TestCase

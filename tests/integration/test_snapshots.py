@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from statestore.archive.archive import ArchiveSpec, archive_spec
-from statestore.archive.cleanup import missing_blobs
 from statestore.archive.contents import check_archive
 from statestore.archive.layout import BLOBS
 from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import pins
-from statestore.archive.snapshots import histories, history, mark_suspect, read_manifest
+from statestore.archive.snapshots import histories, history, mark_suspect, missing_files, read_manifest
 from statestore.changelog.topics import Topics
 from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.recovery.planning import plan_restore
@@ -325,7 +324,7 @@ def test_a_file_that_the_archive_has_lost_is_uploaded_again(archived: Archived) 
         archived.objects.delete(found.name)
     archived.process([(b"new", b"value")])
     newest = read_manifest(archived.objects, *history_of(archived, archived.snapshots()[0]))
-    assert missing_blobs(archived.objects, newest) == []
+    assert missing_files(archived.objects, newest.files) == []
 
 
 # -- from the log, of every kind --------------------------------------------------------------------------------------

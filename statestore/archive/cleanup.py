@@ -128,6 +128,28 @@ def mark(objects: ObjectStore, found: Listed) -> None:
     objects.delete(place)
 
 
+def put_back(objects: ObjectStore, places: Collection[str]) -> list[str]:
+    """Move marked manifests back from the trash; return those that were there.
+
+    Parameters
+    ----------
+    places
+        Objects of the manifests, such as those that a pin has come to name while they were marked.
+    """
+    found = []
+    for place in sorted(places):
+        marked = f"{TRASH}/{place}"
+        try:
+            content = objects.read(marked, MAX_BYTES)
+        except FileNotFoundError:
+            continue
+        objects.create(place, content)
+        kill_switch.reached("clean-up, manifest live and in trash")
+        objects.delete(marked)
+        found.append(place)
+    return found
+
+
 def sweep(objects: ObjectStore, grace_ms: int, now_ms: int, *, dry_run: bool = False) -> Swept:
     """Remove marked manifests, and blobs that nothing names, once the grace period has passed.
 

@@ -68,13 +68,18 @@ def fetch(
     return Fetched(linked, sum(file.bytes for file in missing))
 
 
+def has_bytes(path: Path, file: SnapshotFile) -> bool:
+    """Tell whether a file on this disk has the bytes that a manifest says."""
+    with path.open("rb") as found:
+        return hashlib.file_digest(found, "sha256").hexdigest() == file.sha256
+
+
 def _link(source: Path, target: Path, file: SnapshotFile) -> bool:
     """Link a file that has the wanted bytes; False if it has not."""
     try:
         os.link(source, target)
-        with target.open("rb") as found:
-            if hashlib.file_digest(found, "sha256").hexdigest() == file.sha256:
-                return True
+        if has_bytes(target, file):
+            return True
     except OSError:  # of another file system, unreadable, or gone: it is fetched
         pass
     target.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -98,9 +99,22 @@ def pin(objects: ObjectStore, made: Pin) -> None:
     ------
     InputError
         If there is one of that name.
+    SnapshotError
+        If clean-up has marked one of the snapshots meanwhile: the pin is removed again.
     """
     if not objects.create(made.place, made.model_dump_json().encode()):
         raise InputError(f"pin {made.name} exists; choose another name, or remove that one first")
+    # A clean-up that has not seen the pin has marked before now; one that marks later looks for pins again.
+    members = (
+        _read(objects, place, SnapshotSet).snapshots if place.startswith(f"{SETS}/") else (place,)
+        for place in made.snapshots
+    )
+    gone = [place for place in chain.from_iterable(members) if objects.stat(place) is None]
+    if gone:
+        objects.delete(made.place)
+        raise SnapshotError(
+            f"pin {made.name} was not made: clean-up is removing {gone[0]}; list the snapshots, and pin others"
+        )
 
 
 def unpin(objects: ObjectStore, name: str) -> None:

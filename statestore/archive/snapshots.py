@@ -127,11 +127,29 @@ def read_manifest(objects: ObjectStore, directory: StoreDirectory, name: Snapsho
     return from_bytes(content, directory, name)
 
 
+def read_snapshot(objects: ObjectStore, found: Listed) -> Manifest:
+    """Read the manifest of a listed snapshot.
+
+    The store cannot have been known whole later than its manifest was written. If the writer's clock was ahead, the
+    object store's clock says so, and its time counts.
+
+    Raises
+    ------
+    SnapshotError
+        As `read_manifest`.
+    """
+    snapshot = read_manifest(objects, found.directory, found.name)
+    if snapshot.record.caught_up_ms <= found.written_ms:
+        return snapshot
+    record = snapshot.record.model_copy(update={"caught_up_ms": found.written_ms})
+    return snapshot.model_copy(update={"record": record})
+
+
 def readable(objects: ObjectStore, listed: Iterable[Listed], refused: list[str]) -> Iterator[Manifest]:
     """Yield the manifests that can be read, in the given order; why one is left out is added to `refused`."""
     for found in listed:
         try:
-            yield read_manifest(objects, found.directory, found.name)
+            yield read_snapshot(objects, found)
         except SnapshotError as error:
             refused.append(str(error))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -16,6 +17,8 @@ from statestore.errors import InputError
 from statestore.requests.restore import RestoreRequest
 
 if TYPE_CHECKING:
+    from statestore.archive.archive import ArchiveSpec
+    from statestore.changelog.topics import Topics
     from statestore.cli.selection import PartitionSelection
     from statestore.partition.release import ReleaseRow
     from statestore.partition.rollback import RollbackRow
@@ -70,7 +73,8 @@ def restore(
         if rollback and release:
             raise InputError("--rollback, --release: expected one of them, found both")
         label = f"rollback-{started_ms}"
-        _replaced(asked, rollback, release, parallel, json, dry_run=request.dry_run, label=label)
+        keep = partial(archive_spec, archive, archive_timeout_s)
+        _replaced(asked, rollback, release, parallel, json, keep, dry_run=request.dry_run, label=label)
     # A plan is no result: nothing else reads it.
     reports_dir = None if request.dry_run else asked.reports_dir
     options.require_writable(json=json, reports_dir=reports_dir)
@@ -103,6 +107,7 @@ def _replaced(
     release: list[str] | None,
     parallel: int,
     json: Path | None,
+    archive_of: Callable[[Topics], ArchiveSpec | None],
     *,
     dry_run: bool,
     label: str,
@@ -122,6 +127,7 @@ def _replaced(
     specs = rolling_back.stores_replaced(chosen, wanted)
     rows: Sequence[RollbackRow | ReleaseRow]
     if rollback:
+        specs = [spec.model_copy(update={"archive": archive_of(topics)}) for spec in specs]
         rows = rolled_back = rolling_back.roll_back_all(specs, label, parallel, dry_run=dry_run)
         rolling_back.show_rolled_back(output.console(json), rolled_back, dry_run=dry_run)
     else:

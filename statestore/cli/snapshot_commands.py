@@ -72,6 +72,13 @@ def create(
     scratch: Annotated[
         Path, typer.Option(help="Directory with room for the stores that are built at a time.", show_default=False)
     ],
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="Build from the changelogs alone, also from one that was recreated or has lost records.",
+        ),
+    ] = False,
     run_bytes: options.RunBytes = options.RUN_BYTES,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
@@ -97,7 +104,9 @@ def create(
         spec.model_copy(update={"archive": where})
         for spec in restoring.stores_to_restore(chosen, topics, elsewhere=True)
     ]
-    work = partial(snapshot_from_log, label=label, run_bytes=run_bytes, scratch=scratch.absolute())
+    work = partial(
+        snapshot_from_log, label=label, run_bytes=run_bytes, scratch=scratch.absolute(), accept_loss=accept_loss
+    )
     rows = local.run_each(stores, work, parallel)
     columns = ("store partition", "from", "records>", "snapshot", "files>", "bytes>", "failure")
     shown = [

@@ -7,6 +7,7 @@ mended: a store that was broken is broken again, and a verification says so.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,9 +16,12 @@ from pydantic import Field
 from statestore.archive.grown_from import beginning
 from statestore.errors import InputError, StateStoreError
 from statestore.partition.quarantine import last_replaced, release
+from statestore.partition.snapshots import publish_row
 from statestore.partition.spec import StorePartitionSpec
-from statestore.reports import Failure, StorePartitionRow
+from statestore.reports import Failure, SnapshotRow, StorePartitionRow
 from statestore.statedir.swap import locked_task, swap
+
+_log = logging.getLogger(__name__)
 
 
 class RollbackSpec(NamedTuple):
@@ -43,6 +47,9 @@ class RollbackRow(StorePartitionRow):
     replaced_ms: int | None = Field(default=None, description="when it was replaced")
     quarantine: str | None = Field(
         default=None, description="directory of the store that was there; None: there was none"
+    )
+    published: SnapshotRow | None = Field(
+        default=None, description="its snapshot, which begins a generation; None: no archive"
     )
     failure: Failure | None = None
 
@@ -72,7 +79,11 @@ def roll_back(spec: RollbackSpec) -> RollbackRow:
                 grown_from=beginning(f"a rollback: {spec.label}"),
             )
             release(store.paths, store.store.name, found.name)  # what is left of it: the store itself is live
-            return row.model_copy(update={"quarantine": quarantine and str(quarantine)})
+            # Until a snapshot begins its generation, a restore elsewhere would take one of the store it replaces.
+            published = None if store.archive is None else publish_row(store, store.archive, "restore")
+            if published is not None and published.failure is not None:
+                _log.warning("rollback: %s: no snapshot: %s", row.label, published.failure.message)
+            return row.model_copy(update={"quarantine": quarantine and str(quarantine), "published": published})
     except (StateStoreError, OSError) as error:
         return row.model_copy(update={"failure": Failure.of(error)})
 

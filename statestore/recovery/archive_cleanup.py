@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore.archive.archive import ArchiveSpec
-from statestore.archive.cleanup import Retention, Swept, expendable, mark, server_time_ms, sweep
+from statestore.archive.cleanup import Retention, Swept, expendable, mark, put_back, server_time_ms, sweep
 from statestore.archive.contents import all_histories
 from statestore.archive.manifest import Manifest
+from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import all_sets, pins
 from statestore.changelog.topics import Topics
 from statestore.discovery.changelogs import changelog_spec
@@ -48,8 +49,7 @@ def clean_archive(
     """
     objects = archive.open()
     now_ms = server_time_ms(objects)
-    kept = {name for found in pins(objects) for name in found.snapshots}
-    kept |= {name for found in all_sets(objects) if found.place in kept for name in found.snapshots}
+    kept = _kept(objects)
     logs = _Logs(bootstrap_servers, kafka_timeout_s)
     marked = []
     for history in all_histories(objects, archive.cluster):
@@ -57,7 +57,16 @@ def clean_archive(
             marked.append(found.directory.snapshot(found.name))
             if not dry_run:
                 mark(objects, found)
+    if not dry_run:  # a pin may have come since; one that comes later finds out that it came too late
+        back = put_back(objects, _kept(objects))
+        marked = [place for place in marked if place not in back]
     return ArchiveCleanup(tuple(marked), sweep(objects, retention.grace_ms, now_ms, dry_run=dry_run))
+
+
+def _kept(objects: ObjectStore) -> set[str]:
+    """Return the objects of the manifests that pins keep, by themselves or in a set."""
+    kept = {name for found in pins(objects) for name in found.snapshots}
+    return kept | {name for found in all_sets(objects) if found.place in kept for name in found.snapshots}
 
 
 class _Logs:

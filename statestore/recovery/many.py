@@ -20,7 +20,7 @@ from statestore.partition.judgement import not_now
 from statestore.partition.spec import StorePartitionSpec
 from statestore.progress.display import shown
 from statestore.recovery.as_of import claim_target, point_and_target, point_range, require_free_target
-from statestore.recovery.planning import cheaper_snapshot, plan_restore, range_count, store_logs
+from statestore.recovery.planning import plan_restore, range_count, rebuild_snapshots, store_logs
 from statestore.recovery.restore import begin_ranges, failed, restore, restore_range
 from statestore.recovery.restore_progress import RESTORES, progress_label
 from statestore.recovery.spec import RestoreSpec
@@ -134,7 +134,7 @@ def restore_many(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -
         if spec.request.mode == "as-of":
             as_of, target = point_and_target(spec)
             claim_target(target, spec.store.state_dir, as_of)
-    _read_ranges(restores, run, progress)
+    restores = _with_ranges_read(restores, run, progress)
     with shown(progress, [progress_label(spec.store.store_partition) for spec in restores], RESTORES):
         groups = by_task(spec.store for spec in restores)
         found = run([[restores[at] for at in group] for group in groups], _restore_task, _Restored, _lost_task)
@@ -157,8 +157,11 @@ def _lost_range(part: _RangeOf, error: StateStoreError) -> RestoreRow:
     return failed(part.spec, error)
 
 
-def _read_ranges(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -> None:
-    """Read logs that are cut into ranges; what fails here, the restore reads again, or says why it cannot."""
+def _with_ranges_read(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -> list[RestoreSpec]:
+    """Read logs that are cut into ranges, and return the restores that are left to do.
+
+    What fails here, the restore reads again, or says why it cannot.
+    """
     candidates = [spec for spec in restores if _is_cut(spec) and not _has_snapshot(spec)]
     unsure = [spec for spec in candidates if not spec.request.force]
     groups = by_task(spec.store for spec in unsure)
@@ -176,12 +179,14 @@ def _read_ranges(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -
         parts += [_RangeOf(spec, part, f"{number}/{len(ranges)}") for number, part in enumerate(ranges, start=1)]
     labels = [progress_label(item.spec.store.store_partition, item.name) for item in parts]
     if not parts:
-        return
+        return list(restores)
     with shown(progress, labels, RESTORES):
         rows = run(parts, _read_range, RestoreRow, _lost_range)
     for row in rows:
         if row.failure is not None:
             _log.warning("restore: a range of %s is read again: %s", row.label, row.failure.message)
+    read = {part.spec.store for part in parts}
+    return [spec._replace(from_log=True) if spec.store in read else spec for spec in restores]
 
 
 def _is_cut(spec: RestoreSpec) -> bool:
@@ -191,7 +196,8 @@ def _is_cut(spec: RestoreSpec) -> bool:
 def _has_snapshot(spec: RestoreSpec) -> bool:
     """True if `restore` will rather begin with a snapshot, as far as can be told now."""
     try:
-        return cheaper_snapshot(spec, store_logs(spec.store), clock.now_ms()) is not None
+        asked_ms = clock.now_ms()
+        return next(rebuild_snapshots(spec, "full", store_logs(spec.store), asked_ms), None) is not None
     except (StateStoreError, OSError):  # its restore says why
         return False
 

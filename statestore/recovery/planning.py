@@ -159,29 +159,63 @@ def require_disk(spec: RestoreSpec, mode: str, logs: Logs) -> None:
         )
 
 
-def cheaper_snapshot(spec: RestoreSpec, logs: Logs, now_ms: int) -> Manifest | None:
-    """Return the snapshot from which mode `auto` rebuilds, if that reads fewer bytes than the whole log.
+def rebuild_snapshots(spec: RestoreSpec, mode: str | None, logs: Logs, now_ms: int) -> Iterator[Manifest]:
+    """Yield the snapshots that a rebuild begins with, the best first; none: it reads the whole log.
 
-    Who forces a rebuild of a store that may be whole does not trust it, and so not its snapshots.
+    Mode `auto` uses those from which fewer bytes are read than the whole log has. Who forces a rebuild of a store that
+    may be whole does not trust it, and so not its snapshots.
 
     Parameters
     ----------
+    mode
+        What `choose_mode` has decided.
     now_ms
         Wall clock time before the logs' ends were asked for, ms since the epoch.
     """
-    store = spec.store
-    trusted = spec.request.mode == "auto" and not spec.request.force and not spec.diverged
-    if store.archive is None or not trusted or store.is_global:
-        return None
-    snapshot = next(admissible_snapshots(store, logs, now_ms), None)
-    if snapshot is None:
-        return None
-    log, size = logs[store.partition], estimated_bytes(store, logs)
+    store, request = spec.store, spec.request
+    if mode == "snapshot":
+        yield from admissible_snapshots(store, logs, now_ms)
+    trusted = request.mode == "auto" and not (request.force or spec.diverged or spec.from_log)
+    if mode != "full" or not trusted or store.archive is None or store.is_global:
+        return
+    size = None
+    for snapshot in admissible_snapshots(store, logs, now_ms):
+        size = estimated_bytes(store, logs) if size is None else size
+        if sum(bytes_from(store, snapshot, logs, size)) >= size:
+            return  # from an older one, more of the log is read
+        yield snapshot
+
+
+def bytes_from(store: StorePartitionSpec, snapshot: Manifest, logs: Logs, log_bytes: int) -> tuple[int, int]:
+    """Return how many bytes a restore from a snapshot fetches, and reads from the log.
+
+    Parameters
+    ----------
+    log_bytes
+        Of keys and values in the whole log.
+    """
+    log = logs[store.partition]
     tail = tail_logs(logs, snapshot.committed)[store.partition]
-    tail_bytes = size * (log.last_stable - tail.start) / max(log.last_stable - log.start, 1)
+    tail_bytes = log_bytes * (log.last_stable - tail.start) // max(log.last_stable - log.start, 1)
     local = set(known_files(store.paths, store.store.name).values())
-    fetched = sum(file.bytes for file in snapshot.files if file.sha256 not in local)
-    return snapshot if fetched + tail_bytes < size else None
+    return sum(file.bytes for file in snapshot.files if file.sha256 not in local), tail_bytes
+
+
+def require_disk_for_snapshot(spec: RestoreSpec, snapshot: Manifest, logs: Logs) -> None:
+    """Refuse to fetch a snapshot where it is not likely to fit.
+
+    Raises
+    ------
+    DiskSpaceError
+        With the bytes needed and free.
+    """
+    store, free = spec.store, _free(spec.store.state_dir)
+    fetched, _ = bytes_from(store, snapshot, logs, 0)
+    if free < fetched + _DATABASE_BYTES:
+        raise DiskSpaceError(
+            f"restoring {store.store_partition} from snapshot {snapshot.name} fetches {fetched} bytes to "
+            f"{store.state_dir}, {free} are free: free some, then run again"
+        )
 
 
 def estimated_bytes(store: StorePartitionSpec, logs: Logs) -> int:
@@ -238,10 +272,7 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
         mode, reason = chosen, found.detail or "asked for"
         asked_ms = clock.now_ms()
         logs = store_logs(store)
-        if mode == "snapshot":
-            snapshot = next(admissible_snapshots(store, logs, asked_ms), None)
-        elif mode == "full":
-            snapshot = cheaper_snapshot(spec, logs, asked_ms)
+        snapshot = next(rebuild_snapshots(spec, mode, logs, asked_ms), None)
         mode = mode if mode == "tail" else "full" if snapshot is None else "snapshot"
     if mode in ("tail", "snapshot"):
         logs = tail_logs(logs, committed if snapshot is None else snapshot.committed)

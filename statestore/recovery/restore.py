@@ -32,10 +32,16 @@ from statestore.partition.snapshots import newest_snapshot, publish_row, snapsho
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import claim_target, point_and_target, point_range, require_exact
 from statestore.recovery.full import Built, Logs, build_full, plan_build, read_range
-from statestore.recovery.planning import cheaper_snapshot, require_disk, store_logs, tail_logs
 from statestore.recovery.planning import choose_mode as choose_mode
+from statestore.recovery.planning import (
+    rebuild_snapshots,
+    require_disk,
+    require_disk_for_snapshot,
+    store_logs,
+    tail_logs,
+)
 from statestore.recovery.restore_progress import RestoreProgressWriter
-from statestore.recovery.snapshot import admissible_snapshots, build_from_snapshot
+from statestore.recovery.snapshot import build_from_snapshot
 from statestore.recovery.spec import RestoreSpec as RestoreSpec
 from statestore.recovery.staged_check import check_staged
 from statestore.recovery.staging import OffsetRange, Staging
@@ -183,28 +189,28 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
         staging.clear_unfinished()
         asked_ms = clock.now_ms()
         logs = store_logs(store)
-        snapshot = None
         if spec.diverged and store.archive is not None:
             suspect_all(store, store.archive, f"{found.status}: its rows were not what the changelog gives")
-        if mode == "snapshot" or (mode == "full" and cheaper_snapshot(spec, logs, asked_ms) is not None):
-            snapshot, built = _build_from_newest(spec, logs, progress, asked_ms)
-            if snapshot is None and mode == "snapshot" and found.loss is Loss.LIKELY:
-                raise InputError(
-                    f"{row.label}: no snapshot can be used, and a rebuild from its log alone would lose something: "
-                    f"{found.loss_detail}; to rebuild it all the same, use mode full and --accept-loss"
-                )
+        snapshot, made = _build_from_newest(spec, mode, logs, progress, asked_ms)
+        if snapshot is None and mode == "snapshot" and found.loss is Loss.LIKELY:
+            raise InputError(
+                f"{row.label}: no snapshot can be used, and a rebuild from its log alone would lose something: "
+                f"{found.loss_detail}; to rebuild it all the same, use mode full and --accept-loss"
+            )
+        if mode != "tail":
             mode = "full" if snapshot is None else "snapshot"
-        if mode == "full":
-            _require_no_less(store, found, logs[store.partition])
-        if mode != "snapshot":
-            require_disk(spec, mode, tail_logs(logs, found.committed) if mode == "tail" else logs)
-        if mode == "full":
-            built = _build_anew(spec, staging, logs, progress, asked_ms)
-        elif mode == "tail":
-            built = build_replayed(spec, logs, found.committed, progress, asked_ms)
-        assert built is not None
-        progress.phase("checking")
-        keys = check_staged(store, built, spec.request.check)
+        if made is not None:
+            built, keys = made
+        else:
+            if mode == "full":
+                _require_no_less(store, found, logs[store.partition])
+                require_disk(spec, mode, logs)
+                built = _build_anew(spec, staging, logs, progress, asked_ms)
+            else:
+                require_disk(spec, mode, tail_logs(logs, found.committed))
+                built = build_replayed(spec, logs, found.committed, progress, asked_ms)
+            progress.phase("checking")
+            keys = check_staged(store, built, spec.request.check)
         kill_switch.reached("restore, built, not swapped")
         record = _record(spec, built, logs, built.since_ms)
         if snapshot is not None:
@@ -270,15 +276,26 @@ def _grown_from(
 
 
 def _build_from_newest(
-    spec: RestoreSpec, logs: Logs, progress: RestoreProgressWriter, asked_ms: int
-) -> tuple[Manifest, Built] | tuple[None, None]:
-    """Build the store from the newest snapshot that is whole and that its log still continues; None: there is none."""
-    for snapshot in admissible_snapshots(spec.store, logs, asked_ms):
+    spec: RestoreSpec, mode: str, logs: Logs, progress: RestoreProgressWriter, asked_ms: int
+) -> tuple[Manifest, tuple[Built, int]] | tuple[None, None]:
+    """Build and check the store from the newest snapshot that is intact and that its log still continues.
+
+    Returns
+    -------
+    tuple
+        The snapshot, and what was built with its number of rows; None if no snapshot is to be used, or none can be.
+    """
+    refused = mode == "snapshot"
+    for snapshot in rebuild_snapshots(spec, mode, logs, asked_ms):
+        require_disk_for_snapshot(spec, snapshot, logs)
         try:
             return snapshot, build_from_snapshot(spec, snapshot, logs, progress, asked_ms)
         except (SnapshotError, StoreBehindLogStartError, StoreCorruptedError) as error:
+            refused = True
             _log.warning("restore: %s: snapshot %s is not used: %s", spec.store.store_partition, snapshot.name, error)
-    _log.warning("restore: %s: no snapshot can be used; it is rebuilt from its log alone", spec.store.store_partition)
+    if refused:
+        label = spec.store.store_partition
+        _log.warning("restore: %s: no snapshot can be used; it is rebuilt from its log alone", label)
     return None, None
 
 

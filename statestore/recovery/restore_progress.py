@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -22,13 +23,15 @@ class RestoreProgress(BaseModel):
     part
         Which range, as `2/4`; empty: the store partition.
     phase
-        `verifying`, `reading`, `building`, `checking` or `ended`.
+        `verifying`, `fetching`, `reading`, `building`, `checking` or `ended`.
     start, next, end
         Changelog offsets: the first, the next to read, and where reading ends.
     records
         Records read in this attempt.
     seconds_left
         Of reading; None before anything was read.
+    fetched_bytes, snapshot_bytes
+        Of a snapshot, while it is fetched: how much is there, and how much there is to be.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -44,6 +47,8 @@ class RestoreProgress(BaseModel):
     records: int = 0
     records_per_s: float = 0.0
     seconds_left: float | None = None
+    fetched_bytes: int = 0
+    snapshot_bytes: int = 0
 
     @property
     def label(self) -> str:
@@ -73,6 +78,7 @@ class RestoreProgressWriter:
         )
         self._began = time.monotonic()
         self._offsets = 0
+        self._fetching = threading.Lock()
 
     def __enter__(self) -> Self:
         self._file.write(self._last)
@@ -89,6 +95,17 @@ class RestoreProgressWriter:
         """Say what is to be read."""
         self._began, self._offsets = time.monotonic(), 0
         self._change(phase="reading", start=start, next=start, end=end)
+
+    def fetching(self, bytes_: int) -> None:
+        """Say that a snapshot of so many bytes is fetched."""
+        self._change(phase="fetching", fetched_bytes=0, snapshot_bytes=bytes_)
+
+    def fetched(self, bytes_: int) -> None:
+        """Say that so many bytes have come; called from several threads."""
+        with self._fetching:
+            self._last = self._last.model_copy(update={"fetched_bytes": self._last.fetched_bytes + bytes_})
+            if self._file.due:
+                self._change()
 
     def resumed(self, offsets: int) -> None:
         """Say that some offsets were read by an earlier attempt: they tell nothing of the rate."""
@@ -110,6 +127,8 @@ class RestoreProgressWriter:
 
 
 def _bar(found: RestoreProgress) -> Bar:
+    if found.phase == "fetching":
+        return Bar(f"{found.label} fetching, MiB", found.fetched_bytes >> 20, -(-found.snapshot_bytes >> 20) or None)
     rate = f", {found.records_per_s:,.0f} records/s" if found.phase == "reading" and found.records_per_s else ""
     total = found.end - found.start
     return Bar(f"{found.label} {found.phase}{rate}", found.next - found.start, total or None)
@@ -118,11 +137,13 @@ def _bar(found: RestoreProgress) -> Bar:
 def _line(parts: Collection[RestoreProgress], expected: int) -> str:
     ended = sum(found.phase == "ended" for found in parts)
     records = sum(found.records for found in parts)
+    to_fetch = sum(found.snapshot_bytes - found.fetched_bytes for found in parts if found.phase == "fetching")
     left = [found.seconds_left for found in parts if found.phase == "reading" and found.seconds_left is not None]
     return (
         f"restore: {ended} of {expected} ended, {records} records read, "
         f"{sum(found.end - found.next for found in parts if found.phase == 'reading')} offsets left to read"
         + (f", {max(left):.0f} s to go" if left else "")
+        + (f", {to_fetch >> 20} MiB left to fetch" if to_fetch else "")
     )
 
 

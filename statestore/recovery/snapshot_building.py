@@ -22,7 +22,13 @@ from statestore.requests.restore import RestoreRequest
 
 
 def snapshot_from_log(
-    store: StorePartitionSpec, label: str, run_bytes: int, scratch: Path, progress: Path | None = None
+    store: StorePartitionSpec,
+    label: str,
+    run_bytes: int,
+    scratch: Path,
+    progress: Path | None = None,
+    *,
+    accept_loss: bool = False,
 ) -> RestoreRow:
     """Build a store partition beside all that is there, and publish it; a failure of ours becomes part of the row.
 
@@ -36,15 +42,18 @@ def snapshot_from_log(
         Directory with room for the store; what is made in it is removed.
     progress
         Directory in which it says how far it is; None: nowhere.
+    accept_loss
+        Build it from the log alone, also where that has lost something: its snapshots begin a new generation.
     """
     with TemporaryDirectory(prefix=f"snapshot-{store.store.name}-", dir=scratch) as directory:
         there = store.model_copy(update={"state_dir": Path(directory) / "state"})
-        spec = RestoreSpec(there, RestoreRequest(mode="snapshot"), label, run_bytes, progress=progress, publish=False)
+        request = RestoreRequest(mode="full" if accept_loss else "snapshot", accept_loss=accept_loss)
+        spec = RestoreSpec(there, request, label, run_bytes, progress=progress, publish=False)
         try:
             built = restore(spec)
             if built.failure is not None:
                 return built
-            if built.mode == "full":
+            if built.mode == "full" and not accept_loss:
                 require_complete_log(store)
         except (StateStoreError, OSError) as error:
             return failed(spec, error)

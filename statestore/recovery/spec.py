@@ -32,6 +32,8 @@ class RestoreSpec(NamedTuple):
         accepted, also those that may be the only copy of something.
     diverged
         Its rows were found not to be what its log gives. So its snapshots are not used, and are marked.
+    from_log
+        Ranges of its log were read for it, so mode `auto` no longer asks for a snapshot.
     publish
         Whether a snapshot of the restored store is published, if there is an archive.
     """
@@ -45,3 +47,4 @@ class RestoreSpec(NamedTuple):
     quarantine_s: float = QUARANTINE_KEPT_S
     publish: bool = True
     diverged: bool = False
+    from_log: bool = False

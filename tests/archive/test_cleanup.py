@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from statestore.archive.cleanup import Retention, expendable, mark, server_time_ms, sweep
+from statestore.archive.cleanup import Retention, expendable, mark, put_back, server_time_ms, sweep
 from statestore.archive.fetch import fetch
 from statestore.archive.layout import BLOBS, TRASH
 from statestore.archive.manifest import Manifest
@@ -132,6 +132,20 @@ def test_a_snapshot_that_was_left_in_both_places_has_its_grace_period_again(obje
         pass
     mark(objects, history(objects, made[0].directory).snapshots[1])
     assert objects.stat(f"{TRASH}/{place}").modified_ms > written_ms
+
+
+def test_what_was_marked_before_a_pin_named_it_is_put_back(objects: ObjectStore, tmp_path: Path) -> None:
+    made = [_publish(objects, tmp_path, committed) for committed in (1, 2)]
+    place = made[0].directory.snapshot(made[0].name)
+    for both in (False, True):  # as after a kill in between
+        content = objects.read(place, 1 << 20)
+        mark(objects, history(objects, made[0].directory).snapshots[1])
+        if both:
+            objects.create(place, content)
+        assert put_back(objects, {place, "another"}) == [place]
+        assert [one.name for one in history(objects, made[0].directory).usable] == [made[1].name, made[0].name]
+        assert put_back(objects, {place}) == []
+        assert sweep(objects, 0, LATER) == ((), (), 0)
 
 
 # -- writers, readers and clean-up in any order -----------------------------------------------------------------------

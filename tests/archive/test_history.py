@@ -14,11 +14,13 @@ from statestore.archive.snapshots import (
     mark_suspect,
     read_generation,
     read_manifest,
+    read_snapshot,
     readable,
 )
 from statestore.archive.upload import publish
 from statestore.errors import InputError, SnapshotError
 from statestore.model import TopicPartition
+from statestore.statedir.record import StoreRecord
 from tests.archive.snapshots import CLUSTER, manifest
 
 
@@ -88,8 +90,11 @@ def test_manifests_that_cannot_be_read_are_passed_over_and_named(objects: Object
         read_manifest(objects, good.directory, manifest().name)
 
 
-def test_a_pin_keeps_its_name_until_it_is_removed(objects: ObjectStore) -> None:
-    made = Pin(name="before-upgrade", snapshots=("stores/x.json",), by="ann", why="upgrade", written_ms=1)
+def test_a_pin_keeps_its_name_until_it_is_removed(objects: ObjectStore, tmp_path) -> None:
+    kept = manifest()
+    _published(objects, tmp_path, kept)
+    place = kept.directory.snapshot(kept.name)
+    made = Pin(name="before-upgrade", snapshots=(place,), by="ann", why="upgrade", written_ms=1)
     pin(objects, made)
     with pytest.raises(InputError, match="pin before-upgrade exists"):
         pin(objects, made)
@@ -122,3 +127,27 @@ def test_sets_come_back_in_order(objects: ObjectStore) -> None:
         write_set(objects, one)
     assert list(sets(objects, CLUSTER, "app")) == [made[1], made[0]]
     assert list(sets(objects, CLUSTER, "other")) == []
+
+
+def test_a_store_was_not_whole_later_than_its_snapshot_was_written(objects: ObjectStore, tmp_path) -> None:
+    ahead = manifest(record=StoreRecord(topic_id="id", caught_up_ms=1 << 50, committed=41))
+    rightly = manifest(committed=5)
+    _published(objects, tmp_path, ahead, rightly)
+    found = history(objects, ahead.directory).usable
+    first, second = (read_snapshot(objects, one) for one in found)
+    assert first.record.caught_up_ms == found[0].written_ms
+    assert first.record.model_copy(update={"caught_up_ms": 1 << 50}) == ahead.record
+    assert second == rightly
+
+
+def test_a_pin_of_what_clean_up_has_marked_is_refused(objects: ObjectStore, tmp_path) -> None:
+    there, gone = manifest(committed=9), manifest(committed=5)
+    _published(objects, tmp_path, there)
+    places = tuple(one.directory.snapshot(one.name) for one in (there, gone))
+    uuid = "0" * 32
+    made = SnapshotSet(cluster=CLUSTER, application="app", uuid=uuid, snapshots=places, input_offsets=(), written_ms=1)
+    write_set(objects, made)
+    for name, what in (("one", places), ("set", (made.place,))):
+        with pytest.raises(SnapshotError, match=places[1]):
+            pin(objects, Pin(name=name, snapshots=what, by="somebody", why="why", written_ms=1))
+    assert list(pins(objects)) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,15 @@ from statestore.archive.pins import pins
 from statestore.archive.snapshots import histories, history, mark_suspect, missing_files, read_manifest
 from statestore.changelog.topics import Topics
 from statestore.partition.rollback import RollbackSpec, roll_back
+from statestore.partition.snapshots import publish_row
 from statestore.recovery.planning import plan_restore
 from statestore.recovery.restore import restore
 from statestore.recovery.run import restore_specs
 from statestore.recovery.snapshot_building import snapshot_from_log
 from statestore.reports import ProcessRow, RestoreRow, Status, VerifyReport, write_report
 from statestore.requests.restore import RestoreRequest
+from statestore.statedir.seal import forget_digests, seal
+from statestore.statedir.swap import locked_task
 from statestore.stores.open import open_key_value_store
 from statestore.tasks import ValueAndTimestamp
 from tests.integration import dying
@@ -234,7 +238,7 @@ def test_a_store_that_is_put_back_begins_a_generation_of_snapshots(archived: Arc
     before = archived.snapshots()
     rolled = roll_back(RollbackSpec(archived.store_spec(), "back"))
     assert rolled.failure is None
-    assert archived.snapshots() == before  # nothing is published yet
+    assert archived.snapshots() == before  # without an archive nothing is published yet
     row = archived.process([(b"newer", b"value")])
     assert row.snapshots[0].failure is None
     assert archived.snapshots() == [row.snapshots[0].snapshot]
@@ -246,6 +250,36 @@ def test_a_store_that_is_put_back_begins_a_generation_of_snapshots(archived: Arc
     archived.lose_all()
     assert archived.restored().mode == "snapshot"
     assert archived.contents() == expected
+
+
+def test_a_store_that_is_put_back_is_published_at_once(archived: Archived) -> None:
+    archived.process(ROWS)
+    archived.restored("full", force=True)
+    archived.process([(b"new", b"value")])
+    rolled = roll_back(RollbackSpec(archived.store_spec(archive=archived.archive), "back"))
+    assert (rolled.failure, rolled.published.failure) == (None, None)
+    assert archived.snapshots() == [rolled.published.snapshot]
+    assert archived.snapshots()[0].startswith("00000001-")
+
+
+def test_a_snapshot_of_a_recreated_log_is_made_on_demand_and_begins_a_generation(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    archived = Archived(bootstrap_servers, tmp_path, processing_guarantee="at_least_once")
+    archived.process(ROWS)
+    spec = partial(archived.store_spec, archive=archived.archive)
+    made = snapshot_from_log(spec(), "first", TINY_RUN, tmp_path)
+    assert archived.snapshots() == [made.published.snapshot]
+    archived.lose_all()
+    delete_topic(archived.servers, archived.changelog)
+    create_topic(archived.servers, archived.changelog, 1, CHANGELOG_CONFIG)
+    produce(archived.servers, archived.changelog, [(b"key", (5).to_bytes(8, "big") + b"1")], 0, T0)
+    refused = snapshot_from_log(spec(), "second", TINY_RUN, tmp_path)
+    assert "--accept-loss" in refused.failure.message
+    again = snapshot_from_log(spec(), "third", TINY_RUN, tmp_path, accept_loss=True)
+    assert again.failure is None
+    assert archived.snapshots() == [again.published.snapshot]
+    assert again.published.snapshot.startswith("00000001-")
 
 
 def test_an_accepted_loss_begins_a_generation_and_the_snapshots_before_it_stay(archived: Archived) -> None:
@@ -261,6 +295,26 @@ def test_an_accepted_loss_begins_a_generation_and_the_snapshots_before_it_stay(a
     assert archived.snapshots() == [row.published.snapshot]
     (found,) = histories(archived.objects, archived.archive.cluster, archived.name).values()
     assert [str(one.name) for one in found.snapshots] == [row.published.snapshot, whole]
+
+
+def test_a_snapshot_that_was_published_damaged_is_passed_over_and_marked(archived: Archived) -> None:
+    archived.process(ROWS)
+    (good,) = archived.snapshots()
+    expected, spec = archived.contents(), archived.store_spec(archive=archived.archive)
+    table = next(archived.live.glob("*.sst"))
+    content = bytearray(table.read_bytes())
+    content[10] ^= 1  # in the first block of rows
+    table.write_bytes(content)
+    with locked_task(spec.paths, 1):
+        forget_digests(spec.paths, STORE)  # which would be taken over
+        seal(spec.paths, STORE, spec.store.store_kind)
+        assert publish_row(spec, archived.archive, "process").failure is None
+    assert len(archived.snapshots()) == 2
+    row = archived.restored()
+    assert (row.before, row.snapshot) == (Status.CORRUPT, good)
+    assert archived.snapshots()[-1] == good
+    assert archived.contents() == expected
+    assert archived.verify("deep").status is Status.OK
 
 
 # -- what only the archive still has ----------------------------------------------------------------------------------

@@ -20,13 +20,14 @@ from statestore.partition.spec import GLOBAL_TASK
 from statestore.recovery import planning
 from statestore.recovery.as_of import claim_target
 from statestore.recovery.planning import (
-    cheaper_snapshot,
     disk_needed,
     estimated_bytes,
     plan_restore,
     range_count,
+    rebuild_snapshots,
     require_disk,
     require_disk_for_all,
+    require_disk_for_snapshot,
     sample_places,
     store_logs,
 )
@@ -512,15 +513,43 @@ def test_who_does_not_trust_a_store_does_not_get_it_from_a_snapshot(archived, wo
     assert "snapshots" not in [asked[0] for asked in world["asked"]]
 
 
-def test_no_snapshot_is_looked_for_of_a_diverged_or_global_store_or_without_an_archive(archived, store, world):
+def test_no_snapshot_is_looked_for_where_none_is_to_be_used(archived, store, world):
     spec = RestoreSpec(archived, RestoreRequest(), "label", 4096)
-    assert cheaper_snapshot(spec, world["logs"], 5) is not None
+    assert list(rebuild_snapshots(spec, "full", world["logs"], 5)) == world["snapshots"]
     assert world["asked"][0] == ("snapshots", archived, world["logs"], 5)
     world["asked"].clear()
     everywhere = archived.model_copy(update={"task": GLOBAL_TASK})
-    for none in (spec._replace(diverged=True), spec._replace(store=store), spec._replace(store=everywhere)):
-        assert cheaper_snapshot(none, world["logs"], 5) is None
+    without = (
+        spec._replace(diverged=True),
+        spec._replace(from_log=True),
+        spec._replace(store=store),
+        spec._replace(store=everywhere),
+    )
+    for none in without:
+        assert list(rebuild_snapshots(none, "full", world["logs"], 5)) == []
+    assert list(rebuild_snapshots(spec, "tail", world["logs"], 5)) == []
     assert world["asked"] == []
+
+
+def test_older_snapshots_are_used_while_they_read_less_than_the_log(archived, world):
+    cheap, dear = snapshot_of(499), snapshot_of(500)
+    world["snapshots"] = [cheap, dear, cheap]
+    spec = RestoreSpec(archived, RestoreRequest(), "label", 4096)
+    assert list(rebuild_snapshots(spec, "full", world["logs"], 5)) == [cheap]
+    assert list(rebuild_snapshots(spec, "snapshot", world["logs"], 5)) == world["snapshots"]
+    assert len([asked for asked in world["asked"] if asked[0] == "bytes"]) == 1
+
+
+def test_a_snapshot_is_fetched_only_where_it_fits_beside_an_empty_database(archived, world):
+    spec = RestoreSpec(archived, RestoreRequest(), "label", 4096)
+    snapshot = snapshot_of(499)
+    world["free"] = 16 * MIB + 499
+    require_disk_for_snapshot(spec, snapshot, world["logs"])
+    world["free"] -= 1
+    with pytest.raises(DiskSpaceError, match="fetches 499 bytes .* are free"):
+        require_disk_for_snapshot(spec, snapshot, world["logs"])
+    world["local"] = {"000001.sst": snapshot.files[0].sha256}
+    require_disk_for_snapshot(spec, snapshot, world["logs"])
 
 
 def test_a_tail_needs_no_snapshot(archived, world):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from samples import store_partition
 
@@ -41,6 +43,17 @@ def test_a_restore_tells_offsets_rate_and_the_time_that_is_left(store, tmp_path,
         progress.phase("building")
     (found,) = read_files(tmp_path / "told", RestoreProgress)
     assert found.phase == "ended"
+
+
+def test_a_snapshot_is_told_in_bytes_while_it_is_fetched(store, tmp_path, clock):
+    with RestoreProgressWriter(store, tmp_path) as progress:
+        progress.fetching(3 << 20)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(progress.fetched, [1 << 10] * 2_000))
+        (found,) = read_files(tmp_path, RestoreProgress)
+        assert (found.phase, found.fetched_bytes, found.snapshot_bytes) == ("fetching", 2_000 << 10, 3 << 20)
+        assert RESTORES.bar(found) == ("app/s/0_3 fetching, MiB", 1, 3)
+        assert "1 MiB left to fetch" in RESTORES.line([found], 1)
 
 
 def test_ranges_of_a_store_partition_have_files_of_their_own(store, tmp_path):

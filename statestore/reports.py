@@ -227,6 +227,21 @@ class Contents(_Row):
         return self.other_value + self.only_in_store + self.only_in_log
 
 
+class RestorePoint(_Row):
+    """The newest snapshot of a store partition, and what a restore from it would take."""
+
+    snapshot: Text | None = Field(default=None, description="its name; None: there is none, or none can be read")
+    usable: bool = Field(default=False, description="a restore may begin with it now")
+    detail: Text = Field(default="", description="why it, or newer ones, cannot be used")
+    committed: Int64 | None = Field(default=None, description="offset of the last changelog record in it")
+    written_ms: Int64 | None = Field(default=None, description="by the object store's clock")
+    until_ms: Int64 | None = Field(
+        default=None, description="when deletes behind it may be gone from the changelog; None: never"
+    )
+    fetched: Int64 = Field(default=0, description="bytes of its files; what is on a disk already is not fetched")
+    offsets: Int64 = Field(default=0, description="changelog offsets to be read after it")
+
+
 class VerifyRow(StorePartitionRow):
     """What verification found for one store partition, with the evidence."""
 
@@ -251,6 +266,10 @@ class VerifyRow(StorePartitionRow):
     file: Text | None = Field(default=None, description="the file that is damaged")
     keys: Int64 | None = Field(default=None, description="rows read; None where the store was not read in full")
     contents: Contents | None = Field(default=None, description="what deep verification compared")
+    loss_cause: Status | None = Field(default=None, description="what became of the changelog, if a loss is likely")
+    restore_point: RestorePoint | None = Field(
+        default=None, description="the last snapshot; None: no archive, or a store that has no snapshots"
+    )
     seconds: float = 0.0
 
     @property

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from pyspark.sql import SparkSession
 
 from statestore import clock
+from statestore.archive.archive import archive_spec
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.discovery.partitions import store_partition_specs, task_counts
@@ -25,6 +26,7 @@ from statestore.requests.verify import Depth, VerifyRequest
 from statestore.verification.check import verify_many
 from statestore.verification.history import write_history
 from statestore.verification.options import VerifyOptions
+from statestore.verification.restore_points import with_restore_points
 from statestore_jobs.entry import run_job, spark_session
 from statestore_jobs.parallel import run_each
 from statestore_jobs.shared_state import shared_state
@@ -53,6 +55,8 @@ def run(request: VerifyRequest, settings: Settings, catalogue: Catalogue, run_id
     applications = select(catalogue.definitions(), request.applications, request.stores)
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     specs = store_partition_specs(settings, topics, applications, request.stores, request.partitions)
+    archive = archive_spec(settings.archive, settings.archive_timeout_s, topics)
+    specs = [spec.model_copy(update={"archive": archive}) for spec in specs]
     rows = tuple(_verify(settings.state_dir, specs, options, task_counts(topics, applications)))
     report = VerifyReport(
         run_id=run_id,
@@ -90,7 +94,7 @@ def _looked_at(
     """Return a row for each spec, and the numbers of those whose worker died before it had looked."""
 
     def verify_part(part: Sequence[StorePartitionSpec]) -> _Rows:
-        return _Rows(rows=tuple(verify_many(part, options, tasks)))
+        return _Rows(rows=tuple(with_restore_points(part, verify_many(part, options, tasks), options.depth)))
 
     parts = split(by_task(specs), _TASKS_PER_CORE[options.depth] * spark.sparkContext.defaultParallelism)
     indexes = [list(chain.from_iterable(part)) for part in parts]

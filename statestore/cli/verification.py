@@ -16,6 +16,7 @@ from statestore.reports import Action, Status, VerifyRow
 from statestore.verification.check import verify_many
 from statestore.verification.global_stores import verify_global
 from statestore.verification.options import VerifyOptions
+from statestore.verification.restore_points import with_restore_points
 
 #: Store partitions that are verified together by their offsets alone: with one client, and few requests.
 _TOGETHER = 500
@@ -54,7 +55,8 @@ def verify_all(
 
 def _verify(piece: _Piece) -> list[VerifyRow]:
     of_tasks = iter(verify_many([spec for spec in piece.specs if not spec.is_global], piece.options, piece.tasks))
-    return [verify_global(spec) if spec.is_global else next(of_tasks) for spec in piece.specs]
+    rows = [verify_global(spec) if spec.is_global else next(of_tasks) for spec in piece.specs]
+    return with_restore_points(piece.specs, rows, piece.options.depth)
 
 
 def rows_without_work(chosen: Chosen, topics: Topics) -> list[VerifyRow]:

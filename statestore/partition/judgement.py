@@ -290,7 +290,8 @@ def judge(spec: StorePartitionSpec, seen: Inspection, supply: Supply, first: int
 
 def with_loss(found: VerifyRow, lost: Lost) -> VerifyRow:
     """Add what a rebuild would lose to a row; what would be lost is for a person to decide."""
-    found = found.model_copy(update={"loss": lost.loss, "loss_detail": lost.why})
+    cause = lost.status if lost.loss is Loss.LIKELY else found.loss_cause
+    found = found.model_copy(update={"loss": lost.loss, "loss_detail": lost.why, "loss_cause": cause})
     if lost.loss is not Loss.LIKELY or found.action is not Action.FULL:
         return found
     detail = f"{found.detail}; a rebuild would lose something: {lost.why}".removeprefix("; ")
@@ -306,6 +307,14 @@ def waits_for_loss(found: VerifyRow) -> bool:
         and found.status not in never
         and found.topic_id is not None
     )
+
+
+def may_be_archived(found: VerifyRow) -> bool:
+    """True where all that a rebuild would lose is what the log has lost at its start.
+
+    A snapshot of the same topic that the log still continues has that.
+    """
+    return found.loss is Loss.LIKELY and found.loss_cause is Status.TRUNCATED
 
 
 def _without_log(spec: StorePartitionSpec, seen: Inspection) -> Standing:
@@ -384,4 +393,4 @@ def with_contents(found: VerifyRow, contents: Contents) -> VerifyRow:
 def in_trouble(found: VerifyRow, status: Status, detail: str, file: str | None = None) -> VerifyRow:
     """Say of a store that was judged by its offsets what reading its rows has shown."""
     found = found.model_copy(update={"status": status, "action": Action.FULL, "detail": detail, "file": file})
-    return with_loss(found, Lost(found.loss or Loss.UNPROVEN, found.loss_detail))
+    return with_loss(found, Lost(found.loss or Loss.UNPROVEN, found.loss_detail, found.loss_cause or Status.OK))

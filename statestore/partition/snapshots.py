@@ -257,9 +257,8 @@ def inadmissible(
     """
     if spec.changelog is None:
         return f"changelog topic {spec.partition.topic} does not exist"
-    ours, its = (definition.model_dump(include=_SAME) for definition in (spec.store, snapshot.definition))
-    if differing := [f"{name} {its.get(name)}" for name in sorted(_SAME) if ours.get(name) != its.get(name)]:
-        return f"it is of a store with another definition: {', '.join(differing)}"
+    if differing := unlike(spec, snapshot):
+        return f"it is {differing}"
     if (at := cut_at(comparison)) is not None:
         return f"its changelog was cut at offset {at} and has other records from there on"
     record: StoreRecord = snapshot.record
@@ -267,3 +266,10 @@ def inadmissible(
     if found.status is Status.OK or (found.status is Status.LAGGING and found.action is Action.TAIL):
         return None
     return found.detail
+
+
+def unlike(spec: StorePartitionSpec, snapshot: Manifest) -> str:
+    """Say in what a snapshot's store differs from the one that is defined; empty if it does not. Pure."""
+    ours, its = (definition.model_dump(include=_SAME) for definition in (spec.store, snapshot.definition))
+    differing = [f"{name} {its.get(name)}" for name in sorted(_SAME) if ours.get(name) != its.get(name)]
+    return f"of a store with another definition: {', '.join(differing)}" if differing else ""

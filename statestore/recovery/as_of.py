@@ -113,6 +113,8 @@ def point_range(store: StorePartitionSpec, as_of: AsOf) -> Logs:
     TopicMismatchError
         If the changelog does not exist.
     """
+    if as_of.snapshot is not None:
+        raise InputError(f"as of {as_of}: expected an offset or a time")
     if store.changelog is None:
         raise TopicMismatchError(f"changelog topic {store.partition.topic} does not exist: nothing to restore from")
     if store.is_global:
@@ -176,6 +178,23 @@ def require_exact(spec: RestoreSpec, logs: Logs) -> bool:
     InputError
         If it has not, and best effort was not asked for (conformance R16).
     """
+    missing = _missing(spec, logs)
+    if missing and not spec.request.best_effort:
+        ((partition, _),) = logs.items()
+        raise InputError(
+            f"as of {spec.request.as_of}: the log of {partition} no longer has every record up to there: {missing}, "
+            "and with them values that the store may have had, and no snapshot makes up for them; name a later point, "
+            "or accept what is left with best effort"
+        )
+    return not missing
+
+
+def is_exact(spec: RestoreSpec, logs: Logs) -> bool:
+    """Tell whether the log has every record up to the point."""
+    return not _missing(spec, logs)
+
+
+def _missing(spec: RestoreSpec, logs: Logs) -> str:
     store = spec.store
     ((partition, log),) = logs.items()
     if log.start:
@@ -185,10 +204,4 @@ def require_exact(spec: RestoreSpec, logs: Logs) -> bool:
         first = f"its first {log.last_stable} offsets"
         missing = f"what is left of {first} cannot be told" if gone is None else ""
         missing = f"{gone} of {first} were compacted away" if gone else missing
-    if missing and not spec.request.best_effort:
-        raise InputError(
-            f"as of {spec.request.as_of}: the log of {partition} no longer has every record up to there: {missing}, "
-            "and with them values that the store may have had; name a later point, or accept what is left with best "
-            "effort"
-        )
-    return not missing
+    return missing

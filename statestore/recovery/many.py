@@ -14,12 +14,13 @@ from typing import NamedTuple, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from statestore import clock
-from statestore.errors import StateStoreError
+from statestore.errors import InputError, StateStoreError
 from statestore.partition.grouping import by_task, in_order
 from statestore.partition.judgement import not_now
 from statestore.partition.spec import StorePartitionSpec
 from statestore.progress.display import shown
 from statestore.recovery.as_of import claim_target, point_and_target, point_range, require_free_target
+from statestore.recovery.as_of_source import point_source
 from statestore.recovery.planning import plan_restore, range_count, rebuild_snapshots, store_logs
 from statestore.recovery.restore import begin_ranges, failed, restore, restore_range
 from statestore.recovery.restore_progress import RESTORES, progress_label
@@ -86,7 +87,10 @@ def require_points(restores: Sequence[RestoreSpec]) -> None:
         if spec.request.mode == "as-of":
             as_of, target = point_and_target(spec)
             require_free_target(target, spec.store.state_dir, as_of)
-            point_range(spec.store, as_of)
+            try:
+                point_range(spec.store, as_of)
+            except InputError:
+                point_source(spec)  # a snapshot may have it
 
 
 def cut_by_length(restores: Sequence[RestoreSpec], parallelism: int) -> list[RestoreSpec]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -15,21 +15,19 @@ from statestore.changelog.topics import Topics
 from statestore.discovery.changelogs import log_ranges
 from statestore.errors import (
     DiskSpaceError,
-    InputError,
-    LockedError,
     StateStoreError,
     TopicMismatchError,
 )
-from statestore.partition.judgement import waits_for_loss
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.as_of import point_and_target, point_range, require_exact, require_free_target
+from statestore.recovery.as_of import point_and_target, require_free_target
+from statestore.recovery.as_of_source import point_source
 from statestore.recovery.full import Logs
-from statestore.recovery.snapshot import admissible_snapshots
+from statestore.recovery.mode import decide_mode
+from statestore.recovery.snapshot import admissible_snapshots, named_snapshot
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging, next_offsets
 from statestore.recovery.task_cleanup import size_of
-from statestore.reports import Action, Failure, Loss, RestorePlanRow, VerifyRow
-from statestore.requests.restore import Mode
+from statestore.reports import Failure, RestorePlanRow
 from statestore.statedir.seal import known_files
 from statestore.verification.check import verify
 
@@ -41,44 +39,10 @@ _LEAST_RANGE_OFFSETS = 500_000
 _SAMPLES, _SAMPLE_OFFSETS = 3, 300
 #: A database without rows, and memtables on their way to disk.
 _DATABASE_BYTES = 16 * 1024 * 1024
-_ACCEPT = "to rebuild it all the same, and keep the present store in quarantine, say --accept-loss"
 #: What a run in memory holds of each record at most besides its key and value (bulk/records.py).
 _RUN_BYTES_OF_A_RECORD = 104
 #: With so many bytes free for each offset, nobody asks how large the records are.
 _PLENTY_PER_OFFSET = 4096
-
-
-def choose_mode(
-    asked: Mode, force: bool, found: VerifyRow, *, accept_loss: bool = False
-) -> Literal["tail", "snapshot", "full"] | None:
-    """Decide what to do with a store partition; None if it is whole. Pure.
-
-    Raises
-    ------
-    InputError
-        If it cannot be restored, or not in the way asked for.
-    LockedError
-        If it could not be looked at.
-    """
-    if waits_for_loss(found) and accept_loss:
-        found = found.model_copy(update={"action": Action.FULL})
-    if found.action is Action.BY_HAND:
-        advice = f"; {_ACCEPT}" if waits_for_loss(found) else ""
-        raise InputError(f"{found.label} is {found.status} and is only touched by hand: {found.detail}{advice}")
-    if found.action is Action.LATER:
-        raise LockedError(f"{found.label} could not be looked at ({found.status}): {found.detail}; try again later")
-    if found.action is Action.NONE and not force:
-        return None
-    if asked == "tail" and found.action is Action.FULL:
-        raise InputError(f"{found.label} is {found.status}, which a replay of the tail cannot mend: use mode full")
-    if asked in ("full", "snapshot") or (asked == "auto" and (force or found.action is Action.FULL)):
-        if found.loss is Loss.LIKELY and not accept_loss:
-            raise InputError(
-                f"{found.label} is {found.status}, and is not rebuilt: a rebuild would lose something: "
-                f"{found.loss_detail}; {_ACCEPT}"
-            )
-        return "snapshot" if asked == "snapshot" else "full"
-    return None if found.action is Action.NONE else "tail"
 
 
 def require_partitions(store: StorePartitionSpec, tasks: int) -> None:
@@ -186,6 +150,20 @@ def rebuild_snapshots(spec: RestoreSpec, mode: str | None, logs: Logs, now_ms: i
         yield snapshot
 
 
+def snapshots_to_use(spec: RestoreSpec, mode: str | None, logs: Logs, now_ms: int) -> tuple[Iterable[Manifest], str]:
+    """Return the snapshots that a rebuild may begin with, and what speaks against the one that was named.
+
+    Raises
+    ------
+    InputError
+        As `named_snapshot`.
+    """
+    if spec.request.snapshot is None or mode != "snapshot":
+        return rebuild_snapshots(spec, mode, logs, now_ms), ""
+    snapshot, against = named_snapshot(spec, spec.request.snapshot, logs[spec.store.partition], now_ms)
+    return (snapshot,), against
+
+
 def bytes_from(store: StorePartitionSpec, snapshot: Manifest, logs: Logs, log_bytes: int) -> tuple[int, int]:
     """Return how many bytes a restore from a snapshot fetches, and reads from the log.
 
@@ -255,24 +233,24 @@ def plan_restore(spec: RestoreSpec) -> RestorePlanRow:
 def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
     store = spec.store
     mode: Literal["tail", "snapshot", "full", "as-of"] = "as-of"
-    committed, snapshot = None, None
+    committed = None
     if spec.request.mode == "as-of":
         as_of, target = point_and_target(spec)
-        logs = point_range(store, as_of)
-        require_exact(spec, logs)
+        logs, snapshot, _ = point_source(spec)
         require_free_target(target, store.state_dir, as_of)
         reason = f"as of {spec.request.as_of}"
     else:
         found = verify(store)
         committed = found.committed
         row = row.model_copy(update={"status": found.status})
-        chosen = choose_mode(spec.request.mode, spec.request.force, found, accept_loss=spec.request.accept_loss)
-        if chosen is None:
+        decided = decide_mode(spec, found)
+        if decided.mode is None:
             return row.model_copy(update={"reason": found.detail or "whole"})
-        mode, reason = chosen, found.detail or "asked for"
+        mode, reason = decided.mode, found.detail or "asked for"
         asked_ms = clock.now_ms()
         logs = store_logs(store)
-        snapshot = next(rebuild_snapshots(spec, mode, logs, asked_ms), None)
+        candidates, against = snapshots_to_use(spec, mode, logs, asked_ms)
+        snapshot, reason = next(iter(candidates), None), against or reason
         mode = mode if mode == "tail" else "full" if snapshot is None else "snapshot"
     if mode in ("tail", "snapshot"):
         logs = tail_logs(logs, committed if snapshot is None else snapshot.committed)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Literal
+from collections.abc import Iterable
 
 from statestore import clock, kill_switch
 from statestore.archive.grown_from import beginning, continuing
 from statestore.archive.manifest import Manifest
-from statestore.archive.snapshots import history
 from statestore.changelog.epochs import log_ends
 from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree
@@ -25,18 +24,18 @@ from statestore.errors import (
     StoreBehindLogStartError,
     StoreCorruptedError,
 )
-from statestore.partition.judgement import Lost
 from statestore.partition.quarantine import clean_quarantine
 from statestore.partition.replacement import clear_built
-from statestore.partition.snapshots import newest_snapshot, publish_row, snapshot_directory, snapshot_loss, suspect_all
+from statestore.partition.snapshots import publish_row, suspect_all
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.as_of import claim_target, point_and_target, point_range, require_exact
+from statestore.recovery.as_of import claim_target, point_and_target
+from statestore.recovery.as_of_source import point_source
 from statestore.recovery.full import Built, Logs, build_full, plan_build, read_range
-from statestore.recovery.planning import choose_mode as choose_mode
+from statestore.recovery.mode import decide_mode
 from statestore.recovery.planning import (
-    rebuild_snapshots,
     require_disk,
     require_disk_for_snapshot,
+    snapshots_to_use,
     store_logs,
     tail_logs,
 )
@@ -173,12 +172,7 @@ def _judge_and_replace(spec: RestoreSpec, row: RestoreRow, progress: RestoreProg
 
 def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: RestoreProgressWriter) -> RestoreRow:
     store, name = spec.store, spec.store.store.name
-    held = _only_in_archive(store)
-    if held is None:
-        mode = choose_mode(spec.request.mode, spec.request.force, found, accept_loss=spec.request.accept_loss)
-    else:
-        found = found.model_copy(update={"loss": held.loss, "loss_detail": held.why})
-        mode = _mode_by_archive(spec, held)
+    mode, found, covered = decide_mode(spec, found)
     staging = Staging(store.paths, name)
     with staging.alone(store.lock_wait_s):
         if mode is None:
@@ -191,12 +185,16 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
         logs = store_logs(store)
         if spec.diverged and store.archive is not None:
             suspect_all(store, store.archive, f"{found.status}: its rows were not what the changelog gives")
-        snapshot, made = _build_from_newest(spec, mode, logs, progress, asked_ms)
+        candidates, against = snapshots_to_use(spec, mode, logs, asked_ms)
+        snapshot, made = _build_from_first(spec, candidates, logs, progress, asked_ms)
         if snapshot is None and mode == "snapshot" and found.loss is Loss.LIKELY:
             raise InputError(
                 f"{row.label}: no snapshot can be used, and a rebuild from its log alone would lose something: "
-                f"{found.loss_detail}; to rebuild it all the same, use mode full and --accept-loss"
+                f"{found.loss_detail}; to rebuild it all the same, use mode full and --accept-loss, or name "
+                "a snapshot"
             )
+        if snapshot is None and mode == "snapshot":
+            _log.warning("restore: %s: no snapshot can be used; it is rebuilt from its log alone", row.label)
         if mode != "tail":
             mode = "full" if snapshot is None else "snapshot"
         if made is not None:
@@ -218,8 +216,13 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
         if mode == "tail":  # the new store has all that the old one has
             record = record.model_copy(update=_begun(store))
             found = found.model_copy(update={"loss": Loss.NONE})
-        verdict = Judgement(found.status, found.loss or Loss.UNPROVEN, found.loss_detail)
-        grown = _grown_from(store, mode, snapshot, None if held is not None and snapshot is not None else verdict)
+        covered = covered and snapshot is not None and not against
+        loss = found.loss if found.loss is not None and not covered else Loss.UNPROVEN
+        verdict = Judgement(found.status, loss, found.loss_detail)
+        begins = f"snapshot {spec.request.snapshot} by hand: {against}" if against else ""
+        if not begins and loss is Loss.LIKELY:
+            begins = f"an accepted loss: {found.loss_detail}"
+        grown = _grown_from(store, mode, snapshot, begins)
         quarantine = swap(
             store.paths, store.store, spec.label, store.partitions, verdict=verdict, record=record, grown_from=grown
         )
@@ -236,66 +239,41 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
     )
 
 
-def _only_in_archive(store: StorePartitionSpec) -> Lost | None:
-    """Say what the log can no longer give of a store that only the archive knows; None: it can, or more is known here.
+def _grown_from(store: StorePartitionSpec, mode: str, snapshot: Manifest | None, begins: str) -> str | None:
+    """Say which snapshots those of the new store follow; None: those of its log, whichever they are.
 
-    Where the node was lost, neither store nor record tells what there was.
+    Parameters
+    ----------
+    begins
+        Why they begin a generation; empty: they do not.
     """
-    if store.archive is None or store.is_global or store.live.exists():
-        return None
-    if read_record(store.paths, store.store.name) is not None:
-        return None
-    objects = store.archive.open()
-    newest = newest_snapshot(objects, history(objects, snapshot_directory(store, store.archive)))
-    lost = None if newest is None else snapshot_loss(store, newest)
-    return lost if lost is not None and lost.loss is Loss.LIKELY else None
-
-
-def _mode_by_archive(spec: RestoreSpec, held: Lost) -> Literal["snapshot", "full"]:
-    if spec.request.mode in ("auto", "snapshot"):
-        return "snapshot"
-    if spec.request.mode == "full" and spec.request.accept_loss:
-        return "full"
-    raise InputError(
-        f"{spec.store.store_partition} is not rebuilt from its log: {held.why}, and the archive has more; "
-        "use mode snapshot, or mode full and --accept-loss"
-    )
-
-
-def _grown_from(
-    store: StorePartitionSpec, mode: str, snapshot: Manifest | None, verdict: Judgement | None
-) -> str | None:
-    """Say which snapshots those of the new store follow; None: those of its log, whichever they are."""
     if mode == "tail":
         return read_text(store.paths.snapshot(store.store.name))
-    if verdict is not None and verdict.loss is Loss.LIKELY:
-        return beginning(f"an accepted loss: {verdict.why}")
+    if begins:
+        return beginning(begins)
     if snapshot is None or store.archive is None:
         return None
     return continuing(store.archive.url, store.archive.cluster, snapshot.generation, str(snapshot.name))
 
 
-def _build_from_newest(
-    spec: RestoreSpec, mode: str, logs: Logs, progress: RestoreProgressWriter, asked_ms: int
+def _build_from_first(
+    spec: RestoreSpec, candidates: Iterable[Manifest], logs: Logs, progress: RestoreProgressWriter, asked_ms: int
 ) -> tuple[Manifest, tuple[Built, int]] | tuple[None, None]:
-    """Build and check the store from the newest snapshot that is intact and that its log still continues.
+    """Build and check the store from the first snapshot that is intact and that its log still continues.
 
     Returns
     -------
     tuple
-        The snapshot, and what was built with its number of rows; None if no snapshot is to be used, or none can be.
+        The snapshot, and what was built with its number of rows; None if none can be used.
     """
-    refused = mode == "snapshot"
-    for snapshot in rebuild_snapshots(spec, mode, logs, asked_ms):
+    for snapshot in candidates:
         require_disk_for_snapshot(spec, snapshot, logs)
         try:
             return snapshot, build_from_snapshot(spec, snapshot, logs, progress, asked_ms)
         except (SnapshotError, StoreBehindLogStartError, StoreCorruptedError) as error:
-            refused = True
+            if spec.request.snapshot is not None:
+                raise
             _log.warning("restore: %s: snapshot %s is not used: %s", spec.store.store_partition, snapshot.name, error)
-    if refused:
-        label = spec.store.store_partition
-        _log.warning("restore: %s: no snapshot can be used; it is rebuilt from its log alone", label)
     return None, None
 
 
@@ -395,8 +373,7 @@ def _figures(built: Built, logs: Logs, spec: RestoreSpec) -> dict[str, object]:
 def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressWriter) -> RestoreRow:
     as_of, target = point_and_target(spec)
     asked_ms = clock.now_ms()
-    logs = point_range(spec.store, as_of)
-    exact = require_exact(spec, logs)
+    logs, snapshot, exact = point_source(spec)
     claim_target(target, spec.store.state_dir, as_of)
     store = spec.store.model_copy(update={"state_dir": target})
     there = spec._replace(store=store)
@@ -408,14 +385,21 @@ def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgress
             return row.model_copy(update=there_already)
         clear_built(store.paths)
         staging.clear_unfinished()
-        require_disk(there, "full", logs)
-        built = _build_anew(there, staging, logs, progress, asked_ms)
-        progress.phase("checking")
-        keys = check_staged(store, built, spec.request.check)
+        if snapshot is None:
+            require_disk(there, "full", logs)
+            built = _build_anew(there, staging, logs, progress, asked_ms)
+            progress.phase("checking")
+            keys = check_staged(store, built, spec.request.check)
+            record = _record(there, built, logs, 0)  # it never had all of the log: its tail may lack deletes
+        else:
+            require_disk_for_snapshot(there, snapshot, logs)
+            built, keys = build_from_snapshot(there, snapshot, logs, progress, asked_ms)
+            known = {"caught_up_ms": 0, "committed": built.committed_offset, "end": None, "epoch": None}
+            record = snapshot.record.model_copy(update={**known, "restored_by": spec.label})
         remove_tree(store.live)  # an attempt that was killed before it was sealed
-        record = _record(there, built, logs, 0)  # it never had all of the log: its tail may lack deletes
         swap(store.paths, store.store, spec.label, store.partitions, record=record)
         _seal(store)
         _clear(store, staging)
     done = {"mode": "as-of", "keys": keys, "exact": exact, "directory": str(store.live)}
+    done["snapshot"] = None if snapshot is None else str(snapshot.name)
     return row.model_copy(update={**_figures(built, logs, spec), **done})

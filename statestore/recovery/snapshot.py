@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from statestore import kill_switch
 from statestore.archive.fetch import fetch, has_bytes
 from statestore.archive.manifest import Manifest
 from statestore.archive.objects import ObjectStore
-from statestore.archive.snapshots import history, mark_suspect, read_snapshot
+from statestore.archive.snapshots import Listed, history, mark_suspect, read_snapshot
+from statestore.changelog.topics import LogRange
 from statestore.durable import write_durably
-from statestore.errors import InputError, SnapshotError, StoreCorruptedError
-from statestore.partition.snapshots import compared_end, inadmissible, snapshot_directory
+from statestore.errors import InputError, StoreCorruptedError
+from statestore.partition.restore_points import judged_snapshots
+from statestore.partition.snapshots import compared_end, inadmissible, snapshot_directory, unlike
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built, Logs
 from statestore.recovery.restore_progress import RestoreProgressWriter
@@ -45,17 +48,91 @@ def admissible_snapshots(store: StorePartitionSpec, logs: Logs, now_ms: int) -> 
     if store.is_global:
         raise InputError(f"{store.store_partition} is a global store, of which there are no snapshots; use mode full")
     objects, directory = store.archive.open(), snapshot_directory(store, store.archive)
-    for found in history(objects, directory).usable:
-        try:
-            snapshot = read_snapshot(objects, found)
-            log = logs[store.partition]
-            why = inadmissible(store, snapshot, log, compared_end(store, snapshot), now_ms)
-        except SnapshotError as error:
-            why = str(error)
-        if why is None:
+    found = history(objects, directory)
+    for listed, snapshot, why in judged_snapshots(store, objects, found, logs[store.partition], now_ms):
+        if snapshot is not None and why is None:
             yield snapshot
         else:
-            _log.warning("restore: %s: snapshot %s is not used: %s", store.store_partition, found.name, why)
+            _log.warning("restore: %s: snapshot %s is not used: %s", store.store_partition, listed.name, why)
+
+
+def named_snapshot(spec: RestoreSpec, name: str, log: LogRange, now_ms: int) -> tuple[Manifest, str]:
+    """Return a snapshot that a person has named, and what speaks against it; empty: nothing.
+
+    Parameters
+    ----------
+    log
+        The changelog partition's offsets.
+    now_ms
+        Wall clock time before they were asked for, ms since the epoch.
+
+    Raises
+    ------
+    InputError
+        If there is none of that name, or it is of another store or another log; or if something speaks against it and
+        the loss was not accepted.
+    """
+    store = spec.store
+    found = find_snapshot(store, name)
+    snapshot = read_found(found)
+    if differing := unlike(store, snapshot):
+        raise InputError(f"{store.store_partition}: snapshot {name} is {differing}")
+    against = inadmissible(store, snapshot, log, compared_end(store, snapshot), now_ms)
+    if snapshot.committed is not None and snapshot.committed >= log.high_watermark:
+        elsewhere = f"it has offsets up to {snapshot.committed}, and the log ends at {log.high_watermark}"
+    elif store.changelog is None or snapshot.record.topic_id != store.changelog.topic_id:
+        elsewhere = f"its changelog was topic {snapshot.record.topic_id}, which is gone"
+    else:
+        elsewhere = ""
+    if elsewhere:
+        raise InputError(
+            f"{store.store_partition}: snapshot {name} cannot be put in place: {elsewhere}. The changelog would never "
+            "give its rows again. Build the store elsewhere with mode as-of and the same snapshot"
+        )
+    if found.listed.suspect:
+        against = "it is marked as suspect: it may hold wrong rows"
+    elif found.listed.name.generation != found.generation:
+        against = f"it is of generation {found.listed.name.generation}, and generation {found.generation} has begun"
+    if against and not spec.request.accept_loss:
+        raise InputError(
+            f"{store.store_partition}: snapshot {name} is not used: {against}. To begin with it all the same, and keep "
+            "the present store in quarantine, say --accept-loss"
+        )
+    return snapshot, against or ""
+
+
+class FoundSnapshot(NamedTuple):
+    """A snapshot that was named, and the newest generation of its store partition."""
+
+    objects: ObjectStore
+    listed: Listed
+    generation: int
+
+
+def find_snapshot(store: StorePartitionSpec, name: str) -> FoundSnapshot:
+    """Find a snapshot of a store partition by its name.
+
+    Raises
+    ------
+    InputError
+        If there is no archive, or none of that name in it.
+    """
+    if store.archive is None:
+        raise InputError(f"snapshot {name}: there is no archive; set STATESTORE_ARCHIVE")
+    objects = store.archive.open()
+    found = history(objects, snapshot_directory(store, store.archive))
+    for listed in found.snapshots:
+        if str(listed.name) == name:
+            return FoundSnapshot(objects, listed, found.generation)
+    raise InputError(
+        f"{store.store_partition} has no snapshot {name} in {store.archive.url}; `statestore snapshot list` names "
+        "those there are. A snapshot is of one store partition: name that, too"
+    )
+
+
+def read_found(found: FoundSnapshot) -> Manifest:
+    """Read the manifest of a snapshot that was named."""
+    return read_snapshot(found.objects, found.listed)
 
 
 def build_from_snapshot(
@@ -86,7 +163,9 @@ def build_from_snapshot(
         progress.fetching(snapshot.bytes)
         _lay(store, objects, snapshot, staged, progress)
         kill_switch.reached("restore, snapshot fetched")
-        whole_ms = snapshot.record.whole_ms(snapshot.committed, asked_ms)
+        # As of a point nobody asks whether deletes behind it are left.
+        by_hand = spec.request.mode == "as-of" or (spec.request.snapshot is not None and spec.request.accept_loss)
+        whole_ms = None if by_hand else snapshot.record.whole_ms(snapshot.committed, asked_ms)
         try:
             built = replay_staged(spec, logs, snapshot.committed, progress, asked_ms, whole_ms)
             progress.phase("checking")

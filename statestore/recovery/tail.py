@@ -126,6 +126,9 @@ def replay_staged(
             log = logs[partition]
             start = log.start if offset is None else max(offset + 1, log.start)  # before it there were markers alone
             progress.reading(start, log.last_stable)
+            committed[partition] = offset
+            if start >= log.last_stable:
+                continue
             servers, timeout_s, watched = store.bootstrap_servers, store.kafka_timeout_s, store.logs_no_headers
             with LogReader(servers, partition, stall_timeout_s=timeout_s, watch_headers=watched) as reader:
                 replayed = replay(opened, reader, start, log.last_stable)
@@ -133,7 +136,8 @@ def replay_staged(
             records += replayed.records
             skipped += replayed.skipped
             progress.read(log.last_stable - start, replayed.records)
-            committed[partition] = offset if replayed.last_offset is None else replayed.last_offset
+            if replayed.last_offset is not None:
+                committed[partition] = replayed.last_offset
         if whole_ms is not None:  # if None, the log is not compacted
             require_tombstones(store, whole_ms, clock.now_ms(), advice)
         kill_switch.reached("restore, tail replayed")

@@ -19,13 +19,16 @@ CheckDepth = Literal["files", "deep"]
 class AsOf(NamedTuple):
     """A point of a changelog: the record at an offset, or the last one that is not younger than a time (ms).
 
-    One of them is given. Both points are inclusive.
+    One of them is given; or a snapshot, by name: the store as it was then. Points are inclusive.
     """
 
     offset: int | None = None
     timestamp_ms: int | None = None
+    snapshot: str | None = None
 
     def __str__(self) -> str:
+        if self.snapshot is not None:
+            return f"snapshot {self.snapshot}"
         return f"offset {self.offset}" if self.timestamp_ms is None else f"time {self.timestamp_ms} ms"
 
 
@@ -44,6 +47,8 @@ class RestoreRequest(Request):
     the store as it was at a point, elsewhere."""
     verify_report: Path | None = Field(None, title="Report of a verify run")
     """Restore only what this report of verify advises."""
+    snapshot: str | None = Field(None, title="Snapshot to begin with")
+    """Modes snapshot and as-of: begin with the snapshot of this name. With accept_loss whatever speaks against it."""
     dry_run: bool = Field(False, title="Only show the plan")
     """Say what would be done, and what it takes; do nothing."""
     force: bool = Field(False, title="Rebuild also what is whole")
@@ -69,6 +74,8 @@ class RestoreRequest(Request):
         """The point of mode as-of."""
         if self.as_of_timestamp is not None:
             return AsOf(timestamp_ms=_ms(self.as_of_timestamp))
+        if self.snapshot is not None:
+            return AsOf(snapshot=self.snapshot)
         return None if self.as_of_offset is None else AsOf(offset=self.as_of_offset)
 
     @field_validator("as_of_timestamp")
@@ -90,6 +97,10 @@ class RestoreRequest(Request):
             return list(dict.fromkeys(called(type(self), field, info.context) for field in fields))
 
         points = ("as_of_offset", "as_of_timestamp")
+        if self.snapshot is not None and self.mode not in ("snapshot", "as-of"):
+            raise InputError(f"{names('snapshot')[0]}: expected mode snapshot or as-of, found mode {self.mode}")
+        if self.snapshot is not None and (self.as_of_offset is not None or self.as_of_timestamp is not None):
+            raise InputError(f"{' and '.join(names('snapshot', *points))}: expected one of them")
         given = self.model_dump(include={*points, "target", "best_effort"}, exclude_defaults=True)
         if all(point in given for point in points):
             raise InputError(f"{' and '.join(names(*points))}: expected one of them, found both")

@@ -9,6 +9,7 @@ import pytest
 
 from statestore.metastore import command_log
 from tests.faults.own_broker import OwnBroker, own_broker_in
+from tests.integration.archived import Archived
 from tests.integration.broker import Row
 from tests.integration.catalogued import CatalogueCommand
 from tests.integration.commands import Service, put
@@ -69,3 +70,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each way of the log reader."""
     choose(request.param, monkeypatch)
     return str(request.param)
+
+
+@pytest.fixture
+def archived(bootstrap_servers: str, tmp_path: Path) -> Archived:
+    """An application whose snapshots are in a directory."""
+    return Archived(bootstrap_servers, tmp_path)

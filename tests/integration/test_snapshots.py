@@ -14,7 +14,6 @@ import pytest
 from statestore.archive.archive import ArchiveSpec, archive_spec
 from statestore.archive.contents import check_archive
 from statestore.archive.layout import BLOBS
-from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import pins
 from statestore.archive.snapshots import histories, history, mark_suspect, missing_files, read_manifest
 from statestore.changelog.topics import Topics
@@ -24,13 +23,14 @@ from statestore.recovery.planning import plan_restore
 from statestore.recovery.restore import restore
 from statestore.recovery.run import restore_specs
 from statestore.recovery.snapshot_building import snapshot_from_log
-from statestore.reports import ProcessRow, RestoreRow, Status, VerifyReport, write_report
+from statestore.reports import Status, VerifyReport, write_report
 from statestore.requests.restore import RestoreRequest
 from statestore.statedir.seal import forget_digests, seal
 from statestore.statedir.swap import locked_task
 from statestore.stores.open import open_key_value_store
 from statestore.tasks import ValueAndTimestamp
 from tests.integration import dying
+from tests.integration.archived import ROWS, TINY_RUN, Archived
 from tests.integration.broker import (
     T0,
     create_topic,
@@ -43,51 +43,6 @@ from tests.integration.broker import (
 from tests.integration.command_line import command_on
 from tests.integration.kinds import STORES, changes, logged, stored
 from tests.integration.support import CHANGELOG_CONFIG, STORE, Application
-
-TINY_RUN = 1_000
-ROWS = [(b"key-%03d" % number, b"value") for number in range(200)]
-
-
-class Archived(Application):
-    """An application whose snapshots are in a directory."""
-
-    def __init__(self, servers: str, directory: Path, **settings: Any) -> None:
-        super().__init__(servers, directory, **settings)
-        found = archive_spec(f"file://{directory}/archive", 10, Topics(servers, 60))
-        assert found is not None
-        self.archive: ArchiveSpec = found
-
-    def run(self, partition: int = 0, **changes: Any) -> ProcessRow:
-        """Run a task, and publish."""
-        return super().run(partition, **{"archive": self.archive, **changes})
-
-    def restored(self, mode: str = "snapshot", **how: Any) -> RestoreRow:
-        """Restore the store partition of task 0_0, which must succeed."""
-        row = restore(self.restore_spec(mode, archive=self.archive, **how))
-        assert row.failure is None, row.failure
-        return row
-
-    @property
-    def objects(self) -> ObjectStore:
-        """What is in the archive."""
-        return self.archive.open()
-
-    def snapshots(self) -> list[str]:
-        """Names of the first store's usable snapshots, the newest first."""
-        (directory,) = {found for found in self._directories() if found.store_partition.store == STORE}
-        return [str(found.name) for found in history(self.objects, directory).usable]
-
-    def _directories(self) -> list[Any]:
-        return list(histories(self.objects, self.archive.cluster, self.name))
-
-    def lose_all(self) -> None:
-        """Lose the node: stores and all that is known of them."""
-        shutil.rmtree(self.state_dir)
-
-
-@pytest.fixture
-def archived(bootstrap_servers: str, tmp_path: Path) -> Archived:
-    return Archived(bootstrap_servers, tmp_path)
 
 
 def test_a_task_publishes_what_it_has_committed_once(archived: Archived) -> None:
@@ -144,7 +99,7 @@ def test_a_damaged_snapshot_is_passed_over_for_an_older_one_and_then_for_the_log
     archived.process(ROWS)
     archived.process([(b"new", b"value")])
     expected, names = archived.contents(), archived.snapshots()
-    (directory,) = archived._directories()
+    (directory,) = archived.directories()
     for found in history(archived.objects, directory).usable[:damaged]:
         manifest = read_manifest(archived.objects, directory, found.name)
         own = next(file for file in manifest.files if file.path.startswith("MANIFEST"))
@@ -364,7 +319,7 @@ def test_a_store_that_was_only_caught_up_is_not_published_where_two_may_have_wri
 
 def test_what_grew_from_a_suspect_snapshot_is_not_published(archived: Archived) -> None:
     archived.process(ROWS)
-    (directory,) = archived._directories()
+    (directory,) = archived.directories()
     (listed,) = history(archived.objects, directory).snapshots
     mark_suspect(archived.objects, directory, listed.name, "DIVERGED")
     (row,) = archived.process([(b"new", b"value")]).snapshots
@@ -510,7 +465,7 @@ def test_snapshots_are_listed_shown_kept_and_checked(
 
 def history_of(archived: Archived, name: str) -> tuple[Any, Any]:
     """Where a snapshot is."""
-    (directory,) = archived._directories()
+    (directory,) = archived.directories()
     return next(
         (directory, one.name) for one in history(archived.objects, directory).snapshots if str(one.name) == name
     )

@@ -15,11 +15,11 @@ from statestore.durable import write_durably
 from statestore.errors import DiskSpaceError, InputError, KafkaUnavailableError, LockedError, TopicMismatchError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.partition.spec import GLOBAL_TASK
-from statestore.recovery import many, planning
+from statestore.recovery import as_of_source, many, planning
 from statestore.recovery.as_of import claim_target
 from statestore.recovery.many import cut_by_length, restore_many
+from statestore.recovery.mode import choose_mode
 from statestore.recovery.planning import (
-    choose_mode,
     plan_restore,
     require_disk,
     require_partitions,
@@ -118,6 +118,22 @@ def test_given_a_healthy_copy_that_may_be_the_only_one_then_a_rebuild_of_choice_
     assert choose_mode(mode, force, row, accept_loss=True) == "full"
 
 
+@pytest.mark.parametrize("mode", ["auto", "snapshot"])
+@pytest.mark.parametrize("cause", [Status.TRUNCATED, Status.REPLACED, Status.AHEAD])
+def test_what_a_log_has_lost_at_its_start_an_archive_may_have_and_nothing_else(mode, cause):
+    waits = found(Status.CORRUPT, Action.BY_HAND).model_copy(update={**WOULD_LOSE, "loss_cause": cause})
+    for archived in (False, True):
+        if archived and cause is Status.TRUNCATED:
+            assert choose_mode(mode, False, waits, archived=archived) == "snapshot"
+        else:
+            with pytest.raises(InputError, match="only touched by hand"):
+                choose_mode(mode, False, waits, archived=archived)
+    with pytest.raises(InputError, match="only touched by hand"):
+        choose_mode("full", False, waits, archived=True)
+    with pytest.raises(InputError, match="only touched by hand"):
+        choose_mode(mode, False, waits.model_copy(update={"status": Status.UNKNOWN_FORMAT}), archived=True)
+
+
 def test_a_tail_is_caught_up_also_where_a_rebuild_would_lose_something():
     assert choose_mode("auto", False, BEHIND.model_copy(update=WOULD_LOSE)) == "tail"
 
@@ -187,7 +203,7 @@ def as_of(store, best_effort=False):
 
 
 def test_r16_a_plan_refuses_a_point_that_the_restore_would_refuse(tmp_path, monkeypatch):
-    monkeypatch.setattr(planning, "point_range", lambda *_: {CHANGELOG: LogRange(2, 4, 4)})
+    monkeypatch.setattr(as_of_source, "point_range", lambda *_: {CHANGELOG: LogRange(2, 4, 4)})
     monkeypatch.setattr(planning, "estimated_bytes", lambda *_: 0)
     store = store_partition(tmp_path / "state")
     refused = as_of(store).failure

@@ -19,6 +19,7 @@ from statestore.model import TaskId, TopicPartition
 from statestore.partition.spec import GLOBAL_TASK
 from statestore.recovery import planning
 from statestore.recovery.as_of import claim_target
+from statestore.recovery.as_of_source import PointSource
 from statestore.recovery.planning import (
     disk_needed,
     estimated_bytes,
@@ -213,24 +214,23 @@ def test_offsets_that_an_interrupted_rebuild_has_read_are_told_and_a_tail_has_no
 def test_a_point_in_time_is_planned_into_its_own_directory_without_a_look_at_the_store(store, world, monkeypatch):
     asked = []
 
-    def point_range(of, as_of):
-        asked.append((of, as_of))
-        return {CHANGELOG: LogRange(0, 4, 9)}
+    def point_source(spec):
+        asked.append((spec.store, spec.request.as_of))
+        return PointSource({CHANGELOG: LogRange(0, 4, 9)}, None, exact=True)
 
-    monkeypatch.setattr(planning, "point_range", point_range)
-    monkeypatch.setattr(planning, "require_exact", lambda spec, logs: asked.append((spec.request.best_effort, logs)))
+    monkeypatch.setattr(planning, "point_source", point_source)
     target = store.state_dir.with_name("target")
     row = plan(store, "as-of", as_of_offset=3, target=target)
     assert (row.mode, row.reason, row.status, row.start, row.end) == ("as-of", "as of offset 3", None, 0, 4)
     assert row.disk_needed == disk_needed("as-of", 5_000, 4096)
     assert row.resumable == 0
-    assert asked == [(store, AsOf(offset=3)), (False, {CHANGELOG: LogRange(0, 4, 9)})]
+    assert asked == [(store, AsOf(offset=3))]
     assert world["asked"] == [("bytes", store, {CHANGELOG: LogRange(0, 4, 9)}), ("free", target)]
 
 
 def test_a_point_in_time_is_not_planned_into_a_directory_of_something_else(store, world, monkeypatch):
-    monkeypatch.setattr(planning, "point_range", lambda *_: {CHANGELOG: LogRange(0, 4, 9)})
-    monkeypatch.setattr(planning, "require_exact", lambda *_: None)
+    source = PointSource({CHANGELOG: LogRange(0, 4, 9)}, None, exact=True)
+    monkeypatch.setattr(planning, "point_source", lambda _: source)
     target = store.state_dir.with_name("target")
     target.mkdir()
     (target / "mine").touch()
@@ -546,7 +546,7 @@ def test_a_snapshot_is_fetched_only_where_it_fits_beside_an_empty_database(archi
     world["free"] = 16 * MIB + 499
     require_disk_for_snapshot(spec, snapshot, world["logs"])
     world["free"] -= 1
-    with pytest.raises(DiskSpaceError, match="fetches 499 bytes .* are free"):
+    with pytest.raises(DiskSpaceError, match=r"fetches 499 bytes .* are free"):
         require_disk_for_snapshot(spec, snapshot, world["logs"])
     world["local"] = {"000001.sst": snapshot.files[0].sha256}
     require_disk_for_snapshot(spec, snapshot, world["logs"])

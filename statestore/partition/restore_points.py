@@ -1,0 +1,161 @@
+"""The last restore points of store partitions: which snapshot each could be restored from now, and what that reads.
+
+They are judged by their manifests and the ends of the logs. With `look_at_files` the archive is asked whether it has
+all files, too; no file is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from statestore.archive.archive import ArchiveSpec
+from statestore.archive.layout import StoreDirectory
+from statestore.archive.manifest import Manifest
+from statestore.archive.objects import ObjectStore
+from statestore.archive.snapshots import History, Listed, histories, history, missing_files, read_snapshot
+from statestore.changelog.topics import LogRange, Topics
+from statestore.errors import SnapshotError, StateStoreError
+from statestore.model import TopicPartition
+from statestore.partition.judgement import NO_LOG
+from statestore.partition.snapshots import compared_end, inadmissible, snapshot_directory
+from statestore.partition.spec import StorePartitionSpec
+from statestore.reports import RestorePoint
+
+_AT_ONCE = 16
+#: Of an application with more store partitions than these, all snapshots are listed at once.
+_LISTED_ALONE = 8
+
+
+def restore_points(
+    specs: Sequence[StorePartitionSpec], now_ms: int, *, look_at_files: bool
+) -> list[RestorePoint | None]:
+    """Return the last restore point of each store partition; None where there is no archive, or there can be none.
+
+    A failure of the archive or of Kafka becomes part of it: it says nothing about the stores.
+
+    Parameters
+    ----------
+    now_ms
+        Wall clock time, ms since the epoch.
+    look_at_files
+        Whether the archive is asked for each file.
+    """
+    groups: dict[tuple[ArchiveSpec, str, float], list[int]] = {}
+    for at, spec in enumerate(specs):
+        if spec.archive is not None and not spec.is_global:
+            groups.setdefault((spec.archive, spec.bootstrap_servers, spec.kafka_timeout_s), []).append(at)
+    found: list[RestorePoint | None] = [None] * len(specs)
+    for (archive, servers, timeout_s), members in groups.items():
+        asked = [specs[at] for at in members]
+        try:
+            points = _points(asked, archive, Topics(servers, timeout_s), now_ms, look_at_files=look_at_files)
+        except StateStoreError as error:
+            points = [RestorePoint(detail=str(error))] * len(asked)
+        for at, point in zip(members, points, strict=True):
+            found[at] = point
+    return found
+
+
+def _points(
+    specs: Sequence[StorePartitionSpec], archive: ArchiveSpec, topics: Topics, now_ms: int, *, look_at_files: bool
+) -> list[RestorePoint]:
+    objects = archive.open()
+    directories = [snapshot_directory(spec, archive) for spec in specs]
+    listed = _histories(objects, archive, directories)
+    logs = topics.log_ranges(spec.partition for spec in specs if spec.changelog is not None)
+    judge = partial(_point, objects, logs, now_ms, look_at_files)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(judge, specs, (listed[directory] for directory in directories)))
+
+
+def _histories(
+    objects: ObjectStore, archive: ArchiveSpec, directories: Sequence[StoreDirectory]
+) -> dict[StoreDirectory, History]:
+    found: dict[StoreDirectory, History] = {}
+    applications = [directory.store_partition.application for directory in directories]
+    for application in dict.fromkeys(applications):
+        if applications.count(application) > _LISTED_ALONE:
+            found |= histories(objects, archive.cluster, application)
+    return {
+        directory: found.get(directory, History(directory, 0, ()))
+        if applications.count(directory.store_partition.application) > _LISTED_ALONE
+        else history(objects, directory)
+        for directory in directories
+    }
+
+
+def _point(
+    objects: ObjectStore,
+    logs: Mapping[TopicPartition, LogRange],
+    now_ms: int,
+    look_at_files: bool,
+    spec: StorePartitionSpec,
+    found: History,
+) -> RestorePoint:
+    log, first = logs.get(spec.partition, NO_LOG), None
+    passed_over: list[str] = []
+    try:
+        for listed, snapshot, why in judged_snapshots(spec, objects, found, log, now_ms):
+            if snapshot is not None and why is None and look_at_files:
+                missing = missing_files(objects, snapshot.files)
+                why = f"the archive lacks {len(missing)} of its files" if missing else None
+            if snapshot is not None and why is None:
+                newer = f"newer ones cannot be used: {passed_over[0]}" if passed_over else ""
+                return _described(spec, listed, snapshot, log, newer).model_copy(update={"usable": True})
+            passed_over.append(f"{listed.name}: {why}")
+            if first is None and snapshot is not None:
+                first = _described(spec, listed, snapshot, log, why or "")
+    except StateStoreError as error:
+        return RestorePoint(detail=str(error))
+    if first is not None:
+        return first
+    return RestorePoint(detail=passed_over[0] if passed_over else "there is no snapshot")
+
+
+def judged_snapshots(
+    spec: StorePartitionSpec, objects: ObjectStore, found: History, log: LogRange, now_ms: int
+) -> Iterator[tuple[Listed, Manifest | None, str | None]]:
+    """Yield the usable snapshots of a store partition, the newest first, each with why it may not be restored from.
+
+    Parameters
+    ----------
+    log
+        The changelog partition's offsets.
+    now_ms
+        Wall clock time before they were asked for, ms since the epoch.
+
+    Yields
+    ------
+    Listed
+        The snapshot as it was listed.
+    Manifest or None
+        None if it cannot be read.
+    str or None
+        Why it is not admissible; None: it is.
+    """
+    for listed in found.usable:
+        try:
+            snapshot = read_snapshot(objects, listed)
+        except SnapshotError as error:
+            yield listed, None, str(error)
+            continue
+        yield listed, snapshot, inadmissible(spec, snapshot, log, compared_end(spec, snapshot), now_ms)
+
+
+def _described(
+    spec: StorePartitionSpec, listed: Listed, snapshot: Manifest, log: LogRange, detail: str
+) -> RestorePoint:
+    changelog, record = spec.changelog, snapshot.record
+    limited = changelog is not None and changelog.compacted
+    start = log.start if snapshot.committed is None else max(snapshot.committed + 1, log.start)
+    return RestorePoint(
+        snapshot=str(listed.name),
+        committed=snapshot.committed,
+        written_ms=listed.written_ms,
+        fetched=snapshot.bytes,
+        offsets=max(log.last_stable - start, 0),
+        until_ms=record.caught_up_ms + changelog.delete_retention_ms if limited and changelog else None,
+        detail=detail,
+    )

@@ -1,0 +1,103 @@
+"""What a store as of a point is built from: all of its log up to there, or a snapshot that was taken before.
+
+A log that was compacted no longer has every record up to the point. A snapshot has the store as it was, whatever
+compaction has done since: with the log's records from there to the point it is exact again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from statestore.archive.manifest import Manifest
+from statestore.archive.snapshots import history, readable
+from statestore.changelog.compaction_gaps import holes
+from statestore.changelog.standing import next_offset
+from statestore.changelog.topics import LogRange, Topics
+from statestore.discovery.changelogs import log_ranges
+from statestore.errors import InputError
+from statestore.partition.snapshots import snapshot_directory, unlike
+from statestore.partition.spec import StorePartitionSpec
+from statestore.recovery.as_of import is_exact, point_and_target, point_range, require_exact
+from statestore.recovery.full import Logs
+from statestore.recovery.snapshot import find_snapshot, read_found
+from statestore.recovery.spec import RestoreSpec
+
+
+class PointSource(NamedTuple):
+    """What a store as of a point is built from.
+
+    Attributes
+    ----------
+    logs
+        What is read of its log.
+    snapshot
+        What it begins with; None: it is built from the log alone.
+    exact
+        The store is what it was at the point.
+    """
+
+    logs: Logs
+    snapshot: Manifest | None
+    exact: bool
+
+
+def point_source(spec: RestoreSpec) -> PointSource:
+    """Decide from what a store as of a point is built.
+
+    Raises
+    ------
+    InputError
+        If the point does not lie in the log; or if the log no longer has every record up to there, no snapshot helps,
+        and best effort was not asked for (conformance R16).
+    """
+    store = spec.store
+    as_of, _ = point_and_target(spec)
+    if as_of.snapshot is not None:
+        named = read_found(find_snapshot(store, as_of.snapshot))
+        if differing := unlike(store, named):
+            raise InputError(f"{store.store_partition}: snapshot {as_of.snapshot} is {differing}")
+        end = 0 if named.committed is None else named.committed + 1
+        return PointSource({store.partition: LogRange(end, end, end)}, named, exact=True)
+    try:
+        logs = point_range(store, as_of)
+    except InputError:
+        before = None if as_of.offset is None or store.changelog is None else _before(store, as_of.offset + 1)
+        if before is None:
+            raise
+        return before
+    if is_exact(spec, logs):
+        return PointSource(logs, None, exact=True)
+    before = _before(store, logs[store.partition].last_stable)
+    return before or PointSource(logs, None, require_exact(spec, logs))
+
+
+def _before(store: StorePartitionSpec, end: int) -> PointSource | None:
+    """Return the newest snapshot from which the log has every record up to an offset (exclusive); None: there is none.
+
+    What is suspect is not used. Of older generations it is: the point may lie before a rollback.
+    """
+    if store.archive is None or store.changelog is None or store.is_global:
+        return None
+    objects, log = store.archive.open(), _log(store)
+    listed = [
+        found
+        for found in history(objects, snapshot_directory(store, store.archive)).snapshots
+        if not found.suspect and found.name.offset <= end
+    ]
+    for snapshot in readable(objects, listed, []):
+        if unlike(store, snapshot) or snapshot.record.topic_id != store.changelog.topic_id:
+            continue
+        record, committed = snapshot.record, snapshot.committed
+        seen = 0 if committed is None else next_offset(committed, record.seen_end(committed))
+        if seen < end and (
+            seen < log.start
+            or end > log.last_stable
+            or holes(store.bootstrap_servers, store.partition, seen, end, store.kafka_timeout_s) != 0
+        ):
+            continue
+        return PointSource({store.partition: LogRange(min(seen, end), end, end)}, snapshot, exact=True)
+    return None
+
+
+def _log(store: StorePartitionSpec) -> LogRange:
+    return log_ranges(Topics(store.bootstrap_servers, store.kafka_timeout_s), [store])[store.partition]

@@ -1,0 +1,124 @@
+"""How a store partition is restored: by what verification found, what was asked for, and what the archive has."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from statestore.archive.snapshots import history
+from statestore.errors import InputError, LockedError
+from statestore.partition.judgement import Lost, may_be_archived, waits_for_loss
+from statestore.partition.snapshots import newest_snapshot, snapshot_directory, snapshot_loss
+from statestore.partition.spec import StorePartitionSpec
+from statestore.recovery.spec import RestoreSpec
+from statestore.reports import Action, Loss, VerifyRow
+from statestore.requests.restore import Mode
+from statestore.statedir.record import read_record
+
+_ACCEPT = "to rebuild it all the same, and keep the present store in quarantine, say --accept-loss"
+
+
+class DecidedMode(NamedTuple):
+    """How a store partition is restored.
+
+    Attributes
+    ----------
+    mode
+        None: it is not.
+    found
+        What verification found; of a store that only the archive knows, with what a rebuild would lose of that.
+    covered
+        A snapshot that the log continues has all that a rebuild from the log alone would lose.
+    """
+
+    mode: Literal["tail", "snapshot", "full"] | None
+    found: VerifyRow
+    covered: bool
+
+
+def decide_mode(spec: RestoreSpec, found: VerifyRow) -> DecidedMode:
+    """Decide how to restore a store partition.
+
+    Raises
+    ------
+    InputError
+        If it cannot be restored, or not in the way asked for.
+    LockedError
+        If it could not be looked at.
+    ArchiveAccessError, ArchiveUnavailableError
+        If only the archive may know what the store had, and does not answer.
+    """
+    store, request = spec.store, spec.request
+    held = _only_in_archive(store)
+    if held is not None:
+        cause = {"loss": held.loss, "loss_detail": held.why, "loss_cause": held.status}
+        return DecidedMode(_mode_by_archive(spec, held), found.model_copy(update=cause), covered=True)
+    mode = choose_mode(
+        request.mode, request.force, found, accept_loss=request.accept_loss, archived=store.archive is not None
+    )
+    return DecidedMode(mode, found, covered=found.loss is Loss.LIKELY and may_be_archived(found))
+
+
+def choose_mode(
+    asked: Mode, force: bool, found: VerifyRow, *, accept_loss: bool = False, archived: bool = False
+) -> Literal["tail", "snapshot", "full"] | None:
+    """Decide what to do with a store partition; None if it is whole. Pure.
+
+    Parameters
+    ----------
+    archived
+        It has an archive. A snapshot that its log still continues has what the log has lost at its start.
+
+    Raises
+    ------
+    InputError
+        If it cannot be restored, or not in the way asked for.
+    LockedError
+        If it could not be looked at.
+    """
+    if archived and asked in ("auto", "snapshot") and waits_for_loss(found) and may_be_archived(found):
+        return "snapshot"
+    if waits_for_loss(found) and accept_loss:
+        found = found.model_copy(update={"action": Action.FULL})
+    if found.action is Action.BY_HAND:
+        advice = f"; {_ACCEPT}" if waits_for_loss(found) else ""
+        raise InputError(f"{found.label} is {found.status} and is only touched by hand: {found.detail}{advice}")
+    if found.action is Action.LATER:
+        raise LockedError(f"{found.label} could not be looked at ({found.status}): {found.detail}; try again later")
+    if found.action is Action.NONE and not force:
+        return None
+    if asked == "tail" and found.action is Action.FULL:
+        raise InputError(f"{found.label} is {found.status}, which a replay of the tail cannot mend: use mode full")
+    if asked in ("full", "snapshot") or (asked == "auto" and (force or found.action is Action.FULL)):
+        if found.loss is Loss.LIKELY and not accept_loss:
+            raise InputError(
+                f"{found.label} is {found.status}, and is not rebuilt: a rebuild would lose something: "
+                f"{found.loss_detail}; {_ACCEPT}"
+            )
+        return "snapshot" if asked == "snapshot" else "full"
+    return None if found.action is Action.NONE else "tail"
+
+
+def _only_in_archive(store: StorePartitionSpec) -> Lost | None:
+    """Say what the log can no longer give of a store that only the archive knows; None: it can, or more is known here.
+
+    Where the node was lost, neither store nor record tells what there was.
+    """
+    if store.archive is None or store.is_global or store.live.exists():
+        return None
+    if read_record(store.paths, store.store.name) is not None:
+        return None
+    objects = store.archive.open()
+    newest = newest_snapshot(objects, history(objects, snapshot_directory(store, store.archive)))
+    lost = None if newest is None else snapshot_loss(store, newest)
+    return lost if lost is not None and lost.loss is Loss.LIKELY else None
+
+
+def _mode_by_archive(spec: RestoreSpec, held: Lost) -> Literal["snapshot", "full"]:
+    if spec.request.mode in ("auto", "snapshot"):
+        return "snapshot"
+    if spec.request.mode == "full" and spec.request.accept_loss:
+        return "full"
+    raise InputError(
+        f"{spec.store.store_partition} is not rebuilt from its log: {held.why}, and the archive has more; "
+        "use mode snapshot, or mode full and --accept-loss"
+    )

@@ -1,0 +1,42 @@
+"""What verification adds where there is an archive: the last restore point of each store partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from statestore import clock
+from statestore.partition.judgement import may_be_archived, waits_for_loss
+from statestore.partition.restore_points import restore_points
+from statestore.partition.spec import StorePartitionSpec
+from statestore.reports import Action, RestorePoint, VerifyRow
+from statestore.requests.verify import Depth
+
+
+def with_restore_points(
+    specs: Sequence[StorePartitionSpec], rows: Sequence[VerifyRow], depth: Depth
+) -> list[VerifyRow]:
+    """Add to each row the snapshot that a restore would begin with, and what follows from it.
+
+    Parameters
+    ----------
+    depth
+        `offsets` judges snapshots by their manifests alone; otherwise the archive is asked for their files, too.
+    """
+    points = restore_points(specs, clock.now_ms(), look_at_files=depth != "offsets")
+    return [_with_point(row, point) for row, point in zip(rows, points, strict=True)]
+
+
+def _with_point(row: VerifyRow, point: RestorePoint | None) -> VerifyRow:
+    if point is None:
+        return row
+    row = row.model_copy(update={"restore_point": point})
+    if not waits_for_loss(row) or point.snapshot is None:
+        return row
+    if point.usable and may_be_archived(row):
+        detail = f"{row.detail}; snapshot {point.snapshot} has what the changelog has lost"
+        return row.model_copy(update={"action": Action.FULL, "detail": detail})
+    detail = (
+        f"{row.detail}. By hand: mode full and --accept-loss keep what the changelog still has; snapshot "
+        f"{point.snapshot} has the store up to offset {point.committed}"
+    )
+    return row.model_copy(update={"detail": f"{detail} ({point.detail})" if point.detail else detail})

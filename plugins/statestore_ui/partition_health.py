@@ -75,6 +75,13 @@ def _verified(row: VerifyRow) -> dict[str, Any]:
     }
 
 
+def _restore_point(row: VerifyRow) -> dict[str, Any] | None:
+    point = row.restore_point
+    if point is None:
+        return None
+    return {"usable": point.usable, **point.model_dump(exclude_none=True, exclude_defaults=True)}
+
+
 def _restored(row: RestoreRow) -> dict[str, Any]:
     """What a restore has changed; one that failed has left the store as it was."""
     match row.outcome:
@@ -107,6 +114,8 @@ def _columns(newest: Newest) -> dict[str, Any]:
     """What each job's last run did with it, as the table and the panel show it."""
     verify, restore, validate, process = newest
     shown: dict[str, Any] = {"verify": None if verify is None else {"run": verify.run}}
+    if verify is not None and verify.row.restore_point is not None:
+        shown["restore_point"] = _restore_point(verify.row)
     if restore is not None:
         row: RestoreRow = restore.row
         shown["restore"] = {

@@ -17,7 +17,7 @@ from statestore.reports import readable
 _PREFIX = ".progress-"
 #: A restore that said nothing for so long is left out: it was killed, and nobody has removed its files.
 _FORGOTTEN_S = 86_400.0
-_PHASES = ("verifying", "reading", "building", "checking", "ended")
+_PHASES = ("verifying", "fetching", "reading", "building", "checking", "ended")
 _MOST_SHOWN = 200
 _MOST = 2**63
 _Stamped = tuple[int, int, dict[str, Any] | None]
@@ -105,6 +105,8 @@ def _partition(key: tuple[str, str, str], told: list[dict[str, Any]]) -> dict[st
         "records": sum(each["records"] for each in speaking),
         "records_per_s": round(sum(each["records_per_s"] for each in reading), 1),
         "seconds_left": max(left, default=None),
+        "fetched_bytes": sum(each["fetched_bytes"] for each in told),
+        "snapshot_bytes": sum(each["snapshot_bytes"] for each in told),
     }
 
 
@@ -135,6 +137,7 @@ def _stamped(path: Path, before: _Stamped | None) -> _Stamped | None:
 def _told(content: bytes) -> dict[str, Any] | None:
     """What a file says; None if something else has written it."""
     numbers = {"start": 0, "next": 0, "end": 0, "records": 0, "records_per_s": 0.0}
+    numbers |= {"fetched_bytes": 0, "snapshot_bytes": 0}
     try:
         found = {**numbers, "part": "", "seconds_left": None, **json.loads(content)}
         texts = [found[name] for name in ("application", "store", "task", "part")]

@@ -24,14 +24,20 @@ def drift(
         bool, typer.Option("--repair", help="Mend what can be mended without losing data; ask where a log is at stake.")
     ] = False,
     yes: options.Yes = False,
+    archive: options.ArchiveIfAny = None,
+    archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
     """List where Kafka and the state directory are not as the catalogue says; exit code 1 if anything is wrong.
 
-    Also if the metastore is DEGRADED: then it repairs nothing, and does not say what is left over.
+    Also if the metastore is DEGRADED: then it repairs nothing, and does not say what is left over. With an archive it
+    also warns where snapshots are too rare for the delete.retention.ms of a changelog.
     """
+    from statestore import clock
+    from statestore.archive.archive import archive_spec
     from statestore.cli.selection import Where
     from statestore.metastore.drift import Remedy, find_drift, repair
+    from statestore.metastore.snapshot_drift import rare_snapshots
     from statestore.metastore.view import Health
 
     how = {Remedy.REPAIR: "--repair will: ", Remedy.ASK: "--repair asks, then will: ", Remedy.BY_HAND: "by hand: "}
@@ -39,8 +45,11 @@ def drift(
     topics, metastore = service.topics, service.metastore
     where = Where(service.bootstrap_servers, state_dir.absolute(), service.kafka_timeout_s)
 
+    snapshots = archive_spec(archive, archive_timeout_s, topics)
+
     def find(view: View) -> list[Drift]:
-        return find_drift(where, service.service_id, view, metastore.history(), topics)
+        found = find_drift(where, service.service_id, view, metastore.history(), topics)
+        return found if snapshots is None else found + rare_snapshots(snapshots, view, topics, clock.now_ms())
 
     console = output.console(json)
     view = metastore.require_running() if mend else service.view()
@@ -56,7 +65,9 @@ def drift(
         found = find(view)
     for item in found:
         whose = f" of {item.application}" if item.application else ""
-        output.say(console, Text(f"{item.kind.value}: {item.subject}{whose}", "yellow" if item.is_left else "bold red"))
+        output.say(
+            console, Text(f"{item.kind.value}: {item.subject}{whose}", "yellow" if item.is_warning else "bold red")
+        )
         if not item.is_left:
             output.say(console, f"    expected {item.expected}, found {item.found}")
         output.say(console, f"    {how[item.remedy]}{item.todo}")
@@ -69,7 +80,7 @@ def drift(
         "repaired": [asdict(item) for item in repaired],
     }
     output.write_content(json, content)
-    raise typer.Exit(1 if view.health is not Health.RUNNING or any(not item.is_left for item in found) else 0)
+    raise typer.Exit(1 if view.health is not Health.RUNNING or any(not item.is_warning for item in found) else 0)
 
 
 def _agreed(item: Drift, *, yes: bool) -> bool:

@@ -38,6 +38,7 @@ class Kind(StrEnum):
     SETTINGS = "settings"
     LEFT_TOPIC = "left topic"
     LEFT_DIRECTORY = "left directory"
+    RARE_SNAPSHOTS = "rare snapshots"
 
 
 class Remedy(StrEnum):
@@ -74,6 +75,11 @@ class Drift:
     def is_left(self) -> bool:
         """True if something is there that nobody needs any more: no harm."""
         return self.kind in (Kind.LEFT_TOPIC, Kind.LEFT_DIRECTORY)
+
+    @property
+    def is_warning(self) -> bool:
+        """True if nothing is wrong yet."""
+        return self.is_left or self.kind is Kind.RARE_SNAPSHOTS
 
 
 def find_drift(

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from statestore.archive.archive import archive_spec
+from statestore.archive.upload import publish
 from statestore.cli.selection import Where
+from statestore.definitions.store import StoreDefinition
 from statestore.metastore.command_topic import CONFIG
 from statestore.metastore.commands import PutApplication
 from statestore.metastore.drift import find_drift
 from statestore.metastore.evolution import partitions_of
+from tests.archive.snapshots import manifest
 from tests.integration.broker import (
     add_partitions,
     create_topic,
@@ -233,3 +238,28 @@ def test_an_application_that_is_applied_while_drift_is_looked_for_is_not_left_ov
     installation.apply(installation.define())
     where = Where(installation.servers, installation.state_dir, 10)
     assert find_drift(where, installation.service_id, view, metastore.history(), installation.topics) == []
+
+
+def test_snapshots_that_are_too_rare_for_the_tombstones_are_warned_of(installation: Installation) -> None:
+    topics = (f"{installation.name}-counts-changelog", f"{installation.name}-windows-changelog")
+    url = f"file://{installation.state_dir.parent}/archive"
+    archive = archive_spec(url, 10, installation.topics)
+    assert archive is not None
+    objects = archive.open()
+    for store, task in (("counts", "0_0"), ("windows", "0_0")):
+        made = manifest(application=installation.name, definition=StoreDefinition(name=store), task=task)
+        made = made.model_copy(update={"cluster": archive.cluster})
+        publish(objects, made, installation.state_dir)
+        day_ms = 24 * 60 * 60 * 1000
+        path = installation.state_dir.parent / "archive" / made.directory.snapshot(made.name)
+        os.utime(path, (0, path.stat().st_mtime - day_ms / 2 / 1000))
+    assert installation.drift() == (0, {})
+    code, found = installation.drift("--archive", url)
+    # A window store's changelog is compacted, too, and keeps its tombstones as long.
+    assert (code, set(found)) == (0, set(topics))
+    assert {item["kind"] for item in found.values()} == {"rare snapshots"}
+    assert found[topics[0]]["found"] == "delete.retention.ms=86400000"
+    needed = int(found[topics[0]]["todo"].partition("delete.retention.ms=")[2].split()[0])
+    assert 3 * day_ms / 2 <= needed < 3 * day_ms / 2 + 600_000
+    set_topic_config(installation.servers, topics[0], delete_retention_ms=str(needed + 600_000))
+    assert set(installation.drift("--archive", url)[1]) == {topics[1]}

@@ -12,7 +12,7 @@ from statestore_ui.overview import Overviews
 from statestore_ui.partition_health import RESTORED, UNVERIFIED, Dated, Newest, judge
 
 from statestore.metastore.definition_files import parse_definitions
-from statestore.reports import Failure, RestorePlanReport, RestorePlanRow, Status, write_report
+from statestore.reports import Failure, RestorePlanReport, RestorePlanRow, RestorePoint, Status, write_report
 from tests.ui.made_reports import T0, names, restored, validated, verify_row
 
 DEFINITIONS = """\
@@ -66,6 +66,17 @@ def test_a_restore_tells_how_the_store_is_until_the_next_verification(reports, s
     assert (found["status"], found["level"]) == (status, level)
     reports.verify([verify_row()], 3)
     assert (only_row(show())["status"], only_row(show())["level"]) == ("OK", "good")
+
+
+def test_the_last_restore_point_is_told_also_after_a_restore(reports, show):
+    point = RestorePoint(snapshot="s", usable=True, committed=7, written_ms=T0, until_ms=T0 + 9, fetched=3, offsets=2)
+    reports.verify(
+        [verify_row(0, restore_point=point), verify_row(1, restore_point=RestorePoint(detail="none yet"))], 1
+    )
+    reports.restore([restored(0)], 2)
+    first, second = show()["rows"]
+    assert first["restore_point"] == point.model_dump(exclude={"detail"})
+    assert second["restore_point"] == {"usable": False, "detail": "none yet"}
 
 
 def test_a_failed_restore_says_why(reports, show):

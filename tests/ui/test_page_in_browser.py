@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 
 import pytest
 import requests
@@ -12,7 +13,7 @@ from demo.airflow import Airflow
 from demo.installation import Installation
 from demo.kafka import free_port
 from demo.processes import Processes, wait_until
-from statestore.reports import Failure, Status
+from statestore.reports import Failure, RestorePoint, Status
 from tests.ui.browser import Person
 from tests.ui.made_reports import Reports, restored, validated, verify_row
 
@@ -119,6 +120,28 @@ def test_the_worst_stand_first_and_a_chosen_one_tells_all_that_is_known(person, 
     assert link.get_attribute("href").endswith("/dags/verify/runs/scheduled__verify-00003")
     report = page.request.get(panel.get_by_role("link", name="report").first.get_attribute("href"))
     assert report.json()["run_id"] == "verify-00003"
+
+
+def test_the_panel_tells_what_a_restore_from_the_last_snapshot_would_read(person, laid):
+    hour_ms = 60 * 60 * 1000
+    now = time.time_ns() // 1_000_000
+    known = {"snapshot": "s", "committed": 1_234, "written_ms": now - 3 * hour_ms - 60_000}
+    usable = RestorePoint(**known, usable=True, until_ms=now + 5 * hour_ms + 60_000, fetched=3 << 29, offsets=17)
+    gone = RestorePoint(**known, detail="the archive lacks 2 of its files")
+    laid.verify([verify_row(0, restore_point=usable), verify_row(1, restore_point=gone), verify_row(2)], 1)
+    page = person.open()
+    expect(page.locator("[data-partition='shop/orders/0_0']")).to_contain_text("3 h ago")
+    page.locator("[data-partition='shop/orders/0_0'] .ss-name").click()
+    panel = page.get_by_role("complementary", name="shop/orders/0_0")
+    for text in ("Offset 1,234, published 3 h ago", "fetches up to 1.5 GiB and reads 17", "for another 5 h"):
+        expect(panel).to_contain_text(text)
+    page.locator("[data-partition='shop/orders/0_1'] .ss-name").click()
+    panel = page.get_by_role("complementary", name="shop/orders/0_1")
+    expect(panel).to_contain_text("No snapshot can be used.")
+    expect(panel).to_contain_text("the archive lacks 2 of its files")
+    page.locator("[data-partition='shop/orders/0_2'] .ss-name").click()
+    panel = page.get_by_role("complementary", name="shop/orders/0_2")
+    expect(panel).not_to_contain_text("restore point")
 
 
 def test_what_stores_and_reports_say_is_text_and_nothing_else(person, laid):

@@ -48,6 +48,16 @@ def test_what_a_restore_itself_writes_is_read(reports, show, tmp_path):
     assert only(show())["ended"] == 1
 
 
+def test_a_snapshot_that_is_fetched_is_told_in_bytes(reports, show):
+    reports.progress("run", phase="fetching", fetched_bytes=1 << 20, snapshot_bytes=3 << 20)
+    (partition,) = only(show())["partitions"]
+    assert (partition["phase"], partition["fetched_bytes"], partition["snapshot_bytes"]) == (
+        "fetching",
+        1 << 20,
+        3 << 20,
+    )
+
+
 def test_offsets_and_rates_are_summed_and_the_longest_time_is_left(reports, show):
     reports.progress("run", next=500, end=2_000, records=400, records_per_s=100.0, seconds_left=60)
     reports.progress("run", task="0_1", next=1_000, end=1_000, records=900, records_per_s=300.0, phase="ended")

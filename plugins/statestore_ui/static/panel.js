@@ -1,7 +1,7 @@
 // Beside the table: what is known of one store partition, what its store's past was, and where to look further.
 
 import { history, url } from "./data.js";
-import { Ago, Badge, RunLink, h, number } from "./parts.js";
+import { Ago, Badge, RunLink, duration, h, number, size } from "./parts.js";
 import { Plot } from "./plot.js";
 import { label, word } from "./table.js";
 
@@ -27,6 +27,7 @@ export function Panel({ row, runs, now, onClose, onRestore }) {
       ? h("p", null, "No verification has looked at it yet. The DAG verify runs after each process, and by time.")
       : row.action && h("p", null, ACTIONS[row.action]),
     h("dl", null, facts(row).map(([name, value]) => [h("dt", { key: name }, name), h("dd", { key: `${name}=` }, value)])),
+    row.restore_point && h(RestorePoint, { point: row.restore_point, now }),
     h("h4", null, "Last runs"),
     h("ul", { className: "ss-runs" }, ["verify", "restore", "validate", "process"].map((job) => row[job] && h(Done, { key: job, job, row, runs, now }))),
     row.validate?.data_docs && h("p", null, h("a", { href: url(row.validate.data_docs), target: "_blank", rel: "noopener" }, "Data Docs of the last validation")),
@@ -47,6 +48,24 @@ const facts = (row) =>
   ]
     .filter(([, value]) => value !== undefined)
     .map(([name, value]) => [name, number(value)]);
+
+/** The snapshot that a restore would begin with, as the last verification found it. */
+function RestorePoint({ point, now }) {
+  const left = point.until_ms === undefined ? undefined : (point.until_ms - now) / 1000;
+  return h(
+    "section",
+    { "aria-label": "Last restore point" },
+    h("h4", null, "Last restore point"),
+    point.snapshot && h("p", null, `Offset ${number(point.committed)}, published `, h(Ago, { ms: point.written_ms, now }), "."),
+    point.usable &&
+      h("p", null, `A restore from it fetches up to ${size(point.fetched ?? 0)} and reads ${number(point.offsets ?? 0)} changelog offsets.`),
+    point.usable &&
+      left !== undefined &&
+      h("p", { className: left > 0 ? undefined : "ss-text-warn" }, left > 0 ? `It can be used for another ${duration(left)}.` : "By now it is too old: deletes may be gone from the changelog."),
+    !point.usable && h("p", { className: "ss-text-warn" }, "No snapshot can be used."),
+    point.detail && h("p", { className: "ss-detail" }, point.detail),
+  );
+}
 
 function Done({ job, row, runs, now }) {
   const run = runs[row[job].run];

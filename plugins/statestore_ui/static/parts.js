@@ -8,6 +8,14 @@ export const h = createElement;
 const numbers = new Intl.NumberFormat("en");
 export const number = (value) => (value === null || value === undefined ? "–" : numbers.format(Math.round(value)));
 
+const SIZES = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]];
+
+/** Bytes as people say them: 1,536 is "1.5 KiB". */
+export function size(bytes) {
+  const [unit, name] = SIZES.find(([step]) => bytes >= step) ?? [1, "bytes"];
+  return `${Number((bytes / unit).toFixed(unit === 1 ? 0 : 1))} ${name}`;
+}
+
 const STEPS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
 /** Seconds as people say them: 90 is "1 min", 7,200 is "2 h". */

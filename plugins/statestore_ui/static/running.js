@@ -1,7 +1,7 @@
 // What is at work now: restores with their progress, and runs of the other DAGs.
 
 import { activeRuns, isOf, progress, usePolled } from "./data.js";
-import { Bar, RunLink, duration, h, number } from "./parts.js";
+import { Bar, RunLink, duration, h, number, size } from "./parts.js";
 import { label } from "./table.js";
 
 const { useEffect, useMemo, useRef } = globalThis.React;
@@ -45,6 +45,12 @@ export function Running({ restores, runs }) {
   );
 }
 
+/** How far one store partition is: bytes while its snapshot is fetched, then offsets. */
+function far(each) {
+  if (each.phase === "fetching" && each.snapshot_bytes) return `, ${size(each.fetched_bytes)} of ${size(each.snapshot_bytes)}`;
+  return each.total ? `, ${offsets(each)}` : "";
+}
+
 const offsets = (each) => `${number(each.done)} of ${number(each.total)} offsets`;
 const rate = (each) => (each.records_per_s ? `, ${number(each.records_per_s)} records/s` : "");
 
@@ -64,7 +70,7 @@ function Restoring({ restore, run }) {
       "ul",
       null,
       restore.partitions.slice(0, 8).map((each) =>
-        h("li", { key: label(each) }, `${label(each)}: ${each.phase}${each.total ? `, ${offsets(each)}` : ""}${rate(each)}`),
+        h("li", { key: label(each) }, `${label(each)}: ${each.phase}${far(each)}${rate(each)}`),
       ),
       restore.partitions.length > 8 && h("li", null, `and ${restore.partitions.length - 8} more`),
     ),

@@ -25,6 +25,7 @@ const COLUMNS = [
   { title: "Lag", key: (row) => -(row.lag ?? -1), number: true, cell: (row) => number(row.lag) },
   { title: "Last verification", key: (row, runs) => finished(row, "verify", runs), cell: (row, at) => h(Run, { row, job: "verify", ...at }) },
   { title: "Last restore", spare: true, key: (row, runs) => -finished(row, "restore", runs), cell: (row, at) => h(Restore, { row, ...at }) },
+  { title: "Restore point", spare: true, key: (row) => -(row.restore_point?.written_ms ?? 0), cell: (row, at) => h(RestorePoint, { row, ...at }) },
   { title: "Verdict", key: (row) => row.validate?.verdict ?? "~", cell: (row, at) => h(Verdict, { row, ...at }) },
   { title: "", spare: true, key: undefined, cell: (row, { onRestore }) => h(RestoreButton, { row, onRestore }) },
 ];
@@ -51,6 +52,14 @@ const Restore = ({ row, ...at }) =>
   row.restore
     ? h("span", { className: row.restore.outcome === "failed" ? "ss-text-bad" : undefined }, `${row.restore.outcome} `, h(Run, { row, job: "restore", ...at }))
     : "–";
+
+/** How old the snapshot is that a restore would begin with. */
+function RestorePoint({ row, now }) {
+  const point = row.restore_point;
+  if (!point) return "–";
+  if (!point.usable) return h("span", { className: "ss-text-warn" }, "none");
+  return h(Ago, { ms: point.written_ms, now });
+}
 
 function Verdict({ row, runs, now }) {
   const { validate } = row;

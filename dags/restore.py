@@ -67,6 +67,12 @@ with DAG(
             description_md="With mode *as-of*: the last changelog offset in the store, such as `1200`, or a time in "
             "ISO 8601, such as `2026-01-31T12:00:00+00:00`. Otherwise leave it blank.",
         ),
+        "snapshot": field(
+            RestoreRequest,
+            "snapshot",
+            description_md="With mode *snapshot* or *as-of*: begin with the snapshot of this name, of one "
+            "store partition. Blank: the newest that can be used.",
+        ),
         "dry_run": field(RestoreRequest, "dry_run"),
         "deep_check": Param(
             False,

@@ -107,7 +107,7 @@ class RestoreRequest(Request):
         if self.mode != "as-of" and given:
             raise InputError(f"{', '.join(names(*given))}: expected mode as-of, found mode {self.mode}")
         if self.mode == "as-of":
-            missing = [] if self.as_of is not None else [" or ".join(names(*points))]
+            missing = [] if self.as_of is not None else [" or ".join(names(*points, "snapshot"))]
             missing += [] if self.target is not None else names("target")
             if missing:
                 raise InputError(f"mode as-of: expected {', and '.join(missing)}")

@@ -222,7 +222,7 @@ def test_validation_by_time_is_of_all_applications(reports_dir):
             {"application": "flight-delays", "mode": "fast"},
             "mode: expected one of auto, tail, snapshot, full, as-of, found 'fast'",
         ),
-        ({"application": "flight-delays", "mode": "as-of"}, "mode as-of: expected as_of$"),
+        ({"application": "flight-delays", "mode": "as-of"}, "mode as-of: expected as_of or snapshot$"),
         (
             {"application": "flight-delays", "mode": "as-of", "as_of": "yesterday"},
             "as_of: expected a number, or a time in ISO 8601 such as",

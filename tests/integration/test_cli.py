@@ -279,7 +279,7 @@ def test_a_store_as_of_an_offset_is_built_elsewhere(application: Application, ru
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--mode", "as-of"], "expected --as-of-offset or --as-of-timestamp, and --target"),
+        (["--mode", "as-of"], "expected --as-of-offset or --as-of-timestamp or --snapshot, and --target"),
         (["--as-of-offset", "1"], "--as-of-offset: expected mode as-of, found mode auto"),
         (["--mode", "as-of", "--as-of-offset", "1", "--as-of-timestamp", "2"], "found both"),
         (["--mode", "sideways"], "sideways"),

@@ -1,7 +1,7 @@
 """Where things are: Kafka, the metastore, state, reports. Read from `STATESTORE_*` in the environment, never at import.
 
-Jobs read it once on the driver and pass it to their Spark tasks. Only the Kafka clients' configuration, which may hold
-passwords, is never passed on: every process reads it from a file that its environment names.
+Jobs read it once on the driver and pass it to their Spark tasks. Only the Kafka clients' configuration and the
+archive's credentials are never passed on: every process reads them from files that its environment names.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ S = TypeVar("S", bound="Directories")
 
 #: Names the file with the Kafka clients' configuration: librdkafka's properties as a JSON object.
 KAFKA_CONFIG = "STATESTORE_KAFKA_CONFIG"
+#: Names the file with the credentials of the archive: variables such as AWS_ACCESS_KEY_ID as a JSON object.
+ARCHIVE_CONFIG = "STATESTORE_ARCHIVE_CONFIG"
 BOOTSTRAP_SERVERS = "STATESTORE_BOOTSTRAP_SERVERS"
 
 
@@ -132,29 +134,47 @@ def read_kafka_config() -> dict[str, Any]:
     Raises
     ------
     InputError
+        As `read_private_config`.
+    """
+    return read_private_config(KAFKA_CONFIG, "Kafka", "properties")
+
+
+def read_private_config(variable: str, asked: str, content: str) -> dict[str, Any]:
+    """Return what is in the JSON file that a variable of the environment names; nothing if the variable is not set.
+
+    Parameters
+    ----------
+    asked
+        What a machine asks with what is in the file.
+    content
+        What the file is an object of.
+
+    Raises
+    ------
+    InputError
         If the file is not there, may be read by others, or is no JSON object. No message shows what is in it.
     """
-    name = os.environ.get(KAFKA_CONFIG)
+    name = os.environ.get(variable)
     if not name:
         return {}
     try:
         with open(name, encoding="utf-8") as file:
-            _require_private(os.fstat(file.fileno()), name)
+            _require_private(variable, os.fstat(file.fileno()), name)
             found = json.load(file)
     except OSError as error:
         raise InputError(
-            f"{KAFKA_CONFIG}: {name} cannot be read ({error.strerror}); it must be there on every machine that asks "
-            "Kafka, also on those of Spark's executors"
+            f"{variable}: {name} cannot be read ({error.strerror}); it must be there on every machine that asks "
+            f"{asked}, also on those of Spark's executors"
         ) from error
     except ValueError as error:
         # Without its cause, which has the whole text in it.
-        raise InputError(f"{KAFKA_CONFIG}: {name} is no JSON in UTF-8: {_where(error)}") from None
+        raise InputError(f"{variable}: {name} is no JSON in UTF-8: {_where(error)}") from None
     if not isinstance(found, dict):
-        raise InputError(f"{KAFKA_CONFIG}: {name}: expected a JSON object of properties, found {type(found).__name__}")
+        raise InputError(f"{variable}: {name}: expected a JSON object of {content}, found {type(found).__name__}")
     return found
 
 
-def _require_private(status: os.stat_result, name: str) -> None:
+def _require_private(variable: str, status: os.stat_result, name: str) -> None:
     """Refuse a file with passwords that others may read, as PostgreSQL's clients do.
 
     A file of root, such as a mounted secret, may be read by the group through which we read it.
@@ -163,10 +183,10 @@ def _require_private(status: os.stat_result, name: str) -> None:
     if status.st_uid == os.geteuid():
         others |= stat.S_IRGRP
     elif status.st_uid != 0:
-        raise InputError(f"{KAFKA_CONFIG}: {name} belongs to another user; make one of your own, or of root")
+        raise InputError(f"{variable}: {name} belongs to another user; make one of your own, or of root")
     if status.st_mode & others:
         raise InputError(
-            f"{KAFKA_CONFIG}: {name} has mode {stat.S_IMODE(status.st_mode):04o}, so that others may read or change "
+            f"{variable}: {name} has mode {stat.S_IMODE(status.st_mode):04o}, so that others may read or change "
             f"it: chmod 0600 {name}"
         )
 

@@ -1,7 +1,7 @@
 """The object store that holds an archive: S3, Azure, Google Cloud, or a directory, through obstore.
 
-No other module talks to object storage. Credentials come from the environment or from the cloud's own identity; they
-are never in a URL, an argument, a report or a message.
+No other module talks to object storage. Credentials come from the environment, a private file (`credentials.py`) or the
+cloud's own identity; they are never in a URL, an argument, a report or a message.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import from_url
 
+from statestore.archive.credentials import archive_credentials
 from statestore.durable import sync_directory
 from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, DiskSpaceError, InputError, StateStoreError
 
@@ -73,19 +74,24 @@ class ObjectStore:
 
     def __init__(self, url: str, timeout_s: float = 60.0) -> None:
         self.url = checked_url(url)
+        parts = urlsplit(self.url)
+        config: Any = archive_credentials(parts.scheme)  # each store has a type of its own
+        where = {**os.environ, **config}
         client: ClientConfig = {
             "timeout": timedelta(seconds=timeout_s),
             "connect_timeout": timedelta(seconds=10),
-            "allow_http": any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS),
+            "allow_http": any(where.get(name, "").startswith("http://") for name in _ENDPOINTS),
         }
         retry: RetryConfig = {"max_retries": 10, "retry_timeout": timedelta(seconds=timeout_s)}
-        parts = urlsplit(url)
         self._directory = Path(unquote(parts.path)) if parts.scheme == "file" else None
         with self._errors(url):
             if self._directory is not None:
                 self._store = from_url(url, mkdir=True)
-            else:
-                self._store = from_url(url, client_options=client, retry_config=retry)
+                return
+            if parts.scheme == "az":  # obstore takes the first part for the container
+                config["account_name"] = parts.netloc
+                url = f"az://{parts.path.lstrip('/')}"
+            self._store = from_url(url, config=config, client_options=client, retry_config=retry)
 
     def create(self, name: str, content: bytes) -> bool:
         """Write an object that must not be there yet.
@@ -249,6 +255,8 @@ def checked_url(url: str) -> str:
     expected = "s3://bucket/prefix, az://account/container/prefix, gs://bucket/prefix or file:///directory"
     if parts.scheme not in SCHEMES or (parts.scheme == "file") != (not parts.netloc):
         raise InputError(f"expected the URL of an archive, such as {expected}; found {url.split('@')[-1]!r}")
+    if parts.scheme == "az" and not parts.path.strip("/"):
+        raise InputError(f"expected az://account/container or az://account/container/prefix, found {url!r}")
     if "@" in parts.netloc or parts.query:
         raise InputError(
             f"the URL of archive {parts.scheme}://{parts.netloc.split('@')[-1]}{parts.path} has credentials or options "

@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from statestore.errors import InputError
@@ -25,6 +25,8 @@ KAFKA_CONFIG = "STATESTORE_KAFKA_CONFIG"
 #: Names the file with the credentials of the archive: variables such as AWS_ACCESS_KEY_ID as a JSON object.
 ARCHIVE_CONFIG = "STATESTORE_ARCHIVE_CONFIG"
 BOOTSTRAP_SERVERS = "STATESTORE_BOOTSTRAP_SERVERS"
+#: Shortest grace period of the archive's clean-up: twice as long as an upload may take (`archive/upload.py`).
+LEAST_GRACE_HOURS = 48.0
 
 
 def as_of_dir(state_dir: Path) -> Path:
@@ -88,9 +90,55 @@ class Settings(Directories):
     archive_timeout_s: Annotated[
         float, Field(gt=0, allow_inf_nan=False, description="deadline of one request to the archive")
     ] = 60.0
+    snapshot_keep: Annotated[
+        int, Field(ge=1, description="how many of the newest snapshots of a store partition clean-up keeps")
+    ] = 3
+    snapshot_days: Annotated[
+        float, Field(ge=0, allow_inf_nan=False, description="days for which clean-up keeps each snapshot")
+    ] = 7.0
+    snapshot_grace_hours: Annotated[
+        float,
+        Field(allow_inf_nan=False, description="hours for which clean-up keeps the files of a marked snapshot"),
+    ] = LEAST_GRACE_HOURS
+    scratch_dir: Annotated[
+        Path | None,
+        Field(description="where the job `snapshot` builds stores, on each executor; in `state_dir` if not said"),
+    ] = None
     metrics_recording_level: Annotated[
         Literal["INFO", "DEBUG", "TRACE"], Field(description="store metrics go to OpenTelemetry from DEBUG on")
     ] = "INFO"
+
+    @field_validator("snapshot_grace_hours")
+    @classmethod
+    def _require_grace(cls, hours: float) -> float:
+        if (problem := short_grace(hours)) is not None:
+            raise ValueError(problem)
+        return hours
+
+    def required_archive(self) -> str:
+        """Return the archive's URL.
+
+        Raises
+        ------
+        InputError
+            If there is no archive.
+        """
+        if self.archive is None:
+            raise InputError(
+                "there is no archive for snapshots: set STATESTORE_ARCHIVE, such as s3://bucket/prefix, where this "
+                "runs; docs/snapshots.md says what else an archive needs"
+            )
+        return self.archive
+
+
+def short_grace(hours: float) -> str | None:
+    """Say what is wrong with a grace period of clean-up while others may publish; None: nothing."""
+    if hours >= LEAST_GRACE_HOURS:
+        return None
+    return (
+        f"expected {LEAST_GRACE_HOURS:g} at least, found {hours:g}: an upload may take {LEAST_GRACE_HOURS / 2:g} "
+        "hours, and clean-up must not remove what it relies on"
+    )
 
 
 def load_settings() -> Settings:

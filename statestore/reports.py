@@ -315,6 +315,27 @@ class RestoreRow(StorePartitionRow):
         return self.outcome != "failed"
 
 
+class ArchivedRow(StorePartitionRow):
+    """What the job `snapshot` published of one store partition."""
+
+    snapshot: Text | None = Field(
+        default=None, description="its name; None where it could not be made, or is there already"
+    )
+    grown_from: Text | None = Field(default=None, description="the snapshot that it began with; None: its log alone")
+    records: Int64 = Field(default=0, description="changelog records applied")
+    keys: Int64 = 0
+    committed: Int64 | None = Field(default=None, description="offset of the last changelog record in it")
+    files: Int64 = Field(default=0, description="uploaded; those of the snapshot before were there")
+    bytes: Int64 = Field(default=0, description="uploaded")
+    seconds: float = 0.0
+    failure: Failure | None = None
+
+    @property
+    def healthy(self) -> bool:
+        """True if the archive has all of the changelog up to its end of then."""
+        return self.failure is None
+
+
 class RestorePlanRow(StorePartitionRow):
     """What a restore would do with one store partition, and what that takes."""
 
@@ -395,7 +416,9 @@ class ValidatedStore(_Row):
 class MaintenanceRow(_Row):
     """What maintenance removed in one place, or would remove."""
 
-    place: Text = Field(description="a task, as `flight-delays/0_3`, or a kind of files, as `reports/verify`")
+    place: Text = Field(
+        description="a task, as `flight-delays/0_3`, a kind of files, as `reports/verify`, or a part of the archive"
+    )
     removed: tuple[Text, ...] = Field(default=(), description="the first of the paths")
     removed_count: Int64 = 0
     removed_bytes: Int64 = 0
@@ -475,15 +498,31 @@ class ValidateReport(JobReport):
     rows: tuple[ValidateRow, ...]
 
 
+class SnapshotReport(JobReport):
+    """Report of a `snapshot` run, one row per store partition asked for."""
+
+    job: Literal["snapshot"] = "snapshot"
+    archive: Text = Field(description="its URL")
+    rows: tuple[ArchivedRow, ...]
+
+
 class MaintenanceReport(JobReport):
-    """Report of a `maintenance` run, one row per task and per kind of files."""
+    """Report of a `maintenance` run, one row per task, per kind of files, and per part of the archive."""
 
     job: Literal["maintenance"] = "maintenance"
     dry_run: bool = False
     rows: tuple[MaintenanceRow, ...]
 
 
-AnyReport = ProcessReport | VerifyReport | RestoreReport | RestorePlanReport | ValidateReport | MaintenanceReport
+AnyReport = (
+    ProcessReport
+    | VerifyReport
+    | RestoreReport
+    | RestorePlanReport
+    | ValidateReport
+    | SnapshotReport
+    | MaintenanceReport
+)
 Report = Annotated[AnyReport, Field(discriminator="job")]
 R = TypeVar("R", bound=JobReport)
 _ANY: TypeAdapter[AnyReport] = TypeAdapter(Report)

@@ -17,13 +17,14 @@ from statestore.reports import RestoreReport, VerifyReport, read_report
 from statestore.requests.maintenance import MaintenanceRequest
 from statestore.requests.request import Request
 from statestore.requests.restore import RestoreRequest
+from statestore.requests.snapshot import SnapshotRequest
 from statestore.requests.validate import ValidateRequest
 from statestore.requests.verify import VerifyRequest
 
 Applications = Mapping[str, ApplicationDefinition]
 Params = Mapping[str, Any]
 R = TypeVar("R", bound=Request)
-S = TypeVar("S", RestoreRequest, ValidateRequest)
+S = TypeVar("S", RestoreRequest, SnapshotRequest, ValidateRequest)
 #: What a form calls fields of a request by another name.
 _CALLED = {"applications": "application", "as_of_offset": "as_of", "as_of_timestamp": "as_of"}
 
@@ -117,6 +118,21 @@ def maintenance_request(params: Params, reports_days: str, as_of_dir: Path) -> M
     """
     said = {"reports_days": reports_days.strip() or None, "as_of_dir": as_of_dir, "dry_run": _flag(params, "dry_run")}
     return MaintenanceRequest.read(said, {"reports_days": "STATESTORE_REPORTS_DAYS"})
+
+
+def snapshot_requests(params: Params, applications: Applications) -> dict[str, SnapshotRequest]:
+    """Of what each application's job makes snapshots, by application: of the one named, or those that need it.
+
+    Raises
+    ------
+    InputError
+        If the form names something that does not exist, or no application to what it names.
+    """
+    request = _read(SnapshotRequest, params)
+    if request.applications:
+        return {request.applications[0]: _with_known_stores(request, applications)}
+    names = sorted(name for name, found in applications.items() if not found.publishes_snapshots)
+    return {name: SnapshotRequest(applications=(name,)) for name in names}
 
 
 def validate_request(

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from statestore_dags.report_parts import part_path, split_by_application
 if TYPE_CHECKING:
     from statestore.config import Settings
 
+log = logging.getLogger(__name__)
 #: What the job of one application is given, by the application.
 _Work = Mapping[str, Request]
 
@@ -99,6 +101,12 @@ def _work(
         case "restore":
             target = as_of_dir(settings.state_dir) / report.stem
             return _restores(arguments.restore_request(params, applications, settings.reports_dir, target), report)
+        case "snapshot":
+            settings.required_archive()
+            requests = arguments.snapshot_requests(params, applications)
+            if not requests:
+                log.info("nothing to do: `process` publishes snapshots of all applications that are defined")
+            return requests
         case "validate":
             by_time = asked.by_time
             chosen = arguments.validate_request(params, applications, settings.reports_dir, by_time=by_time)

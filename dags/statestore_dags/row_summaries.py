@@ -8,6 +8,7 @@ from statestore.errors import LockedError
 from statestore.reports import (
     Action,
     AnyReport,
+    ArchivedRow,
     MaintenanceRow,
     ProcessRow,
     RestorePlanRow,
@@ -18,7 +19,7 @@ from statestore.reports import (
     VerifyRow,
 )
 
-AnyRow = ProcessRow | VerifyRow | RestoreRow | RestorePlanRow | ValidateRow | MaintenanceRow
+AnyRow = ProcessRow | VerifyRow | RestoreRow | RestorePlanRow | ValidateRow | ArchivedRow | MaintenanceRow
 
 
 def row_to_dict(row: AnyRow) -> dict[str, Any]:
@@ -58,6 +59,10 @@ def headline(row: AnyRow) -> str:
         case RestorePlanRow():
             todo = f"{row.mode}, {row.offsets:,} offsets to read, about {row.seconds:,.0f} s" if row.mode else "nothing"
             said = f"to do: {todo}" + (f". {row.reason}" if row.reason else "")
+        case ArchivedRow():
+            made = f"{row.files:,} files, {row.bytes:,} bytes" if row.snapshot else "nothing"
+            said = f"published {made}, from {row.grown_from or 'the changelog alone'}: {row.records:,} records"
+            said += f", {row.seconds:.1f} s"
         case MaintenanceRow():
             said = f"{row.removed_count:,} removed, {row.removed_bytes:,} bytes"
             if row.kept:

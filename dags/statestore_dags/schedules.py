@@ -22,6 +22,13 @@ def schedule(name: str, default: str) -> str | None:
     return os.environ.get(name, default).strip() or None
 
 
+def snapshot_schedule() -> str | None:
+    """Return the cron expression of `snapshot`; None without an archive, where it has nothing to do."""
+    if not os.environ.get("STATESTORE_ARCHIVE", "").strip():
+        return None
+    return schedule("STATESTORE_SNAPSHOT_SCHEDULE", "37 */6 * * *")
+
+
 def depth_after_process() -> str | None:
     """Return how thoroughly stores are verified after each run of `process`; None: not at all.
 

@@ -21,13 +21,13 @@ from typing import TypeVar
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from statestore.config import KAFKA_CONFIG, Settings, load_settings
+from statestore.config import ARCHIVE_CONFIG, KAFKA_CONFIG, Settings, load_settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import RetryError, StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.view import Pin, View
-from statestore.reports import JobReport, write_report
+from statestore.reports import JobReport, RestoreReport, SnapshotReport, write_report
 from statestore.requests.arguments import add_arguments, from_namespace
 from statestore.requests.request import Request
 from statestore_jobs import python_daemon
@@ -71,6 +71,16 @@ def run_job(
         print(f"{name}: {error.kind}: {error}", file=sys.stderr, flush=True)
         sys.exit(error.exit_code)
     print(f"{name}: report written to {arguments.report}", flush=True)
+
+
+def all_failed_for_now(report: JobReport) -> str | None:
+    """Say why all rows of a report failed, if the reason passes for each; None: it does not."""
+    assert isinstance(report, RestoreReport | SnapshotReport)
+    failures = [(row.label, row.failure) for row in report.rows]
+    if not failures or not all(failure is not None and failure.retriable for _, failure in failures):
+        return None
+    label, first = failures[0]
+    return f"{label}: {first.message}" if first else label
 
 
 def view_of(metastore: Metastore, pin: str | None) -> View:
@@ -124,11 +134,12 @@ def _parent_of(pid: int) -> int | None:
 def spark_session(name: str) -> SparkSession:
     """Return the session of this job; the master comes from spark-submit."""
     builder = SparkSession.builder.appName(f"statestore-{name}")
-    on_executors = f"spark.executorEnv.{KAFKA_CONFIG}"
     SparkContext._ensure_initialized()  # else SparkConf would know nothing of what spark-submit was told
-    if (path := os.environ.get(KAFKA_CONFIG)) and not SparkConf().contains(on_executors):
-        # Where the file is, never what is in it: Spark shows its configuration to everybody.
-        builder = builder.config(on_executors, os.path.abspath(path))
+    for variable in (KAFKA_CONFIG, ARCHIVE_CONFIG):
+        on_executors = f"spark.executorEnv.{variable}"
+        if (path := os.environ.get(variable)) and not SparkConf().contains(on_executors):
+            # Where the file is, never what is in it: Spark shows its configuration to everybody.
+            builder = builder.config(on_executors, os.path.abspath(path))
     # A task holds its lock as long as it works. A copy of it would only wait for that lock, report that the store is
     # locked, and have Spark kill the one that works.
     builder = builder.config("spark.speculation", "false")

@@ -1,6 +1,7 @@
-"""Remove what is old and of no more use: replaced stores, what killed restores have left, files of runs long ago.
+"""Remove what is old and of no more use: replaced stores, what killed restores have left, files of runs, snapshots.
 
-A task is one Spark task, which holds the task's lock. The files of runs are removed on the driver.
+A task is one Spark task, which holds the task's lock. The files of runs and the archive's snapshots are removed on
+the driver.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from statestore import clock
 from statestore.config import Settings
 from statestore.errors import StateStoreError
 from statestore.metastore.catalogue import Catalogue
+from statestore.recovery.archive_cleanup import archive_rows
 from statestore.recovery.report_cleanup import OldFiles
 from statestore.recovery.task_cleanup import CleaningSpec, clean_task, tasks_with_own_files
 from statestore.reports import Failure, MaintenanceReport, MaintenanceRow
@@ -49,7 +51,7 @@ def run(request: MaintenanceRequest, settings: Settings, catalogue: Catalogue, r
         started_ms=started,
         finished_ms=clock.now_ms(),
         dry_run=request.dry_run,
-        rows=(*rows, *files.clean()),
+        rows=(*rows, *files.clean(), *archive_rows(settings, dry_run=request.dry_run)),
     )
 
 

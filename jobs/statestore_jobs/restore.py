@@ -26,7 +26,7 @@ from statestore.recovery.planning import require_disk_for_all
 from statestore.recovery.run import advised, require_as_many_as_tasks, restore_specs, run_restore
 from statestore.reports import JobReport, RestorePlanReport, RestoreReport, VerifyReport, read_report
 from statestore.requests.restore import RestoreRequest
-from statestore_jobs.entry import Definitions, run_job, spark_session
+from statestore_jobs.entry import Definitions, all_failed_for_now, run_job, spark_session
 from statestore_jobs.parallel import run_each
 from statestore_jobs.shared_state import shared_state
 
@@ -70,12 +70,7 @@ def run(
 
 def try_again(report: JobReport) -> str | None:
     """Say why all store partitions failed, if the reason passes for each; None: it does not."""
-    if not isinstance(report, RestoreReport) or not report.rows:
-        return None
-    if not all(row.failure is not None and row.failure.retriable for row in report.rows):
-        return None
-    first = report.rows[0]
-    return f"{first.label}: {first.failure.message}" if first.failure else first.label
+    return all_failed_for_now(report) if isinstance(report, RestoreReport) else None
 
 
 # -- what is asked for ------------------------------------------------------------------------------------------------

@@ -45,6 +45,11 @@ class Retention(NamedTuple):
     grace_ms: int = 2 * DAY_MS
 
 
+def retention_of(newest: int, days: float, grace_hours: float) -> Retention:
+    """Return what is kept, by the units of the settings."""
+    return Retention(newest, int(days * DAY_MS), int(grace_hours * DAY_MS / 24))
+
+
 class Swept(NamedTuple):
     """What a sweep removed, or would.
 

@@ -20,10 +20,11 @@ from statestore.archive.layout import blob
 from statestore.archive.manifest import Manifest, SnapshotFile, to_bytes
 from statestore.archive.objects import ObjectStore
 from statestore.archive.snapshots import missing_files
+from statestore.config import LEAST_GRACE_HOURS
 from statestore.errors import ArchiveUnavailableError, InvalidStateError, StoreCorruptedError, about
 
-#: Half the grace period of clean-up that is set by default.
-MOST_S = 24 * 60 * 60
+#: Half the shortest grace period of clean-up.
+MOST_S = LEAST_GRACE_HOURS / 2 * 60 * 60
 _CHUNK = 8 * 1024 * 1024
 #: Files that are uploaded at the same time; each has up to 40 MiB in memory.
 _AT_ONCE = 4
@@ -65,7 +66,7 @@ def publish(objects: ObjectStore, manifest: Manifest, directory: Path, parent: M
     put = _put(objects, directory, new)
     if time.monotonic() - began_s > MOST_S:
         raise ArchiveUnavailableError(
-            f"archive {objects.url}: uploading {sum(put)} bytes took more than {MOST_S // 3600} hours, so no snapshot "
+            f"archive {objects.url}: uploading {sum(put)} bytes took more than {MOST_S / 3600:g} hours, so no snapshot "
             "of them is published; the next one goes on with what was uploaded"
         )
     kill_switch.reached("snapshot, blobs uploaded")

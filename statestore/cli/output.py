@@ -16,7 +16,7 @@ from statestore.durable import write_durably
 from statestore.errors import InputError
 
 if TYPE_CHECKING:
-    from statestore.reports import RestorePlanReport, RestoreReport, VerifyReport
+    from statestore.reports import RestorePlanReport, RestoreReport, SnapshotReport, VerifyReport
 
 #: `--json -`.
 STANDARD_OUTPUT = Path("-")
@@ -38,7 +38,9 @@ def say(console: Console, text: Text | str) -> None:
 
 
 def write_report(
-    json: Path | None, reports_dir: Path | None, report: VerifyReport | RestoreReport | RestorePlanReport
+    json: Path | None,
+    reports_dir: Path | None,
+    report: VerifyReport | RestoreReport | RestorePlanReport | SnapshotReport,
 ) -> None:
     """Write a report to the file or to standard output, and where those of the jobs are, if that is asked for."""
     from statestore import reports

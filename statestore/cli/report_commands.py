@@ -10,8 +10,8 @@ import typer
 from statestore.cli import options, output
 from statestore.errors import InputError
 
-_JOBS = ("process", "verify", "restore", "validate", "maintenance")
-_RUNNING = ("process", "restore")
+_JOBS = ("process", "verify", "restore", "validate", "snapshot", "maintenance")
+_RUNNING = ("process", "restore", "snapshot")
 
 
 def _jobs() -> list[str]:
@@ -39,7 +39,7 @@ def report(
 
 
 def progress(reports_dir: options.ReportsDirNeeded, json: options.Json = None) -> None:
-    """Show how far the jobs are that process or restore at this moment."""
+    """Show how far the jobs are that process, restore or make snapshots at this moment."""
     from statestore.cli.tables import table
     from statestore.progress.files import read_files
     from statestore.recovery.restore_progress import RestoreProgress

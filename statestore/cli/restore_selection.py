@@ -15,7 +15,7 @@ from statestore.partition.release import ReleaseRow
 from statestore.partition.rollback import RollbackRow
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.run import advised, require_as_many_as_tasks
-from statestore.reports import RestorePlanRow, RestoreRow, VerifyReport, read_report
+from statestore.reports import ArchivedRow, RestorePlanRow, RestoreRow, VerifyReport, read_report
 from statestore.requests.restore import RestoreRequest
 
 
@@ -128,7 +128,7 @@ def advised_stores(stores: Sequence[StorePartitionSpec], request: RestoreRequest
     return found
 
 
-def exit_code(rows: Sequence[RestoreRow | RestorePlanRow | RollbackRow | ReleaseRow]) -> int:
+def exit_code(rows: Sequence[RestoreRow | RestorePlanRow | ArchivedRow | RollbackRow | ReleaseRow]) -> int:
     """Exit code of a restore or what else was done with quarantine: 0 all done, 1 something is not, 3 only for now."""
     failures = [row.failure for row in rows if row.failure is not None]
     return 0 if not failures else 3 if all(failure.retriable for failure in failures) else 1

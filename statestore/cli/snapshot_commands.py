@@ -11,7 +11,10 @@ import typer
 
 from statestore import clock
 from statestore.cli import options, output
+from statestore.cli.parameters import with_request
+from statestore.config import LEAST_GRACE_HOURS, short_grace
 from statestore.errors import InputError
+from statestore.requests.snapshot import SnapshotRequest
 
 if TYPE_CHECKING:
     from statestore.archive.contents import ArchivedSnapshot
@@ -65,65 +68,61 @@ def show(
 
 @app.command()
 @options.with_target
+@with_request(SnapshotRequest, without=("applications", "stores", "partitions"))
 def create(
+    request: SnapshotRequest,
     asked: PartitionSelection,
     archive: options.Archive,
     parallel: options.Parallel,
     scratch: Annotated[
-        Path, typer.Option(help="Directory with room for the stores that are built at a time.", show_default=False)
-    ],
-    accept_loss: Annotated[
-        bool,
+        Path | None,
         typer.Option(
-            "--accept-loss",
-            help="Build from the changelogs alone, also from one that was recreated or has lost records.",
+            envvar="STATESTORE_SCRATCH_DIR",
+            help="Directory with room for the stores that are built at a time. Default: one below --state-dir.",
+            show_default=False,
         ),
-    ] = False,
+    ] = None,
     run_bytes: options.RunBytes = options.RUN_BYTES,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
-    """Make snapshots from the changelogs. Applications need not stop, and their stores are not touched."""
-    from functools import partial
+    """Make snapshots from the changelogs. Applications need not stop, and their stores are not touched.
 
+    Without --application, it takes those of which process publishes no snapshots.
+    """
     from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics
     from statestore.cli import local_processes as local
     from statestore.cli import restore_selection as restoring
+    from statestore.cli import tables
     from statestore.cli.selection import choose
-    from statestore.cli.tables import table
-    from statestore.recovery.snapshot_building import snapshot_from_log
+    from statestore.recovery.scratch import default_scratch
+    from statestore.recovery.snapshot_run import from_their_logs, run_snapshots
 
-    options.require_writable(json=json)
-    scratch.mkdir(parents=True, exist_ok=True)
-    label = f"snapshot-{clock.now_ms()}"
+    started_ms = clock.now_ms()
+    options.require_writable(json=json, reports_dir=asked.reports_dir)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     where = archive_spec(archive, archive_timeout_s, topics)
+    assert where is not None
     chosen = choose(asked, topics)
-    stores = [
-        spec.model_copy(update={"archive": where})
-        for spec in restoring.stores_to_restore(chosen, topics, elsewhere=True)
-    ]
-    work = partial(
-        snapshot_from_log, label=label, run_bytes=run_bytes, scratch=scratch.absolute(), accept_loss=accept_loss
-    )
-    rows = local.run_each(stores, work, parallel)
-    columns = ("store partition", "from", "records>", "snapshot", "files>", "bytes>", "failure")
-    shown = [
-        (
-            row.label,
-            row.snapshot or row.mode,
-            row.records,
-            None if row.published is None else row.published.snapshot,
-            None if row.published is None else row.published.files,
-            None if row.published is None else row.published.bytes,
-            None if row.failure is None else f"{row.failure.kind}: {row.failure.message}",
-        )
-        for row in rows
-    ]
-    output.console(json).print(table(f"{len(rows)} store partitions", columns, shown))
-    output.write_content(json, {"archive": archive, "rows": [row.model_dump(mode="json") for row in rows]})
-    raise typer.Exit(restoring.exit_code(rows))
+    stores = restoring.stores_to_restore(chosen, topics, elsewhere=True)
+    if not asked.applications:
+        left_out = {found.name for found in chosen.defined} - {found.name for found in from_their_logs(chosen.defined)}
+        stores = [store for store in stores if store.application not in left_out]
+    report = run_snapshots(
+        stores,
+        where,
+        f"command-{started_ms}",
+        local.runner(parallel),
+        accept_loss=request.accept_loss,
+        run_bytes=run_bytes,
+        scratch=scratch or default_scratch(asked.where.state_dir),
+        reports_dir=asked.reports_dir,
+        started_ms=started_ms,
+    ).model_copy(update={"catalogue": chosen.catalogue})
+    tables.show(output.console(json), report)
+    output.write_report(json, asked.reports_dir, report)
+    raise typer.Exit(restoring.exit_code(report.rows))
 
 
 @app.command()
@@ -195,12 +194,32 @@ def check(
 def clean(
     archive: options.Archive,
     bootstrap_servers: options.Servers = None,
-    keep: Annotated[int, typer.Option(min=1, help="Keep so many of the newest snapshots of each store partition.")] = 3,
-    days: Annotated[float, typer.Option(min=0, help="Keep snapshots that are younger.")] = 7.0,
+    keep: Annotated[
+        int,
+        typer.Option(
+            envvar="STATESTORE_SNAPSHOT_KEEP",
+            min=1,
+            help="Keep so many of the newest snapshots of each store partition.",
+        ),
+    ] = 3,
+    days: Annotated[
+        float, typer.Option(envvar="STATESTORE_SNAPSHOT_DAYS", min=0, help="Keep snapshots that are younger.")
+    ] = 7.0,
     grace_hours: Annotated[
         float,
-        typer.Option(min=0, help="Remove files so long after their snapshot was marked; longer than any upload takes."),
-    ] = 48.0,
+        typer.Option(
+            envvar="STATESTORE_SNAPSHOT_GRACE_HOURS",
+            min=0,
+            help=f"Remove files so long after their snapshot was marked; {LEAST_GRACE_HOURS:g} at least.",
+        ),
+    ] = LEAST_GRACE_HOURS,
+    no_writers: Annotated[
+        bool,
+        typer.Option(
+            "--no-writers",
+            help="Allow any --grace-hours: nothing publishes to this archive or restores from it meanwhile.",
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; do nothing.")] = False,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     kafka_timeout_s: options.TimeoutS = 30.0,
@@ -208,16 +227,18 @@ def clean(
 ) -> None:
     """Remove snapshots that are not needed. What a changelog can no longer give, pins and sets stay."""
     from statestore.archive.archive import archive_spec
-    from statestore.archive.cleanup import DAY_MS, Retention
+    from statestore.archive.cleanup import retention_of
     from statestore.changelog.topics import Topics
     from statestore.recovery.archive_cleanup import clean_archive
 
     options.require_writable(json=json)
+    if not no_writers and (problem := short_grace(grace_hours)) is not None:
+        raise InputError(f"--grace-hours: {problem}. If nothing uses the archive meanwhile, add --no-writers")
     _open(archive, archive_timeout_s)
     servers = options.servers_of(bootstrap_servers)
     where = archive_spec(archive, archive_timeout_s, Topics(servers, kafka_timeout_s))
     assert where is not None
-    retention = Retention(keep, int(days * DAY_MS), int(grace_hours * DAY_MS / 24))
+    retention = retention_of(keep, days, grace_hours)
     done = clean_archive(where, servers, kafka_timeout_s, retention, dry_run=dry_run)
     would = "would be " if dry_run else ""
     say = output.console(json)

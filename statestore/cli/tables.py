@@ -11,6 +11,7 @@ from rich.text import Text
 from statestore.reports import (
     Action,
     AnyReport,
+    ArchivedRow,
     Failure,
     MaintenanceReport,
     MaintenanceRow,
@@ -20,6 +21,7 @@ from statestore.reports import (
     RestorePlanRow,
     RestoreReport,
     RestoreRow,
+    SnapshotReport,
     Status,
     ValidateReport,
     VerifyReport,
@@ -69,6 +71,8 @@ def show(console: Console, report: AnyReport) -> None:
             show_processed(console, report.rows)
         case ValidateReport():
             show_validated(console, report)
+        case SnapshotReport():
+            show_archived(console, report.rows)
         case MaintenanceReport():
             show_maintained(console, report.rows, dry_run=report.dry_run)
 
@@ -147,6 +151,19 @@ def show_restored(console: Console, rows: Sequence[RestoreRow]) -> None:
             row.committed,
             row.seconds,
             _failed(row.failure),
+        )
+        for row in rows
+    )
+    console.print(table(f"{len(rows)} store partitions", columns, found))
+
+
+def show_archived(console: Console, rows: Sequence[ArchivedRow]) -> None:
+    """Print which snapshots were published."""
+    columns = ("store partition", "from", "records>", "rows>", "snapshot", "files>", "bytes>", "s>", "detail")
+    found = (
+        (
+            *(row.label, row.grown_from or "changelog", row.records, row.keys, row.snapshot),
+            *(row.files, row.bytes, row.seconds, _failed(row.failure)),
         )
         for row in rows
     )

@@ -159,6 +159,11 @@ class ApplicationDefinition(Definition):
         return self
 
     @property
+    def publishes_snapshots(self) -> bool:
+        """True if `process` may publish its stores as they are: exactly once, a store is the fold of its log."""
+        return self.processing_guarantee == "exactly_once_v2"
+
+    @property
     def subtopologies(self) -> tuple[Subtopology, ...]:
         """Parts of the application, by index: 0 reads the input, each regrouped aggregation follows with its own."""
         regrouped = tuple(item for item in self.aggregations if item.group_by is not None)

@@ -6,20 +6,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from statestore.archive.archive import ArchiveSpec
-from statestore.archive.cleanup import Retention, Swept, expendable, mark, put_back, server_time_ms, sweep
+from statestore.archive.archive import ArchiveSpec, archive_spec
+from statestore.archive.cleanup import Retention, Swept, expendable, mark, put_back, retention_of, server_time_ms, sweep
 from statestore.archive.contents import all_histories
 from statestore.archive.manifest import Manifest
 from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import all_sets, pins
 from statestore.changelog.topics import Topics
+from statestore.config import Settings
 from statestore.discovery.changelogs import changelog_spec
+from statestore.errors import StateStoreError
 from statestore.partition.snapshots import snapshot_loss
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
-from statestore.reports import Loss
+from statestore.reports import Failure, Loss, MaintenanceRow
 
 #: No store of this machine is looked at.
 _NOWHERE = Path("/nonexistent")
+#: Objects that a row names, as rows of other places do.
+_NAMED = 20
 
 
 class ArchiveCleanup(NamedTuple):
@@ -67,6 +71,29 @@ def _kept(objects: ObjectStore) -> set[str]:
     """Return the objects of the manifests that pins keep, by themselves or in a set."""
     kept = {name for found in pins(objects) for name in found.snapshots}
     return kept | {name for found in all_sets(objects) if found.place in kept for name in found.snapshots}
+
+
+def archive_rows(settings: Settings, *, dry_run: bool) -> list[MaintenanceRow]:
+    """Clean the archive up, if there is one, and return the rows of a report; a failure of ours is a row of its own."""
+    servers, timeout_s = settings.bootstrap_servers, settings.kafka_timeout_s
+    retention = retention_of(settings.snapshot_keep, settings.snapshot_days, settings.snapshot_grace_hours)
+    try:
+        archive = archive_spec(settings.archive, settings.archive_timeout_s, Topics(servers, timeout_s))
+        if archive is None:
+            return []
+        done = clean_archive(archive, servers, timeout_s, retention, dry_run=dry_run)
+    except (StateStoreError, OSError) as error:
+        return [MaintenanceRow(place="archive", failure=Failure.of(error))]
+    swept = done.swept
+    return [
+        MaintenanceRow(place="archive/marked", removed=done.marked[:_NAMED], removed_count=len(done.marked)),
+        MaintenanceRow(
+            place="archive/files",
+            removed=(*swept.manifests, *swept.blobs)[:_NAMED],
+            removed_count=len(swept.manifests) + len(swept.blobs),
+            removed_bytes=swept.bytes,
+        ),
+    ]
 
 
 class _Logs:

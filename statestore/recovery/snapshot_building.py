@@ -5,8 +5,9 @@ The application is not touched, and need not stop: the store is built in a direc
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from statestore import clock
 from statestore.errors import StateStoreError, StoreBehindLogStartError
@@ -16,9 +17,51 @@ from statestore.partition.snapshots import publish_row
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.planning import store_logs
 from statestore.recovery.restore import failed, restore
+from statestore.recovery.scratch import scratch_directory
 from statestore.recovery.spec import RestoreSpec
-from statestore.reports import Loss, RestoreRow
+from statestore.reports import ArchivedRow, Failure, Loss, RestoreRow
 from statestore.requests.restore import RestoreRequest
+
+
+class SnapshotSpec(NamedTuple):
+    """Which snapshot to make from a log; see `snapshot_from_log`."""
+
+    store: StorePartitionSpec
+    label: str
+    run_bytes: int
+    scratch: Path
+    progress: Path | None = None
+    accept_loss: bool = False
+
+
+def make_snapshot(spec: SnapshotSpec) -> ArchivedRow:
+    """Make a snapshot as `snapshot_from_log`, and say in the row of a report what came of it."""
+    started = time.monotonic()
+    made = snapshot_from_log(
+        spec.store, spec.label, spec.run_bytes, spec.scratch, spec.progress, accept_loss=spec.accept_loss
+    )
+    published = made.published
+    return ArchivedRow(
+        application=made.application,
+        store=made.store,
+        task=made.task,
+        snapshot=None if published is None else published.snapshot,
+        grown_from=made.snapshot,
+        records=made.records,
+        keys=made.keys,
+        committed=made.committed,
+        files=0 if published is None else published.files,
+        bytes=0 if published is None else published.bytes,
+        seconds=round(time.monotonic() - started, 3),
+        failure=made.failure,
+    )
+
+
+def not_made(spec: SnapshotSpec, error: StateStoreError) -> ArchivedRow:
+    """Return the row of a snapshot whose worker was lost."""
+    store = spec.store
+    failure = Failure.of(error)
+    return ArchivedRow(application=store.application, store=store.store.name, task=str(store.task), failure=failure)
 
 
 def snapshot_from_log(
@@ -45,21 +88,22 @@ def snapshot_from_log(
     accept_loss
         Build it from the log alone, also where that has lost something: its snapshots begin a new generation.
     """
-    with TemporaryDirectory(prefix=f"snapshot-{store.store.name}-", dir=scratch) as directory:
-        there = store.model_copy(update={"state_dir": Path(directory) / "state"})
-        request = RestoreRequest(mode="full" if accept_loss else "snapshot", accept_loss=accept_loss)
-        spec = RestoreSpec(there, request, label, run_bytes, progress=progress, publish=False)
-        try:
+    request = RestoreRequest(mode="full" if accept_loss else "snapshot", accept_loss=accept_loss)
+    spec = RestoreSpec(store, request, label, run_bytes, progress=progress, publish=False)
+    try:
+        with scratch_directory(scratch) as directory:
+            there = store.model_copy(update={"state_dir": directory / "state"})
+            spec = spec._replace(store=there)
             built = restore(spec)
             if built.failure is not None:
                 return built
             if built.mode == "full" and not accept_loss:
                 require_complete_log(store)
-        except (StateStoreError, OSError) as error:
-            return failed(spec, error)
-        assert store.archive is not None
-        published = publish_row(there, store.archive, "snapshot")
-        return built.model_copy(update={"published": published, "failure": published.failure})
+            assert store.archive is not None
+            published = publish_row(there, store.archive, "snapshot")
+            return built.model_copy(update={"published": published, "failure": published.failure})
+    except (StateStoreError, OSError) as error:
+        return failed(spec, error)
 
 
 def require_complete_log(store: StorePartitionSpec) -> None:

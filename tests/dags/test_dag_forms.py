@@ -11,6 +11,7 @@ from statestore_dags.arguments import (
     maintenance_request,
     may_rebuild,
     restore_request,
+    snapshot_requests,
     validate_request,
     verify_request,
 )
@@ -22,6 +23,7 @@ from statestore.errors import InputError
 from statestore.reports import ProcessReport, RestoreReport, VerifyReport, write_report
 from statestore.requests.maintenance import MaintenanceRequest
 from statestore.requests.restore import RestoreRequest
+from statestore.requests.snapshot import SnapshotRequest
 from statestore.requests.validate import ValidateRequest
 from statestore.requests.verify import VerifyRequest
 
@@ -177,6 +179,30 @@ def test_maintenance_takes_its_age_from_the_settings():
     for days in ("soon", "-1", "nan", "inf"):
         with pytest.raises(InputError, match=f"STATESTORE_REPORTS_DAYS: expected a number from 0, found '{days}'"):
             maintenance_request({}, days, there)
+
+
+def test_snapshots_of_one_application_or_of_those_that_process_publishes_none_of():
+    flights = APPLICATIONS["flight-delays"]
+    twice = flights.model_copy(update={"name": "twice", "processing_guarantee": "at_least_once"})
+    applications = {**APPLICATIONS, "twice": twice}
+    assert snapshot_requests(BLANK, APPLICATIONS) == {}
+    assert snapshot_requests(BLANK, applications) == {"twice": SnapshotRequest(applications=("twice",))}
+    form = BLANK | {"application": "flight-delays", "stores": ["airports"], "partitions": [3]}
+    named = SnapshotRequest(applications=("flight-delays",), stores=("airports",), partitions=(3,))
+    assert snapshot_requests(form, applications) == {"flight-delays": named}
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ({"application": "nope"}, "no 'nope' is defined"),
+        ({"application": "flight-delays", "stores": ["x"]}, "no store 'x'"),
+        ({"partitions": [0]}, "^partitions: expected application, too"),
+    ],
+)
+def test_snapshot_refuses(form, message):
+    with pytest.raises(InputError, match=message):
+        snapshot_requests(BLANK | form, APPLICATIONS)
 
 
 def test_validation_of_what_a_report_names_or_of_chosen_stores(reports_dir):

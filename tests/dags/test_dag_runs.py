@@ -17,6 +17,7 @@ from statestore.metastore.command_topic import topic_name
 from statestore.metastore.metastore import Metastore
 from statestore.reports import (
     Action,
+    ArchivedRow,
     Failure,
     MaintenanceReport,
     MaintenanceRow,
@@ -26,6 +27,7 @@ from statestore.reports import (
     RestorePlanRow,
     RestoreReport,
     RestoreRow,
+    SnapshotReport,
     Status,
     StoreFigures,
     ValidateReport,
@@ -203,6 +205,7 @@ def test_validate_is_red_where_an_expectation_failed(runner):
         ("process", {"application": "nope"}),
         ("restore", {"application": "flight-delays", "mode": "as-of"}),
         ("validate", {}),
+        ("snapshot", {"application": "flight-delays"}),  # there is no archive
     ],
 )
 def test_a_bad_form_fails_the_plan_and_starts_no_spark(runner, dag_id, conf):
@@ -384,3 +387,18 @@ def test_maintenance_shows_each_place_and_passes_over_what_is_in_use(runner, mon
     as_of = str(runner.directory / "state-as-of")
     assert runner.chosen == [["--reports-days", "12.0", "--as-of-dir", as_of, "--dry-run"]]
     assert [state for _, state in states["check"]] == ["success", "skipped", "failed"]
+
+
+def test_each_store_partition_has_a_square_with_its_snapshot(runner, monkeypatch):
+    monkeypatch.setenv("STATESTORE_ARCHIVE", "file:///archive")
+    rows = (
+        store_row(ArchivedRow, "0_0", snapshot="0-1-a", grown_from="0-0-b", files=2, bytes=9),
+        store_row(ArchivedRow, "0_1", failure=Failure(kind="StoreBehindLogStartError", message="offset 7 is gone")),
+    )
+    form = {"application": "flight-delays", "stores": ["aircraft"], "partitions": [0, 1]}
+    states = runner.run("snapshot", form, SnapshotReport(**HEAD, archive="file:///archive", rows=rows))
+    assert [state for _, state in states["check"]] == ["success", "failed"]
+    assert runner.chosen == [
+        [*("--application", "flight-delays", "--store", "aircraft"), *("--partition", "0", "--partition", "1")]
+    ]
+    assert headline(rows[0]).startswith("published 2 files, 9 bytes, from 0-0-b: 0 records")

@@ -13,7 +13,7 @@ from statestore_dags.suggestions import remember
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOLDER = REPOSITORY / "dags"
-JOBS = ("maintenance", "process", "restore", "validate", "verify")
+JOBS = ("maintenance", "process", "restore", "snapshot", "validate", "verify")
 IDS = ("maintenance", "metastore", *JOBS[1:])
 
 
@@ -185,6 +185,15 @@ def test_depths_and_schedules_of_verification_and_validation_are_settings(load_d
     assert dags["verify.deep"].timetable.can_be_scheduled is False
     assert dags["verify.deep"].params.dump()["sample"] == 0.5
     assert dags["validate"].timetable.can_be_scheduled is False
+
+
+def test_snapshots_are_made_by_time_only_where_there_is_an_archive(load_dags):
+    dags = load_dags("snapshot", STATESTORE_ARCHIVE=" ", STATESTORE_SNAPSHOT_SCHEDULE="5 4 * * *")
+    assert dags["snapshot"].timetable.can_be_scheduled is False
+    dags = load_dags("snapshot", STATESTORE_ARCHIVE="s3://bucket")
+    assert dags["snapshot"].timetable.expression == "5 4 * * *"
+    dags = load_dags("snapshot", STATESTORE_SNAPSHOT_SCHEDULE="")
+    assert dags["snapshot"].timetable.can_be_scheduled is False
 
 
 @pytest.mark.parametrize(

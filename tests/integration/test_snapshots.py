@@ -17,11 +17,14 @@ from statestore.archive.layout import BLOBS
 from statestore.archive.pins import pins
 from statestore.archive.snapshots import histories, history, mark_suspect, missing_files, read_manifest
 from statestore.changelog.topics import Topics
+from statestore.config import Settings
 from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.partition.snapshots import publish_row
+from statestore.recovery.archive_cleanup import archive_rows
 from statestore.recovery.planning import plan_restore
 from statestore.recovery.restore import restore
 from statestore.recovery.run import restore_specs
+from statestore.recovery.scratch import default_scratch
 from statestore.recovery.snapshot_building import snapshot_from_log
 from statestore.reports import Status, VerifyReport, write_report
 from statestore.requests.restore import RestoreRequest
@@ -479,8 +482,9 @@ def test_snapshots_are_made_from_the_log_by_command(
     archived.process(ROWS)
     expected = archived.contents()
     arguments = ("--archive", archived.archive.url, "--definitions", str(definitions), "--parallel", "1")
-    made = run.shown("snapshot", "create", *arguments, "--scratch", str(tmp_path / "scratch"))
-    assert [row["published"]["snapshot"] for row in made["rows"]] == archived.snapshots()
+    made = run.shown("snapshot", "create", *arguments)
+    assert list(default_scratch(archived.state_dir).iterdir()) == []
+    assert [(row["snapshot"], row["grown_from"]) for row in made["rows"]] == [(archived.snapshots()[0], None)]
     archived.lose_all()
     assert archived.restored().mode == "snapshot"
     assert archived.contents() == expected
@@ -493,7 +497,11 @@ def test_old_snapshots_are_removed_by_command_and_all_others_stay(
     for number in range(3):
         archived.process([*ROWS, (b"%d" % number, b"value")])
     names, expected = archived.snapshots(), archived.contents()
-    clean = ("snapshot", "clean", "--archive", archived.archive.url, "--keep", "1", "--days", "0", "--grace-hours", "0")
+    clean = ("snapshot", "clean", "--archive", archived.archive.url, "--keep", "1", "--days", "0")
+    refused = run(*clean, "--grace-hours", "1")
+    assert refused.code == 2
+    assert "--grace-hours: expected 48 at least, found 1: an upload may take 24 hours" in refused.err
+    clean += ("--grace-hours", "0", "--no-writers")
     before = sorted(archived.objects.entries())
     plan = run.shown(*clean, "--dry-run")
     assert [place.rpartition("/")[2] for place in plan["marked"]] == [f"{name}.json" for name in names[1:]]
@@ -509,6 +517,43 @@ def test_old_snapshots_are_removed_by_command_and_all_others_stay(
     assert archived.contents() == expected
 
 
+def test_process_publishes_what_is_exactly_once_and_the_command_only_if_it_is_named(
+    archived: Archived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run, definitions = command_on(archived, tmp_path, monkeypatch, capfd)
+    archived.process(ROWS)
+    create = ("snapshot", "create", "--archive", archived.archive.url, "--definitions", str(definitions))
+    refused = run(*create)
+    assert refused.code == 2
+    assert "name the application, if `process` publishes its snapshots" in refused.err
+    (row,) = run.shown(*create, "--application", archived.name)["rows"]
+    assert (row["grown_from"], row["records"]) == (archived.snapshots()[-1], 0)
+
+
+def test_maintenance_cleans_the_archive_up_and_its_failure_is_a_row(archived: Archived, tmp_path: Path) -> None:
+    for number in range(3):
+        archived.process([(b"%d" % number, b"value")])
+    names = archived.snapshots()
+    settings = Settings(
+        bootstrap_servers=archived.servers,
+        state_dir=archived.state_dir,
+        reports_dir=tmp_path / "reports",
+        data_docs_dir=tmp_path / "docs",
+        archive=archived.archive.url,
+        snapshot_keep=2,
+        snapshot_days=0,
+    )
+    for dry_run, left in ((True, names), (False, names[:2])):
+        marked, files = archive_rows(settings, dry_run=dry_run)
+        assert (marked.place, marked.removed_count, files.removed_count) == ("archive/marked", 1, 0)
+        assert marked.removed[0].endswith(f"{names[2]}.json")
+        assert archived.snapshots() == left
+    assert archive_rows(settings.model_copy(update={"archive": None}), dry_run=False) == []
+    archived.objects.upload("format.json", [b"another"])
+    (row,) = archive_rows(settings, dry_run=False)
+    assert (row.place, row.failure and row.failure.kind) == ("archive", "InputError")
+
+
 def test_snapshots_of_a_log_that_is_gone_are_never_removed(
     archived: Archived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -516,7 +561,7 @@ def test_snapshots_of_a_log_that_is_gone_are_never_removed(
     for number in range(3):
         archived.process([(b"%d" % number, b"value")])
     delete_topic(archived.servers, archived.changelog)
-    clean = ("snapshot", "clean", "--archive", archived.archive.url, "--keep", "1", "--days", "0", "--grace-hours", "0")
+    clean = ("snapshot", "clean", "--archive", archived.archive.url, "--keep", "1", "--days", "0")
     assert run.shown(*clean)["marked"] == []
     create_topic(archived.servers, archived.changelog, 1, CHANGELOG_CONFIG)
     assert run.shown(*clean)["marked"] == []

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from statestore.recovery import many
+from statestore.recovery.snapshot_building import SnapshotSpec, make_snapshot
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.task_cleanup import CleaningSpec, clean_task
 from statestore.statedir.lock import locked_file
@@ -72,6 +73,13 @@ def clean_or_die(spec: CleaningSpec) -> BaseModel:
     if str(spec.paths.task) != "0_0":
         os.kill(os.getpid(), signal.SIGKILL)
     return clean_task(spec)
+
+
+def publish_or_die(spec: SnapshotSpec) -> BaseModel:
+    """Make the snapshot of task 0_0; end the worker at any other."""
+    if str(spec.store.task) != "0_0":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return make_snapshot(spec)
 
 
 def mark(directory: Path) -> Row:

@@ -184,6 +184,7 @@ def run(spark, application, tmp_path, bootstrap_servers):
         state_dir=application.state_dir,
         reports_dir=tmp_path / "reports",
         data_docs_dir=tmp_path / "docs",
+        archive=f"file://{tmp_path}/archive",
     )
     request = MaintenanceRequest(as_of_dir=tmp_path / "as-of")
     return lambda: maintenance.run(request, settings, catalogue_of(application.definition), "run")
@@ -207,5 +208,5 @@ def test_the_job_reports_each_task_and_each_kind_of_files(application, run):
     assert MaintenanceReport.model_validate(json.loads(report.model_dump_json())) == report
     rows = {row.place: row for row in report.rows}
     assert rows[f"{application.name}/0_0"].removed == (str(old),)
-    assert {"reports/verify", "history", "verdicts", "as-of"} <= set(rows)
+    assert {"reports/verify", "history", "verdicts", "as-of", "archive/marked", "archive/files"} <= set(rows)
     assert all(row.healthy for row in report.rows)

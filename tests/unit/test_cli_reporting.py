@@ -11,6 +11,7 @@ import pytest
 from statestore.recovery.restore_progress import RestoreProgress
 from statestore.reports import (
     Action,
+    ArchivedRow,
     Failure,
     JobReport,
     MaintenanceReport,
@@ -21,6 +22,7 @@ from statestore.reports import (
     RestorePlanRow,
     RestoreReport,
     RestoreRow,
+    SnapshotReport,
     Status,
     ValidatedStore,
     ValidateReport,
@@ -67,6 +69,8 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         (ProcessReport(**HEAD, rows=(ProcessRow(application="shop", task="0_1", failure=FULL),)), 1, "no space"),
         (validated("passed"), 0, "passed"),
         (validated("failed"), 1, "a rule"),
+        (SnapshotReport(**HEAD, archive="file:///a", rows=(ArchivedRow(**WHERE, snapshot="0-7-a"),)), 0, "0-7-a"),
+        (SnapshotReport(**HEAD, archive="file:///a", rows=(ArchivedRow(**WHERE, failure=AWAY),)), 3, "no broker"),
         (MaintenanceReport(**HEAD, rows=(MaintenanceRow(place="shop/0_1", removed_count=3),)), 0, "shop/0_1"),
     ],
     ids=lambda value: value.job if isinstance(value, JobReport) else str(value),
@@ -120,5 +124,6 @@ def test_progress_tells_of_every_run_that_works_at_this_moment(command: Command,
     assert json.loads(ran.out) == {
         "process": [{"run_id": "run-1", **processing.model_dump()}],
         "restore": [{"run_id": "run-1", **restoring.model_dump()}],
+        "snapshot": [],
     }
     assert (ran.code, "2 pieces of work" in ran.err, "shop/totals/0_1" in ran.err) == (0, True, True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from statestore import config
+from statestore.archive.upload import MOST_S
 from statestore.config import Settings, load_directories, load_settings, read_kafka_config
 from statestore.errors import InputError
 
@@ -68,12 +69,26 @@ def test_an_empty_variable_is_a_missing_one_and_not_the_current_directory(enviro
         ("STATESTORE_RESTORE_RUN_BYTES", "1e400"),
         ("STATESTORE_RESTORE_RUN_BYTES", "96MB"),
         ("STATESTORE_SERVICE_ID", "../elsewhere"),
+        ("STATESTORE_SNAPSHOT_KEEP", "0"),
+        ("STATESTORE_SNAPSHOT_GRACE_HOURS", "nan"),
     ],
 )
 def test_a_malformed_variable_is_named(environment, name, value):
     environment({**WHOLE, name: value})
     with pytest.raises(InputError, match=name):
         load_settings()
+
+
+def test_the_archive_is_required_and_its_grace_period_covers_an_upload(environment):
+    environment(WHOLE)
+    with pytest.raises(InputError, match="set STATESTORE_ARCHIVE"):
+        load_settings().required_archive()
+    environment({**WHOLE, "STATESTORE_ARCHIVE": "s3://bucket", "STATESTORE_SNAPSHOT_GRACE_HOURS": "47.9"})
+    with pytest.raises(InputError, match=r"STATESTORE_SNAPSHOT_GRACE_HOURS: .*expected 48 at least, found 47\.9: an"):
+        load_settings()
+    environment({**WHOLE, "STATESTORE_ARCHIVE": "s3://bucket", "STATESTORE_SNAPSHOT_GRACE_HOURS": "48"})
+    assert load_settings().required_archive() == "s3://bucket"
+    assert load_settings().snapshot_grace_hours * 3600 / 2 >= MOST_S
 
 
 def test_the_settings_cannot_be_changed(environment):

@@ -17,10 +17,11 @@ from statestore.requests.maintenance import MaintenanceRequest
 from statestore.requests.process import ProcessRequest
 from statestore.requests.request import option, schemas
 from statestore.requests.restore import AsOf, RestoreRequest
+from statestore.requests.snapshot import SnapshotRequest
 from statestore.requests.validate import ValidateRequest
 from statestore.requests.verify import VerifyRequest
 
-KINDS = (MaintenanceRequest, ProcessRequest, RestoreRequest, ValidateRequest, VerifyRequest)
+KINDS = (MaintenanceRequest, ProcessRequest, RestoreRequest, SnapshotRequest, ValidateRequest, VerifyRequest)
 
 
 def parse(kind, arguments):
@@ -73,6 +74,13 @@ requests = st.one_of(
     restores,
     verifications,
     st.builds(ProcessRequest.read, fields(applications=names, resume_from_position=flags)),
+    st.builds(
+        SnapshotRequest.read,
+        st.fixed_dictionaries(
+            {"applications": applications},
+            optional={"stores": names, "partitions": selected["partitions"], "accept_loss": flags},
+        ),
+    ),
     st.builds(
         ValidateRequest.read,
         st.one_of(
@@ -139,6 +147,7 @@ def test_names_are_taken_once_and_partitions_in_order():
         (VerifyRequest, {"depth": "deep", "sample": 1.5}, "and at most 1, found 1.5"),
         (VerifyRequest, {"depth": "deep", "sample": float("nan")}, "found nan"),
         (VerifyRequest, {"sample": 0.5}, "--sample: only depth deep compares a sample, found depth scan"),
+        (SnapshotRequest, {"stores": ["a"], "partitions": [0]}, "--store, --partition: expected --application, too"),
         (ValidateRequest, {}, "expected one of --application, with or without --store, --restore-report and --verify"),
         (ValidateRequest, {"stores": ["a"]}, "expected one of --application"),
         (ValidateRequest, {"applications": ["a"], "verify_report": "r"}, "expected one of --application"),

@@ -1,0 +1,33 @@
+"""What is asked of a run that publishes snapshots from the changelogs."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, ValidationInfo, model_validator
+
+from statestore.errors import InputError
+from statestore.requests.request import Names, Partitions, Request, called
+
+
+class SnapshotRequest(Request):
+    """Of which store partitions snapshots are made."""
+
+    applications: Names = ()
+    """Name of an application (its application.id). Default: those of which process publishes no snapshots, because they
+    process at least once."""
+    stores: Names = ()
+    """Name of a store. Default: all stores of the application."""
+    partitions: Partitions = ()
+    """Number of a partition, such as 0. Default: all partitions."""
+    accept_loss: bool = Field(False, title="Build also from a changelog that has lost something")
+    """Build from the changelogs alone, also from one that was recreated or has lost records. Such a snapshot begins a
+    new generation."""
+
+    @model_validator(mode="after")
+    def _require_application(self, info: ValidationInfo) -> Self:
+        given = [called(type(self), name, info.context) for name in ("stores", "partitions") if getattr(self, name)]
+        if given and not self.applications:
+            application = called(type(self), "applications", info.context)
+            raise InputError(f"{', '.join(given)}: expected {application}, too: name the application that they are of")
+        return self

@@ -3,19 +3,14 @@
 The library reads such a configuration from a file that STATESTORE_KAFKA_CONFIG names. So while an Airflow task asks
 Kafka, or a Spark job of its own does, the connection's extra lies in a file of mode 0600, and the environment has the
 file's name. Nothing of it goes into arguments, Spark's configuration, rendered fields, XCom or logs.
-
-It lies in the temporary directory; for Spark's executors on other machines, in one that all of them share, where they
-find it under the same path. It is locked as long as it is needed. A worker that was killed leaves it behind without a
-lock; the next task that makes one there removes it.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +20,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from statestore.config import BOOTSTRAP_SERVERS, KAFKA_CONFIG
 from statestore.errors import InputError
+from statestore_dags.private_files import environment, private_file
 
 #: Id of the Airflow connection; without it, the other settings alone say how Kafka is reached.
 KAFKA_CONN_ID = "STATESTORE_KAFKA_CONN_ID"
@@ -58,8 +54,8 @@ def kafka_connection(directory: Path | None = None) -> Iterator[None]:
             f"connection {conn_id!r}: its extra has no bootstrap.servers, and {BOOTSTRAP_SERVERS} is not set"
         )
     with (
-        _private_file(json.dumps(properties), directory or Path(tempfile.gettempdir())) as path,
-        _set({KAFKA_CONFIG: str(path), BOOTSTRAP_SERVERS: servers}),
+        private_file(json.dumps(properties), directory or Path(tempfile.gettempdir()), _PREFIX) as path,
+        environment({KAFKA_CONFIG: str(path), BOOTSTRAP_SERVERS: servers}),
     ):
         yield
 
@@ -83,57 +79,3 @@ def _properties(conn_id: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InputError(f"{source}: expected a JSON object of librdkafka's properties, found {type(found).__name__}")
     return checked_properties(found, source)
-
-
-@contextmanager
-def _private_file(content: str, directory: Path) -> Iterator[Path]:
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _remove_leftovers(directory)
-    descriptor, path = _locked_file(directory)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(content)
-            file.flush()
-            yield path
-    finally:
-        path.unlink(missing_ok=True)
-
-
-def _locked_file(directory: Path) -> tuple[int, Path]:
-    while True:
-        descriptor, name = tempfile.mkstemp(prefix=_PREFIX, dir=directory)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if os.fstat(descriptor).st_nlink:
-            return descriptor, Path(name)
-        os.close(descriptor)  # before it was locked, somebody took it for a leftover
-
-
-def _remove_leftovers(directory: Path) -> None:
-    """Remove the files of tasks that were killed: nobody holds a lock on them any more."""
-    for path in directory.glob(f"{_PREFIX}*"):
-        try:
-            # For writing, or a lock could not be had on NFS.
-            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-        except OSError:  # it has just gone, or is another user's
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink(missing_ok=True)
-        except BlockingIOError:  # it is in use
-            pass
-        finally:
-            os.close(descriptor)
-
-
-@contextmanager
-def _set(variables: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

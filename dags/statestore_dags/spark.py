@@ -19,6 +19,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from statestore.config import load_directories
 from statestore.packages import files_of
+from statestore_dags.archive_connection import archive_connection
 from statestore_dags.connections import kafka_connection
 from statestore_dags.report_parts import attempt_path
 from statestore_dags.retrying import RETRIED, bad_input_fails
@@ -53,7 +54,8 @@ class SparkJobOperator(SparkSubmitOperator):
                 str(written) if argument == self.report else argument for argument in self.application_args or []
             ]
             try:
-                with kafka_connection(self.seen_by_executors()):
+                shared = self.seen_by_executors()
+                with kafka_connection(shared), archive_connection(shared):
                     super().execute(context)
             finally:
                 if written.exists():
@@ -63,7 +65,7 @@ class SparkJobOperator(SparkSubmitOperator):
     def seen_by_executors(self) -> Path | None:
         """Return a directory that the executors see as we do; None where they run on this machine.
 
-        Of what an installation has, they share the state directory.
+        Of what an installation has, they share the state directory. The files with secrets lie below it.
         """
         try:
             master = Connection.get(self._conn_id).host or ""

@@ -192,12 +192,12 @@ class Watch:
         Of the files that client configurations were passed in.
     """
 
-    def __init__(self, secret: str, temporary: Path) -> None:
+    def __init__(self, secret: str, temporary: Path, pattern: str = "statestore-kafka-*") -> None:
         self.seen: set[str] = set()
         self.modes: set[int] = set()
         self.spark_submits = 0
         self._secret = secret.encode()
-        self._temporary = temporary
+        self._temporary, self._pattern = temporary, pattern
         self._end = threading.Event()
         self._before = _processes() - {str(os.getpid())}
         self._thread = threading.Thread(target=self._watch)
@@ -217,7 +217,7 @@ class Watch:
             for process in there - self._before:
                 for what in ("cmdline", "environ"):
                     self._look(Path("/proc", process, what))
-            for path in self._temporary.glob("statestore-kafka-*"):
+            for path in self._temporary.glob(self._pattern):
                 try:
                     self.modes.add(path.stat().st_mode & 0o777)
                 except FileNotFoundError:

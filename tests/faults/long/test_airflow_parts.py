@@ -189,7 +189,7 @@ def examples() -> str:
 
 @pytest.mark.skipif(not all(map(shutil.which, ("bash", "curl", "jq"))), reason="the examples use curl and jq")
 def test_the_documents_examples_of_the_rest_api_are_answered(system: System, tmp_path: Path) -> None:
-    dags = ["metastore", "process", "verify", "restore", "validate", "maintenance"]
+    dags = ["metastore", "process", "verify", "restore", "validate", "snapshot", "maintenance"]
     for dag_id in dags:
         pause(system.client, dag_id)
     (tmp_path / DEFINITION.name).write_bytes(DEFINITION.read_bytes())

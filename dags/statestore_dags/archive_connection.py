@@ -1,0 +1,119 @@
+"""The archive's credentials from an Airflow connection, by the way of Kafka's (`connections.py`).
+
+While a Spark job needs them, they lie in a file of mode 0600 that STATESTORE_ARCHIVE_CONFIG names, as variables:
+
+    aws               login and password are the access key; extra: aws_session_token, region_name, endpoint_url
+    wasb              password is the account's key; or sas_token in extra; or login, password, and tenant_id in extra
+                      are a service principal
+    any other type    extra is an object of the variables themselves
+
+Anything else in a connection would not be done, so it is refused: the name of an extra is shown, never its value.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from statestore.config import ARCHIVE_CONFIG
+from statestore.errors import InputError
+from statestore_dags.private_files import environment, private_file
+
+#: Id of the Airflow connection; without it, the environment says who is let into the archive.
+ARCHIVE_CONNECTION = "STATESTORE_ARCHIVE_CONNECTION"
+_PREFIX = "statestore-archive-"
+#: Variables of extras, by the connection's type.
+_EXTRAS = {
+    "aws": {
+        "aws_session_token": "AWS_SESSION_TOKEN",
+        "region_name": "AWS_REGION",
+        "endpoint_url": "AWS_ENDPOINT_URL",
+    },
+    "wasb": {"tenant_id": "AZURE_TENANT_ID", "sas_token": "AZURE_STORAGE_SAS_TOKEN"},
+}
+
+
+@contextmanager
+def archive_connection(directory: Path | None = None) -> Iterator[None]:
+    """Let this process, and those that it starts, into the archive as the connection says.
+
+    Parameters
+    ----------
+    directory
+        Of the file; None: the temporary directory of this machine.
+
+    Raises
+    ------
+    InputError
+        If there is no such connection, or what it has is not what an archive needs.
+    """
+    conn_id = os.environ.get(ARCHIVE_CONNECTION, "").strip()
+    if not conn_id:
+        yield
+        return
+    if os.environ.get(ARCHIVE_CONFIG):
+        raise InputError(
+            f"{ARCHIVE_CONNECTION} and {ARCHIVE_CONFIG} both say who is let into the archive: set only one of them"
+        )
+    content = json.dumps(_variables(conn_id))
+    with (
+        private_file(content, directory or Path(tempfile.gettempdir()), _PREFIX) as path,
+        environment({ARCHIVE_CONFIG: str(path)}),
+    ):
+        yield
+
+
+def _variables(conn_id: str) -> dict[str, str]:
+    # Here, not at the top: DAG files are parsed every few seconds.
+    from statestore.archive.credentials import checked_variables
+
+    try:
+        connection = Connection.get(conn_id)
+    except AirflowNotFoundException as error:
+        raise InputError(
+            f"{ARCHIVE_CONNECTION}: Airflow has no connection {conn_id!r}; add it, with the credentials of the archive"
+        ) from error
+    extra = _extra(conn_id, connection.extra)
+    kind = connection.conn_type
+    if kind not in _EXTRAS:
+        return checked_variables(extra, f"extra of connection {conn_id!r}")
+    known = _EXTRAS[kind]
+    if odd := sorted(set(extra) - set(known)):
+        raise InputError(
+            f"extra of connection {conn_id!r}: {', '.join(odd)} cannot be used for the archive; a connection of type "
+            f"{kind} may have {', '.join(known)}. Make one of its own for the archive"
+        )
+    found = {known[name]: value for name, value in extra.items()}
+    for name, value in zip(_keys(kind, found), (connection.login, connection.password), strict=True):
+        if name is not None and value:
+            found[name] = value
+    return checked_variables(found, f"connection {conn_id!r}")
+
+
+def _keys(kind: str, found: dict[str, Any]) -> tuple[str | None, str | None]:
+    """Return the variables of login and password; the URL of the archive names an account of Azure."""
+    if kind == "aws":
+        return "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"
+    if "AZURE_TENANT_ID" in found:
+        return "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET"
+    return None, "AZURE_STORAGE_ACCOUNT_KEY"
+
+
+def _extra(conn_id: str, text: str | None) -> dict[str, Any]:
+    wanted = f"extra of connection {conn_id!r}: expected a JSON object"
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        # Without its cause, which has the whole text in it.
+        raise InputError(f"{wanted}, found no JSON") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{wanted}, found {type(found).__name__}")
+    return {name: value for name, value in found.items() if value not in (None, "")}  # fields that were left blank

@@ -121,10 +121,16 @@ def expendable(
 
 
 def mark(objects: ObjectStore, found: Listed) -> None:
-    """Move a snapshot's manifest to the trash. Killed in between, it is in both places, and is marked again later."""
+    """Move a snapshot's manifest to the trash. Killed in between, it is in both places, and is marked again later.
+
+    Raises
+    ------
+    SnapshotError
+        If it is larger than any manifest.
+    """
     place = found.directory.snapshot(found.name)
     try:
-        content = objects.read(place, MAX_BYTES)
+        content = _content(objects, place)
     except FileNotFoundError:  # another clean-up was first
         return
     marked = f"{TRASH}/{place}"
@@ -145,7 +151,7 @@ def put_back(objects: ObjectStore, places: Collection[str]) -> list[str]:
     for place in sorted(places):
         marked = f"{TRASH}/{place}"
         try:
-            content = objects.read(marked, MAX_BYTES)
+            content = _content(objects, marked)
         except FileNotFoundError:
             continue
         objects.create(place, content)
@@ -221,8 +227,15 @@ def _read(objects: ObjectStore, name: str) -> Manifest | None:
     if place is None:
         raise SnapshotError(f"{objects.url}/{name} is no manifest of a snapshot; remove it, then clean up again")
     try:
-        return from_bytes(objects.read(name, MAX_BYTES), *place)
+        return from_bytes(_content(objects, name), *place)
     except FileNotFoundError:  # marked meanwhile: its blobs stay for the grace period, as they were not in `old`
         if name.startswith(TRASH):
             return None
         return _read(objects, f"{TRASH}/{name}")
+
+
+def _content(objects: ObjectStore, name: str) -> bytes:
+    try:
+        return objects.read(name, MAX_BYTES)
+    except ValueError as error:
+        raise SnapshotError(f"{error}: it is no manifest; remove it, then clean up again") from None

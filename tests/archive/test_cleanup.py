@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from statestore.archive import cleanup
 from statestore.archive.cleanup import Retention, expendable, mark, put_back, server_time_ms, sweep
 from statestore.archive.fetch import fetch
 from statestore.archive.layout import BLOBS, TRASH
@@ -121,6 +122,18 @@ def test_a_manifest_that_cannot_be_read_stops_the_sweep(objects: ObjectStore, tm
         sweep(objects, 0, LATER)
     assert not missing_files(objects, made.files)
     assert _chosen(objects, made, NOW._replace(newest=0)) == [9]  # it may be marked, as nobody can use it
+
+
+def test_a_manifest_that_is_too_large_stops_the_clean_up_and_is_named(
+    objects: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = _publish(objects, tmp_path, 1)
+    (listed,) = history(objects, made.directory).snapshots
+    monkeypatch.setattr(cleanup, "MAX_BYTES", 5)
+    for clean in (lambda: mark(objects, listed), lambda: sweep(objects, 0, LATER)):
+        with pytest.raises(SnapshotError, match=f"{made.name}.*expected 5 at most.*clean up again"):
+            clean()
+    assert not missing_files(objects, made.files)
 
 
 def test_a_snapshot_that_was_left_in_both_places_has_its_grace_period_again(objects: ObjectStore, tmp_path) -> None:

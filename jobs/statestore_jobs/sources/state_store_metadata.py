@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from statestore.discovery.kind_and_format import kind_without_retention
+from statestore.discovery.opening import Opened, close_all, open_databases
 from statestore.discovery.shape import shape_of
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import StateStoreError, StoreCorruptedError
@@ -27,7 +28,6 @@ from statestore.model import StoreFormat, TopicPartition
 from statestore.statedir.legacy import legacy_offsets_of
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.seal import check_seal
-from statestore_jobs.sources.opening import Opened, open_databases
 from statestore_jobs.sources.options import refuse_unknown
 from statestore_jobs.sources.stores import DIRECTORY_OPTIONS, directories_of
 
@@ -158,8 +158,7 @@ def _row(store: StoreDirectory) -> dict[str, Any]:
         try:
             row |= _contents(store, databases)
         finally:
-            for opened in databases:
-                opened.database.close()
+            close_all(databases)
         row["kind"] = kind_without_retention(store, shape, None, _remedy)
     except (StateStoreError, OSError) as error:
         row["problem"] = str(error)

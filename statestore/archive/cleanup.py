@@ -210,9 +210,7 @@ def _delete_if_unchanged(objects: ObjectStore, found: StoredObject) -> None:
 
 def _place(name: str) -> tuple[StoreDirectory, SnapshotName] | None:
     """Return which snapshot's manifest an object is, live or marked; None if it is none."""
-    directory, _, file = name.removeprefix(f"{TRASH}/").rpartition("/")
-    where, snapshot = layout.store_directory(directory), layout.snapshot_name(file)
-    return None if where is None or snapshot is None else (where, snapshot)
+    return layout.snapshot_place(name.removeprefix(f"{TRASH}/"))
 
 
 def _read_all(objects: ObjectStore, names: Iterable[str]) -> Iterator[Manifest]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from statestore.archive.layout import blob
@@ -72,6 +74,23 @@ def has_bytes(path: Path, file: SnapshotFile) -> bool:
     """Tell whether a file on this disk has the bytes that a manifest says."""
     with path.open("rb") as found:
         return hashlib.file_digest(found, "sha256").hexdigest() == file.sha256
+
+
+@contextmanager
+def fetched(
+    objects: ObjectStore, manifest: Manifest, scratch: Path | None = None, local: Mapping[str, Path] | None = None
+) -> Iterator[Path]:
+    """Have a snapshot's files in a directory of their own while the context lasts; see `fetch`.
+
+    Parameters
+    ----------
+    scratch
+        Directory with room for them; None: that of temporary files.
+    """
+    with TemporaryDirectory(prefix="statestore-snapshot-", dir=scratch) as own:
+        directory = Path(own) / "store"
+        fetch(objects, manifest, directory, local or {})
+        yield directory
 
 
 def _link(source: Path, target: Path, file: SnapshotFile) -> bool:

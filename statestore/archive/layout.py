@@ -124,3 +124,10 @@ def store_directory(directory: str) -> StoreDirectory | None:
         return StoreDirectory(parts[1], StorePartition(check_name(parts[2]), check_name(parts[3]), task))
     except (ValueError, InputError):
         return None
+
+
+def snapshot_place(name: str) -> tuple[StoreDirectory, SnapshotName] | None:
+    """Return which snapshot's manifest an object is; None if it is none."""
+    directory, _, file = name.rpartition("/")
+    where, snapshot = store_directory(directory), snapshot_name(file)
+    return None if where is None or snapshot is None else (where, snapshot)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import TypeVar
+from typing import Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from statestore.archive.layout import PINS, SETS
+from statestore.archive.layout import PINS, SETS, STORES, SnapshotName, StoreDirectory, snapshot_place
 from statestore.archive.objects import ObjectStore
 from statestore.errors import InputError, SnapshotError
 from statestore.model import Name, TopicPartition, check_name
@@ -43,6 +43,19 @@ class SnapshotSet(BaseModel):
     def place(self) -> str:
         """Its object."""
         return f"{SETS}/{self.cluster}/{self.application}/{self.uuid}.json"
+
+    @property
+    def places(self) -> list[tuple[StoreDirectory, SnapshotName]]:
+        """Where its snapshots are, and their names."""
+        return [place for found in self.snapshots if (place := snapshot_place(found)) is not None]
+
+    @model_validator(mode="after")
+    def _snapshots_are_the_applications(self) -> Self:
+        own = f"{STORES}/{self.cluster}/{self.application}/"
+        for found in self.snapshots:
+            if snapshot_place(found) is None or not found.startswith(own):
+                raise ValueError(f"{found[:200]!r} is no snapshot of application {self.application}")
+        return self
 
 
 class Pin(BaseModel):
@@ -84,6 +97,22 @@ def sets(objects: ObjectStore, cluster: str, application: str) -> Iterator[Snaps
     """
     for found in sorted(objects.entries(f"{SETS}/{cluster}/{application}")):
         yield _read(objects, found.name, SnapshotSet)
+
+
+def find_set(objects: ObjectStore, uuid: str) -> SnapshotSet:
+    """Return the set of that name.
+
+    Raises
+    ------
+    SnapshotError
+        If there is none, or it cannot be read.
+    """
+    for found in objects.entries(SETS):
+        if found.name.endswith(f"/{uuid}.json"):
+            return _read(objects, found.name, SnapshotSet)
+    raise SnapshotError(
+        f"archive {objects.url} has no set {uuid}; `statestore snapshot list --sets` names those there are"
+    )
 
 
 def all_sets(objects: ObjectStore) -> Iterator[SnapshotSet]:

@@ -99,6 +99,12 @@ def segment_store(name: str) -> str | None:
     return None if match is None else match["store"]
 
 
+def segment_start(name: str) -> int | None:
+    """Start (ms) of the segment that has a directory of this name; None if it is none."""
+    match = _SEGMENT.fullmatch(name)
+    return None if match is None else int(match["start"])
+
+
 def store_at(path: Path) -> StoreDirectory | None:
     """Return the store that a directory is, wherever it lies; None if it is none.
 

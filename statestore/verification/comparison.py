@@ -140,7 +140,7 @@ class RowComparison:
         logged
             Batches of `changelog.reader.SCHEMA`, as `bulk.runs.merged` gives them.
         """
-        store, log = _Side(stored, STORED_SCHEMA), _Side(logged, SCHEMA)
+        store, log = Side(stored, STORED_SCHEMA), Side(logged, SCHEMA)
         while True:
             rows, batch = store.current(), log.current()
             if not rows.num_rows and not batch.num_rows:
@@ -252,7 +252,7 @@ class RowComparison:
         )
 
 
-class _Side:
+class Side:
     """One side of a comparison: the batch that is at hand, and how far it is compared."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 from uuid import uuid4
 
 from statestore.archive.manifest import Manifest, SnapshotFile
+from statestore.archive.objects import ObjectStore
+from statestore.archive.upload import publish
 from statestore.definitions.store import StoreDefinition
 from statestore.statedir.record import StoreRecord
 
@@ -25,6 +27,14 @@ def written(directory: Path, files: dict[str, bytes]) -> Path:
 def file(path: str, content: bytes) -> SnapshotFile:
     """Describe a file."""
     return SnapshotFile(path=path, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+
+def published(objects: ObjectStore, directory: Path, **changes: Any) -> Manifest:
+    """Publish the files of a closed store."""
+    paths = [path for path in directory.rglob("*") if path.is_file() and not path.name.startswith("LO")]
+    made = manifest({str(path.relative_to(directory)): path.read_bytes() for path in paths}, **changes)
+    publish(objects, made, directory)
+    return made
 
 
 def manifest(files: dict[str, bytes] | None = None, **changes: Any) -> Manifest:

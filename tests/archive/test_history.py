@@ -117,7 +117,7 @@ def test_sets_come_back_in_order(objects: ObjectStore) -> None:
             cluster=CLUSTER,
             application="app",
             uuid=f"{number:032x}",
-            snapshots=("a", "b"),
+            snapshots=(manifest().directory.snapshot(manifest().name),),
             input_offsets=((TopicPartition("t", 0), 5),),
             written_ms=number,
         )
@@ -151,3 +151,16 @@ def test_a_pin_of_what_clean_up_has_marked_is_refused(objects: ObjectStore, tmp_
         with pytest.raises(SnapshotError, match=places[1]):
             pin(objects, Pin(name=name, snapshots=what, by="somebody", why="why", written_ms=1))
     assert list(pins(objects)) == []
+
+
+def test_a_set_of_another_applications_snapshots_is_refused() -> None:
+    other = manifest(application="other")
+    with pytest.raises(ValueError, match="is no snapshot of application app"):
+        SnapshotSet(
+            cluster=CLUSTER,
+            application="app",
+            uuid="0" * 32,
+            snapshots=(other.directory.snapshot(other.name),),
+            input_offsets=(),
+            written_ms=1,
+        )

@@ -64,6 +64,7 @@ def test_each_store_partition_has_a_row_with_what_its_files_tell(tmp_path: Path)
         "segments": None,
         "sealed": "unsealed",
         "problem": None,
+        "snapshot": None,
     }
     for name, files_of in (("windows", windows), ("sessions", sessions)):
         row = rows[f"{name}/0"]

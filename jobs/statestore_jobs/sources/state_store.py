@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import cast
 
@@ -11,14 +12,23 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from statestore.definitions.store import StoreDefinition
+from statestore.discovery.opening import Opened, Wanted
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import InputError, StoreCorruptedError, of_os_error
 from statestore.formats.value_format import value_format
+from statestore.model import StoreFormat
 from statestore_jobs.sources.columns import Layout, layout_of, split_timestamps
 from statestore_jobs.sources.decoding import DECODING_OPTIONS
 from statestore_jobs.sources.opening import Mode, reading
 from statestore_jobs.sources.options import STORE_OPTIONS, choice, number, refuse_unknown, required
 from statestore_jobs.sources.ranges import RANGE_OPTIONS, Range, range_of
+from statestore_jobs.sources.snapshots import (
+    SNAPSHOT_OPTIONS,
+    StoreInArchive,
+    definition_in,
+    refuse_without_snapshot,
+    snapshots_of,
+)
 from statestore_jobs.sources.stores import DEFINITION_OPTIONS, DIRECTORY_OPTIONS, definition_of, directories_of
 
 #: Columns of a key-value store of bytes.
@@ -32,6 +42,7 @@ _OPTIONS = (
     *DECODING_OPTIONS,
     "read",
     "lock_wait_s",
+    *SNAPSHOT_OPTIONS,
 )
 _BATCH_ROWS = 16_384
 _BATCH_BYTES = 8 * 1024 * 1024
@@ -96,6 +107,19 @@ class StateStoreDataSource(DataSource):
         store's task while it is read, so that nobody writes to it. `snapshot`: opened under that lock, read without it.
     lock_wait_s : str, optional
         How long to wait for the lock, in seconds; 30 by default.
+    snapshot : str, optional
+        Read snapshots from the archive, and no state directory: `latest`, the newest usable one of each store
+        partition; a changelog offset, the newest usable one at or below it, of each; the name of a snapshot, which is
+        of one store partition; or the name of a set. The first two need `application` and `store`. Suspect snapshots,
+        and those of older generations, are read by their names only. The archive says what the store is: no other
+        option but those of rows and of decoding goes with it.
+    archive : str, optional
+        With `snapshot`: URL of the archive. The default is `STATESTORE_ARCHIVE` of the driver. Credentials come from
+        the environment of the driver and of the executors.
+    archive_timeout_s : str, optional
+        Deadline of one request to the archive, in seconds. The default is `STATESTORE_ARCHIVE_TIMEOUT_S`, or 60.
+    cluster : str, optional
+        Id of the Kafka cluster, where the archive has the application of several.
 
     Notes
     -----
@@ -109,6 +133,10 @@ class StateStoreDataSource(DataSource):
     rows that are there are shown, also those that have expired and wait for their segment to be dropped. Each database
     is read as it was at one moment; the segments of a store that is being written to may be of different moments.
 
+    Each task that reads a snapshot fetches its files first, and checks their SHA-256. It needs as much disk as the
+    snapshot has bytes, in Spark's local directories (`spark.local.dir`), until its rows are read. Segments outside the
+    time range are not fetched.
+
     Examples
     --------
     >>> from statestore_jobs.sources.register import register
@@ -116,6 +144,8 @@ class StateStoreDataSource(DataSource):
     >>> reader = spark.read.format("state_store").option("state_dir", "state")
     >>> reader.option("application", "flight-delays").option("store", "aircraft").load().count()
     4044
+    >>> reader = spark.read.format("state_store").option("archive", "s3://bucket/prefix").option("snapshot", "latest")
+    >>> reader.option("application", "flight-delays").option("store", "aircraft").load()  # doctest: +SKIP
     """
 
     @classmethod
@@ -126,31 +156,56 @@ class StateStoreDataSource(DataSource):
     def schema(self) -> str:
         """Columns, as a DDL string."""
         options = dict(self.options)
-        return layout_of(options, _store_at(options)[1], with_offset=False).ddl
+        return layout_of(options, _stores_at(options)[1], with_offset=False).ddl
 
     def reader(self, schema: StructType) -> StateStoreReader:
         """Check the options and return the reader."""
         return StateStoreReader(dict(self.options), schema)
 
 
-def _store_at(options: dict[str, str]) -> tuple[Sequence[StoreDirectory], StoreDefinition]:
+@dataclass
+class StoreOnDisk(InputPartition):
+    """One store partition in a state directory, and how it is read."""
+
+    store: StoreDirectory
+    store_format: StoreFormat
+    mode: Mode
+    lock_wait_s: int
+
+    @property
+    def label(self) -> str:
+        """What errors call it."""
+        return str(self.store.directory)
+
+    @property
+    def number(self) -> int | None:
+        """Partition of its task; None if its directory does not tell."""
+        return self.store.partition
+
+    def opened(self, wanted: Wanted) -> AbstractContextManager[list[Opened]]:
+        """Have the databases open while the context lasts."""
+        return reading(self.store, self.store_format, self.mode, self.lock_wait_s, wanted)
+
+
+def _stores_at(options: dict[str, str]) -> tuple[Sequence[StoreOnDisk | StoreInArchive], StoreDefinition]:
+    """Find the partitions of the store that the options name, and what it is."""
     refuse_unknown(options, _OPTIONS, "state_store")
-    if "application" in options:
-        required(options, "store")
     try:
+        if "snapshot" in options:
+            snapshots = snapshots_of(options, (*RANGE_OPTIONS, *DECODING_OPTIONS))
+            return snapshots, definition_in(snapshots, options)
+        refuse_without_snapshot(options)
+        if "application" in options:
+            required(options, "store")
         stores = directories_of(options)
         if len({store.name for store in stores}) != 1:
             required(options, "store")
-        return stores, definition_of(options, stores)
+        mode = cast(Mode, choice(options, "read", ("live", "locked", "snapshot"), "live"))
+        wait_s = number(options, "lock_wait_s")
+        definition, wait_s = definition_of(options, stores), _LOCK_WAIT_S if wait_s is None else wait_s
+        return [StoreOnDisk(store, definition.format, mode, wait_s) for store in stores], definition
     except OSError as error:
         raise of_os_error(error) from error
-
-
-@dataclass
-class StoreOnDisk(InputPartition):
-    """One store partition."""
-
-    store: StoreDirectory
 
 
 class StateStoreReader(DataSourceReader):
@@ -163,39 +218,35 @@ class StateStoreReader(DataSourceReader):
     """
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
-        self._stores, store = _store_at(options)
+        self._stores, store = _stores_at(options)
         self._layout: Layout = layout_of(options, store, with_offset=False, schema=schema)
         self._range: Range = range_of(options, store.store_kind, self._layout.decoding.key_serde)
-        self._mode = cast(Mode, choice(options, "read", ("live", "locked", "snapshot"), "live"))
-        wait_s = number(options, "lock_wait_s")
-        self._lock_wait_s = _LOCK_WAIT_S if wait_s is None else wait_s
 
-    def partitions(self) -> list[InputPartition]:
+    def partitions(self) -> Sequence[InputPartition]:
         """One Spark partition for each store partition."""
-        return [StoreOnDisk(store) for store in self._stores]
+        return self._stores
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one store partition, by segment and in key order."""
-        assert isinstance(partition, StoreOnDisk)
-        store, layout = partition.store, self._layout
+        assert isinstance(partition, StoreOnDisk | StoreInArchive)
         start, stop = self._range.bounds()
         try:
-            with reading(store, layout.store.format, self._mode, self._lock_wait_s, self._range.has_segment) as parts:
+            with partition.opened(self._range.has_segment) as parts:
                 stored = (self._range.of(batch) for part in parts for batch in part.rows(start, stop))
                 for batch in _gathered(stored):
-                    yield self._shown(store, batch)
+                    yield self._shown(partition, batch)
         except OSError as error:
             raise of_os_error(error) from error
 
-    def _shown(self, store: StoreDirectory, stored: pa.RecordBatch) -> pa.RecordBatch:
+    def _shown(self, store: StoreOnDisk | StoreInArchive, stored: pa.RecordBatch) -> pa.RecordBatch:
         keys, values = stored.columns
         timestamps = pa.nulls(len(keys), pa.int64())
         try:
             if value_format(self._layout.store.format).timestamped:
                 values, timestamps = split_timestamps(values)
-            return self._layout.batch(store.partition, keys, values, timestamps)
+            return self._layout.batch(store.number, keys, values, timestamps)
         except (InputError, StoreCorruptedError) as error:
-            raise type(error)(f"{store.directory}: {error}") from error
+            raise type(error)(f"{store.label}: {error}") from error
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

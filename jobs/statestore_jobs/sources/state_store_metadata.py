@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from statestore.archive.manifest import Manifest
 from statestore.discovery.kind_and_format import kind_without_retention
 from statestore.discovery.opening import Opened, close_all, open_databases
 from statestore.discovery.shape import shape_of
@@ -29,12 +30,13 @@ from statestore.statedir.legacy import legacy_offsets_of
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.seal import check_seal
 from statestore_jobs.sources.options import refuse_unknown
+from statestore_jobs.sources.snapshots import SNAPSHOT_OPTIONS, refuse_without_snapshot, snapshots_of
 from statestore_jobs.sources.stores import DIRECTORY_OPTIONS, directories_of
 
 SCHEMA_DDL = (
     "application STRING, store STRING, task STRING, partition INT, kind STRING, format STRING, "
     "committed MAP<STRING, LONG>, position MAP<STRING, LONG>, open STRING, estimated_keys LONG, bytes LONG, "
-    "files INT, segments INT, sealed STRING, problem STRING"
+    "files INT, segments INT, sealed STRING, problem STRING, snapshot STRING"
 )
 _OFFSETS = pa.map_(pa.string(), pa.int64())
 _SCHEMA = pa.schema(
@@ -46,7 +48,7 @@ _SCHEMA = pa.schema(
         ("open", pa.string()),
         *((name, pa.int64()) for name in ("estimated_keys", "bytes")),
         *((name, pa.int32()) for name in ("files", "segments")),
-        *((name, pa.string()) for name in ("sealed", "problem")),
+        *((name, pa.string()) for name in ("sealed", "problem", "snapshot")),
     ]
 )
 #: Every format that we know can be opened as this one.
@@ -57,7 +59,7 @@ _LOCK = struct.Struct("hhqqi4x")
 
 class StateStoreMetadataDataSource(DataSource):
     """
-    Reads what is known of store partitions on disk: a row each.
+    Reads what is known of store partitions on disk, or of their snapshots: a row each.
 
     The short name is `state_store_metadata`.
 
@@ -74,6 +76,8 @@ class StateStoreMetadataDataSource(DataSource):
         Name of the store; all stores by default.
     partitions : str, optional
         Partitions to read, comma separated; all by default.
+    snapshot, archive, archive_timeout_s, cluster : str, optional
+        Snapshots in the archive instead of directories, as of `state_store`. Their files are not read.
 
     Notes
     -----
@@ -92,6 +96,8 @@ class StateStoreMetadataDataSource(DataSource):
     - `sealed` string: `sealed`, `unsealed` (nobody vouches for its files), `broken` (a file is not as it was when the
       store was closed), `in use`; null where the store is not live in a state directory.
     - `problem` string: why it cannot be read, or not without an option; null if it can.
+    - `snapshot` string: its name; null of a directory. A snapshot has no `position`, `open`, `sealed` and `problem`,
+      and `estimated_keys` unless its rows were counted.
 
     Examples
     --------
@@ -116,6 +122,13 @@ class StateStoreMetadataDataSource(DataSource):
 
 
 @dataclass
+class Snapshots(InputPartition):
+    """Snapshots that were chosen on the driver."""
+
+    manifests: Sequence[Manifest]
+
+
+@dataclass
 class StoresOfTask(InputPartition):
     """Store partitions of one task."""
 
@@ -126,19 +139,51 @@ class StateStoreMetadataReader(DataSourceReader):
     """Reads what is known of the store partitions that the options name."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        refuse_unknown(options, DIRECTORY_OPTIONS, "state_store_metadata")
-        self._stores = directories_of(options)
+        refuse_unknown(options, (*DIRECTORY_OPTIONS, *SNAPSHOT_OPTIONS), "state_store_metadata")
+        self._stores: Sequence[StoreDirectory] = ()
+        self._snapshots: list[Manifest] = []
+        if "snapshot" in options:
+            self._snapshots = [found.manifest for found in snapshots_of(options)]
+        else:
+            refuse_without_snapshot(options)
+            self._stores = directories_of(options)
 
     def partitions(self) -> list[InputPartition]:
         """One Spark partition for each task."""
+        if self._snapshots:
+            return [Snapshots(self._snapshots)]
         # Spark asks for one at least.
         tasks = [list(stores) for _, stores in groupby(self._stores, key=lambda store: store.task)]
         return [StoresOfTask(stores) for stores in tasks or [[]]]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield a row for each store of a task."""
+        if isinstance(partition, Snapshots):
+            yield pa.RecordBatch.from_pylist([_snapshot_row(found) for found in partition.manifests], schema=_SCHEMA)
+            return
         assert isinstance(partition, StoresOfTask)
         yield pa.RecordBatch.from_pylist([_row(store) for store in partition.stores], schema=_SCHEMA)
+
+
+def _snapshot_row(found: Manifest) -> dict[str, Any]:
+    application, store, task = found.store_partition
+    tables = [file for file in found.files if file.path.endswith(".sst")]
+    segments = {file.path.partition("/")[0] for file in found.files if "/" in file.path}
+    log = str(TopicPartition(found.topic, found.partition))
+    return {
+        "application": application,
+        "store": store,
+        "task": str(task),
+        "partition": task.partition,
+        "kind": found.definition.kind,
+        "format": found.definition.format.value,
+        "committed": {} if found.committed is None else {log: found.committed},
+        "estimated_keys": found.rows,
+        "bytes": sum(file.bytes for file in tables),
+        "files": len(tables),
+        "segments": len(segments) if segments else None,
+        "snapshot": str(found.name),
+    }
 
 
 def _row(store: StoreDirectory) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json as json_format
 import sys
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import typer
 from rich.console import Console
@@ -65,6 +66,23 @@ def write_content(json: Path | None, content: dict[str, Any]) -> None:
         print(text, flush=True)
     elif json is not None:
         write_durably(json, text + "\n")
+
+
+def write_lines(json: Path | None, head: dict[str, Any], rows: TextIO) -> None:
+    """Write rows likewise that are lines of JSON in a file: there may be more of them than memory holds."""
+    if json is None:
+        return
+    with ExitStack() as opened:
+        partial = json.with_name(f".{json.name}.partial")
+        out = sys.stdout if json == STANDARD_OUTPUT else opened.enter_context(partial.open("w", encoding="utf-8"))
+        out.write(json_format.dumps(head, ensure_ascii=False, indent=1)[:-2] + ',\n "rows": [')
+        rows.seek(0)
+        for at, line in enumerate(rows):
+            out.write(f"{',' if at else ''}\n  {line.rstrip()}")
+        out.write("\n ]\n}\n")
+        out.flush()
+    if json != STANDARD_OUTPUT:
+        partial.replace(json)
 
 
 def on_terminal() -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from statestore import clock
-from statestore.cli import options, output
+from statestore.cli import options, output, snapshot_diff
 from statestore.cli.parameters import with_request
 from statestore.config import LEAST_GRACE_HOURS, short_grace
 from statestore.errors import InputError
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from statestore.cli.selection import PartitionSelection
 
 app = typer.Typer(
-    help="Snapshots of stores in the archive: list, create, keep, clean up and check.",
+    help="Snapshots of stores in the archive: list, create, compare, keep, clean up and check.",
     no_args_is_help=True,
     add_completion=False,
 )
+
+app.command()(snapshot_diff.diff)
 
 Application = Annotated[str | None, typer.Option(help="application.id. Default: all.", show_default=False)]
 Store = Annotated[str | None, typer.Option(help="Name of a store. Default: all.", show_default=False)]

@@ -153,7 +153,18 @@ class SnapshotRow(_Row):
     files: Int64 = Field(default=0, description="uploaded; those of the snapshot before were there")
     bytes: Int64 = Field(default=0, description="uploaded")
     seconds: float = 0.0
+    current: Text | None = Field(
+        default=None, description="the snapshot that has all that the store has, published now or before; None: none"
+    )
     failure: Failure | None = Field(default=None, description="the store is as good as without a snapshot")
+
+
+class SnapshotSetRow(_Row):
+    """The set of snapshots that belong together after a run of `process`, of one application."""
+
+    application: Text
+    snapshot_set: Text | None = Field(default=None, description="its name, also if an earlier run has written it")
+    why: Text = Field(default="", description="why there is none")
 
 
 class ProcessRow(_Row):
@@ -170,6 +181,9 @@ class ProcessRow(_Row):
     commits: Int64 = 0
     restored: Int64 = 0
     lag: Int64 | None = Field(default=None, description="input records left below the end offset; None if unknown")
+    input_offset: Int64 | None = Field(
+        default=None, description="next input offset, committed together with what the stores have; None if unknown"
+    )
     recover_seconds: float = 0.0
     process_seconds: float = 0.0
     seconds: float = 0.0
@@ -465,6 +479,7 @@ class ProcessReport(JobReport):
 
     job: Literal["process"] = "process"
     rows: tuple[ProcessRow, ...]
+    sets: tuple[SnapshotSetRow, ...] = ()
 
 
 class VerifyReport(JobReport):

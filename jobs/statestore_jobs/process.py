@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from statestore import clock, kill_switch
+from statestore.archive.archive import ArchiveSpec, archive_spec
 from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
@@ -22,8 +23,9 @@ from statestore.metastore.definition_files import select
 from statestore.metastore.metastore import Metastore
 from statestore.model import TopicPartition
 from statestore.progress.display import shown
-from statestore.reports import JobReport, ProcessReport, ProcessRow
+from statestore.reports import JobReport, ProcessReport, ProcessRow, SnapshotSetRow
 from statestore.requests.process import ProcessRequest
+from statestore.tasks.snapshot_sets import set_after_run
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import run_task
 from statestore_jobs.entry import run_job, spark_session
@@ -42,6 +44,7 @@ def run(request: ProcessRequest, settings: Settings, catalogue: Catalogue, run_i
     applications = select(catalogue.definitions(), request.applications)
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     prepare(topics, Metastore.of(settings), [catalogue.applications[application.name] for application in applications])
+    archive = archive_spec(settings.archive, settings.archive_timeout_s, topics)
     spark = spark_session("process")
     progress = settings.reports_dir.absolute() / "process" / f".progress-{run_id}"
 
@@ -58,6 +61,7 @@ def run(request: ProcessRequest, settings: Settings, catalogue: Catalogue, run_i
         rows += not_begun(_specs(settings, topics, waiting, progress, later=True), rows)
     finally:
         remove_tree(progress)
+    sets = [] if archive is None else [_set_of(settings, archive, application, rows) for application in applications]
     unfinished = {row.application for row in rows if row.failure is not None and row.failure.retriable}
     for application in applications:
         if application.name not in unfinished:
@@ -68,7 +72,15 @@ def run(request: ProcessRequest, settings: Settings, catalogue: Catalogue, run_i
         started_ms=started,
         finished_ms=clock.now_ms(),
         rows=tuple(rows),
+        sets=tuple(row for row in sets if row is not None),
     )
+
+
+def _set_of(
+    settings: Settings, archive: ArchiveSpec, application: ApplicationDefinition, rows: Sequence[ProcessRow]
+) -> SnapshotSetRow | None:
+    own = [row for row in rows if row.application == application.name]
+    return set_after_run(application, own, archive, settings.bootstrap_servers, settings.kafka_timeout_s)
 
 
 def try_again(report: JobReport) -> str | None:

@@ -99,6 +99,18 @@ def sets(objects: ObjectStore, cluster: str, application: str) -> Iterator[Snaps
         yield _read(objects, found.name, SnapshotSet)
 
 
+def newest_set(objects: ObjectStore, cluster: str, application: str) -> SnapshotSet | None:
+    """Return the set of an application that was written last; None if there is none.
+
+    Raises
+    ------
+    SnapshotError
+        If it cannot be read.
+    """
+    newest = max((found.name for found in objects.entries(f"{SETS}/{cluster}/{application}")), default=None)
+    return None if newest is None else _read(objects, newest, SnapshotSet)
+
+
 def find_set(objects: ObjectStore, uuid: str) -> SnapshotSet:
     """Return the set of that name.
 

@@ -25,8 +25,10 @@ from statestore.tasks.spec import TaskSpec
 from statestore.tasks.task_changelogs import TaskChangelogs
 
 
-def is_idle(spec: TaskSpec) -> bool:
-    """True if the task would open its stores, do nothing and close them; the caller holds the task's lock.
+def idle_offset(spec: TaskSpec) -> int | None:
+    """Return the next input offset if the task would open its stores, do nothing and close them; None otherwise.
+
+    The caller holds the task's lock.
 
     Raises
     ------
@@ -36,11 +38,12 @@ def is_idle(spec: TaskSpec) -> bool:
     try:
         # Kafka is asked in this order: what a former attempt commits meanwhile shows in the changelogs.
         records = _records(spec)
-        return records is not None and _has_no_input(spec, records) and _have_all(spec, records)
+        offset = None if records is None else _offset_without_input(spec, records)
+        return offset if records is not None and offset is not None and _have_all(spec, records) else None
     except RetryError:
         raise
     except (StateStoreError, OSError):  # the stores or the input are not as they should be
-        return False
+        return None
 
 
 def figures(spec: TaskSpec) -> tuple[StoreFigures, ...]:
@@ -79,8 +82,8 @@ def _record_of_closed(spec: StorePartitionSpec) -> StoreRecord | None:
     return record if sealed is not None and sealed.committed == record.committed else None
 
 
-def _has_no_input(spec: TaskSpec, records: dict[str, StoreRecord]) -> bool:
-    """Whether the group has all of the input, and stores know of the stream times that were committed with it."""
+def _offset_without_input(spec: TaskSpec, records: dict[str, StoreRecord]) -> int | None:
+    """Return the group's offset if it has all of the input, and stores know of the stream times committed with it."""
     # Offsets that a former attempt has sent in a transaction are not waited for: who opens the task fences it. Until it
     # has ended, the group's offset is one from before them, so the task is not idle.
     with ConsumerGroup(
@@ -90,12 +93,13 @@ def _has_no_input(spec: TaskSpec, records: dict[str, StoreRecord]) -> bool:
     log = _topics(spec).log_ranges([spec.input])[spec.input]
     if found is None:
         if not spec.exactly_once or any(record.committed is not None for record in records.values()):
-            return False
+            return None
         found = GroupOffset(log.start)
     if not max(log.start, spec.input_end) <= found.next_offset <= log.high_watermark:
-        return False
+        return None
     times = commit_metadata.decode(found.metadata).times
-    return all(times.get(name, -1) <= _stream_time(record) for name, record in records.items())
+    known = all(times.get(name, -1) <= _stream_time(record) for name, record in records.items())
+    return found.next_offset if known else None
 
 
 def _have_all(spec: TaskSpec, records: dict[str, StoreRecord]) -> bool:

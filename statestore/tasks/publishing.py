@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import logging
 
+from statestore.archive.archive import ArchiveSpec
 from statestore.archive.grown_from import read_grown_from
+from statestore.archive.layout import snapshot_name
+from statestore.definitions.store import StoreDefinition
+from statestore.errors import StoreCorruptedError
 from statestore.partition.snapshots import publish_row
 from statestore.reports import SnapshotRow
+from statestore.statedir.seal import check_seal
 from statestore.tasks.spec import TaskSpec
 
 _log = logging.getLogger(__name__)
@@ -27,10 +32,32 @@ def publish_stores(spec: TaskSpec, *, idle: bool = False) -> tuple[SnapshotRow, 
     rows = []
     for store in spec.subtopology.stores:
         known = read_grown_from(spec.paths, store.name)
-        if store.engine == "in_memory" or (idle and known is not None and known.url == spec.archive.url):
+        if store.engine == "in_memory":
             continue
-        row = publish_row(spec.store_partition(store.name), spec.archive, "process")
-        if row.failure is not None:
+        row = SnapshotRow(store=store.name)
+        if not idle or known is None or known.url != spec.archive.url:
+            row = publish_row(spec.store_partition(store.name), spec.archive, "process")
+        if row.failure is None:
+            row = row.model_copy(update={"current": current_snapshot(spec, store, spec.archive)})
+        else:
             _log.warning("process: %s/%s: no snapshot: %s", spec.application.name, spec.task, row.failure.message)
         rows.append(row)
     return tuple(rows)
+
+
+def current_snapshot(spec: TaskSpec, store: StoreDefinition, archive: ArchiveSpec) -> str | None:
+    """Return the snapshot that has all that a closed store has; None if there is none, or that is not certain.
+
+    The store grew from it, and has applied its changelog up to the same offset.
+    """
+    grown = read_grown_from(spec.paths, store.name)
+    if grown is None or grown.begins is not None or (grown.url, grown.cluster) != (archive.url, archive.cluster):
+        return None
+    name = None if grown.snapshot is None else snapshot_name(f"{grown.snapshot}.json")
+    try:
+        sealed = check_seal(spec.paths, store.name, store.store_kind)
+    except StoreCorruptedError:
+        return None
+    if name is None or sealed is None:
+        return None
+    return str(name) if name.offset == (0 if sealed.committed is None else sealed.committed + 1) else None

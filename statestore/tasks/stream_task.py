@@ -34,7 +34,7 @@ from statestore.model import TopicPartition, transactional_id
 from statestore.reports import Failure, ProcessRow
 from statestore.statedir.swap import locked_task
 from statestore.tasks.garbage import CollectingNowAndThen
-from statestore.tasks.idle import figures, is_idle
+from statestore.tasks.idle import figures, idle_offset
 from statestore.tasks.processor import Headers
 from statestore.tasks.publishing import publish_stores
 from statestore.tasks.shape import check_shape, remember_shape
@@ -58,8 +58,9 @@ def run_task(spec: TaskSpec) -> ProcessRow:
     failure: Failure | None = None
     try:
         with locked_task(spec.paths, spec.lock_wait_s, urgent=True):
-            if is_idle(spec):
-                return _idle(spec, row, started).model_copy(update={"snapshots": publish_stores(spec, idle=True)})
+            if (offset := idle_offset(spec)) is not None:
+                found = {"input_offset": offset, "snapshots": publish_stores(spec, idle=True)}
+                return _idle(spec, row, started).model_copy(update=found)
             kill_switch.reached("task not idle")
             row, error = _attempt(spec, row)
             if isinstance(error, _WORTH_ANOTHER_ATTEMPT):
@@ -378,6 +379,7 @@ class StreamTask:
                 "commits": before.commits + self._commits,
                 "restored": before.restored + self._stores.restored,
                 "lag": lag,
+                "input_offset": None if lag is None or self._pending else self._next_offset,
                 "recover_seconds": round(before.recover_seconds + self._recover_s, 3),
                 "process_seconds": round(before.process_seconds + self._process_s, 3),
                 "stores": self._stores.figures(),

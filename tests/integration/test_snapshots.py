@@ -53,7 +53,8 @@ def test_a_task_publishes_what_it_has_committed_once(archived: Archived) -> None
     assert row.failure is None
     assert archived.snapshots() == [row.snapshot]
     assert row.bytes == sum(found.size for found in archived.objects.entries(BLOBS))
-    assert archived.process().snapshots == ()  # idle
+    (idle,) = archived.process().snapshots
+    assert (idle.snapshot, idle.current) == (None, row.snapshot)
     (more,) = archived.process([(b"key-000", b"value")]).snapshots
     assert archived.snapshots() == [more.snapshot, row.snapshot]
     assert more.bytes < row.bytes

@@ -1,0 +1,128 @@
+"""Sets of snapshots: one cut through all tasks of an application, with the input offsets that belong to it.
+
+A task commits its input offset, and what its stores log, in one transaction. Its snapshots have all that the stores had
+at that commit. So a task's snapshots and its input offset fit. The tasks fit each other if nobody has committed since:
+then the repartition topics hold what these commits have sent, and nothing more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from statestore import clock
+from statestore.archive.archive import ArchiveSpec
+from statestore.archive.layout import StoreDirectory, snapshot_name, time_ordered_uuid
+from statestore.archive.objects import ObjectStore
+from statestore.archive.pins import SnapshotSet, newest_set, write_set
+from statestore.archive.snapshots import histories
+from statestore.changelog.group import ConsumerGroup
+from statestore.definitions.application import ApplicationDefinition
+from statestore.errors import SnapshotError, StateStoreError
+from statestore.model import StorePartition, TaskId, TopicPartition
+from statestore.reports import ProcessRow, SnapshotSetRow
+
+_log = logging.getLogger(__name__)
+
+
+def set_after_run(
+    application: ApplicationDefinition,
+    rows: Sequence[ProcessRow],
+    archive: ArchiveSpec,
+    bootstrap_servers: str,
+    timeout_s: float,
+) -> SnapshotSetRow | None:
+    """Write the set of an application after a run of all of its tasks, unless the newest one says the same.
+
+    Stores in memory are no part of it: they are rebuilt from their changelogs anyway.
+
+    Parameters
+    ----------
+    rows
+        Of this application: one for each of its tasks.
+
+    Returns
+    -------
+    SnapshotSetRow or None
+        None if the application is not to have one: it processes at least once, has no stores on disk, or a task failed.
+    """
+    on_disk = any(store.engine != "in_memory" for part in application.subtopologies for store in part.stores)
+    exactly_once = application.processing_guarantee == "exactly_once_v2"
+    if not exactly_once or not on_disk or not rows or any(row.failure is not None for row in rows):
+        return None
+    row = SnapshotSetRow(application=application.name)
+    try:
+        objects = archive.open()
+        snapshots = _snapshots(objects, application, rows, archive)
+        offsets = _offsets(application, rows)
+        _require_committed(application, offsets, bootstrap_servers, timeout_s)
+        known = newest_set(objects, archive.cluster, application.name)
+        if known is not None and (known.snapshots, known.input_offsets) == (snapshots, offsets):
+            return row.model_copy(update={"snapshot_set": known.uuid})
+        now_ms = clock.now_ms()
+        made = SnapshotSet(
+            cluster=archive.cluster,
+            application=application.name,
+            uuid=time_ordered_uuid(now_ms),
+            snapshots=snapshots,
+            input_offsets=offsets,
+            written_ms=now_ms,
+        )
+        write_set(objects, made)
+    except (StateStoreError, OSError, ValueError) as error:  # also a name that no set may have
+        _log.warning("process: %s: no set of snapshots: %s", application.name, error)
+        return row.model_copy(update={"why": str(error)})
+    return row.model_copy(update={"snapshot_set": made.uuid})
+
+
+def _snapshots(
+    objects: ObjectStore, application: ApplicationDefinition, rows: Sequence[ProcessRow], archive: ArchiveSpec
+) -> tuple[str, ...]:
+    """Return the objects of the manifests, in order: one for each store partition."""
+    found = histories(objects, archive.cluster, application.name)
+    usable = {(place, str(one.name)) for place, history in found.items() for one in history.usable}
+    chosen = []
+    for row in rows:
+        task = TaskId.parse(row.task)
+        current = {one.store: one.current for one in row.snapshots}
+        for store in application.subtopologies[task.subtopology].stores:
+            if store.engine == "in_memory":
+                continue
+            partition = StorePartition(application.name, store.name, task)
+            place, name = StoreDirectory(archive.cluster, partition), current.get(store.name)
+            if name is None:
+                raise SnapshotError(f"{partition} has no snapshot of what it has now")
+            if (place, name) not in usable:
+                raise SnapshotError(f"snapshot {name} of {partition} is suspect, of an older generation, or removed")
+            known = snapshot_name(f"{name}.json")
+            assert known is not None
+            chosen.append(place.snapshot(known))
+    return tuple(sorted(chosen))
+
+
+def _offsets(application: ApplicationDefinition, rows: Sequence[ProcessRow]) -> tuple[tuple[TopicPartition, int], ...]:
+    found = []
+    for row in rows:
+        task = TaskId.parse(row.task)
+        where = TopicPartition(application.subtopologies[task.subtopology].input_topic, task.partition)
+        if row.input_offset is None:
+            raise SnapshotError(f"the input offset of {application.name}/{task} is not known")
+        found.append((where, row.input_offset))
+    return tuple(sorted(found))
+
+
+def _require_committed(
+    application: ApplicationDefinition,
+    offsets: tuple[tuple[TopicPartition, int], ...],
+    bootstrap_servers: str,
+    timeout_s: float,
+) -> None:
+    """Require that the group still is where the tasks have left it: nobody has processed more since."""
+    with ConsumerGroup(bootstrap_servers, application.name, timeout_s) as group:
+        for where, offset in offsets:
+            found = group.committed(where)
+            if found is not None and found.next_offset != offset:
+                raise SnapshotError(
+                    f"group {application.name} is at offset {found.next_offset} of {where}, this run has left it at "
+                    f"{offset}: another run has gone on; it writes its own set"
+                )

@@ -20,6 +20,7 @@ from statestore.archive import layout
 from statestore.archive.layout import BLOBS, STORES, TRASH, SnapshotName, StoreDirectory
 from statestore.archive.manifest import MAX_BYTES, Manifest, from_bytes
 from statestore.archive.objects import ObjectStore, StoredObject
+from statestore.archive.pins import all_sets
 from statestore.archive.snapshots import History, Listed, missing_files, read_manifest, readable
 from statestore.errors import SnapshotError
 
@@ -189,6 +190,28 @@ def sweep(objects: ObjectStore, grace_ms: int, now_ms: int, *, dry_run: bool = F
         tuple(found.name for found in unneeded),
         sum(found.size for found in unneeded),
     )
+
+
+def sweep_sets(objects: ObjectStore, kept: Collection[str]) -> tuple[str, ...]:
+    """Remove the sets of which a snapshot is gone, and not only marked; return their objects.
+
+    Parameters
+    ----------
+    kept
+        Objects of the sets that pins keep.
+
+    Raises
+    ------
+    SnapshotError
+        If a set cannot be read.
+    """
+    found = list(all_sets(objects))
+    # What is marked or put back meanwhile is in one of these listings: the live ones are before and after the trash.
+    there = {one.name.removeprefix(f"{TRASH}/") for where in (STORES, TRASH, STORES) for one in objects.entries(where)}
+    gone = tuple(one.place for one in found if one.place not in kept and not there.issuperset(one.snapshots))
+    for place in gone:
+        objects.delete(place)
+    return gone
 
 
 def marked_manifests(objects: ObjectStore) -> Iterator[Manifest]:

@@ -10,6 +10,7 @@ from statestore.archive.cleanup import marked_manifests
 from statestore.archive.layout import BLOBS, STORES, blob
 from statestore.archive.manifest import Manifest
 from statestore.archive.objects import ObjectStore
+from statestore.archive.pins import SnapshotSet, all_sets
 from statestore.archive.snapshots import History, Listed, histories, missing_files, read_manifest
 from statestore.errors import SnapshotError
 
@@ -66,6 +67,21 @@ def archived_snapshots(objects: ObjectStore, found: list[History]) -> Iterator[A
     listed = [(history, one) for history in found for one in history.snapshots]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         yield from pool.map(lambda pair: _read(objects, *pair), listed)
+
+
+def listed_sets(objects: ObjectStore, application: str | None = None) -> list[tuple[SnapshotSet, int]]:
+    """Return the sets, the newest first, each with the number of its snapshots that are not there any more.
+
+    Raises
+    ------
+    SnapshotError
+        If one cannot be read.
+    """
+    found = [one for one in all_sets(objects) if application in (None, one.application)]
+    # Sets first: a snapshot that one names was there before.
+    there = {listed.directory.snapshot(listed.name) for one in all_histories(objects) for listed in one.snapshots}
+    ordered = sorted(found, key=lambda one: one.uuid, reverse=True)
+    return [(one, len(set(one.snapshots) - there)) for one in ordered]
 
 
 def check_archive(objects: ObjectStore) -> Check:

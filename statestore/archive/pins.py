@@ -26,7 +26,7 @@ class SnapshotSet(BaseModel):
     snapshots
         Objects of the manifests, one for each store partition.
     input_offsets
-        The group's committed offset of each input partition.
+        The group's committed offset of each input partition; where it has committed nothing, the log's start.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -38,13 +38,19 @@ def list_(
     archive: options.Archive,
     application: Application = None,
     store: Store = None,
+    sets: Annotated[bool, typer.Option("--sets", help="List sets of snapshots, the newest first.")] = False,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
-    """List snapshots, the newest of each store partition first."""
+    """List snapshots, the newest of each store partition first; or sets."""
     from statestore.cli.tables import table
 
     options.require_writable(json=json)
+    if sets:
+        if store is not None:
+            raise InputError("--store: a set is of an application; leave --store out, or --sets")
+        _list_sets(archive, archive_timeout_s, application, json)
+        return
     found = [_line(one) for one in _snapshots(archive, archive_timeout_s, application, store)]
     columns = ("store partition", "snapshot", "offset>", "written", "bytes>", "files>", "by", "state")
     shown = ((line[name] for name in _SHOWN) for line in found)
@@ -136,12 +142,15 @@ def pin(
         list[str] | None,
         typer.Option(help="Name of a snapshot. May be repeated. Default: the newest of each store partition."),
     ] = None,
+    snapshot_set: Annotated[
+        str | None, typer.Option("--set", help="Name of a set whose snapshots are kept.", show_default=False)
+    ] = None,
     application: Application = None,
     store: Store = None,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
 ) -> None:
     """Keep snapshots until the pin is removed."""
-    from statestore.archive.pins import Pin
+    from statestore.archive.pins import Pin, find_set
     from statestore.archive.pins import pin as write_pin
     from statestore.model import check_name
 
@@ -149,6 +158,17 @@ def pin(
         check_name(name)
     except ValueError as error:
         raise InputError(str(error)) from error
+    if snapshot_set is not None:
+        if snapshot or application or store:
+            raise InputError("--set names all snapshots that are kept: leave --snapshot, --application and --store out")
+        objects = _open(archive, archive_timeout_s)
+        kept_set = find_set(objects, snapshot_set)
+        now_ms = clock.now_ms()
+        write_pin(
+            objects, Pin(name=name, snapshots=(kept_set.place,), by=getpass.getuser(), why=why, written_ms=now_ms)
+        )
+        print(f"pin {name} keeps the {len(kept_set.snapshots)} snapshots of set {snapshot_set}")
+        return
     found = [one.listed for one in _snapshots(archive, archive_timeout_s, application, store) if one.state == "usable"]
     wanted = set(snapshot or ())
     if missing := sorted(wanted - {str(one.name) for one in found}):
@@ -251,6 +271,32 @@ def clean(
     output.write_content(json, content)
 
 
+def _list_sets(archive: str, timeout_s: float, application: str | None, json: Path | None) -> None:
+    from statestore.archive.contents import listed_sets
+    from statestore.cli.tables import table
+
+    found = [
+        {
+            "cluster": one.cluster,
+            "application": one.application,
+            "set": one.uuid,
+            "written": _time(one.written_ms),
+            "snapshots": len(one.snapshots),
+            "removed": removed,
+            "input_offsets": {str(where): offset for where, offset in one.input_offsets},
+        }
+        for one, removed in listed_sets(_open(archive, timeout_s), application)
+    ]
+    columns = ("application", "set", "written", "snapshots>", "removed>")
+    shown = [(row["application"], row["set"], row["written"], row["snapshots"], row["removed"]) for row in found]
+    output.console(json).print(table(f"{len(found)} sets", columns, shown))  # type: ignore[arg-type]
+    output.write_content(json, {"archive": archive, "rows": found})
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
+
+
 #: What `list` shows of a line, in this order.
 _SHOWN = ("store_partition", "snapshot", "offset", "written", "bytes", "files", "source", "state")
 
@@ -263,7 +309,7 @@ def _line(found: ArchivedSnapshot) -> dict[str, str | int | None]:
         "snapshot": str(listed.name),
         "generation": listed.name.generation,
         "offset": listed.name.offset - 1 if listed.name.offset else None,
-        "written": datetime.fromtimestamp(listed.written_ms / 1000, UTC).isoformat(timespec="seconds"),
+        "written": _time(listed.written_ms),
         "bytes": None if manifest is None else manifest.bytes,
         "files": None if manifest is None else len(manifest.files),
         "source": None if manifest is None else manifest.source,

@@ -7,7 +7,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore.archive.archive import ArchiveSpec, archive_spec
-from statestore.archive.cleanup import Retention, Swept, expendable, mark, put_back, retention_of, server_time_ms, sweep
+from statestore.archive.cleanup import (
+    Retention,
+    Swept,
+    expendable,
+    mark,
+    put_back,
+    retention_of,
+    server_time_ms,
+    sweep,
+    sweep_sets,
+)
 from statestore.archive.contents import all_histories
 from statestore.archive.manifest import Manifest
 from statestore.archive.objects import ObjectStore
@@ -64,7 +74,10 @@ def clean_archive(
     if not dry_run:  # a pin may have come since; one that comes later finds out that it came too late
         back = put_back(objects, _kept(objects))
         marked = [place for place in marked if place not in back]
-    return ArchiveCleanup(tuple(marked), sweep(objects, retention.grace_ms, now_ms, dry_run=dry_run))
+    swept = sweep(objects, retention.grace_ms, now_ms, dry_run=dry_run)
+    if not dry_run:
+        sweep_sets(objects, _kept(objects))
+    return ArchiveCleanup(tuple(marked), swept)
 
 
 def _kept(objects: ObjectStore) -> set[str]:

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from statestore.archive import cleanup
-from statestore.archive.cleanup import Retention, expendable, mark, put_back, server_time_ms, sweep
+from statestore.archive.cleanup import Retention, expendable, mark, put_back, server_time_ms, sweep, sweep_sets
+from statestore.archive.contents import listed_sets
 from statestore.archive.fetch import fetch
 from statestore.archive.layout import BLOBS, TRASH
 from statestore.archive.manifest import Manifest
 from statestore.archive.objects import ObjectStore
+from statestore.archive.pins import SnapshotSet, all_sets, write_set
 from statestore.archive.snapshots import begin_generation, history, mark_suspect, missing_files, read_manifest
 from statestore.archive.upload import publish
 from statestore.errors import SnapshotError
@@ -104,6 +106,32 @@ def test_who_reads_a_snapshot_when_it_is_marked_finds_its_blobs_until_the_grace_
     grace_ms = marked.modified_ms - uploaded_ms
     assert sweep(objects, grace_ms, marked.modified_ms) == ((), (), 0)  # the blobs are old, the mark is not
     fetch(objects, made, tmp_path / "copy", {})
+
+
+def test_sets_go_with_their_snapshots_unless_a_pin_names_them(objects: ObjectStore, tmp_path: Path) -> None:
+    made = [_publish(objects, tmp_path, committed) for committed in (1, 2)]
+    cuts = [
+        SnapshotSet(
+            cluster=one.cluster,
+            application=one.application,
+            uuid=one.uuid,
+            snapshots=(one.directory.snapshot(one.name),),
+            input_offsets=(),
+            written_ms=1,
+        )
+        for one in made
+    ]
+    for one in cuts:
+        write_set(objects, one)
+    mark(objects, history(objects, made[0].directory).snapshots[1])
+    assert sweep_sets(objects, ()) == ()  # marked, it can still be put back
+    assert [(one.uuid, removed) for one, removed in listed_sets(objects)] == sorted(
+        ((one.uuid, int(one is cuts[0])) for one in cuts), reverse=True
+    )
+    sweep(objects, 0, LATER)
+    assert sweep_sets(objects, (cuts[0].place,)) == ()
+    assert sweep_sets(objects, ()) == (cuts[0].place,)
+    assert list(all_sets(objects)) == [cuts[1]]
 
 
 def test_blobs_without_a_snapshot_go(objects: ObjectStore, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from statestore.archive.pins import SnapshotSet, find_set, sets
+from statestore.archive.pins import SnapshotSet, find_set, pins, sets
 from statestore.archive.selection import SnapshotChoice, chosen_snapshots
 from statestore.archive.snapshots import mark_suspect
 from statestore.discovery.archived import opened_snapshot
@@ -15,6 +15,7 @@ from statestore.model import TopicPartition
 from statestore.reports import SnapshotSetRow
 from statestore.tasks.snapshot_sets import set_after_run
 from tests.integration.broker import consume
+from tests.integration.command_line import command_on
 from tests.integration.test_snapshots import ROWS, Archived
 
 
@@ -55,7 +56,7 @@ def archived(bootstrap_servers: str, tmp_path: Path) -> WithSets:
 
 
 def test_a_set_holds_the_fold_of_the_input_up_to_its_offsets_whatever_came_later(
-    archived: WithSets, tmp_path: Path
+    archived: WithSets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     archived.send(ROWS, 0)
     archived.send(ROWS[:20], 1)
@@ -64,6 +65,16 @@ def test_a_set_holds_the_fold_of_the_input_up_to_its_offsets_whatever_came_later
     archived.send([*ROWS[:50], (b"new", b"value")], 1)
     second = archived.run_all()  # task 0_0 is idle
 
+    run, _ = command_on(archived, tmp_path, monkeypatch, capfd)
+    where = ("--archive", archived.archive.url)
+    listed = run.shown("snapshot", "list", "--sets", *where)["rows"]
+    assert [(row["set"], row["snapshots"], row["removed"]) for row in listed] == [
+        (one.snapshot_set, 2, 0) for one in (second, first)
+    ]
+    assert listed[0]["input_offsets"] == {f"{archived.input}-0": 200, f"{archived.input}-1": 71}
+    assert run("snapshot", "pin", "cut", "--set", first.snapshot_set, "--why", "x", *where).code == 0
+    assert run("snapshot", "pin", "none", "--set", "0" * 32, "--why", "x", *where).code == 2
+    assert [found.snapshots for found in pins(archived.objects)] == [(archived.known()[0].place,)]
     assert first == again
     assert [one.uuid for one in archived.known()] == [first.snapshot_set, second.snapshot_set]
     before, after = archived.known()

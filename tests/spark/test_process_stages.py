@@ -10,9 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 from statestore_jobs import process
 
+from statestore.archive.archive import open_archive
+from statestore.archive.pins import find_set
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
-from statestore.model import TaskId
+from statestore.model import TaskId, TopicPartition
 from statestore.reports import ProcessReport
 from statestore.requests.process import ProcessRequest
 from statestore.statedir.lock import locked
@@ -45,6 +47,7 @@ def settings(bootstrap_servers: str, tmp_path: Path) -> Settings:
         data_docs_dir=tmp_path / "docs",
         service_id=unique("service"),
         kafka_timeout_s=60,
+        archive=f"file://{tmp_path}/archive",
     )
 
 
@@ -85,16 +88,31 @@ def test_r13_later_tasks_wait_for_a_locked_task_and_those_of_other_applications_
     servers = settings.bootstrap_servers
     held, free = windowed(servers), windowed(servers)
     with lock_of(held, settings.state_dir):
-        again = process.try_again(run(held, free))
+        first = run(held, free)
+    again = process.try_again(first)
     assert again is not None
     assert again.startswith(f"{held.name}/0_1: LockedError")
     assert (read_by_later_tasks(servers, held), read_by_later_tasks(servers, free)) == (False, True)
-    rows = {row.label: row for row in run(held, free).rows}
+    second = run(held, free)
+    rows = {row.label: row for row in second.rows}
     assert [row.label for row in rows.values() if row.failure] == []
     assert [sum(rows[f"{name}/1_{number}"].records_in for number in range(2)) for name in (held.name, free.name)] == [
         2,
         0,
     ]
+
+    # Only of a run of all tasks is there a set.
+    assert [row.application for row in first.sets] == [free.name]
+    sets = {row.application: row for row in second.sets}
+    assert sets[free.name] == first.sets[0]  # idle since
+    made = find_set(open_archive(settings.archive), sets[held.name].snapshot_set)
+    topics = (held.input_topic, repartition(held))
+    assert [place.store_partition.task for place, _ in made.places] == [TaskId(1, 0), TaskId(1, 1)]
+    assert dict(made.input_offsets) == {
+        TopicPartition(topic, number): max(group_offset(servers, held.name, topic, number), 0)  # -1001: none yet
+        for topic in topics
+        for number in range(2)
+    }
 
 
 def test_the_report_says_for_which_earlier_task_a_later_one_was_not_begun(run: Process, settings: Settings) -> None:

@@ -176,7 +176,7 @@ def snapshot_loss(spec: StorePartitionSpec, snapshot: Manifest) -> Lost:
     log = Topics(servers, timeout_s).log_ranges([where])[where]
     time_ms = stream_time_at_least(spec, log) if needs_stream_time(spec, snapshot.record, log) else None
     return rebuild_loss(
-        Had(bool(snapshot.files), snapshot.committed, snapshot.record),
+        Had(snapshot.committed is not None, snapshot.committed, snapshot.record),
         Supply(spec.changelog, log, cut_at(compared_end(spec, snapshot)), time_ms),
         retention_ms=spec.store.retention_ms,
         now_ms=clock.now_ms(),
@@ -262,7 +262,8 @@ def inadmissible(
     if (at := cut_at(comparison)) is not None:
         return f"its changelog was cut at offset {at} and has other records from there on"
     record: StoreRecord = snapshot.record
-    found = standing_of(snapshot.committed, log, record, spec.changelog, empty=not snapshot.files, now_ms=now_ms)
+    empty = snapshot.committed is None  # it has files all the same
+    found = standing_of(snapshot.committed, log, record, spec.changelog, empty=empty, now_ms=now_ms)
     if found.status is Status.OK or (found.status is Status.LAGGING and found.action is Action.TAIL):
         return None
     return found.detail

@@ -48,6 +48,11 @@ def test_a_snapshot_whose_rest_is_in_the_log_is_used(log: LogRange) -> None:
     assert _why(_snapshot(), log, LogComparison(Continuity.UNKNOWN)) is None
 
 
+@pytest.mark.parametrize("log", [LOG, LogRange(0, 0, 0)])
+def test_a_snapshot_of_a_store_into_which_nothing_was_committed_is_continued_by_all_of_the_log(log: LogRange) -> None:
+    assert _why(_snapshot(committed=None, record={"committed": None, "end": 0}), log) is None
+
+
 def test_tombstones_that_may_be_gone_keep_it_from_being_used() -> None:
     old = _snapshot(record={"caught_up_ms": NOW_MS - KEPT_MS})
     assert "deletes may be gone from the log" in _why(old)

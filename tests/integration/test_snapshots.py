@@ -298,6 +298,15 @@ def test_what_a_lost_nodes_log_can_no_longer_give_comes_from_the_snapshot_or_not
     assert "no snapshot can be used" in refused.failure.message
 
 
+def test_a_lost_node_leaves_nothing_to_restore_of_a_store_into_which_nothing_was_logged(archived: Archived) -> None:
+    archived.process()
+    assert len(archived.snapshots()) == 1
+    archived.lose_all()
+    for mode in ("snapshot", "auto"):
+        row = archived.restored(mode)
+        assert (row.before, row.outcome) == (Status.EMPTY, "skipped")
+
+
 def test_a_store_that_is_begun_anew_does_not_take_the_place_of_snapshots_with_more(archived: Archived) -> None:
     archived.process(ROWS)
     names = archived.snapshots()

@@ -1,5 +1,7 @@
-"""`make demo`: process real flights, damage three stores, have them found, rebuilt, validated, and proven right.
+"""`make demo`: process real flights, lose stores in several ways, have them restored and validated, and proven right.
 
+First three stores are damaged. Then, in the middle of processing, the machine is lost with all of its stores: they come
+back from snapshots and the rest of their changelogs. At the end all stores are compared with a recomputation.
 Kafka and Airflow are real and run on loopback; the DAGs are driven through Airflow's REST API, as a user would. All
 that is started is stopped again, whatever happens. Exit code 0 means that everything held.
 """
@@ -15,9 +17,10 @@ from demo.airflow import Airflow
 from demo.airflow_client import AirflowClient, DagRun, TaskInstance
 from demo.console import console, run
 from demo.damage import delete_directory, flip_bit, leave_open
-from demo.flights import PARTITIONS, FlightsInput, produce_flights
+from demo.flights import FIRST_HALF, PARTITIONS, FlightsInput, produce_flights
 from demo.installation import REPOSITORY, Installation
 from demo.kafka import Kafka
+from demo.machine import Machine
 from demo.processes import Processes, ServiceError, wait_until
 from demo.recompute import Rows, differences, expected
 from demo.registering import DEFINITION, register
@@ -48,7 +51,7 @@ R = TypeVar("R", ProcessReport, VerifyReport, RestoreReport, ValidateReport)
 
 def main() -> int:
     """Run the demo; return its exit code."""
-    installation, summary = Installation(ROOT), Summary()
+    installation, summary = Installation(ROOT, archived=True), Summary()
     with installation.exclusive():
         installation.clear()
         installation.create()
@@ -56,8 +59,8 @@ def main() -> int:
             with summary.step("start Kafka", console):
                 kafka = Kafka(processes, installation.kafka_dir)
                 servers = kafka.start()
-            with summary.step("produce flights", console):
-                produced = _produce(servers, installation)
+            with summary.step("produce flights until June", console):
+                produced = _produce(servers, installation, limit=FIRST_HALF)
             with summary.step("apply the definition", console):
                 console.print(register(processes, installation, servers), markup=False)
             with summary.step("start Airflow", console):
@@ -70,7 +73,12 @@ def main() -> int:
                 )
             for dag_id in DAGS:
                 client.unpause(dag_id)
-            _tell(Demo(installation, client, summary), produced)
+            demo = Demo(installation, client, summary)
+            _damage_stores(demo)
+            with summary.step("produce flights until December", console):
+                produced = _produce(servers, installation, after=produced)
+            _lose_machine(demo, Machine(installation, servers, demo.application))
+            _compare(demo, produced)
     summary.write(ROOT / "summary.json")
     console.print(summary_table(summary, ROOT))
     if summary.held(produced.records):
@@ -80,28 +88,32 @@ def main() -> int:
     return 1
 
 
-def _produce(servers: str, installation: Installation) -> FlightsInput:
+def _produce(
+    servers: str, installation: Installation, limit: int | None = None, after: FlightsInput | None = None
+) -> FlightsInput:
     with Progress(console=console) as progress:
         bar = progress.add_task("flights", total=None)
         return produce_flights(
             servers,
             installation.root / "flights.json",
+            limit,
+            after,
             on_progress=lambda done, total: progress.update(bar, completed=done, total=total),
         )
 
 
-def _tell(demo: Demo, produced: FlightsInput) -> None:
-    """Play the demo, step by step."""
+def _damage_stores(demo: Demo) -> None:
+    """Process, damage three stores, and have the DAGs find, restore and validate them."""
     summary = demo.summary
     with summary.step("process", console):
         report = demo.report(demo.start("process", "demo-process"), ProcessReport, must_be="success")
         console.print(process_table(report))
-        summary.records_in = sum(row.records_in for row in report.rows if row.task.startswith("0_"))
     with summary.step("verify", console):  # the process DAG's asset starts it
         found = demo.report(demo.follow("verify", demo.first_run("verify")), VerifyReport, must_be="success")
         console.print(verify_table(found))
         summary.stores = len(found.rows)
         summary.healthy_before = all(row.healthy for row in found.rows)
+        summary.filled = sum(row.status != Status.EMPTY for row in found.rows)
     with summary.step("damage three stores", console):
         damaged = demo.damage(found)
         summary.damaged = len(damaged)
@@ -119,6 +131,37 @@ def _tell(demo: Demo, produced: FlightsInput) -> None:
         console.print(validate_table(validated))
         summary.validated = bool(validated.rows) and all(row.healthy for row in validated.rows)
         summary.data_docs = validated.data_docs or ""
+
+
+def _lose_machine(demo: Demo, machine: Machine) -> None:
+    """Lose all stores in the middle of the work, have them restored from snapshots, and go on."""
+    summary = demo.summary
+    with summary.step("process on and lose the machine", console):
+        lost = machine.die_processing()
+        console.print("  killed all processes of `statestore process`, which had begun to commit")
+        console.print(f"  deleted {lost}")
+    with summary.step("restore from snapshots", console):  # as by the form of the DAG
+        run_id = "demo-lost-machine"
+        ended = demo.start("restore", run_id, mode="snapshot")
+        restored = demo.report(ended, RestoreReport, must_be="success")
+        console.print(restore_table(restored))
+        lost_rows = [row for row in restored.rows if row.before == Status.MISSING]
+        summary.lost = len(lost_rows)
+        summary.from_snapshots = sum(row.snapshot is not None and row.outcome == "restored" for row in lost_rows)
+        summary.replayed = sum(row.records for row in lost_rows)
+    with summary.step("validate all", console):  # the restore DAG starts it
+        ended = demo.follow("validate", f"restore__{run_id}")
+        validated = demo.report(ended, ValidateReport, must_be="success")
+        console.print(validate_table(validated))
+        summary.all_validated = bool(validated.rows) and all(row.healthy for row in validated.rows)
+    with summary.step("process the rest", console):
+        console.print(process_table(machine.process()))
+        summary.records_in = machine.records_read()
+
+
+def _compare(demo: Demo, produced: FlightsInput) -> None:
+    """Compare all stores with what they should have."""
+    summary = demo.summary
     with summary.step("recompute from the CSV and compare", console):
         expectation = expected(produced)
         summary.aircraft = len(expectation["aircraft"])
@@ -137,13 +180,13 @@ class Demo:
         self.summary = summary
         self._client = client
         self._state_dir = installation.state_dir
-        self._application = load_definitions(DEFINITION)[APPLICATION]
+        self.application = load_definitions(DEFINITION)[APPLICATION]
 
     # -- DAG runs -------------------------------------------------------------------------------------------------
 
-    def start(self, dag_id: str, run_id: str) -> DagRun:
+    def start(self, dag_id: str, run_id: str, **form: str) -> DagRun:
         """Start a DAG run for the demo's application, and follow it to its end."""
-        self._client.trigger(dag_id, {"application": APPLICATION}, run_id)
+        self._client.trigger(dag_id, {"application": APPLICATION, **form}, run_id)
         return self.follow(dag_id, run_id)
 
     def first_run(self, dag_id: str) -> str:
@@ -198,7 +241,7 @@ class Demo:
 
     def compare(self, expectation: dict[str, Rows]) -> list[str]:
         """Compare all store partitions with what is expected; return what differs."""
-        return differences(self._state_dir, self._application, PARTITIONS, expectation)
+        return differences(self._state_dir, self.application, PARTITIONS, expectation)
 
     def _paths(self, partition: int) -> TaskPaths:
         return TaskPaths(self._state_dir, APPLICATION, TaskId(0, partition))

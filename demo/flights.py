@@ -28,6 +28,8 @@ from statestore.errors import InputError, KafkaUnavailableError
 INPUT_TOPIC = "flights"
 OUTPUT_TOPIC = "aircraft-delays"
 PARTITIONS = 4
+#: Flights from January to June.
+FIRST_HALF = 166_158
 #: Key of flights whose aircraft is not known.
 UNKNOWN_AIRCRAFT = "UNKNOWN"
 _WEEK_MS = 7 * 24 * 60 * 60 * 1000
@@ -77,9 +79,10 @@ def produce_flights(
     bootstrap_servers: str,
     record_at: Path,
     limit: int | None = None,
+    after: FlightsInput | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> FlightsInput:
-    """Make the demo's topics and produce the flights.
+    """Make the demo's topics and produce the flights; return all that was produced so far.
 
     Parameters
     ----------
@@ -87,6 +90,8 @@ def produce_flights(
         Where to record what was produced (JSON).
     limit
         Only the first so many flights.
+    after
+        What was produced before: only the flights that follow are produced now.
     on_progress
         Called now and then with the records produced and their total.
     """
@@ -94,9 +99,9 @@ def produce_flights(
     topics.create(INPUT_TOPIC, PARTITIONS, {"retention.ms": "-1"})
     topics.create(OUTPUT_TOPIC, PARTITIONS, {"cleanup.policy": "compact"})
     table = read_flights()
-    last_ms = table["event_ms"][-1].as_py()
-    shift_ms = (int(time.time() * 1000) - last_ms) // _WEEK_MS * _WEEK_MS
-    flights = table if limit is None else table.slice(0, limit)
+    first, end = 0 if after is None else after.records, table.num_rows if limit is None else limit
+    flights, last_ms = table.slice(first, end - first), table["event_ms"][-1].as_py()
+    shift_ms = (int(time.time() * 1000) - last_ms) // _WEEK_MS * _WEEK_MS if after is None else after.shift_ms
     producer = Producer(
         client_config(
             bootstrap_servers,
@@ -129,6 +134,6 @@ def produce_flights(
         raise translate(failed[0], f"producing to {INPUT_TOPIC}")
     if left:
         raise KafkaUnavailableError(f"{left} flights were not taken by {bootstrap_servers} in {_DEADLINE_S} s")
-    produced = FlightsInput(records=flights.num_rows, shift_ms=shift_ms)
+    produced = FlightsInput(records=first + flights.num_rows, shift_ms=shift_ms)
     write_durably(record_at, produced.model_dump_json())
     return produced

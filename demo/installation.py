@@ -1,4 +1,4 @@
-"""One installation of the embedded default in one directory: where Kafka, Airflow, stores, reports and logs are.
+"""One installation of the embedded default in one directory: Kafka, Airflow, stores, snapshots, reports and logs.
 
 `make demo` has one in build/demo, `make up` one in build/up. Nothing of it lies elsewhere, so deleting the directory
 deletes the installation. `exclusive` keeps two commands from working on one installation at the same time.
@@ -25,9 +25,15 @@ SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class Installation:
-    """The directories of one installation below `root`, and the environment of its processes."""
+    """The directories of one installation below `root`, and the environment of its processes.
 
-    def __init__(self, root: Path) -> None:
+    Parameters
+    ----------
+    archived
+        True: snapshots of its stores are kept, in a directory.
+    """
+
+    def __init__(self, root: Path, *, archived: bool = False) -> None:
         self.root = root.absolute()
         self.kafka_dir = self.root / "kafka"
         self.airflow_dir = self.root / "airflow"
@@ -36,6 +42,7 @@ class Installation:
         self.data_docs_dir = self.root / "data_docs"
         self.logs_dir = self.root / "logs"
         self.scratch_dir = self.root / "scratch"
+        self.archive_dir = self.root / "archive" if archived else None
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -70,7 +77,8 @@ class Installation:
     def create(self) -> None:
         """Make the directories that are not there yet. They are the owner's alone: passwords and data lie in them."""
         for path in vars(self).values():
-            path.mkdir(parents=True, exist_ok=True)
+            if path is not None:
+                path.mkdir(parents=True, exist_ok=True)
         self.root.chmod(0o700)
 
     def environment(self, bootstrap_servers: str) -> dict[str, str]:
@@ -93,4 +101,5 @@ class Installation:
             "STATESTORE_REPORTS_DIR": str(self.reports_dir),
             "STATESTORE_DATA_DOCS_DIR": str(self.data_docs_dir),
             "STATESTORE_JOBS_DIR": str(REPOSITORY / "jobs"),
+            **({} if self.archive_dir is None else {"STATESTORE_ARCHIVE": self.archive_dir.as_uri()}),
         }

@@ -105,6 +105,10 @@ class Processes:
             (self.run_dir / _STATE).unlink(missing_ok=True)
             self._end_reaper()
 
+    def kill(self) -> None:
+        """End everything that was started, and everything that came of it, at once: nothing is told (SIGKILL)."""
+        stop_marked(self.marker, term_s=None)
+
     def leave_running(self) -> None:
         """Let everything run on after this process; `stop_run` ends it later."""
         self._end_reaper()
@@ -181,15 +185,23 @@ def stop_run(run_dir: Path) -> bool:
     return True
 
 
-def stop_marked(marker: str, term_s: float = 5, kill_s: float = 20) -> None:
+def stop_marked(marker: str, term_s: float | None = 5, kill_s: float = 20) -> None:
     """End every process that carries the marker: SIGTERM, and SIGKILL for what is left after `term_s`.
+
+    Parameters
+    ----------
+    term_s
+        None: no SIGTERM.
+    kill_s
+        How long the end may take after the first SIGKILL.
 
     Raises
     ------
     ServiceError
         If some are still there `kill_s` after their first SIGKILL.
     """
-    psutil.wait_procs(_signal(_carriers(marker), signal.SIGTERM), timeout=term_s)
+    if term_s is not None:
+        psutil.wait_procs(_signal(_carriers(marker), signal.SIGTERM), timeout=term_s)
     deadline = time.monotonic() + kill_s
     # Again until a look finds none: a process may have forked between the look and the signal.
     while remaining := list(_carriers(marker)):

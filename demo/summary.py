@@ -11,20 +11,38 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 
+from statestore.archive.layout import snapshot_name
 from statestore.durable import write_durably
 from statestore.reports import ProcessReport, RestoreReport, ValidateReport, VerifyReport
 
 
 class Summary(BaseModel):
-    """The demo's result; `held` is what its exit code says."""
+    """The demo's result; `held` is what its exit code says.
+
+    Attributes
+    ----------
+    filled
+        Store partitions with rows, before the machine is lost.
+    lost
+        Store partitions that were missing then.
+    from_snapshots
+        Those of them that were restored from a snapshot.
+    replayed
+        Changelog records that these restores applied on top of the snapshots.
+    """
 
     records_in: int = 0
     stores: int = 0
     healthy_before: bool = False
+    filled: int = 0
     damaged: int = 0
     found: int = 0
     restored: int = 0
     validated: bool = False
+    lost: int = 0
+    from_snapshots: int = 0
+    replayed: int = 0
+    all_validated: bool = False
     equal_to_recomputation: bool = False
     aircraft: int = 0
     sessions: int = 0
@@ -48,6 +66,8 @@ class Summary(BaseModel):
             and self.healthy_before
             and 0 < self.damaged == self.found == self.restored
             and self.validated
+            and 0 < self.filled == self.lost == self.from_snapshots
+            and self.all_validated
             and self.equal_to_recomputation
         )
 
@@ -58,11 +78,12 @@ class Summary(BaseModel):
 
 def process_table(report: ProcessReport) -> Table:
     """Tasks of a process run."""
-    columns = ("task", "records in", "records out", "changes", "commits", "records/s")
+    columns = ("task", "records in", "records out", "changes", "commits", "records/s", "snapshots")
     table = Table(*columns, title="processed, exactly once")
     for row in report.rows:
         counts = (row.records_in, row.records_out, row.changelog_records, row.commits)
-        table.add_row(row.label, *(f"{count:,}" for count in counts), f"{row.records_per_s:,.0f}")
+        published = sum(snapshot.snapshot is not None for snapshot in row.snapshots)
+        table.add_row(row.label, *(f"{count:,}" for count in counts), f"{row.records_per_s:,.0f}", f"{published}")
     return table
 
 
@@ -78,12 +99,14 @@ def verify_table(report: VerifyReport) -> Table:
 
 def restore_table(report: RestoreReport) -> Table:
     """What a restore run did."""
-    table = Table("store partition", "was", "outcome", "records read", "keys", "records/s", title="restored")
+    columns = ("store partition", "was", "outcome", "snapshot at", "records read", "keys", "seconds")
+    table = Table(*columns, title="restored")
     for row in report.rows:
         color = "green" if row.healthy else "red"
-        rate = row.records / row.seconds if row.seconds else 0
         was, outcome = row.before or "", f"[{color}]{row.outcome}[/] {row.mode or ''}"
-        table.add_row(row.label, was, outcome, f"{row.records:,}", f"{row.keys:,}", f"{rate:,.0f}")
+        name = None if row.snapshot is None else snapshot_name(f"{row.snapshot}.json")
+        offset = "" if name is None else f"{name.offset:,}"
+        table.add_row(row.label, was, outcome, offset, f"{row.records:,}", f"{row.keys:,}", f"{row.seconds:.1f}")
     return table
 
 
@@ -108,6 +131,9 @@ def summary_table(summary: Summary, root: Path) -> Table:
         "store partitions": summary.stores,
         "damaged / found / restored": f"{summary.damaged} / {summary.found} / {summary.restored}",
         "validated": summary.validated,
+        "lost with the machine / restored from snapshots": f"{summary.lost} / {summary.from_snapshots}",
+        "records replayed after the snapshots": f"{summary.replayed:,}",
+        "validated again": summary.all_validated,
         "equal to recomputation from the CSV": summary.equal_to_recomputation,
         "seconds": ", ".join(f"{name} {seconds:g}" for name, seconds in summary.seconds.items()),
         "Data Docs": summary.data_docs,

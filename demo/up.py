@@ -24,7 +24,7 @@ _PARSED_S = 120
 
 def up() -> int:
     """Start Kafka and Airflow, unless they run already, and say where they are."""
-    installation = Installation(UP)
+    installation = Installation(UP, archived=True)
     addresses = UP / "addresses.json"
     with installation.exclusive():
         services = running(UP)

@@ -78,6 +78,18 @@ def test_stop_ends_a_descendant_that_left_the_session_and_ignores_sigterm(
     assert unrelated.poll() is None
 
 
+def test_a_kill_tells_nobody_and_leaves_nothing(tmp_path: Path, unrelated: subprocess.Popen[bytes]) -> None:
+    tells = "import signal, sys, time; signal.signal(15, lambda *_: print('told', flush=True)); print('armed', flush=True); time.sleep(300)"  # noqa: E501
+    log = tmp_path / "log"
+    with Processes(tmp_path) as processes:
+        service = processes.start("service", [sys.executable, "-c", tells], dict(os.environ), log)
+        wait_until(lambda: "armed" in log.read_text(), 120, "the service to catch SIGTERM", service)
+        processes.kill()
+        assert _gone(service.pid)
+    assert log.read_text() == "armed\n"
+    assert unrelated.poll() is None
+
+
 def test_everything_ends_when_the_owner_is_killed(tmp_path: Path, unrelated: subprocess.Popen[bytes]) -> None:
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path), DAEMON, str(tmp_path / "pid")])
     daemon = wait_until(_pid_in(tmp_path / "pid"), 120, "the daemon's pid")

@@ -11,7 +11,7 @@ ENV JAVA_HOME=/opt/java/openjdk PATH="${PATH}:/opt/java/openjdk/bin"
 # Made here so that named volumes mounted on them belong to the airflow user.
 USER root
 RUN install -d -o airflow -g root /opt/statestore /opt/applications /opt/airflow/auth \
-    /var/lib/statestore/state /var/lib/statestore/reports /var/lib/statestore/data-docs
+    /var/lib/statestore/state /var/lib/statestore/archive /var/lib/statestore/reports /var/lib/statestore/data-docs
 USER airflow
 
 # The lock is closed: --no-deps keeps out pyspark-client, which would break pyspark (see requirements/README.md).

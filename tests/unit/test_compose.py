@@ -29,9 +29,12 @@ def pinned(package: str) -> str:
 
 
 def environment():
-    """Every variable of every service."""
+    """Every variable of every service that has a value; the others come from .env as they are."""
     return [
-        (name, key, str(value)) for name, service in SERVICES.items() for key, value in service["environment"].items()
+        (name, key, str(value))
+        for name, service in SERVICES.items()
+        for key, value in service["environment"].items()
+        if value is not None
     ]
 
 
@@ -76,6 +79,19 @@ def test_the_example_environment_names_every_variable_and_holds_no_secret():
     example = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
     assert set(example) == set(re.findall(r"(?<!\$)\$\{(\w+)", COMPOSE_TEXT))
     assert [name for name, value in example.items() if value and (SECRET.search(name) or "KEY" in name)] == []
+
+
+def test_credentials_of_the_archive_reach_drivers_and_executors_alone_and_the_example_names_them():
+    given = {
+        name: {key for key, value in service["environment"].items() if value is None}
+        for name, service in SERVICES.items()
+    }
+    with_them = {name: keys for name, keys in given.items() if keys}
+    assert set(with_them) == {"airflow-scheduler", "spark-worker"}
+    example = (REPOSITORY / ".env.example").read_text(encoding="utf-8")
+    assert {frozenset(keys) for keys in with_them.values()} == {frozenset(re.findall(r"^# ([A-Z_]+)=$", example, re.M))}
+    archive = "archive:/var/lib/statestore/archive"
+    assert {name for name, service in SERVICES.items() if archive in service.get("volumes", [])} == set(with_them)
 
 
 def test_the_versions_are_those_of_the_project():

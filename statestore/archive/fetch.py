@@ -1,4 +1,4 @@
-"""Fetching a snapshot's files: linked where this disk has the same bytes, else read in ranges and hashed on the way."""
+"""Fetching a snapshot's files: linked where this disk has the same bytes, else read and hashed on the way."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from statestore.archive.objects import ObjectStore
 from statestore.durable import sync_directory
 from statestore.errors import SnapshotError
 
-_RANGE = 8 * 1024 * 1024
-#: Ranges of one file that are in memory at the same time, and files that are fetched at the same time.
-_RANGES_AT_ONCE, _FILES_AT_ONCE = 4, 4
+#: Files that are fetched at the same time, each over a connection of its own: one alone does not fill the network.
+_AT_ONCE = 16
 
 
 class Fetched(NamedTuple):
@@ -108,7 +107,7 @@ def _link(source: Path, target: Path, file: SnapshotFile) -> bool:
 def _fetch_all(
     objects: ObjectStore, target: Path, files: Iterable[SnapshotFile], advanced: Callable[[int], None]
 ) -> None:
-    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
         # The largest first, so that none of them is fetched alone at the end.
         ordered = sorted(files, key=lambda file: -file.bytes)
         work = [pool.submit(_fetch_one, objects, target / file.path, file, advanced) for file in ordered]
@@ -122,22 +121,16 @@ def _fetch_all(
 
 def _fetch_one(objects: ObjectStore, path: Path, file: SnapshotFile, advanced: Callable[[int], None]) -> None:
     name, digest = blob(file.sha256), hashlib.sha256()
-    found = objects.stat(name)
-    if found is None or found.size != file.bytes:
-        has = "it is not there" if found is None else f"it has {found.size}"
-        raise SnapshotError(f"{objects.url}/{name}: expected {file.bytes} bytes of {file.path}, {has}")
-    starts = range(0, file.bytes, _RANGE)
     with path.open("xb") as out:
-        for first in range(0, len(starts), _RANGES_AT_ONCE):
-            ranges = [(start, min(start + _RANGE, file.bytes)) for start in starts[first : first + _RANGES_AT_ONCE]]
-            try:
-                parts = objects.read_ranges(name, ranges)
-            except FileNotFoundError:
-                raise SnapshotError(f"{objects.url}/{name} was deleted while it was read") from None
-            for part in parts:
-                digest.update(part)
-                out.write(part)
-                advanced(len(part))
+        try:
+            for chunk in objects.read_chunks(name, file.bytes):
+                digest.update(chunk)
+                out.write(chunk)
+                advanced(len(chunk))
+        except FileNotFoundError:
+            raise SnapshotError(f"{objects.url}/{name} is not there; it has the bytes of {file.path}") from None
+        except ValueError as error:
+            raise SnapshotError(f"{file.path}: {error}") from None
         out.flush()
         os.fsync(out.fileno())
     if digest.hexdigest() != file.sha256:

@@ -26,6 +26,7 @@ def test_an_object_of_any_size_is_uploaded_in_chunks_and_read_in_ranges(objects:
     found = objects.read_ranges("blobs/x", [(6 * MIB - 1, 6 * MIB + 1), (17 * MIB, 18 * MIB)])
     assert [bytes(part) for part in found] == [b"\0\1", b"\2" * MIB]
     assert objects.read_ranges("blobs/x", []) == []
+    assert b"".join(bytes(chunk) for chunk in objects.read_chunks("blobs/x", 18 * MIB)) == b"".join(chunks)
 
 
 @pytest.mark.parametrize("size", [10, 12 * MIB])
@@ -54,7 +55,12 @@ def test_what_is_not_there_is_said_to_be_missing_and_deleting_it_is_nothing(obje
     objects.delete("a")
     objects.delete("a")
     assert objects.stat("a") is None
-    for read in (lambda: objects.read("a", 1), lambda: objects.read_ranges("a", [(0, 1)])):
+    for read in (
+        lambda: objects.read("a", 1),
+        lambda: objects.read_ranges("a", [(0, 1)]),
+        lambda: list(objects.read_chunks("a", 1)),
+        lambda: list(objects.read_chunks("a", 0)),
+    ):
         with pytest.raises(FileNotFoundError):
             read()
 
@@ -63,6 +69,15 @@ def test_an_object_that_is_larger_than_expected_is_not_read(objects: ObjectStore
     objects.create("a", b"12345")
     with pytest.raises(ValueError, match="has 5 bytes, expected 4 at most"):
         objects.read("a", 4)
+
+
+@pytest.mark.parametrize("size", [0, 4, 6])
+def test_an_object_of_another_size_than_expected_is_not_read(objects: ObjectStore, size: int) -> None:
+    objects.create("a", b"12345")
+    with pytest.raises(ValueError, match=f"has 5 bytes, expected {size}"):
+        list(objects.read_chunks("a", size))
+    objects.create("empty", b"")
+    assert b"".join(map(bytes, objects.read_chunks("empty", 0))) == b""
 
 
 @pytest.mark.parametrize("url", ["archive", "http://host/a", "s3:///a", "file://host/a", ""])

@@ -6,8 +6,9 @@ import json
 
 from pydantic import BaseModel, ConfigDict
 
+from statestore.archive.client import checked_url
 from statestore.archive.layout import FORMAT
-from statestore.archive.objects import ObjectStore, checked_url
+from statestore.archive.objects import ObjectStore
 from statestore.changelog.topics import Topics
 from statestore.errors import ArchiveAccessError, InputError
 

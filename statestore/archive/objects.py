@@ -1,42 +1,37 @@
 """The object store that holds an archive: S3, Azure, Google Cloud, or a directory, through obstore.
 
-No other module talks to object storage. Credentials come from the environment, a private file (`credentials.py`) or the
-cloud's own identity; they are never in a URL, an argument, a report or a message.
+No other module talks to object storage; `client.py` makes the client. Credentials come from the environment, a private
+file (`credentials.py`) or the cloud's own identity; they are never in a URL, an argument, a report or a message.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import from_url
 
-from statestore.archive.credentials import archive_credentials
+from statestore.archive.client import checked_url, client
 from statestore.durable import sync_directory
-from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, DiskSpaceError, InputError, StateStoreError
+from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, DiskSpaceError, StateStoreError
 
 if TYPE_CHECKING:
     from obstore import Bytes, GetOptions
-    from obstore.store import ClientConfig, RetryConfig
-
-#: Schemes of an archive's URL, and what they are called.
-SCHEMES = {"s3": "Amazon S3", "az": "Azure Blob Storage", "gs": "Google Cloud Storage", "file": "a directory"}
-
-#: Where the environment names another endpoint than the cloud's own. One without TLS is used only if it says so.
-_ENDPOINTS = (
-    *("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
-    *("AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL"),
-)
 
 #: Parts of one object that are sent at the same time, of 5 MiB each.
 _PARTS_AT_ONCE = 4
+#: An error that comes so soon was not preceded by obstore's own attempts: it does not repeat a create whose connection
+#: was closed by the server while it was sent, as servers close connections that nobody has used for long.
+_AT_ONCE_S = 0.5
+
 #: What one request reads: small enough to come within its deadline, so large that its answer takes longer than the wait
 #: for it. It is handed on in chunks: buffers as large as the range cost more than hashing and writing what is in them.
 _RANGE, _CHUNK = 16 * 1024 * 1024, 1024 * 1024
@@ -78,24 +73,13 @@ class ObjectStore:
 
     def __init__(self, url: str, timeout_s: float = 60.0) -> None:
         self.url = checked_url(url)
-        parts = urlsplit(self.url)
-        config: Any = archive_credentials(parts.scheme)  # each store has a type of its own
-        where = {**os.environ, **config}
-        client: ClientConfig = {
-            "timeout": timedelta(seconds=timeout_s),
-            "connect_timeout": timedelta(seconds=10),
-            "allow_http": any(where.get(name, "").startswith("http://") for name in _ENDPOINTS),
-        }
-        retry: RetryConfig = {"max_retries": 10, "retry_timeout": timedelta(seconds=timeout_s)}
+        parts = urlsplit(url)
         self._directory = Path(unquote(parts.path)) if parts.scheme == "file" else None
         with self._errors(url):
             if self._directory is not None:
                 self._store = from_url(url, mkdir=True)
-                return
-            if parts.scheme == "az":  # obstore takes the first part for the container
-                config["account_name"] = parts.netloc
-                url = f"az://{parts.path.lstrip('/')}"
-            self._store = from_url(url, config=config, client_options=client, retry_config=retry)
+            else:
+                self._store = client(url, timeout_s)
 
     def create(self, name: str, content: bytes) -> bool:
         """Write an object that must not be there yet.
@@ -103,13 +87,22 @@ class ObjectStore:
         Returns
         -------
         bool
-            False if there is one of that name, which stays as it is.
+            False if there is one of that name, which stays as it is. An attempt of ours whose answer was lost may have
+            written it.
         """
+        began_s = time.monotonic()
         with self._errors(name):
             try:
                 obstore.put(self._store, name, content, mode="create")
             except AlreadyExistsError:
                 return False
+            except BaseError:
+                if time.monotonic() - began_s > _AT_ONCE_S:
+                    raise
+                try:
+                    obstore.put(self._store, name, content, mode="create")
+                except AlreadyExistsError:
+                    return False
         self._sync(name)
         return True
 
@@ -119,8 +112,14 @@ class ObjectStore:
         If an error comes out of the chunks, nothing is written.
         """
         refused: list[BaseException] = []
+        source = iter(chunks)
+        first = list(islice(source, 2))
         with self._errors(name, refused):
-            obstore.put(self._store, name, _noting(chunks, refused), mode="overwrite", max_concurrency=_PARTS_AT_ONCE)
+            if len(first) == 1:  # one request, where an upload in parts has three
+                obstore.put(self._store, name, first[0], mode="overwrite", use_multipart=False)
+            else:
+                content = _noting(_begun(first, source), refused)
+                obstore.put(self._store, name, content, mode="overwrite", max_concurrency=_PARTS_AT_ONCE)
         self._sync(name)
 
     def read(self, name: str, limit: int) -> bytes:
@@ -276,6 +275,13 @@ class ObjectStore:
         )
 
 
+def _begun(first: list[bytes], source: Iterator[bytes]) -> Iterator[bytes]:
+    """Go on with chunks of which the first ones were taken; they are not kept."""
+    while first:
+        yield first.pop(0)
+    yield from source
+
+
 def _noting(chunks: Iterable[bytes], refused: list[BaseException]) -> Iterator[bytes]:
     """Pass chunks on, and note the error that ends them: obstore may raise another one in its place."""
     try:
@@ -283,28 +289,6 @@ def _noting(chunks: Iterable[bytes], refused: list[BaseException]) -> Iterator[b
     except BaseException as error:
         refused.append(error)
         raise
-
-
-def checked_url(url: str) -> str:
-    """Return an archive's URL, which has no secrets in it.
-
-    Raises
-    ------
-    InputError
-        If it is not one of an archive.
-    """
-    parts = urlsplit(url)
-    expected = "s3://bucket/prefix, az://account/container/prefix, gs://bucket/prefix or file:///directory"
-    if parts.scheme not in SCHEMES or (parts.scheme == "file") != (not parts.netloc):
-        raise InputError(f"expected the URL of an archive, such as {expected}; found {url.split('@')[-1]!r}")
-    if parts.scheme == "az" and not parts.path.strip("/"):
-        raise InputError(f"expected az://account/container or az://account/container/prefix, found {url!r}")
-    if "@" in parts.netloc or parts.query:
-        raise InputError(
-            f"the URL of archive {parts.scheme}://{parts.netloc.split('@')[-1]}{parts.path} has credentials or options "
-            "in it; put them into the environment"
-        )
-    return url.rstrip("/")
 
 
 def _short(error: BaseException) -> str:

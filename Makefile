@@ -19,7 +19,7 @@ LENGTH = 12
 SOAK = $(PYTHON_IN_VENV) -m tests.faults.soak --tally $(TALLY) --length $(LENGTH) $(if $(WORKERS),--workers $(WORKERS))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test ui screenshots faults faults-share soak soak-campaign soak-totals mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore lint lock clean environment-demo environment-dev
+.PHONY: help demo up down test ui screenshots faults faults-share soak soak-campaign soak-totals mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-snapshot lint lock clean environment-demo environment-dev
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,7 +64,7 @@ screenshots: environment-dev ## as `make ui`, of the whole path alone, and keep 
 conformance: environment-dev ## run the tests that prove a behaviour, and list the behaviours that none proves
 	$(PYTHON_IN_VENV) -m pytest -n 4 --dist loadfile --no-loadscope-reorder --conformance
 
-bench: bench-store bench-process bench-restore bench-verify bench-validate bench-metastore ## measure everything beside its peers (build/bench, docs/benchmarks); SCALE=small for a look
+bench: bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-snapshot ## measure everything beside its peers (build/bench, docs/benchmarks); SCALE=small for a look
 
 bench-store: environment-dev ## measure the stores beside raw rocksdict
 	$(PYTHON_IN_VENV) -m benchmarks.store
@@ -83,6 +83,9 @@ bench-validate: environment-dev ## measure the Spark sources beside Parquet, and
 
 bench-metastore: environment-dev ## measure the metastore: rebuilding 100,000 commands, and how long a command takes
 	$(PYTHON_IN_VENV) -m benchmarks.metastore $(ARGS)
+
+bench-snapshot: environment-dev ## measure snapshots on s3proxy and in a directory: restores, fetching, publishing; ARGS as above
+	$(PYTHON_IN_VENV) -m benchmarks.snapshot $(ARGS)
 
 lint: environment-dev ## check style, types and the arrows between the rooms
 	.venv/bin/ruff check

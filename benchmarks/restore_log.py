@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Literal, NamedTuple
 
@@ -106,6 +106,7 @@ def fill(
     shape: LogShape,
     topic: str | None = None,
     headers: Mapping[str, bytes] | None = None,
+    midway: tuple[int, Callable[[Log], None]] | None = None,
 ) -> Log:
     """Make an application's topics and fill its changelog.
 
@@ -115,6 +116,8 @@ def fill(
         Name of the changelog where it is not ours to choose.
     headers
         Of every record; none if not said.
+    midway
+        A number of records, and what is done when the changelog holds so many.
 
     Raises
     ------
@@ -132,6 +135,9 @@ def fill(
     further = {} if headers is None else {"headers": list(headers.items())}
     for number, (key, value, timestamp) in enumerate(rows.at(np.arange(shape.records)), start=1):
         producer.produce(name, value, key, timestamp=timestamp, **further)
+        if midway is not None and number == midway[0]:
+            producer.flush(_FLUSH_S)
+            midway[1](log)
         if number % BATCH == 0:
             wait_until(
                 lambda: producer.poll(0) >= 0 and len(producer) <= 10 * BATCH, _FLUSH_S, "the broker", poll_s=0.01

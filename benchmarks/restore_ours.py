@@ -15,6 +15,7 @@ from benchmarks.restore_log import rows_digest, window_key
 from benchmarks.restore_program import Order, specs_of
 from benchmarks.restore_run import RestoreOutcome, RestoringRun, RestoringSystem
 from demo.processes import ServiceError
+from statestore.archive.archive import ArchiveSpec
 from statestore.reports import RestoreReport, read_report
 from statestore.statedir.context import store_context
 from statestore.stores.api import Windowed
@@ -34,7 +35,7 @@ def _order(work: str) -> Callable[[RestoringRun], Command]:
     return lambda run: order_of(work, run).command()
 
 
-def order_of(work: str, run: RestoringRun, state_dir: Path | None = None) -> Order:
+def order_of(work: str, run: RestoringRun, state_dir: Path | None = None, archive: ArchiveSpec | None = None) -> Order:
     """Return the order to do this with the run's log, and with its state directory unless another is given."""
     return Order(
         work=work,
@@ -45,6 +46,7 @@ def order_of(work: str, run: RestoringRun, state_dir: Path | None = None) -> Ord
         workers=run.workers,
         state_dir=state_dir or run.state_dir,
         result=run.result,
+        archive=archive,
     )
 
 

@@ -22,6 +22,8 @@ from pydantic import BaseModel
 from benchmarks.counting import Command
 from benchmarks.restore_run import RestoreOutcome
 from demo.processes import ServiceError
+from statestore.archive.archive import ArchiveSpec
+from statestore.archive.layout import snapshot_name
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
@@ -43,7 +45,13 @@ _READY_S = 120
 
 
 class Order(BaseModel):
-    """What the program is told to do; `work` is a name in `WORK` or `WORK_ON_MANY`."""
+    """What the program is told to do; `work` is a name in `WORK` or `WORK_ON_MANY`.
+
+    Attributes
+    ----------
+    archive
+        Where snapshots are; None: nowhere.
+    """
 
     work: str
     servers: str
@@ -53,6 +61,7 @@ class Order(BaseModel):
     workers: int
     state_dir: Path
     result: Path
+    archive: ArchiveSpec | None = None
 
     def command(self) -> Command:
         """Return the program that does it."""
@@ -81,6 +90,7 @@ def specs_of(order: Order) -> list[StorePartitionSpec]:
             bootstrap_servers=order.servers,
             state_dir=order.state_dir,
             kafka_timeout_s=_KAFKA_TIMEOUT_S,
+            archive=order.archive,
         )
         for partition in range(order.partitions)
         for store, name in zip(order.stores, names, strict=True)
@@ -96,6 +106,19 @@ def restore_partition(spec: StorePartitionSpec) -> Done:
     """Restore a store partition into an empty state directory."""
     row = _restored(restore(_restore_spec(spec)))
     return _done(row.records, row.keys)
+
+
+def restore_from_snapshot(spec: StorePartitionSpec) -> Done:
+    """Restore a store partition from its newest snapshot and the rest of its log; all that it then has counts.
+
+    What it built is not published: the next run is to begin with the same snapshot.
+    """
+    asked = _restore_spec(spec)
+    row = _restored(restore(asked._replace(request=RestoreRequest(mode="snapshot"), publish=False)))
+    begun = None if row.snapshot is None else snapshot_name(f"{row.snapshot}.json")
+    if row.mode != "snapshot" or begun is None:
+        raise ServiceError(f"{row.label} was to be restored from a snapshot, found mode {row.mode}")
+    return _done(begun.offset + row.records, row.keys)
 
 
 def read_range(piece: tuple[RestoreSpec, OffsetRange]) -> Done:
@@ -139,7 +162,13 @@ def _verified(rows: list[VerifyRow]) -> Done:
 
 
 #: What can be ordered, each for one store partition.
-WORK = {"restore": restore_partition, "drain": drain_partition, "scan": scan_partition, "deep": compare_partition}
+WORK = {
+    "restore": restore_partition,
+    "snapshot": restore_from_snapshot,
+    "drain": drain_partition,
+    "scan": scan_partition,
+    "deep": compare_partition,
+}
 #: The same, for many at once.
 WORK_ON_MANY = {"offsets": verify_offsets}
 

@@ -33,7 +33,7 @@ _SILENT_S = 90  # Ivy prints while it works; longer silence means that the regis
 _LOCK_S = 900
 _STEP = re.compile(rb"^\s*(?:found |\[SUCCESSFUL \].*!)", re.MULTILINE)  # one per module resolved, one per jar fetched
 _IVY = """\
-<ivy-module version="2.0">
+<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="statestore" module="jars" revision="working"/>
   <configurations><conf name="default"/></configurations>
   <dependencies>
@@ -41,7 +41,12 @@ _IVY = """\
   </dependencies>
 </ivy-module>
 """
-_DEPENDENCY = '    <dependency org="{}" name="{}" rev="{}" conf="default->default"/>'
+_DEPENDENCY = '    <dependency org="{0}" name="{1}" rev="{2}" conf="default->default"/>'
+#: A jar with a classifier is taken for one that has its dependencies in it.
+_CLASSIFIED = """\
+    <dependency org="{0}" name="{1}" rev="{2}" conf="default->default" transitive="false">
+      <artifact name="{1}" type="jar" ext="jar" m:classifier="{3}"/>
+    </dependency>"""
 
 
 class DownloadError(RetryError):
@@ -59,7 +64,8 @@ class JarSet:
     directory
         Name of the set's directory in the cache.
     coordinates
-        `group:artifact:version` of each artifact that is wanted; their dependencies come with them.
+        `group:artifact:version` of each artifact that is wanted; their dependencies come with them. Of
+        `group:artifact:version:classifier` the one jar comes alone.
     checksums
         File with a line `<SHA-256>  <name>` for every jar, dependencies included.
     megabytes
@@ -192,12 +198,13 @@ def fetch_jars(
 def _run_ivy(processes: Processes, java: str, jar_set: JarSet, jars: Path, ivy_cache: Path, log_path: Path) -> None:
     ivy_cache.mkdir()
     module = ivy_cache / "ivy.xml"
-    dependencies = [_DEPENDENCY.format(*coordinate.split(":")) for coordinate in jar_set.coordinates]
+    wanted = [coordinate.split(":") for coordinate in jar_set.coordinates]
+    dependencies = [(_DEPENDENCY if len(parts) == 3 else _CLASSIFIED).format(*parts) for parts in wanted]
     module.write_text(_IVY.format("\n".join(dependencies)), encoding="utf-8")
     argv = [
         *(java, f"-Divy.default.ivy.user.dir={ivy_cache}", "-jar", str(pyspark_jar("ivy-*.jar"))),
         *("-ivy", str(module), "-confs", "default"),
-        *("-retrieve", f"{jars}/[artifact]-[revision].[ext]", "-cache", str(ivy_cache)),
+        *("-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]", "-cache", str(ivy_cache)),
     ]
     log_path.unlink(missing_ok=True)
     service = processes.start("ivy", argv, os.environ, log_path)

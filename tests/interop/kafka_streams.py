@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,7 +20,7 @@ from uuid import uuid4
 from confluent_kafka import KafkaError, Message, Producer
 
 from demo.kafka_jars import KAFKA_VERSION, JarSet, fetch_jars
-from demo.processes import Processes, ServiceError, wait_until
+from demo.processes import Processes, ServiceError, ServiceProcess, wait_until
 from statestore.changelog.client import client_config
 from statestore.changelog.topics import Topics
 from statestore.model import StoreFormat, TopicPartition
@@ -157,7 +158,13 @@ class Driver:
     directory: Path
 
     def run(self, arguments: Sequence[str]) -> None:
-        """Run it to its end, which must be a good one; its output is in a log of its own.
+        """Run it to its end, which must be a good one; its output is in a log of its own."""
+        with self.running(arguments):
+            pass
+
+    @contextmanager
+    def running(self, arguments: Sequence[str]) -> Iterator[ServiceProcess]:
+        """Start it, and wait at the end of the block for its own, which must be a good one.
 
         The first run leaves an archive of the classes that it has loaded: the later ones take half as long to start.
         """
@@ -172,7 +179,8 @@ class Driver:
             "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.streams.processor=info",
         ]
         argv = [self.java, *options, "-cp", self.classpath, "Driver", *arguments, "--timeout-s", str(_RUN_S)]
-        _run(self.processes, name, argv, self.directory / f"{name}.log", _RUN_S + _EXIT_S)
+        with _running(self.processes, name, argv, self.directory / f"{name}.log", _RUN_S + _EXIT_S) as service:
+            yield service
         if partial.exists():
             partial.replace(archive)
 
@@ -187,7 +195,8 @@ def build_driver(processes: Processes, java: str, directory: Path) -> Driver:
         *(java, "-jar", str(compiler), "-source", "17", "-target", "17", "-proc:none"),
         *("-cp", classpath, "-d", str(classes), str(_HERE / "java")),
     ]
-    _run(processes, "ecj", argv, directory / "ecj.log", 120)
+    with _running(processes, "ecj", argv, directory / "ecj.log", 120):
+        pass
     archive = shutil.make_archive(str(directory / "driver"), "zip", classes)  # classes are shared from archives alone
     return Driver(processes, java, f"{archive}:{classpath}", directory)
 
@@ -249,7 +258,7 @@ class KafkaStreams:
         ServiceError
             If the run fails; the message ends with the last lines of its log.
         """
-        _produce(self.bootstrap_servers, self.input_topic, commands)
+        self.send(commands)
         return self._run("crash" if crash else "write", state_dir, stores, config)
 
     def die(
@@ -285,9 +294,38 @@ class KafkaStreams:
         """
         return self._run("read", state_dir, stores, config)
 
+    @contextmanager
+    def running(self, state_dir: Path, stores: Sequence[Store], commands: Iterable[Command]) -> Iterator[None]:
+        """Do the commands in order and commit, and run on in the block; at its end all input is processed.
+
+        Raises
+        ------
+        ServiceError
+            If the run fails; the message ends with the last lines of its log.
+        """
+        self.send(commands)
+        done = self._driver.directory / f"{uuid4().hex}.done"
+        arguments, _ = self._arguments("write", state_dir, stores, None)
+        with self._driver.running([*arguments, "--while", str(done)]) as service:
+            wait_until(done.exists, _RUN_S, f"{service.name} to do its work", service)
+            yield
+            done.unlink()
+
+    def send(self, commands: Iterable[Command]) -> None:
+        """Write commands into the input, for a run that there is or will be."""
+        _produce(self.bootstrap_servers, self.input_topic, commands)
+
     def _run(
         self, command: str, state_dir: Path, stores: Sequence[Store], config: Mapping[str, str] | None
     ) -> Contents:
+        arguments, output = self._arguments(command, state_dir, stores, config)
+        self._driver.run(arguments)
+        return _parse(output.read_text(encoding="utf-8").splitlines())
+
+    def _arguments(
+        self, command: str, state_dir: Path, stores: Sequence[Store], config: Mapping[str, str] | None
+    ) -> tuple[list[str], Path]:
+        """Return the driver's arguments, and the file for what it reports."""
         output = self._driver.directory / f"{uuid4().hex}.jsonl"
         arguments = [
             *(command, "--bootstrap-servers", self.bootstrap_servers, "--application", self.application_id),
@@ -297,13 +335,16 @@ class KafkaStreams:
             *(part for flag, of in self._tables.items() for item in of.items() for part in (flag, "=".join(item))),
             *(part for item in self._changelog_config.items() for part in ("--changelog-config", "=".join(item))),
         ]
-        self._driver.run(arguments)
-        return _parse(output.read_text(encoding="utf-8").splitlines())
+        return arguments, output
 
 
-def _run(processes: Processes, name: str, argv: Sequence[str], log_path: Path, deadline_s: float) -> None:
+@contextmanager
+def _running(
+    processes: Processes, name: str, argv: Sequence[str], log_path: Path, deadline_s: float
+) -> Iterator[ServiceProcess]:
     service = processes.start(name, argv, os.environ, log_path)
     try:
+        yield service
         # Any other exit code is an error that shows the end of the log.
         wait_until(lambda: service.poll() == 0, deadline_s, f"{name} to do its work", service)
     finally:

@@ -31,6 +31,7 @@ from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.typed import AnyStore, KeyValueStore
+from tests.integration import broker
 
 _KINDS = {"kv": "key-value", "window": "window", "session": "session"}
 #: Time of the first record, in ms; Kafka refuses records from more than an hour ahead.
@@ -211,6 +212,17 @@ def rows_of(store: AnyStore) -> list[Row]:
         else:
             found.append(Row(key.key, plain, timestamp, key.start, key.end))
     return found
+
+
+def described(stores: Sequence[Store]) -> list[str]:
+    """Say what an empty directory does not tell: what each store was."""
+    kinds = {store.name: _KINDS[store.kind] for store in stores}
+    return [f"{store.name}:kind={kinds[store.name]},format={store.format.value},subtopology=0" for store in stores]
+
+
+def recent(commands: Sequence[Command]) -> list[Command]:
+    """Move the records' times to now: Kafka Streams' own changelog settings delete what is old."""
+    return [command._replace(timestamp=broker.T0 + number) for number, command in enumerate(commands)]
 
 
 def contents_of(directory: Path) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from kafka_streams import EVERY_KIND, Command, Contents, KafkaStreams, Row, StorePartition
-from shared_state import random_commands
+from shared_state import described, random_commands, recent
 
 from statestore.changelog.topics import Topics
 from statestore.cli.restore_selection import stores_to_restore
@@ -29,11 +29,6 @@ from tests.integration.restored import planned_here, restored_here
 STORES = EVERY_KIND
 PARTITIONS = 2
 PARTS = [StorePartition(store.name, partition) for store in STORES for partition in range(PARTITIONS)]
-#: What a wiped directory does not tell: what each store was.
-SAID = [
-    f"{store.name}:kind={'key-value' if store.kind == 'kv' else store.kind},format={store.format.value},subtopology=0"
-    for store in STORES
-]
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,7 @@ class Wiped:
     contents: Contents
     directory: Path
 
-    def chosen(self, state_dir: Path, stores: Sequence[str] = SAID) -> Chosen:
+    def chosen(self, state_dir: Path, stores: Sequence[str] = tuple(described(STORES))) -> Chosen:
         where = Where(self.app.bootstrap_servers, state_dir)
         return choose(PartitionSelection(where, applications=[self.app.application_id], stores=stores), self.topics)
 
@@ -64,11 +59,6 @@ class Wiped:
 
 
 WHOLE = {f"{part.store}/0_{part.partition}": (Status.OK, "") for part in PARTS}
-
-
-def recent(commands: Sequence[Command]) -> list[Command]:
-    """Move the records' times to now: Kafka Streams' own changelog settings delete what is old."""
-    return [command._replace(timestamp=T0 + number) for number, command in enumerate(commands)]
 
 
 @pytest.fixture(scope="module")

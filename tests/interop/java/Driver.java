@@ -1,3 +1,4 @@
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -30,7 +31,8 @@ import org.apache.kafka.streams.state.KeyValueStore;
  *
  * Flags: --bootstrap-servers, --application, --state-dir, --input, --output, --timeout-s; repeated: --store (see
  * StoreSpec), --config and --changelog-config (name=value), --table and --global-table (store=topic). Everything is one
- * thread, exactly once, and without tables one sub-topology; a table's changelog is its topic.
+ * thread, exactly once, and without tables one sub-topology; a table's changelog is its topic. With --while FILE it
+ * writes that file when its work is done, runs on until somebody deletes the file, and has then processed all input.
  */
 public final class Driver implements AutoCloseable {
     private static final long POLL_MS = 20;
@@ -109,8 +111,7 @@ public final class Driver implements AutoCloseable {
             && streams.metadataForLocalThreads().stream()
                 .mapToInt(thread -> thread.activeTasks().size()).sum() == expected);
         if (!command.equals("read")) {
-            var ends = admin.ends(topics);
-            await("the input to be processed and committed", () -> admin.hasCommitted(ends));
+            process();
         }
         Contents contents = new Contents(streams, output);
         for (StoreSpec store : stores) {
@@ -122,6 +123,17 @@ public final class Driver implements AutoCloseable {
                 }
             }
         }
+    }
+
+    private void process() throws Exception {
+        var ends = admin.ends(topics);
+        await("the input to be processed and committed", () -> admin.hasCommitted(ends));
+    }
+
+    private void runOn(Path file) throws Exception {
+        Files.createFile(file);
+        await(file + " to be deleted", () -> Files.notExists(file));
+        process();
     }
 
     private void await(String what, Callable<Boolean> condition) throws Exception {
@@ -156,6 +168,9 @@ public final class Driver implements AutoCloseable {
         try (Driver driver = new Driver(flags)) {
             try (Output output = new Output(Path.of(flags.one("--output")))) {
                 driver.run(flags.command(), output);
+            }
+            for (String file : flags.all("--while")) {
+                driver.runOn(Path.of(file));
             }
             if (flags.command().equals("crash")) {
                 Runtime.getRuntime().halt(0);

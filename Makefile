@@ -36,7 +36,7 @@ down: environment-demo ## stop what `make up` started
 test: environment-dev ## run one case of each behaviour, files beside each other (make faults has the others); ARGS are given to pytest
 	$(PYTHON_IN_VENV) -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-faults: environment-dev ## kill tasks and jobs 200 times, damage 200 places, and all cases that make test leaves out; SEED=... repeats a run, ARGS are given to pytest
+faults: environment-dev ## kill tasks and jobs 200 times, and what works on an archive 200 times, damage 200 places, and all cases that make test leaves out; SEED=... repeats a run, ARGS are given to pytest
 	@echo "SEED=$(SEED)"
 	FAULTS_SEED=$(SEED) FAULTS_KILLS=$(KILLS) $(PYTHON_IN_VENV) -m pytest -n 4 --dist worksteal -m long $(ARGS)
 

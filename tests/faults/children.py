@@ -1,4 +1,4 @@
-"""Tasks and restores in processes of their own, which a kill switch or a test ends.
+"""Tasks, restores and work on the archive in processes of their own, which a kill switch or a test ends.
 
 The processes are forked from a server that has no thread of librdkafka or RocksDB in it. Before a process runs its
 tasks it arms its kill switch, and applies hooks: functions that change the library in this process alone.
@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,15 +18,22 @@ from typing import Any, NamedTuple
 import psutil
 
 from statestore import kill_switch
+from statestore.archive.archive import ArchiveSpec
+from statestore.archive.cleanup import Retention
+from statestore.partition.spec import StorePartitionSpec
+from statestore.recovery.archive_cleanup import clean_archive
 from statestore.recovery.restore import RestoreSpec, restore
+from statestore.recovery.snapshot_building import snapshot_from_log
 from statestore.reports import ProcessRow, RestoreRow
 from statestore.tasks import stream_task
 from statestore.tasks.spec import TaskSpec
-from tests.integration.broker import wait_for
+from tests.integration.broker import WAIT_S, wait_for
 from tests.integration.dying import start_process
 
 RUN_S = 300.0
-Hook = Callable[[Sequence[TaskSpec], Path], None]
+#: Bytes of a sorted run of a snapshot that is made from the log: some reach the disk.
+FROM_LOG_RUN = 16_384
+Hook = Callable[[Sequence[Any], Path], None]
 
 
 class Kill(NamedTuple):
@@ -46,6 +54,25 @@ class Kill(NamedTuple):
         return f"{self.point}:{self.number}{'@' + self.task if self.task else ''}"
 
 
+class FromLog(NamedTuple):
+    """A snapshot that is made from the log."""
+
+    store: StorePartitionSpec
+    label: str
+    scratch: Path
+
+
+class CleanUp(NamedTuple):
+    """A clean-up of the archive."""
+
+    archive: ArchiveSpec
+    servers: str
+    retention: Retention
+
+
+Work = TaskSpec | RestoreSpec | FromLog | CleanUp
+
+
 class Child:
     """A process that runs tasks or restores one after the other, as a worker of Spark does.
 
@@ -55,11 +82,16 @@ class Child:
         Where the process leaves its rows, and its kill switch a mark.
     kill, pause
         Where the process is killed, or stopped; at one of them.
+
+    Attributes
+    ----------
+    seconds
+        How long it worked, where `was_killed` has waited for its end.
     """
 
     def __init__(
         self,
-        specs: Sequence[TaskSpec] | Sequence[RestoreSpec],
+        specs: Sequence[Work],
         directory: Path,
         *,
         kill: Kill | None = None,
@@ -80,17 +112,20 @@ class Child:
                 "STATESTORE_KILL_MARK": str(self._mark),
                 "STATESTORE_KILL_DELAY_MS": str(self._at.delay_ms),
             }
+        self._began_s = time.monotonic()
+        self.seconds = 0.0
         self._process = start_process(_run, tuple(specs), self._rows, environment, tuple(hooks))
 
     def rows(self) -> list[ProcessRow]:
         """Wait for the end of the tasks and return their rows."""
-        return [ProcessRow.model_validate(row) for row in self._ended()]
+        return [ProcessRow.model_validate(row) for row in self.ended()]
 
     def restored(self) -> list[RestoreRow]:
         """Wait for the end of the restores and return their rows."""
-        return [RestoreRow.model_validate(row) for row in self._ended()]
+        return [RestoreRow.model_validate(row) for row in self.ended()]
 
-    def _ended(self) -> list[Any]:
+    def ended(self) -> list[Any]:
+        """Wait for the end of the work and return what it says."""
         self._process.join(RUN_S)
         assert self._process.exitcode == 0, f"exit code {self._process.exitcode} instead of 0"
         rows: list[Any] = json.loads(self._rows.read_text())
@@ -104,6 +139,15 @@ class Child:
             + (f"; rows {self._rows.read_text()}" if self._rows.exists() else "")
         )
         self._assert_marked()
+
+    def was_killed(self) -> bool:
+        """Wait for the kill, or the end of the work if that comes first; tell which it was."""
+        self._process.join(RUN_S)
+        self.seconds = time.monotonic() - self._began_s
+        if self._process.exitcode == 0:
+            return False
+        assert self._process.exitcode == -signal.SIGKILL, f"exit code {self._process.exitcode} instead of a kill or 0"
+        return True
 
     def paused(self) -> None:
         """Wait until the process has stopped itself."""
@@ -135,10 +179,20 @@ def _run(specs: Sequence[Any], rows: Path, environment: Mapping[str, str], hooks
         importlib.reload(kill_switch)
     for hook in hooks:
         hook(specs, rows.parent)
-    found = [
-        (stream_task.run_task(spec) if isinstance(spec, TaskSpec) else restore(spec)).model_dump(mode="json")
-        for spec in specs
-    ]
+    found = [_worked(spec) for spec in specs]
     partial = rows.with_suffix(".partial")
     partial.write_text(json.dumps(found))
     partial.replace(rows)
+
+
+def _worked(work: Work) -> Any:
+    match work:
+        case FromLog():
+            row = snapshot_from_log(work.store, work.label, FROM_LOG_RUN, work.scratch)
+        case CleanUp():
+            return clean_archive(work.archive, work.servers, WAIT_S, work.retention, dry_run=False)
+        case TaskSpec():
+            return stream_task.run_task(work).model_dump(mode="json")
+        case _:
+            row = restore(work)
+    return row.model_dump(mode="json")

@@ -28,6 +28,7 @@ def processor_subject(
     others: dict[str, Engine] | None = None,
     guarantee: Guarantee = "exactly_once_v2",
     partitions: int = 1,
+    archive: str | None = None,
     **settings: Any,
 ) -> Subject:
     """Make the application with the processor, all stores of one engine but for `others`."""
@@ -35,7 +36,7 @@ def processor_subject(
     formats = {**dict.fromkeys(STORES, StoreFormat.TIMESTAMPED), "visits": StoreFormat.PLAIN}
     settings = {"commit_interval_ms": 600_000, **settings}
     definition = with_processor(unique("fault"), engines, formats, guarantee, **settings)
-    return Subject(servers, directory, definition, seed=7, partitions=partitions)
+    return Subject(servers, directory, definition, seed=7, partitions=partitions, archive=archive)
 
 
 def aggregation_subject(servers: str, directory: Path, engine: Engine = "txn_rocksDB", partitions: int = 1) -> Subject:

@@ -66,9 +66,7 @@ def _check_store(
     below = [record for record in log if committed is not None and record.offset <= committed]
     assert len(below) == len(log), f"O2: {len(log) - len(below)} records are behind {name}, which has {committed}"
     folded, stream_time = folded_log(store, below)
-    _assert_same(
-        subject, store, unexpired(store, found, stream_time), folded, f"O1: {name} is not its changelog's fold"
-    )
+    assert_same(subject, store, unexpired(store, found, stream_time), folded, f"O1: {name} is not its changelog's fold")
 
 
 def folded_log(store: StoreDefinition, log: Sequence[Logged]) -> tuple[Contents, int]:
@@ -77,7 +75,8 @@ def folded_log(store: StoreDefinition, log: Sequence[Logged]) -> tuple[Contents,
     return unexpired(store, fold(log), stream_time), stream_time  # type: ignore[return-value]
 
 
-def _assert_same(subject: Subject, store: StoreDefinition, found: Contents, expected: Contents, what: str) -> None:
+def assert_same(subject: Subject, store: StoreDefinition, found: Contents, expected: Contents, what: str) -> None:
+    """Compare a store's rows with those that it must have."""
     values = {key: value for key, (value, _) in expected.items()}
     differing = [key for key in {**found, **values} if found.get(key, (None,))[0] != values.get(key)]
     assert not differing, f"{what}: {[(key, found.get(key), expected.get(key)) for key in differing[:5]]}"
@@ -129,7 +128,7 @@ def _compare(
     subject: Subject, store: StoreDefinition, found: Contents, expected: Contents, what: str, exactly: bool
 ) -> None:
     if exactly or store.name == "latest":
-        _assert_same(subject, store, found, expected, what)
+        assert_same(subject, store, found, expected, what)
     elif store.kind == "key-value":  # at least once: records may be counted again, none may be missing
         number = int if subject.definition.processor else lambda value: int.from_bytes(value, "big")
         assert found.keys() == expected.keys(), what

@@ -48,16 +48,26 @@ class Subject:
     ----------
     partitions
         Of the input.
+    archive
+        URL of the archive; None: there is none.
     """
 
     def __init__(
-        self, servers: str, directory: Path, definition: ApplicationDefinition, *, seed: int, partitions: int = 2
+        self,
+        servers: str,
+        directory: Path,
+        definition: ApplicationDefinition,
+        *,
+        seed: int,
+        partitions: int = 2,
+        archive: str | None = None,
     ) -> None:
         self.servers = servers
         self.directory = directory
         self.state_dir = directory / "state"
         self.definition = definition
         self.partitions = partitions
+        self.archive = archive
         self.name = definition.name
         self.upgraded: set[str] = set()
         self._random = random.Random(seed)
@@ -158,6 +168,7 @@ class Subject:
             reports_dir=self.directory / "reports",
             data_docs_dir=self.directory / "docs",
             kafka_timeout_s=kafka_timeout_s,
+            archive=self.archive,
         )
         parts = [part.index for part in self.definition.subtopologies if (part.index > 0) == (stage > 0)]
         if stage and parts:

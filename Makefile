@@ -16,10 +16,11 @@ STEPS = 20000
 TALLY = build/soak/tally.json
 KIND = kills
 LENGTH = 12
+AZURITE = build/azurite/node_modules/.bin/azurite-blob
 SOAK = $(PYTHON_IN_VENV) -m tests.faults.soak --tally $(TALLY) --length $(LENGTH) $(if $(WORKERS),--workers $(WORKERS))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test ui screenshots faults faults-share soak soak-campaign soak-totals mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-snapshot lint lock clean environment-demo environment-dev
+.PHONY: help demo up down test archive-azure ui screenshots faults faults-share soak soak-campaign soak-totals mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-snapshot lint lock clean environment-demo environment-dev
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +36,12 @@ down: environment-demo ## stop what `make up` started
 
 test: environment-dev ## run one case of each behaviour, files beside each other (make faults has the others); ARGS are given to pytest
 	$(PYTHON_IN_VENV) -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+archive-azure: environment-dev ## run the archive's tests on Azurite, which npm installs (build/azurite, 190 MB); ARGS are given to pytest
+	@command -v npm >/dev/null || { echo "npm does not exist; install Node.js 20 or later"; exit 1; }
+	mkdir -p build/azurite && cp tests/archive/azurite/package*.json build/azurite
+	[ -x $(AZURITE) ] || npm ci --prefix build/azurite --no-audit --no-fund
+	STATESTORE_AZURITE=$(abspath $(AZURITE)) $(PYTHON_IN_VENV) -m pytest -m azure tests/archive $(ARGS)
 
 faults: environment-dev ## kill tasks and jobs 200 times, and what works on an archive 200 times, damage 200 places, and all cases that make test leaves out; SEED=... repeats a run, ARGS are given to pytest
 	@echo "SEED=$(SEED)"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 
 import pytest
 
 from statestore.archive.objects import ObjectStore
 from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, InputError
+from tests.archive import azure as azurite
 from tests.archive.s3 import environment
 
 MIB = 1 << 20
@@ -78,6 +80,36 @@ def test_an_object_of_another_size_than_expected_is_not_read(objects: ObjectStor
         list(objects.read_chunks("a", size))
     objects.create("empty", b"")
     assert b"".join(map(bytes, objects.read_chunks("empty", 0))) == b""
+
+
+@pytest.mark.azure
+def test_a_container_that_does_not_exist_is_said(azure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in azurite.environment(azure).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ArchiveAccessError, match="bucket or container does not exist"):
+        ObjectStore(f"az://{azurite.ACCOUNT}/nothing/x").create("a", b"1")
+    assert ObjectStore(f"az://{azurite.ACCOUNT}/{azurite.CONTAINER}").create("right in the container", b"1")
+
+
+@pytest.mark.azure
+def test_a_key_that_is_not_the_accounts_is_denied_and_not_repeated(azure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = base64.b64encode(b"another key").decode()
+    for name, value in {**azurite.environment(azure), "AZURE_STORAGE_ACCOUNT_KEY": wrong}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ArchiveAccessError, match="access was denied") as denied:
+        ObjectStore(f"az://{azurite.ACCOUNT}/{azurite.CONTAINER}/x").create("a", b"1")
+    assert wrong not in str(denied.value)
+
+
+def test_the_account_in_an_azure_url_is_the_one_that_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "another")
+    opened = ObjectStore("az://account/container/a%20prefix/")
+    assert opened._store.config["account_name"] == "account"
+    assert opened._store.config["container_name"] == "container"
+    assert opened._store.prefix == "a prefix"
+    for url in ("az://account", "az://account/"):
+        with pytest.raises(InputError, match="expected an account and a container"):
+            ObjectStore(url)
 
 
 @pytest.mark.parametrize("url", ["archive", "http://host/a", "s3:///a", "file://host/a", ""])

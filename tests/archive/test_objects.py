@@ -108,7 +108,7 @@ def test_the_account_in_an_azure_url_is_the_one_that_is_asked(monkeypatch: pytes
     assert opened._store.config["container_name"] == "container"
     assert opened._store.prefix == "a prefix"
     for url in ("az://account", "az://account/"):
-        with pytest.raises(InputError, match="expected an account and a container"):
+        with pytest.raises(InputError, match="expected az://account/container"):
             ObjectStore(url)
 
 

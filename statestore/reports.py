@@ -252,6 +252,8 @@ class RestorePoint(_Row):
     until_ms: Int64 | None = Field(
         default=None, description="when deletes behind it may be gone from the changelog; None: never"
     )
+    needed_from: Int64 | None = Field(default=None, description="it has all of its changelog from this offset on")
+    adopted: bool = Field(default=False, description="some of its rows may never have been in its changelog")
     fetched: Int64 = Field(default=0, description="bytes of its files; what is on a disk already is not fetched")
     offsets: Int64 = Field(default=0, description="changelog offsets to be read after it")
 

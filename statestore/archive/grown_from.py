@@ -8,6 +8,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from statestore.durable import read_checked, with_checksum, write_checked
+from statestore.errors import SnapshotError
 from statestore.statedir.lock import require_locks
 from statestore.statedir.paths import TaskPaths
 
@@ -51,13 +52,22 @@ def continuing(url: str, cluster: str, generation: int, snapshot: str) -> str:
 
 
 def read_grown_from(paths: TaskPaths, store: str) -> GrownFrom | None:
-    """Return what is known; None if nothing is. Of a damaged file nothing is known but that there was something."""
+    """Return what is known; None if nothing is.
+
+    Raises
+    ------
+    SnapshotError
+        If the file cannot be read: whether the store may follow the newest snapshot is not known.
+    """
     try:
         return GrownFrom.model_validate_json(read_checked(paths.snapshot(store)))
     except FileNotFoundError:
         return None
-    except ValueError:
-        return GrownFrom(url="", cluster="", generation=0, snapshot=None, begins="what the store grew from was damaged")
+    except ValueError as error:
+        raise SnapshotError(
+            f"{paths.snapshot(store)} cannot be read ({error}), so it is not known which snapshot the store grew from: "
+            "it is not published; verify it with depth deep, and restore it with mode full and force"
+        ) from None
 
 
 def write_grown_from(paths: TaskPaths, store: str, grown: GrownFrom) -> None:

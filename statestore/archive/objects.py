@@ -143,20 +143,6 @@ class ObjectStore:
                 raise ValueError(f"{self.url}/{name} has {found.meta['size']} bytes, expected {limit} at most")
             return bytes(found.bytes())
 
-    def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
-        """Return ranges of an object, fetched at the same time; each is (start, exclusive end) in bytes.
-
-        Raises
-        ------
-        FileNotFoundError
-            If it is not there.
-        """
-        if not ranges:
-            return []
-        starts, ends = zip(*ranges, strict=True)
-        with self._errors(name, reading=True):
-            return [memoryview(part) for part in obstore.get_ranges(self._store, name, starts=starts, ends=ends)]
-
     def read_chunks(self, name: str, size: int) -> Iterator[Bytes | memoryview]:
         """Yield an object's content in its order, in chunks of about 1 MiB; each is good until the next one.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain
 from typing import Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
-from statestore.archive.layout import PINS, SETS, STORES, SnapshotName, StoreDirectory, snapshot_place
+from statestore.archive.layout import PINS, SETS, STORES, TRASH, SnapshotName, StoreDirectory, snapshot_place
+from statestore.archive.manifest import MAX_BYTES
 from statestore.archive.objects import ObjectStore
 from statestore.errors import InputError, SnapshotError
 from statestore.model import Name, TopicPartition, check_name
@@ -95,8 +96,7 @@ def sets(objects: ObjectStore, cluster: str, application: str) -> Iterator[Snaps
     SnapshotError
         If one cannot be read: what it keeps is not known.
     """
-    for found in sorted(objects.entries(f"{SETS}/{cluster}/{application}")):
-        yield _read(objects, found.name, SnapshotSet)
+    yield from _read_each(objects, f"{SETS}/{cluster}/{application}", SnapshotSet)
 
 
 def newest_set(objects: ObjectStore, cluster: str, application: str) -> SnapshotSet | None:
@@ -129,33 +129,30 @@ def find_set(objects: ObjectStore, uuid: str) -> SnapshotSet:
 
 def all_sets(objects: ObjectStore) -> Iterator[SnapshotSet]:
     """Yield the sets of all applications; see `sets`."""
-    for found in sorted(objects.entries(SETS)):
-        yield _read(objects, found.name, SnapshotSet)
+    yield from _read_each(objects, SETS, SnapshotSet)
 
 
 def pin(objects: ObjectStore, made: Pin) -> None:
-    """Write a pin.
+    """Write a pin. A snapshot that clean-up has marked since it was chosen is put back.
 
     Raises
     ------
     InputError
         If there is one of that name.
     SnapshotError
-        If clean-up has marked one of the snapshots meanwhile: the pin is removed again.
+        If one of the snapshots is gone: the pin is removed again.
     """
     if not objects.create(made.place, made.model_dump_json().encode()):
         raise InputError(f"pin {made.name} exists; choose another name, or remove that one first")
-    # A clean-up that has not seen the pin has marked before now; one that marks later looks for pins again.
     members = (
         _read(objects, place, SnapshotSet).snapshots if place.startswith(f"{SETS}/") else (place,)
         for place in made.snapshots
     )
-    gone = [place for place in chain.from_iterable(members) if objects.stat(place) is None]
-    if gone:
+    places = list(chain.from_iterable(members))
+    put_back(objects, places)  # a clean-up that marks later puts back by itself
+    if gone := [place for place in places if objects.stat(place) is None]:
         objects.delete(made.place)
-        raise SnapshotError(
-            f"pin {made.name} was not made: clean-up is removing {gone[0]}; list the snapshots, and pin others"
-        )
+        raise SnapshotError(f"pin {made.name} was not made: {gone[0]} is gone; list the snapshots, and pin others")
 
 
 def unpin(objects: ObjectStore, name: str) -> None:
@@ -181,12 +178,56 @@ def pins(objects: ObjectStore) -> Iterator[Pin]:
     SnapshotError
         If one cannot be read: what it keeps is not known.
     """
-    for found in sorted(objects.entries(PINS)):
-        yield _read(objects, found.name, Pin)
+    yield from _read_each(objects, PINS, Pin)
+
+
+def kept_snapshots(objects: ObjectStore) -> set[str]:
+    """Return the objects of the manifests that pins keep, by themselves or in a set, and of those sets.
+
+    Raises
+    ------
+    SnapshotError
+        If a pin or a set cannot be read: what it keeps is not known.
+    """
+    kept = {name for found in pins(objects) for name in found.snapshots}
+    return kept | {name for found in all_sets(objects) if found.place in kept for name in found.snapshots}
+
+
+def put_back(objects: ObjectStore, places: Collection[str]) -> list[str]:
+    """Create manifests again that were marked; return those.
+
+    They stay in the trash, too: who is marking one may be about to delete what is created here, and then it is put back
+    from there the next time.
+    """
+    found = []
+    for place in sorted(places):
+        if objects.stat(place) is not None:
+            continue
+        try:
+            objects.create(place, objects.read(f"{TRASH}/{place}", MAX_BYTES))
+        except FileNotFoundError:  # it is no manifest, or its grace period is over
+            continue
+        found.append(place)
+    return found
+
+
+def _read_each(objects: ObjectStore, prefix: str, model: type[M]) -> Iterator[M]:
+    for found in sorted(objects.entries(prefix)):
+        try:
+            yield _parsed(objects, found.name, model)
+        except FileNotFoundError:  # removed meanwhile: it keeps nothing
+            continue
 
 
 def _read(objects: ObjectStore, place: str, model: type[M]) -> M:
     try:
+        return _parsed(objects, place, model)
+    except FileNotFoundError:
+        raise SnapshotError(f"{objects.url}/{place} is gone") from None
+
+
+def _parsed(objects: ObjectStore, place: str, model: type[M]) -> M:
+    try:
         return model.model_validate_json(objects.read(place, _LIMIT))
-    except (FileNotFoundError, ValidationError, ValueError) as error:
+    except ValueError as error:
         raise SnapshotError(f"{objects.url}/{place} cannot be read: {error}") from None

@@ -3,7 +3,7 @@
 it took too long                given up before the manifest: a clean-up may have removed the parent's blobs
 blobs put, manifest not         the blobs are orphans, which clean-up removes
 manifest put, answer lost       asked again, the same manifest is found: nothing is published twice
-a shared blob is gone           all are looked at after the manifest is there, and put where they are missing
+a blob is gone                  all are looked at after the manifest is there, and put where they are missing
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def publish(objects: ObjectStore, manifest: Manifest, directory: Path, parent: M
     kill_switch.reached("snapshot, blobs uploaded")
     _commit(objects, manifest)
     kill_switch.reached("snapshot, manifest written")
-    # From now on clean-up sees that ours needs them. What it, or anything else, has removed before is put again.
-    shared = [file for digest, file in distinct.items() if digest in known]
-    put += _put(objects, directory, missing_files(objects, shared))
+    # From now on clean-up sees that ours needs them. What it, or anything else, has removed before is put again: a
+    # blob that was uploaded, too, as one of the same bytes may have been there, which nobody needed.
+    put += _put(objects, directory, missing_files(objects, distinct.values()))
     return Published(manifest, len(put), sum(put))
 
 

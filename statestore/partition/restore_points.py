@@ -154,6 +154,8 @@ def _described(
         snapshot=str(listed.name),
         committed=snapshot.committed,
         written_ms=listed.written_ms,
+        needed_from=record.needed_from,
+        adopted=record.adopted,
         fetched=snapshot.bytes,
         offsets=max(log.last_stable - start, 0),
         until_ms=record.caught_up_ms + changelog.delete_retention_ms if limited and changelog else None,

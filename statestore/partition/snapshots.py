@@ -7,7 +7,7 @@ import socket
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from statestore import clock
 from statestore.archive.archive import ArchiveSpec
@@ -145,11 +145,11 @@ def _require_successor(spec: StorePartitionSpec, objects: ObjectStore, found: Hi
             f"{spec.store_partition} grew from snapshot {known.snapshot}, which is suspect: it is not published; "
             "verify it with depth deep, and restore it"
         )
-    newest = None if known is not None else newest_snapshot(objects, found)
-    if newest is not None and (lost := snapshot_loss(spec, newest)).loss is Loss.LIKELY:
+    lost = None if known is not None else archived_loss(spec, objects, found)
+    if lost is not None and lost.loss is Loss.LIKELY:
         raise SnapshotError(
-            f"{spec.store_partition} is not published: {lost.why}, so it may lack what snapshot {newest.name} has; "
-            "restore it with mode snapshot, or with mode full and --accept-loss"
+            f"{spec.store_partition} is not published: {lost.why}, so it may lack what its snapshots have; restore it "
+            "with mode snapshot, or with mode full and --accept-loss"
         )
 
 
@@ -157,9 +157,53 @@ def _suspects(found: History) -> set[str]:
     return {str(listed.name) for listed in found.snapshots if listed.suspect}
 
 
+class Needs(NamedTuple):
+    """What a snapshot must have to take the place of a store whose log has lost its start.
+
+    Attributes
+    ----------
+    offset
+        It has all of the log from here on.
+    adopted
+        The store may have rows that were never in the log.
+    """
+
+    offset: int
+    adopted: bool
+
+    @classmethod
+    def of(cls, record: StoreRecord | None) -> Needs:
+        """Return what a store with this record, or without one, needs."""
+        return cls(0, adopted=False) if record is None else cls(record.needed_from or 0, record.adopted)
+
+    def met_by(self, record: StoreRecord) -> bool:
+        """Tell whether a snapshot with this record has it all."""
+        return record.needed_from is not None and record.needed_from <= self.offset and record.adopted >= self.adopted
+
+
 def newest_snapshot(objects: ObjectStore, found: History) -> Manifest | None:
-    """Return the newest usable snapshot that can be read; None if there is none."""
-    return next(readable(objects, found.usable, []), None)
+    """Return the newest snapshot of the current generation that can be read, suspect or not; None if there is none.
+
+    It is evidence of what the store had.
+    """
+    listed = (one for one in found.snapshots if one.name.generation == found.generation)
+    return next(readable(objects, listed, []), None)
+
+
+def archived_loss(spec: StorePartitionSpec, objects: ObjectStore, found: History) -> Lost | None:
+    """Say what a rebuild from the log of now would lose of what the archive has; None: it has no snapshot.
+
+    Raises
+    ------
+    KafkaUnavailableError
+        If Kafka does not answer.
+    """
+    newest = newest_snapshot(objects, found)
+    if newest is not None:
+        return snapshot_loss(spec, newest)
+    if any(one.name.generation == found.generation for one in found.snapshots):
+        return Lost(Loss.LIKELY, "none of its snapshots can be read, so nobody knows what they have")
+    return None
 
 
 def snapshot_loss(spec: StorePartitionSpec, snapshot: Manifest) -> Lost:

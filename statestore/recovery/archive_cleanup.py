@@ -12,7 +12,6 @@ from statestore.archive.cleanup import (
     Swept,
     expendable,
     mark,
-    put_back,
     retention_of,
     server_time_ms,
     sweep,
@@ -20,8 +19,7 @@ from statestore.archive.cleanup import (
 )
 from statestore.archive.contents import all_histories
 from statestore.archive.manifest import Manifest
-from statestore.archive.objects import ObjectStore
-from statestore.archive.pins import all_sets, pins
+from statestore.archive.pins import kept_snapshots, put_back
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.discovery.changelogs import changelog_spec
@@ -63,7 +61,7 @@ def clean_archive(
     """
     objects = archive.open()
     now_ms = server_time_ms(objects)
-    kept = _kept(objects)
+    kept = kept_snapshots(objects)
     logs = _Logs(bootstrap_servers, kafka_timeout_s)
     marked = []
     for history in all_histories(objects, archive.cluster):
@@ -71,19 +69,13 @@ def clean_archive(
             marked.append(found.directory.snapshot(found.name))
             if not dry_run:
                 mark(objects, found)
-    if not dry_run:  # a pin may have come since; one that comes later finds out that it came too late
-        back = put_back(objects, _kept(objects))
+    if not dry_run:  # a pin may have come since; one that comes later puts back what it names
+        back = put_back(objects, kept_snapshots(objects))
         marked = [place for place in marked if place not in back]
     swept = sweep(objects, retention.grace_ms, now_ms, dry_run=dry_run)
     if not dry_run:
-        sweep_sets(objects, _kept(objects))
+        sweep_sets(objects, kept_snapshots(objects))
     return ArchiveCleanup(tuple(marked), swept)
-
-
-def _kept(objects: ObjectStore) -> set[str]:
-    """Return the objects of the manifests that pins keep, by themselves or in a set."""
-    kept = {name for found in pins(objects) for name in found.snapshots}
-    return kept | {name for found in all_sets(objects) if found.place in kept for name in found.snapshots}
 
 
 def archive_rows(settings: Settings, *, dry_run: bool) -> list[MaintenanceRow]:

@@ -15,7 +15,8 @@ from statestore.changelog.standing import next_offset
 from statestore.changelog.topics import LogRange, Topics
 from statestore.discovery.changelogs import log_ranges
 from statestore.errors import InputError
-from statestore.partition.snapshots import snapshot_directory, unlike
+from statestore.partition.judgement import cut_at
+from statestore.partition.snapshots import compared_end, snapshot_directory, unlike
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import is_exact, point_and_target, point_range, require_exact
 from statestore.recovery.full import Logs
@@ -53,11 +54,12 @@ def point_source(spec: RestoreSpec) -> PointSource:
     store = spec.store
     as_of, _ = point_and_target(spec)
     if as_of.snapshot is not None:
-        named = read_found(find_snapshot(store, as_of.snapshot))
+        found = find_snapshot(store, as_of.snapshot)
+        named = read_found(found)
         if differing := unlike(store, named):
             raise InputError(f"{store.store_partition}: snapshot {as_of.snapshot} is {differing}")
         end = 0 if named.committed is None else named.committed + 1
-        return PointSource({store.partition: LogRange(end, end, end)}, named, exact=True)
+        return PointSource({store.partition: LogRange(end, end, end)}, named, exact=not found.listed.suspect)
     try:
         logs = point_range(store, as_of)
     except InputError:
@@ -74,18 +76,18 @@ def point_source(spec: RestoreSpec) -> PointSource:
 def _before(store: StorePartitionSpec, end: int) -> PointSource | None:
     """Return the newest snapshot from which the log has every record up to an offset (exclusive); None: there is none.
 
-    What is suspect is not used. Of older generations it is: the point may lie before a rollback.
+    What is suspect is not used, nor what the log was cut behind. Of a store with several generations, nobody can tell
+    which of them it had at the point.
     """
     if store.archive is None or store.changelog is None or store.is_global:
         return None
     objects, log = store.archive.open(), _log(store)
-    listed = [
-        found
-        for found in history(objects, snapshot_directory(store, store.archive)).snapshots
-        if not found.suspect and found.name.offset <= end
-    ]
+    found = history(objects, snapshot_directory(store, store.archive))
+    listed = [one for one in found.usable if one.name.offset <= end and not found.generation]
     for snapshot in readable(objects, listed, []):
         if unlike(store, snapshot) or snapshot.record.topic_id != store.changelog.topic_id:
+            continue
+        if cut_at(compared_end(store, snapshot)) is not None:
             continue
         record, committed = snapshot.record, snapshot.committed
         seen = 0 if committed is None else next_offset(committed, record.seen_end(committed))

@@ -7,10 +7,10 @@ from typing import Literal, NamedTuple
 from statestore.archive.snapshots import history
 from statestore.errors import InputError, LockedError
 from statestore.partition.judgement import Lost, may_be_archived, waits_for_loss
-from statestore.partition.snapshots import newest_snapshot, snapshot_directory, snapshot_loss
+from statestore.partition.snapshots import Needs, archived_loss, newest_snapshot, snapshot_directory
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.spec import RestoreSpec
-from statestore.reports import Action, Loss, VerifyRow
+from statestore.reports import Action, Loss, Status, VerifyRow
 from statestore.requests.restore import Mode
 from statestore.statedir.record import read_record
 
@@ -26,13 +26,13 @@ class DecidedMode(NamedTuple):
         None: it is not.
     found
         What verification found; of a store that only the archive knows, with what a rebuild would lose of that.
-    covered
-        A snapshot that the log continues has all that a rebuild from the log alone would lose.
+    needs
+        The log has lost its start: what a snapshot must have so that nothing is lost. None: it is not only that.
     """
 
     mode: Literal["tail", "snapshot", "full"] | None
     found: VerifyRow
-    covered: bool
+    needs: Needs | None
 
 
 def decide_mode(spec: RestoreSpec, found: VerifyRow) -> DecidedMode:
@@ -48,14 +48,15 @@ def decide_mode(spec: RestoreSpec, found: VerifyRow) -> DecidedMode:
         If only the archive may know what the store had, and does not answer.
     """
     store, request = spec.store, spec.request
-    held = _only_in_archive(store)
+    held = None if found.action in (Action.LATER, Action.BY_HAND) else _only_in_archive(store, found)
     if held is not None:
-        cause = {"loss": held.loss, "loss_detail": held.why, "loss_cause": held.status}
-        return DecidedMode(_mode_by_archive(spec, held), found.model_copy(update=cause), covered=True)
-    mode = choose_mode(
-        request.mode, request.force, found, accept_loss=request.accept_loss, archived=store.archive is not None
-    )
-    return DecidedMode(mode, found, covered=found.loss is Loss.LIKELY and may_be_archived(found))
+        lost, needs = held
+        cause = {"loss": lost.loss, "loss_detail": lost.why, "loss_cause": lost.status}
+        return DecidedMode(_mode_by_archive(spec, lost), found.model_copy(update=cause), needs)
+    archived = store.archive is not None and not spec.diverged
+    mode = choose_mode(request.mode, request.force, found, accept_loss=request.accept_loss, archived=archived)
+    covers = archived and may_be_archived(found)
+    return DecidedMode(mode, found, Needs.of(read_record(store.paths, store.store.name)) if covers else None)
 
 
 def choose_mode(
@@ -98,27 +99,39 @@ def choose_mode(
     return None if found.action is Action.NONE else "tail"
 
 
-def _only_in_archive(store: StorePartitionSpec) -> Lost | None:
+def _only_in_archive(store: StorePartitionSpec, found: VerifyRow) -> tuple[Lost, Needs | None] | None:
     """Say what the log can no longer give of a store that only the archive knows; None: it can, or more is known here.
 
-    Where the node was lost, neither store nor record tells what there was.
+    Where the node was lost, neither store nor record tells what there was. What `process` began there since, and never
+    committed, does not either.
     """
-    if store.archive is None or store.is_global or store.live.exists():
+    if store.archive is None or store.is_global or found.committed is not None:
         return None
-    if read_record(store.paths, store.store.name) is not None:
+    record = read_record(store.paths, store.store.name)
+    if record is not None and record.committed is not None:
         return None
     objects = store.archive.open()
-    newest = newest_snapshot(objects, history(objects, snapshot_directory(store, store.archive)))
-    lost = None if newest is None else snapshot_loss(store, newest)
-    return lost if lost is not None and lost.loss is Loss.LIKELY else None
+    snapshots = history(objects, snapshot_directory(store, store.archive))
+    lost = archived_loss(store, objects, snapshots)
+    newest = newest_snapshot(objects, snapshots)
+    had = None if newest is None else newest.record
+    if lost is None or lost.loss is Loss.NONE or (lost.loss is Loss.UNPROVEN and not (had and had.adopted)):
+        return None
+    if lost.loss is Loss.LIKELY and lost.status is not Status.TRUNCATED:
+        return lost, None
+    return lost, Needs.of(had)
 
 
-def _mode_by_archive(spec: RestoreSpec, held: Lost) -> Literal["snapshot", "full"]:
-    if spec.request.mode in ("auto", "snapshot"):
+def _mode_by_archive(spec: RestoreSpec, lost: Lost) -> Literal["snapshot", "full"]:
+    request = spec.request
+    if request.mode in ("auto", "snapshot") and (
+        lost.loss is not Loss.LIKELY or lost.status is Status.TRUNCATED or request.accept_loss or request.snapshot
+    ):
         return "snapshot"
-    if spec.request.mode == "full" and spec.request.accept_loss:
+    if request.mode == "full" and (request.accept_loss or lost.loss is not Loss.LIKELY):
         return "full"
+    way = "mode snapshot, or " if lost.status is Status.TRUNCATED else ""
     raise InputError(
-        f"{spec.store.store_partition} is not rebuilt from its log: {held.why}, and the archive has more; "
-        "use mode snapshot, or mode full and --accept-loss"
+        f"{spec.store.store_partition} is not rebuilt from its log: {lost.why}, and the archive has more; use {way}"
+        "mode full and --accept-loss"
     )

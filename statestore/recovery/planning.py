@@ -22,7 +22,7 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import point_and_target, require_free_target
 from statestore.recovery.as_of_source import point_source
 from statestore.recovery.full import Logs
-from statestore.recovery.mode import decide_mode
+from statestore.recovery.mode import DecidedMode, decide_mode
 from statestore.recovery.snapshot import admissible_snapshots, named_snapshot
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging, next_offsets
@@ -150,17 +150,23 @@ def rebuild_snapshots(spec: RestoreSpec, mode: str | None, logs: Logs, now_ms: i
         yield snapshot
 
 
-def snapshots_to_use(spec: RestoreSpec, mode: str | None, logs: Logs, now_ms: int) -> tuple[Iterable[Manifest], str]:
+def snapshots_to_use(
+    spec: RestoreSpec, decided: DecidedMode, logs: Logs, now_ms: int
+) -> tuple[Iterable[Manifest], str]:
     """Return the snapshots that a rebuild may begin with, and what speaks against the one that was named.
+
+    If the log has lost its start, they have what it has lost.
 
     Raises
     ------
     InputError
         As `named_snapshot`.
     """
-    if spec.request.snapshot is None or mode != "snapshot":
-        return rebuild_snapshots(spec, mode, logs, now_ms), ""
-    snapshot, against = named_snapshot(spec, spec.request.snapshot, logs[spec.store.partition], now_ms)
+    needs = decided.needs
+    if spec.request.snapshot is None or decided.mode != "snapshot":
+        found = rebuild_snapshots(spec, decided.mode, logs, now_ms)
+        return (one for one in found if needs is None or needs.met_by(one.record)), ""
+    snapshot, against = named_snapshot(spec, spec.request.snapshot, logs[spec.store.partition], now_ms, needs)
     return (snapshot,), against
 
 
@@ -249,7 +255,7 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
         mode, reason = decided.mode, found.detail or "asked for"
         asked_ms = clock.now_ms()
         logs = store_logs(store)
-        candidates, against = snapshots_to_use(spec, mode, logs, asked_ms)
+        candidates, against = snapshots_to_use(spec, decided, logs, asked_ms)
         snapshot, reason = next(iter(candidates), None), against or reason
         mode = mode if mode == "tail" else "full" if snapshot is None else "snapshot"
     if mode in ("tail", "snapshot"):

@@ -159,6 +159,8 @@ def _judge_and_replace(spec: RestoreSpec, row: RestoreRow, progress: RestoreProg
     for last_attempt in (False, True):
         # What is rebuilt whatever it is need not be read first.
         found = check(spec.store, _OFFSETS if spec.request.force and spec.request.mode != "tail" else _SCAN)
+        if found.loss is None:  # it was not asked, as nobody seemed about to rebuild the store
+            found = check(spec.store, _SCAN)
         row = row.model_copy(update={"before": found.status})
         try:
             return _replace(spec, row, found, progress)
@@ -172,7 +174,8 @@ def _judge_and_replace(spec: RestoreSpec, row: RestoreRow, progress: RestoreProg
 
 def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: RestoreProgressWriter) -> RestoreRow:
     store, name = spec.store, spec.store.store.name
-    mode, found, covered = decide_mode(spec, found)
+    decided = decide_mode(spec, found)
+    mode, found = decided.mode, decided.found
     staging = Staging(store.paths, name)
     with staging.alone(store.lock_wait_s):
         if mode is None:
@@ -183,11 +186,10 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
         staging.clear_unfinished()
         asked_ms = clock.now_ms()
         logs = store_logs(store)
-        if spec.diverged and store.archive is not None:
-            suspect_all(store, store.archive, f"{found.status}: its rows were not what the changelog gives")
-        candidates, against = snapshots_to_use(spec, mode, logs, asked_ms)
-        snapshot, made = _build_from_first(spec, candidates, logs, progress, asked_ms)
-        if snapshot is None and mode == "snapshot" and found.loss is Loss.LIKELY:
+        candidates, against = snapshots_to_use(spec, decided, logs, asked_ms)
+        snapshot, made = _build_from_first(spec, candidates, logs, progress, asked_ms, by_hand=bool(against))
+        from_log = spec.request.accept_loss and spec.request.mode == "auto"
+        if snapshot is None and mode == "snapshot" and found.loss is Loss.LIKELY and not from_log:
             raise InputError(
                 f"{row.label}: no snapshot can be used, and a rebuild from its log alone would lose something: "
                 f"{found.loss_detail}; to rebuild it all the same, use mode full and --accept-loss, or name "
@@ -216,13 +218,17 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
         if mode == "tail":  # the new store has all that the old one has
             record = record.model_copy(update=_begun(store))
             found = found.model_copy(update={"loss": Loss.NONE})
-        covered = covered and snapshot is not None and not against
+        covered = decided.needs is not None and snapshot is not None and not against
         loss = found.loss if found.loss is not None and not covered else Loss.UNPROVEN
         verdict = Judgement(found.status, loss, found.loss_detail)
         begins = f"snapshot {spec.request.snapshot} by hand: {against}" if against else ""
         if not begins and loss is Loss.LIKELY:
             begins = f"an accepted loss: {found.loss_detail}"
+        if against:  # its log does not give it, so a rebuild would not either
+            record = record.model_copy(update={"adopted": True})
         grown = _grown_from(store, mode, snapshot, begins)
+        if spec.diverged and store.archive is not None:
+            suspect_all(store, store.archive, f"{found.status}: its rows were not what the changelog gives")
         quarantine = swap(
             store.paths, store.store, spec.label, store.partitions, verdict=verdict, record=record, grown_from=grown
         )
@@ -257,7 +263,13 @@ def _grown_from(store: StorePartitionSpec, mode: str, snapshot: Manifest | None,
 
 
 def _build_from_first(
-    spec: RestoreSpec, candidates: Iterable[Manifest], logs: Logs, progress: RestoreProgressWriter, asked_ms: int
+    spec: RestoreSpec,
+    candidates: Iterable[Manifest],
+    logs: Logs,
+    progress: RestoreProgressWriter,
+    asked_ms: int,
+    *,
+    by_hand: bool,
 ) -> tuple[Manifest, tuple[Built, int]] | tuple[None, None]:
     """Build and check the store from the first snapshot that is intact and that its log still continues.
 
@@ -269,7 +281,7 @@ def _build_from_first(
     for snapshot in candidates:
         require_disk_for_snapshot(spec, snapshot, logs)
         try:
-            return snapshot, build_from_snapshot(spec, snapshot, logs, progress, asked_ms)
+            return snapshot, build_from_snapshot(spec, snapshot, logs, progress, asked_ms, by_hand=by_hand)
         except (SnapshotError, StoreBehindLogStartError, StoreCorruptedError) as error:
             if spec.request.snapshot is not None:
                 raise
@@ -393,7 +405,8 @@ def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgress
             record = _record(there, built, logs, 0)  # it never had all of the log: its tail may lack deletes
         else:
             require_disk_for_snapshot(there, snapshot, logs)
-            built, keys = build_from_snapshot(there, snapshot, logs, progress, asked_ms)
+            # As of a point nobody asks whether deletes behind it are left.
+            built, keys = build_from_snapshot(there, snapshot, logs, progress, asked_ms, by_hand=True)
             known = {"caught_up_ms": 0, "committed": built.committed_offset, "end": None, "epoch": None}
             record = snapshot.record.model_copy(update={**known, "restored_by": spec.label})
         remove_tree(store.live)  # an attempt that was killed before it was sealed

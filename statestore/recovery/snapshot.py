@@ -15,8 +15,9 @@ from statestore.archive.snapshots import Listed, history, mark_suspect, read_sna
 from statestore.changelog.topics import LogRange
 from statestore.durable import write_durably
 from statestore.errors import InputError, StoreCorruptedError
+from statestore.partition.inspection import damaged_file
 from statestore.partition.restore_points import judged_snapshots
-from statestore.partition.snapshots import compared_end, inadmissible, snapshot_directory, unlike
+from statestore.partition.snapshots import Needs, compared_end, inadmissible, snapshot_directory, unlike
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built, Logs
 from statestore.recovery.restore_progress import RestoreProgressWriter
@@ -56,7 +57,9 @@ def admissible_snapshots(store: StorePartitionSpec, logs: Logs, now_ms: int) -> 
             _log.warning("restore: %s: snapshot %s is not used: %s", store.store_partition, listed.name, why)
 
 
-def named_snapshot(spec: RestoreSpec, name: str, log: LogRange, now_ms: int) -> tuple[Manifest, str]:
+def named_snapshot(
+    spec: RestoreSpec, name: str, log: LogRange, now_ms: int, needs: Needs | None
+) -> tuple[Manifest, str]:
     """Return a snapshot that a person has named, and what speaks against it; empty: nothing.
 
     Parameters
@@ -65,6 +68,8 @@ def named_snapshot(spec: RestoreSpec, name: str, log: LogRange, now_ms: int) -> 
         The changelog partition's offsets.
     now_ms
         Wall clock time before they were asked for, ms since the epoch.
+    needs
+        What it must have so that nothing is lost, if the log has lost its start.
 
     Raises
     ------
@@ -89,6 +94,8 @@ def named_snapshot(spec: RestoreSpec, name: str, log: LogRange, now_ms: int) -> 
             f"{store.store_partition}: snapshot {name} cannot be put in place: {elsewhere}. The changelog would never "
             "give its rows again. Build the store elsewhere with mode as-of and the same snapshot"
         )
+    if against is None and needs is not None and not needs.met_by(snapshot.record):
+        against = "it does not have all that the log has lost"
     if found.listed.suspect:
         against = "it is marked as suspect: it may hold wrong rows"
     elif found.listed.name.generation != found.generation:
@@ -136,9 +143,20 @@ def read_found(found: FoundSnapshot) -> Manifest:
 
 
 def build_from_snapshot(
-    spec: RestoreSpec, snapshot: Manifest, logs: Logs, progress: RestoreProgressWriter, asked_ms: int
+    spec: RestoreSpec,
+    snapshot: Manifest,
+    logs: Logs,
+    progress: RestoreProgressWriter,
+    asked_ms: int,
+    *,
+    by_hand: bool = False,
 ) -> tuple[Built, int]:
     """Make the store of a snapshot in the staging directory, bring it to the end of its changelog, and check it.
+
+    Parameters
+    ----------
+    by_hand
+        It does not matter whether deletes behind the snapshot are gone from the log.
 
     Returns
     -------
@@ -154,7 +172,7 @@ def build_from_snapshot(
     StoreBehindLogStartError
         If it took so long that deletes behind the snapshot may be gone from the log.
     StoreCorruptedError
-        If the store cannot be used. If its files are as they were published, the snapshot becomes suspect.
+        If the store cannot be used. If the damaged file is as it was published, the snapshot becomes suspect.
     """
     store = spec.store
     assert store.archive is not None
@@ -163,15 +181,13 @@ def build_from_snapshot(
         progress.fetching(snapshot.bytes)
         _lay(store, objects, snapshot, staged, progress)
         kill_switch.reached("restore, snapshot fetched")
-        # As of a point nobody asks whether deletes behind it are left.
-        by_hand = spec.request.mode == "as-of" or (spec.request.snapshot is not None and spec.request.accept_loss)
         whole_ms = None if by_hand else snapshot.record.whole_ms(snapshot.committed, asked_ms)
         try:
             built = replay_staged(spec, logs, snapshot.committed, progress, asked_ms, whole_ms)
             progress.phase("checking")
             keys = check_staged(store, built, spec.request.check)
         except StoreCorruptedError as error:
-            if _is_as_published(snapshot, staged):
+            if _was_published_damaged(snapshot, staged, error):
                 mark_suspect(objects, snapshot.directory, snapshot.name, str(error))
             raise
     before = snapshot.record.stream_time
@@ -181,10 +197,16 @@ def build_from_snapshot(
     return built._replace(stream_time=max(times, default=None)), keys
 
 
-def _is_as_published(snapshot: Manifest, staged: Path) -> bool:
-    """Tell whether the SST files that are left of a snapshot have its bytes still: then it was published damaged."""
-    left = [(staged / file.path, file) for file in snapshot.files if file.path.endswith(".sst")]
-    return all(has_bytes(path, file) for path, file in left if path.exists())
+def _was_published_damaged(snapshot: Manifest, staged: Path, error: StoreCorruptedError) -> bool:
+    """Tell whether an error names a file of a snapshot, and all of its files have their bytes still: no disk did it."""
+    damaged = damaged_file(error, staged)
+    files = [file for file in snapshot.files if file.path.endswith(".sst")]
+    if damaged is None or Path(damaged) not in {staged / file.path for file in files}:
+        return False
+    try:
+        return all(has_bytes(staged / file.path, file) for file in files)
+    except OSError:
+        return False
 
 
 def _lay(

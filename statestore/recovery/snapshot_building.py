@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore import clock
+from statestore.archive.grown_from import beginning
+from statestore.durable import write_durably
 from statestore.errors import StateStoreError, StoreBehindLogStartError
 from statestore.partition.changelog_time import stream_time_at_least
-from statestore.partition.judgement import Had, Supply, rebuild_loss
+from statestore.partition.judgement import Had, Lost, Supply, rebuild_loss
 from statestore.partition.snapshots import publish_row
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.planning import store_logs
@@ -97,8 +99,14 @@ def snapshot_from_log(
             built = restore(spec)
             if built.failure is not None:
                 return built
-            if built.mode == "full" and not accept_loss:
-                require_complete_log(store)
+            lost = incomplete_log(store) if built.mode == "full" else None
+            if lost is not None and not accept_loss:
+                raise StoreBehindLogStartError(
+                    f"{store.store_partition}: {lost.why}: a snapshot of that log would lack what came before; have "
+                    "`process` publish the store itself, or begin with an earlier snapshot"
+                )
+            if lost is not None:
+                write_durably(there.paths.snapshot(store.store.name), beginning(f"an accepted loss: {lost.why}"))
             assert store.archive is not None
             published = publish_row(there, store.archive, "snapshot")
             return built.model_copy(update={"published": published, "failure": published.failure})
@@ -106,14 +114,8 @@ def snapshot_from_log(
         return failed(spec, error)
 
 
-def require_complete_log(store: StorePartitionSpec) -> None:
-    """Refuse a log that has lost something which its store may have had: its fold would lack that.
-
-    Raises
-    ------
-    StoreBehindLogStartError
-        With the offsets.
-    """
+def incomplete_log(store: StorePartitionSpec) -> Lost | None:
+    """Say what a log has lost which its store may have had, so that its fold lacks it; None: nothing."""
     log = store_logs(store)[store.partition]
     time = None
     if store.store.retention_ms is not None and log.start:
@@ -124,8 +126,4 @@ def require_complete_log(store: StorePartitionSpec) -> None:
         retention_ms=store.store.retention_ms,
         now_ms=clock.now_ms(),
     )
-    if lost.loss is Loss.LIKELY:
-        raise StoreBehindLogStartError(
-            f"{store.store_partition}: {lost.why}: a snapshot of that log would lack what came before; have `process` "
-            "publish the store itself, or begin with an earlier snapshot"
-        )
+    return lost if lost.loss is Loss.LIKELY else None

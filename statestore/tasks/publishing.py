@@ -8,7 +8,7 @@ from statestore.archive.archive import ArchiveSpec
 from statestore.archive.grown_from import read_grown_from
 from statestore.archive.layout import snapshot_name
 from statestore.definitions.store import StoreDefinition
-from statestore.errors import StoreCorruptedError
+from statestore.errors import SnapshotError, StoreCorruptedError
 from statestore.partition.snapshots import publish_row
 from statestore.reports import SnapshotRow
 from statestore.statedir.seal import check_seal
@@ -31,11 +31,10 @@ def publish_stores(spec: TaskSpec, *, idle: bool = False) -> tuple[SnapshotRow, 
         return ()
     rows = []
     for store in spec.subtopology.stores:
-        known = read_grown_from(spec.paths, store.name)
         if store.engine == "in_memory":
             continue
         row = SnapshotRow(store=store.name)
-        if not idle or known is None or known.url != spec.archive.url:
+        if not idle or not _was_published(spec, store, spec.archive):
             row = publish_row(spec.store_partition(store.name), spec.archive, "process")
         if row.failure is None:
             row = row.model_copy(update={"current": current_snapshot(spec, store, spec.archive)})
@@ -43,6 +42,14 @@ def publish_stores(spec: TaskSpec, *, idle: bool = False) -> tuple[SnapshotRow, 
             _log.warning("process: %s/%s: no snapshot: %s", spec.application.name, spec.task, row.failure.message)
         rows.append(row)
     return tuple(rows)
+
+
+def _was_published(spec: TaskSpec, store: StoreDefinition, archive: ArchiveSpec) -> bool:
+    try:
+        known = read_grown_from(spec.paths, store.name)
+    except SnapshotError:  # publishing says so
+        return False
+    return known is not None and known.url == archive.url
 
 
 def current_snapshot(spec: TaskSpec, store: StoreDefinition, archive: ArchiveSpec) -> str | None:

@@ -42,6 +42,17 @@ _CONTENTS = pa.struct(
         pa.field("brokers_timestamps", pa.bool_()),
     ]
 )
+_RESTORE_POINT = pa.struct(
+    [
+        pa.field("snapshot", pa.string()),
+        pa.field("usable", pa.bool_()),
+        pa.field("detail", pa.string()),
+        *(pa.field(name, pa.int64()) for name in ("committed", "written_ms", "until_ms", "needed_from")),
+        pa.field("adopted", pa.bool_()),
+        pa.field("fetched", pa.int64()),
+        pa.field("offsets", pa.int64()),
+    ]
+)
 #: Columns of every file, in this order: those of `VerifyRow`, and of which run it is. Later versions only add some.
 SCHEMA = pa.schema(
     [
@@ -66,6 +77,8 @@ SCHEMA = pa.schema(
         pa.field("seconds", pa.float64()),
         pa.field("loss", pa.string()),
         pa.field("loss_detail", pa.string()),
+        pa.field("loss_cause", pa.string()),
+        pa.field("restore_point", _RESTORE_POINT),
     ]
 )
 

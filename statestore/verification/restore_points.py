@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from statestore import clock
 from statestore.partition.judgement import may_be_archived, waits_for_loss
 from statestore.partition.restore_points import restore_points
+from statestore.partition.snapshots import Needs
 from statestore.partition.spec import StorePartitionSpec
-from statestore.reports import Action, RestorePoint, VerifyRow
+from statestore.reports import Action, RestorePoint, Status, VerifyRow
 from statestore.requests.verify import Depth
+from statestore.statedir.record import read_record
 
 
 def with_restore_points(
@@ -23,16 +25,19 @@ def with_restore_points(
         `offsets` judges snapshots by their manifests alone; otherwise the archive is asked for their files, too.
     """
     points = restore_points(specs, clock.now_ms(), look_at_files=depth != "offsets")
-    return [_with_point(row, point) for row, point in zip(rows, points, strict=True)]
+    return [_with_point(spec, row, point) for spec, row, point in zip(specs, rows, points, strict=True)]
 
 
-def _with_point(row: VerifyRow, point: RestorePoint | None) -> VerifyRow:
+def _with_point(spec: StorePartitionSpec, row: VerifyRow, point: RestorePoint | None) -> VerifyRow:
     if point is None:
         return row
     row = row.model_copy(update={"restore_point": point})
+    if row.status is Status.EMPTY and row.start and point.usable and point.committed is not None:
+        detail = f"all of its changelog was deleted, and snapshot {point.snapshot} has the store"
+        return row.model_copy(update={"status": Status.MISSING, "action": Action.FULL, "detail": detail})
     if not waits_for_loss(row) or point.snapshot is None:
         return row
-    if point.usable and may_be_archived(row):
+    if point.usable and may_be_archived(row) and _covers(spec, point) and row.status is not Status.DIVERGED:
         detail = f"{row.detail}; snapshot {point.snapshot} has what the changelog has lost"
         return row.model_copy(update={"action": Action.FULL, "detail": detail})
     detail = (
@@ -40,3 +45,8 @@ def _with_point(row: VerifyRow, point: RestorePoint | None) -> VerifyRow:
         f"{point.snapshot} has the store up to offset {point.committed}"
     )
     return row.model_copy(update={"detail": f"{detail} ({point.detail})" if point.detail else detail})
+
+
+def _covers(spec: StorePartitionSpec, point: RestorePoint) -> bool:
+    needs = Needs.of(read_record(spec.paths, spec.store.name))
+    return point.needed_from is not None and point.needed_from <= needs.offset and point.adopted >= needs.adopted

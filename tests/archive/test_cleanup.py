@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from statestore.archive import cleanup
-from statestore.archive.cleanup import Retention, expendable, mark, put_back, server_time_ms, sweep, sweep_sets
+from statestore.archive.cleanup import Retention, expendable, mark, server_time_ms, sweep, sweep_sets
 from statestore.archive.contents import listed_sets
 from statestore.archive.fetch import fetch
 from statestore.archive.layout import BLOBS, TRASH
 from statestore.archive.manifest import Manifest
 from statestore.archive.objects import ObjectStore
-from statestore.archive.pins import SnapshotSet, all_sets, write_set
-from statestore.archive.snapshots import begin_generation, history, mark_suspect, missing_files, read_manifest
+from statestore.archive.pins import SnapshotSet, all_sets, put_back, write_set
+from statestore.archive.snapshots import begin_generation, history, mark_suspect, missing_files
 from statestore.archive.upload import publish
 from statestore.errors import SnapshotError
 from tests.archive.snapshots import manifest, written
@@ -149,7 +144,7 @@ def test_a_manifest_that_cannot_be_read_stops_the_sweep(objects: ObjectStore, tm
     with pytest.raises(SnapshotError, match=str(torn.name)):
         sweep(objects, 0, LATER)
     assert not missing_files(objects, made.files)
-    assert _chosen(objects, made, NOW._replace(newest=0)) == [9]  # it may be marked, as nobody can use it
+    assert _chosen(objects, made, NOW._replace(newest=0)) == []
 
 
 def test_a_manifest_that_is_too_large_stops_the_clean_up_and_is_named(
@@ -178,114 +173,12 @@ def test_a_snapshot_that_was_left_in_both_places_has_its_grace_period_again(obje
 def test_what_was_marked_before_a_pin_named_it_is_put_back(objects: ObjectStore, tmp_path: Path) -> None:
     made = [_publish(objects, tmp_path, committed) for committed in (1, 2)]
     place = made[0].directory.snapshot(made[0].name)
-    for both in (False, True):  # as after a kill in between
-        content = objects.read(place, 1 << 20)
-        mark(objects, history(objects, made[0].directory).snapshots[1])
-        if both:
-            objects.create(place, content)
-        assert put_back(objects, {place, "another"}) == [place]
-        assert [one.name for one in history(objects, made[0].directory).usable] == [made[1].name, made[0].name]
-        assert put_back(objects, {place}) == []
-        assert sweep(objects, 0, LATER) == ((), (), 0)
-
-
-# -- writers, readers and clean-up in any order -----------------------------------------------------------------------
-
-GRACE_MS = 1000
-
-
-class CleanUpBesideOthers(RuleBasedStateMachine):
-    """Writers and readers that take less than they may, and clean-ups between any two of their steps.
-
-    The clock is a number; the time of each object is set to it.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._scratch = tempfile.TemporaryDirectory()
-        self.root = Path(self._scratch.name)
-        self.objects = ObjectStore(f"file://{self.root}/archive")
-        self.now_ms = 10 * GRACE_MS
-        self.count = 0
-        self.writers: list[tuple[Manifest, Manifest | None, int]] = []
-        self.readers: list[tuple[Manifest, int]] = []
-
-    def teardown(self) -> None:
-        self._scratch.cleanup()
-
-    def _settle(self, before: dict[Path, int]) -> None:
-        """Give what was written since the time that it is now."""
-        for path, changed in self._times().items():
-            if before.get(path) != changed:
-                os.utime(path, ns=(self.now_ms * 10**6, self.now_ms * 10**6))
-
-    def _times(self) -> dict[Path, int]:
-        return {path: path.stat().st_ctime_ns for path in (self.root / "archive").rglob("*") if path.is_file()}
-
-    def _usable(self) -> list[Manifest]:
-        directory = manifest().directory
-        return [read_manifest(self.objects, directory, found.name) for found in history(self.objects, directory).usable]
-
-    @rule(content=st.lists(st.integers(0, 3), min_size=1, max_size=3, unique=True), parent=st.booleans())
-    def a_writer_begins(self, content: list[int], parent: bool) -> None:
-        self.count += 1
-        made = manifest({f"{number}.sst": b"%d" % number for number in content}, committed=self.count)
-        found = self._usable()
-        self.writers.append((made, found[0] if parent and found else None, self.now_ms))
-
-    @precondition(lambda self: self.writers)
-    @rule(data=st.data())
-    def a_writer_publishes(self, data: st.DataObject) -> None:
-        made, parent, began_ms = self.writers.pop(0)
-        if self.now_ms - began_ms >= GRACE_MS // 2:
-            return
-        store = written(self.root / "store", {file.path: file.path[0].encode() for file in made.files})
-        before = self._times()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("statestore.kill_switch.reached", lambda _: self._between(data, before))
-            publish(self.objects, made, store, parent)
-        self._settle(before)
-
-    def _between(self, data: st.DataObject, before: dict[Path, int]) -> None:
-        self._settle(before)
-        before.update(self._times())
-        if data.draw(st.booleans()):
-            sweep(self.objects, GRACE_MS, self.now_ms)
-
-    @precondition(lambda self: self._usable())
-    @rule()
-    def a_reader_begins(self) -> None:
-        self.readers.append((self._usable()[0], self.now_ms))
-
-    @precondition(lambda self: self.readers)
-    @rule()
-    def a_reader_fetches(self) -> None:
-        found, began_ms = self.readers.pop(0)
-        if self.now_ms - began_ms < GRACE_MS:
-            with tempfile.TemporaryDirectory() as target:
-                fetch(self.objects, found, Path(target) / "copy", {})
-
-    @rule(data=st.data())
-    def some_are_marked(self, data: st.DataObject) -> None:
-        for found in history(self.objects, manifest().directory).snapshots:
-            if data.draw(st.booleans()):
-                before = self._times()
-                mark(self.objects, found)
-                self._settle(before)
-
-    @rule()
-    def a_sweep(self) -> None:
-        sweep(self.objects, GRACE_MS, self.now_ms)
-
-    @rule(ms=st.sampled_from([1, GRACE_MS // 3, GRACE_MS]))
-    def time_goes_on(self, ms: int) -> None:
-        self.now_ms += ms
-
-    @invariant()
-    def every_live_snapshot_is_complete(self) -> None:
-        for found in self._usable():
-            assert missing_files(self.objects, found.files) == []
-
-
-TestCleanUpBesideOthers = CleanUpBesideOthers.TestCase
-TestCleanUpBesideOthers.settings = settings(stateful_step_count=30)
+    mark(objects, history(objects, made[0].directory).snapshots[1])
+    assert put_back(objects, {place, "another"}) == [place]
+    assert [one.name for one in history(objects, made[0].directory).usable] == [made[1].name, made[0].name]
+    assert put_back(objects, {place}) == []
+    objects.delete(place)  # by who was about to
+    assert put_back(objects, {place}) == [place]
+    swept = sweep(objects, 0, LATER)
+    assert (swept.manifests, swept.blobs) == ((f"{TRASH}/{place}",), ())
+    assert [one.name for one in history(objects, made[0].directory).usable] == [made[1].name, made[0].name]

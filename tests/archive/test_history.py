@@ -140,7 +140,7 @@ def test_a_store_was_not_whole_later_than_its_snapshot_was_written(objects: Obje
     assert second == rightly
 
 
-def test_a_pin_of_what_clean_up_has_marked_is_refused(objects: ObjectStore, tmp_path) -> None:
+def test_a_pin_of_what_is_gone_is_refused(objects: ObjectStore, tmp_path) -> None:
     there, gone = manifest(committed=9), manifest(committed=5)
     _published(objects, tmp_path, there)
     places = tuple(one.directory.snapshot(one.name) for one in (there, gone))

@@ -21,13 +21,10 @@ def test_an_object_is_created_once_and_stays_as_it_is(objects: ObjectStore) -> N
     assert objects.read("a/b.json", 5) == b"first"
 
 
-def test_an_object_of_any_size_is_uploaded_in_chunks_and_read_in_ranges(objects: ObjectStore) -> None:
+def test_an_object_of_any_size_is_uploaded_and_read_in_chunks(objects: ObjectStore) -> None:
     chunks = [bytes([number]) * (6 * MIB) for number in range(3)]
     objects.upload("blobs/x", iter(chunks))
     assert objects.stat("blobs/x").size == 18 * MIB
-    found = objects.read_ranges("blobs/x", [(6 * MIB - 1, 6 * MIB + 1), (17 * MIB, 18 * MIB)])
-    assert [bytes(part) for part in found] == [b"\0\1", b"\2" * MIB]
-    assert objects.read_ranges("blobs/x", []) == []
     assert b"".join(bytes(chunk) for chunk in objects.read_chunks("blobs/x", 18 * MIB)) == b"".join(chunks)
 
 
@@ -59,7 +56,6 @@ def test_what_is_not_there_is_said_to_be_missing_and_deleting_it_is_nothing(obje
     assert objects.stat("a") is None
     for read in (
         lambda: objects.read("a", 1),
-        lambda: objects.read_ranges("a", [(0, 1)]),
         lambda: list(objects.read_chunks("a", 1)),
         lambda: list(objects.read_chunks("a", 0)),
     ):

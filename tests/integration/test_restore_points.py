@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from statestore.archive.layout import BLOBS
-from statestore.archive.snapshots import histories
+from statestore.archive.snapshots import histories, history, mark_suspect
 from statestore.errors import InputError
 from statestore.recovery.planning import plan_restore
 from statestore.recovery.restore import restore
 from statestore.recovery.run import restore_specs
+from statestore.recovery.snapshot_building import snapshot_from_log
 from statestore.reports import Action, RestoreRow, Status, VerifyRow
 from statestore.requests.restore import RestoreRequest
 from statestore.verification.check import verify_many
@@ -121,6 +122,72 @@ def test_what_a_log_has_lost_comes_from_a_later_snapshot_without_a_person(archiv
     assert archived.contents() == expected
     assert archived.snapshots()[-2:] == names  # of the same generation
     assert archived.process([(b"newer", b"value")]).failure is None
+
+
+def test_a_snapshot_of_a_log_that_was_cut_does_not_take_the_place_of_a_store_with_more(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    archived = Archived(bootstrap_servers, tmp_path, processing_guarantee="at_least_once")
+    archived.process(ROWS)
+    lose_records(archived, 100)
+    spec = archived.store_spec(archive=archived.archive)
+    made = snapshot_from_log(spec, "made", 1 << 24, tmp_path, accept_loss=True)
+    assert made.published.snapshot.startswith("00000001-")
+    table = next(archived.live.glob("*.sst"))
+    table.write_bytes(table.read_bytes()[:-1])
+    row = verified(archived)
+    assert (row.status, row.action, row.restore_point.usable) == (Status.CORRUPT, Action.BY_HAND, True)
+    refused = restored(archived)
+    assert "no snapshot can be used" in refused.failure.message
+    refused = restored(archived, mode="snapshot", snapshot=made.published.snapshot)
+    assert "does not have all that the log has lost" in refused.failure.message
+
+
+def test_of_a_lost_nodes_log_that_is_another_by_now_nothing_older_comes_back_unasked(archived: Archived) -> None:
+    archived.process(ROWS)
+    archived.lose_all()
+    delete_topic(archived.servers, archived.changelog)
+    create_topic(archived.servers, archived.changelog, 1, CHANGELOG_CONFIG)
+    for mode in ("auto", "snapshot", "full"):
+        refused = restored(archived, mode, mode=mode)
+        assert "the archive has more" in refused.failure.message
+    row = restored(archived, accept_loss=True)
+    assert (row.failure, row.mode) == (None, "full")
+    assert row.published.snapshot.startswith("00000001-")
+
+
+def test_an_empty_store_that_was_begun_on_a_new_node_hides_nothing(archived: Archived) -> None:
+    archived.process(ROWS)
+    (name,) = archived.snapshots()
+    expected = archived.contents()
+    lose_records(archived, 100)
+    archived.lose_all()
+    archived.live.mkdir(parents=True)  # by a task that was killed before its first commit
+    row = restored(archived)
+    assert (row.failure, row.snapshot) == (None, name)
+    assert archived.contents() == expected
+
+
+def test_a_lost_node_whose_log_was_deleted_is_found_and_restored(archived: Archived) -> None:
+    archived.process(ROWS)
+    expected = archived.contents()
+    lose_records(archived, archived.log_end())
+    archived.lose_all()
+    row = verified(archived)
+    assert (row.status, row.action) == (Status.MISSING, Action.FULL)
+    assert restored(archived).failure is None
+    assert archived.contents() == expected
+
+
+def test_snapshots_that_are_suspect_are_evidence_still(archived: Archived) -> None:
+    archived.process(ROWS)
+    lose_records(archived, 100)
+    archived.lose_all()
+    (directory,) = archived.directories()
+    for found in history(archived.objects, directory).usable:
+        mark_suspect(archived.objects, directory, found.name, "test")
+    refused = restored(archived)
+    assert "no snapshot can be used" in refused.failure.message
 
 
 def test_a_plan_knows_what_only_the_archive_has(archived: Archived) -> None:

@@ -89,8 +89,8 @@ def test_files_that_both_have_are_fetched_once(tmp_path: Path, diff: Diff, monke
     shared = {file.sha256 for file in first.files if file.path.endswith(".sst")} & {one.sha256 for one in second.files}
     assert shared
     read: list[str] = []
-    original = ObjectStore.read_ranges
-    monkeypatch.setattr(ObjectStore, "read_ranges", lambda *given: read.append(given[1]) or original(*given))
+    original = ObjectStore.read_chunks
+    monkeypatch.setattr(ObjectStore, "read_chunks", lambda *given: read.append(given[1]) or original(*given))
 
     assert diff(first.name, second.name, code=1)["added"] == 1
     assert [sum(name.endswith(sha256) for name in read) for sha256 in shared] == [1] * len(shared)

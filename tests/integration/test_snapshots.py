@@ -126,8 +126,7 @@ def test_a_snapshot_of_another_topic_of_that_name_is_not_used(archived: Archived
     produce(archived.servers, archived.changelog, [(b"key", (5).to_bytes(8, "big") + b"1")], 0, T0)
     with caplog.at_level(logging.WARNING):
         refused = restore(archived.restore_spec("snapshot", archive=archived.archive))
-    assert "no snapshot can be used, and a rebuild from its log alone would lose something" in refused.failure.message
-    assert "the topic was recreated" in caplog.text
+    assert "the archive has more" in refused.failure.message
     assert archived.restored("full", accept_loss=True).published.snapshot.startswith("00000001-")
 
 

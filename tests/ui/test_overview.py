@@ -75,7 +75,7 @@ def test_the_last_restore_point_is_told_also_after_a_restore(reports, show):
     )
     reports.restore([restored(0)], 2)
     first, second = show()["rows"]
-    assert first["restore_point"] == point.model_dump(exclude={"detail"})
+    assert first["restore_point"] == point.model_dump(exclude={"detail", "adopted", "needed_from"})
     assert second["restore_point"] == {"usable": False, "detail": "none yet"}
 
 

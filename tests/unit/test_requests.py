@@ -211,7 +211,7 @@ def test_only_plain_digits_are_ms_since_the_epoch(tmp_path, text):
 
 
 def test_a_point_and_a_target_are_for_mode_as_of_which_needs_both():
-    points, target = "--as-of-offset or --as-of-timestamp", {"target": "t"}
+    points, target = "--as-of-offset or --as-of-timestamp or --snapshot", {"target": "t"}
     assert RestoreRequest.read({"mode": "as-of", "as_of_offset": 0, "best_effort": True} | target).best_effort
     for said, missing in (
         ({}, f"{points}, and --target"),

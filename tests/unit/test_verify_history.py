@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from statestore.errors import InputError
-from statestore.reports import Action, Contents, DifferingKey, Status, VerifyReport, VerifyRow
+from statestore.reports import Action, Contents, DifferingKey, RestorePoint, Status, VerifyReport, VerifyRow
 from statestore.verification.history import SCHEMA, history_dir, read_history, write_history
 
 DIVERGED = VerifyRow(
@@ -41,6 +41,7 @@ def test_there_is_no_history_before_the_first_run(tmp_path):
 
 def test_every_column_of_a_row_is_in_the_history(tmp_path):
     assert set(VerifyRow.model_fields) | {"run_id", "started_ms"} == set(SCHEMA.names)
+    assert set(RestorePoint.model_fields) == {field.name for field in SCHEMA.field("restore_point").type}
     assert set(Contents.model_fields) == {field.name for field in SCHEMA.field("contents").type}
     write_history(tmp_path, report("r", DIVERGED))
     [row] = read_history(tmp_path).to_pylist()

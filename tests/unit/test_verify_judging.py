@@ -197,6 +197,7 @@ def test_a_row_names_its_store_partition_and_has_the_evidence():
         sealed=True,
         loss=Loss.LIKELY,
         loss_detail="its changelog begins at offset 2",
+        loss_cause=Status.TRUNCATED,
     )
     missing = judgement(Inspection(present=False), 7, LogRange(2, 10, 12), spec(1))
     assert (missing.status, missing.detail) == (Status.MISSING, "/state/app/0_1/rocksdb/s does not exist")

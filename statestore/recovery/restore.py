@@ -47,7 +47,7 @@ from statestore.recovery.staging import OffsetRange, Staging
 from statestore.recovery.tail import build_replayed
 from statestore.reports import Failure, Loss, RestoreRow, VerifyRow
 from statestore.statedir.record import StoreRecord, read_record
-from statestore.statedir.seal import seal
+from statestore.statedir.seal import install_digests, seal
 from statestore.statedir.sidecar import Judgement, read_text
 from statestore.statedir.swap import locked_task, swap
 from statestore.verification.check import check
@@ -232,7 +232,7 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
         quarantine = swap(
             store.paths, store.store, spec.label, store.partitions, verdict=verdict, record=record, grown_from=grown
         )
-        _seal(store)
+        _seal(store, snapshot)
         kill_switch.reached("restore, sealed, runs still there")
         _clear(store, staging)
         # At least once, a store that was only caught up may be none of its log's.
@@ -350,9 +350,12 @@ def _begun(store: StorePartitionSpec) -> dict[str, object]:
     return record.model_dump(include={"needed_from", "adopted"}) if record else {"needed_from": None, "adopted": True}
 
 
-def _seal(store: StorePartitionSpec) -> None:
+def _seal(store: StorePartitionSpec, snapshot: Manifest | None) -> None:
     kill_switch.reached("restore, swapped, not sealed")
     definition = store.store
+    if snapshot is not None and not definition.supplied:
+        sst = {file.path: file.sha256 for file in snapshot.files if file.path.endswith(".sst")}
+        install_digests(store.paths, definition.name, definition.store_kind, sst)
     seal(store.paths, definition.name, definition.store_kind, supplied=definition.supplied)
 
 
@@ -411,7 +414,7 @@ def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgress
             record = snapshot.record.model_copy(update={**known, "restored_by": spec.label})
         remove_tree(store.live)  # an attempt that was killed before it was sealed
         swap(store.paths, store.store, spec.label, store.partitions, record=record)
-        _seal(store)
+        _seal(store, snapshot)
         _clear(store, staging)
     done = {"mode": "as-of", "keys": keys, "exact": exact, "directory": str(store.live)}
     done["snapshot"] = None if snapshot is None else str(snapshot.name)

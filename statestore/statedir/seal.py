@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -127,6 +127,27 @@ def seal(paths: TaskPaths, store: str, kind: StoreKind, *, supplied: bool = Fals
     identities = {name: found.identity for name, found in databases.items()}
     write_checked(paths.digests(store), _Digests(identities=identities, sst=sst).model_dump_json())
     write_checked(paths.seal(store), made.model_dump_json())
+
+
+def install_digests(paths: TaskPaths, store: str, kind: StoreKind, sha256s: Mapping[str, str]) -> None:
+    """Keep what SST files were written from, so that `seal` need not read them; the caller holds the task's lock.
+
+    If a disk has damaged one since, its seal shows it.
+
+    Parameters
+    ----------
+    sha256s
+        By their path in the store's directory. Files that are not there any more are left out.
+    """
+    require_locks(paths)
+    directory = kind.directory(paths.task_dir, store)
+    sst = {}
+    for inside, sha256 in sha256s.items():
+        if (path := directory / inside).exists():
+            found = path.stat()
+            sst[inside] = SstFile(bytes=found.st_size, inode=found.st_ino, sha256=sha256)
+    identities = {name: _sealed(directory / name).identity for name in _databases(directory, kind)}
+    write_checked(paths.digests(store), _Digests(identities=identities, sst=sst).model_dump_json())
 
 
 def break_seal(paths: TaskPaths, store: str) -> None:

@@ -28,7 +28,7 @@ from statestore.recovery.scratch import default_scratch
 from statestore.recovery.snapshot_building import snapshot_from_log
 from statestore.reports import Status, VerifyReport, write_report
 from statestore.requests.restore import RestoreRequest
-from statestore.statedir.seal import forget_digests, seal
+from statestore.statedir.seal import forget_digests, install_digests, known_files, seal
 from statestore.statedir.swap import locked_task
 from statestore.stores.open import open_key_value_store
 from statestore.tasks import ValueAndTimestamp
@@ -76,6 +76,21 @@ def test_a_lost_node_is_restored_from_its_snapshot_and_the_rest_of_the_log(archi
     assert row.published.snapshot == archived.snapshots()[0]  # what it built
     assert archived.process([(b"later", b"value")]).failure is None
     assert archived.contents()[b"later"].value == b"2"
+
+
+def test_files_whose_checksums_are_installed_are_not_read_to_be_sealed(archived: Archived) -> None:
+    archived.process(ROWS)
+    spec = archived.store_spec()
+    paths, kind = spec.paths, spec.store.store_kind
+    first, *others = sorted(known_files(paths, STORE))
+    with locked_task(paths, 1):
+        install_digests(paths, STORE, kind, {first: "0" * 64, "999999.sst": "1" * 64})
+        seal(paths, STORE, kind)
+    known = known_files(paths, STORE)
+    assert known.pop(first) == "0" * 64
+    assert set(known) == set(others)
+    row = archived.verify("deep")
+    assert (row.status, row.file) == (Status.CORRUPT, str(spec.live / first))
 
 
 def test_files_that_are_on_this_disk_are_linked(archived: Archived) -> None:

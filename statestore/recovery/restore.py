@@ -158,8 +158,9 @@ def _restore_live(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressW
 def _judge_and_replace(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressWriter) -> RestoreRow:
     for last_attempt in (False, True):
         # What is rebuilt whatever it is need not be read first.
-        found = check(spec.store, _OFFSETS if spec.request.force and spec.request.mode != "tail" else _SCAN)
-        if found.loss is None:  # it was not asked, as nobody seemed about to rebuild the store
+        unread = spec.request.force and spec.request.mode != "tail"
+        found = check(spec.store, _OFFSETS if unread else _SCAN)
+        if unread and found.loss is None:  # it was not asked, as nobody seemed about to rebuild the store
             found = check(spec.store, _SCAN)
         row = row.model_copy(update={"before": found.status})
         try:

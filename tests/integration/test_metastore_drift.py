@@ -240,6 +240,7 @@ def test_an_application_that_is_applied_while_drift_is_looked_for_is_not_left_ov
     assert find_drift(where, installation.service_id, view, metastore.history(), installation.topics) == []
 
 
+@pytest.mark.long
 def test_snapshots_that_are_too_rare_for_the_tombstones_are_warned_of(installation: Installation) -> None:
     topics = (f"{installation.name}-counts-changelog", f"{installation.name}-windows-changelog")
     url = f"file://{installation.state_dir.parent}/archive"

@@ -168,6 +168,7 @@ def test_an_empty_store_that_was_begun_on_a_new_node_hides_nothing(archived: Arc
     assert archived.contents() == expected
 
 
+@pytest.mark.long
 def test_a_lost_node_whose_log_was_deleted_is_found_and_restored(archived: Archived) -> None:
     archived.process(ROWS)
     expected = archived.contents()
@@ -179,6 +180,7 @@ def test_a_lost_node_whose_log_was_deleted_is_found_and_restored(archived: Archi
     assert archived.contents() == expected
 
 
+@pytest.mark.long
 def test_snapshots_that_are_suspect_are_evidence_still(archived: Archived) -> None:
     archived.process(ROWS)
     lose_records(archived, 100)
@@ -247,6 +249,7 @@ def test_a_snapshot_of_a_topic_that_is_gone_is_built_elsewhere_and_never_in_plac
     assert archived.contents() == expected
 
 
+@pytest.mark.long
 def test_a_snapshot_that_is_named_must_be_there(archived: Archived) -> None:
     archived.process(ROWS)
     shutil.rmtree(archived.live)
@@ -276,6 +279,7 @@ def test_r16_a_point_that_the_log_has_lost_comes_exactly_from_a_snapshot(
     assert len(found.snapshots) == 1  # nothing was published
 
 
+@pytest.mark.long
 def test_r16_between_snapshots_a_point_that_the_log_has_lost_is_refused(archived: Archived, tmp_path: Path) -> None:
     archived.process(ROWS)
     archived.process([(b"key-000", b"value"), (b"key-001", b"value")])

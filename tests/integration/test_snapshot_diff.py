@@ -80,6 +80,7 @@ def test_rows_that_differ_are_counted_and_their_keys_are_told(
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.long
 def test_files_that_both_have_are_fetched_once(tmp_path: Path, diff: Diff, monkeypatch: pytest.MonkeyPatch) -> None:
     files = StoreFiles(tmp_path / "state", defined("counts"))
     _put(files, *((b"%04d" % number, bytes(100)) for number in range(1000)))

@@ -87,6 +87,7 @@ def test_a_set_holds_the_fold_of_the_input_up_to_its_offsets_whatever_came_later
     assert find_set(archived.objects, before.uuid) == before
 
 
+@pytest.mark.long
 def test_no_set_is_written_unless_all_of_it_is_of_the_same_moment(archived: WithSets, tmp_path: Path) -> None:
     archived.send(ROWS, 0)
     archived.send(ROWS, 1)

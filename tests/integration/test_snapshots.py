@@ -225,6 +225,7 @@ def test_a_store_that_is_put_back_begins_a_generation_of_snapshots(archived: Arc
     assert archived.contents() == expected
 
 
+@pytest.mark.long
 def test_a_store_that_is_put_back_is_published_at_once(archived: Archived) -> None:
     archived.process(ROWS)
     archived.restored("full", force=True)
@@ -235,6 +236,7 @@ def test_a_store_that_is_put_back_is_published_at_once(archived: Archived) -> No
     assert archived.snapshots()[0].startswith("00000001-")
 
 
+@pytest.mark.long
 def test_a_snapshot_of_a_recreated_log_is_made_on_demand_and_begins_a_generation(
     bootstrap_servers: str, tmp_path: Path
 ) -> None:
@@ -312,6 +314,7 @@ def test_what_a_lost_nodes_log_can_no_longer_give_comes_from_the_snapshot_or_not
     assert "no snapshot can be used" in refused.failure.message
 
 
+@pytest.mark.long
 def test_a_lost_node_leaves_nothing_to_restore_of_a_store_into_which_nothing_was_logged(archived: Archived) -> None:
     archived.process()
     assert len(archived.snapshots()) == 1

@@ -32,7 +32,7 @@ from statestore.partition.judgement import (
     standing_of,
 )
 from statestore.partition.spec import StorePartitionSpec
-from statestore.reports import Action, Failure, Loss, SnapshotRow, Status
+from statestore.reports import Action, Failure, Loss, RestorePoint, SnapshotRow, Status
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import Seal, check_seal
 
@@ -145,7 +145,7 @@ def _require_successor(spec: StorePartitionSpec, objects: ObjectStore, found: Hi
             f"{spec.store_partition} grew from snapshot {known.snapshot}, which is suspect: it is not published; "
             "verify it with depth deep, and restore it"
         )
-    lost = None if known is not None else archived_loss(spec, objects, found)
+    lost = None if known is not None else archived_loss(spec, found, newest_snapshot(objects, found))
     if lost is not None and lost.loss is Loss.LIKELY:
         raise SnapshotError(
             f"{spec.store_partition} is not published: {lost.why}, so it may lack what its snapshots have; restore it "
@@ -176,9 +176,10 @@ class Needs(NamedTuple):
         """Return what a store with this record, or without one, needs."""
         return cls(0, adopted=False) if record is None else cls(record.needed_from or 0, record.adopted)
 
-    def met_by(self, record: StoreRecord) -> bool:
-        """Tell whether a snapshot with this record has it all."""
-        return record.needed_from is not None and record.needed_from <= self.offset and record.adopted >= self.adopted
+    def met_by(self, snapshot: StoreRecord | RestorePoint) -> bool:
+        """Tell whether a snapshot has it all, by its record or as a restore point."""
+        begins = snapshot.needed_from
+        return begins is not None and begins <= self.offset and snapshot.adopted >= self.adopted
 
 
 def newest_snapshot(objects: ObjectStore, found: History) -> Manifest | None:
@@ -190,15 +191,19 @@ def newest_snapshot(objects: ObjectStore, found: History) -> Manifest | None:
     return next(readable(objects, listed, []), None)
 
 
-def archived_loss(spec: StorePartitionSpec, objects: ObjectStore, found: History) -> Lost | None:
+def archived_loss(spec: StorePartitionSpec, found: History, newest: Manifest | None) -> Lost | None:
     """Say what a rebuild from the log of now would lose of what the archive has; None: it has no snapshot.
+
+    Parameters
+    ----------
+    newest
+        Of the history, as `newest_snapshot` returns it.
 
     Raises
     ------
     KafkaUnavailableError
         If Kafka does not answer.
     """
-    newest = newest_snapshot(objects, found)
     if newest is not None:
         return snapshot_loss(spec, newest)
     if any(one.name.generation == found.generation for one in found.snapshots):

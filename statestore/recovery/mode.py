@@ -112,8 +112,8 @@ def _only_in_archive(store: StorePartitionSpec, found: VerifyRow) -> tuple[Lost,
         return None
     objects = store.archive.open()
     snapshots = history(objects, snapshot_directory(store, store.archive))
-    lost = archived_loss(store, objects, snapshots)
     newest = newest_snapshot(objects, snapshots)
+    lost = archived_loss(store, snapshots, newest)
     had = None if newest is None else newest.record
     if lost is None or lost.loss is Loss.NONE or (lost.loss is Loss.UNPROVEN and not (had and had.adopted)):
         return None

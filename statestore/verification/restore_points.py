@@ -37,7 +37,8 @@ def _with_point(spec: StorePartitionSpec, row: VerifyRow, point: RestorePoint | 
         return row.model_copy(update={"status": Status.MISSING, "action": Action.FULL, "detail": detail})
     if not waits_for_loss(row) or point.snapshot is None:
         return row
-    if point.usable and may_be_archived(row) and _covers(spec, point) and row.status is not Status.DIVERGED:
+    needs = Needs.of(read_record(spec.paths, spec.store.name))
+    if point.usable and may_be_archived(row) and needs.met_by(point) and row.status is not Status.DIVERGED:
         detail = f"{row.detail}; snapshot {point.snapshot} has what the changelog has lost"
         return row.model_copy(update={"action": Action.FULL, "detail": detail})
     detail = (
@@ -45,8 +46,3 @@ def _with_point(spec: StorePartitionSpec, row: VerifyRow, point: RestorePoint | 
         f"{point.snapshot} has the store up to offset {point.committed}"
     )
     return row.model_copy(update={"detail": f"{detail} ({point.detail})" if point.detail else detail})
-
-
-def _covers(spec: StorePartitionSpec, point: RestorePoint) -> bool:
-    needs = Needs.of(read_record(spec.paths, spec.store.name))
-    return point.needed_from is not None and point.needed_from <= needs.offset and point.adopted >= needs.adopted

@@ -64,11 +64,14 @@ class History(NamedTuple):
         The newest: 0 until one was begun.
     snapshots
         The newest first.
+    suspects
+        Names of all that were marked, also of those that clean-up has removed since: stores may have grown from them.
     """
 
     directory: StoreDirectory
     generation: int
     snapshots: tuple[Listed, ...]
+    suspects: frozenset[str] = frozenset()
 
     @property
     def usable(self) -> tuple[Listed, ...]:
@@ -106,7 +109,7 @@ def _history(directory: StoreDirectory, stored: Iterable[StoredObject]) -> Histo
         elif (name := layout.snapshot_name(file.removeprefix("suspect-"))) is not None:
             suspects.add(name)
     listed = (Listed(directory, name, snapshots[name], name in suspects) for name in sorted(snapshots, reverse=True))
-    return History(directory, generation, tuple(listed))
+    return History(directory, generation, tuple(listed), frozenset(map(str, suspects)))
 
 
 def read_manifest(objects: ObjectStore, directory: StoreDirectory, name: SnapshotName) -> Manifest:

@@ -101,7 +101,7 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
         written_by=version("statestore"),
     )
     done = publish(objects, made, spec.live, parent)
-    if parent is not None and str(parent.name) in _suspects(history(objects, directory)):
+    if parent is not None and str(parent.name) in history(objects, directory).suspects:
         mark_suspect(objects, directory, made.name, f"it grew from {parent.name}, which is suspect")
         raise SnapshotError(f"{spec.store_partition}: the snapshot that it grew from has become suspect; verify it")
     if begins is not None:
@@ -140,7 +140,7 @@ def _require_successor(spec: StorePartitionSpec, objects: ObjectStore, found: Hi
             f"{spec.store_partition} is of generation {known.generation} and generation {found.generation} has begun: "
             "it is not published; restore it"
         )
-    if known is not None and known.snapshot in _suspects(found):
+    if known is not None and known.snapshot in found.suspects:
         raise SnapshotError(
             f"{spec.store_partition} grew from snapshot {known.snapshot}, which is suspect: it is not published; "
             "verify it with depth deep, and restore it"
@@ -151,10 +151,6 @@ def _require_successor(spec: StorePartitionSpec, objects: ObjectStore, found: Hi
             f"{spec.store_partition} is not published: {lost.why}, so it may lack what its snapshots have; restore it "
             "with mode snapshot, or with mode full and --accept-loss"
         )
-
-
-def _suspects(found: History) -> set[str]:
-    return {str(listed.name) for listed in found.snapshots if listed.suspect}
 
 
 class Needs(NamedTuple):

@@ -118,7 +118,8 @@ class TaskStore:
         try:
             there = self.store.persistent and self._spec.live.exists()
             if not there:
-                remove_durably(paths.offsets(self._name))  # it speaks of a store that is lost
+                for of_lost in (paths.offsets(self._name), paths.snapshot(self._name)):
+                    remove_durably(of_lost)
             if there and not check_seal(paths, self._name, definition.store_kind):
                 forget_digests(paths, self._name)  # somebody else may have built it anew
             self._init(legacy_offset)

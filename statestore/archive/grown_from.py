@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 from pydantic import BaseModel, ConfigDict
 
 from statestore.durable import read_checked, with_checksum, write_checked
@@ -21,12 +23,14 @@ class GrownFrom(BaseModel):
     url, cluster
         Of the archive.
     generation
-        Of the snapshots that it may become.
+        Of the snapshots that it may become. If it begins one: the newest one then, as far as was known.
     snapshot
         Name of the snapshot; None: it was built from the log alone.
     begins
         The store was replaced with something that the log does not give, such as a rollback: its next snapshot begins a
         new generation. What it was replaced with, for people; None: it is of its log.
+    id
+        Of that replacement: who was killed after he had begun the generation, knows it again.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -37,11 +41,19 @@ class GrownFrom(BaseModel):
     generation: int
     snapshot: str | None
     begins: str | None = None
+    id: str = ""
 
 
-def beginning(why: str) -> str:
-    """Return the file's content for a store whose next snapshot begins a new generation."""
-    return with_checksum(GrownFrom(url="", cluster="", generation=0, snapshot=None, begins=why).model_dump_json())
+def beginning(why: str, newest: int) -> str:
+    """Return the file's content for a store whose next snapshot begins a new generation.
+
+    Parameters
+    ----------
+    newest
+        The newest generation: if another one has begun by the time of that snapshot, it counts.
+    """
+    found = GrownFrom(url="", cluster="", generation=newest, snapshot=None, begins=why, id=uuid4().hex)
+    return with_checksum(found.model_dump_json())
 
 
 def continuing(url: str, cluster: str, generation: int, snapshot: str) -> str:

@@ -75,6 +75,8 @@ class Manifest(BaseModel):
         Where it was written: a task that runs there may find the same files.
     parent
         The snapshot that the store grew from; None: it was built from the log alone.
+    begins
+        Its store was replaced with something that its log does not give: it counts only if it began its generation.
     written_ms
         Wall clock time of the writer, ms since the epoch.
     """
@@ -99,6 +101,7 @@ class Manifest(BaseModel):
     source: Literal["process", "snapshot", "restore"]
     host: str
     parent: str | None = None
+    begins: bool = False
     written_ms: int
     written_by: str
 

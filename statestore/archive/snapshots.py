@@ -27,6 +27,8 @@ class Generation(BaseModel):
         The first snapshot of it, by name.
     why
         What replaced the store with something that its log does not give: a rollback, a rewrite, an accepted loss.
+    id
+        Of that replacement.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -34,6 +36,7 @@ class Generation(BaseModel):
     schema_version: int = 1
     snapshot: str
     why: str
+    id: str = ""
     host: str
     written_ms: int
 
@@ -148,11 +151,27 @@ def read_snapshot(objects: ObjectStore, found: Listed) -> Manifest:
     return snapshot.model_copy(update={"record": record})
 
 
+def read_usable(objects: ObjectStore, found: Listed) -> Manifest:
+    """Read the manifest of a listed snapshot, unless it was to begin a generation that another one has begun.
+
+    Its writer may have been killed before it learned that.
+
+    Raises
+    ------
+    SnapshotError
+        As `read_manifest`; or if it did not begin its generation.
+    """
+    snapshot = read_snapshot(objects, found)
+    if snapshot.begins and read_generation(objects, found.directory, found.name.generation).snapshot != str(found.name):
+        raise SnapshotError(f"snapshot {found.directory.snapshot(found.name)} is not what began its generation")
+    return snapshot
+
+
 def readable(objects: ObjectStore, listed: Iterable[Listed], refused: list[str]) -> Iterator[Manifest]:
     """Yield the manifests that can be read, in the given order; why one is left out is added to `refused`."""
     for found in listed:
         try:
-            yield read_snapshot(objects, found)
+            yield read_usable(objects, found)
         except SnapshotError as error:
             refused.append(str(error))
 
@@ -165,9 +184,11 @@ def missing_files(objects: ObjectStore, files: Iterable[SnapshotFile]) -> list[S
     return [file for file, there in zip(distinct, found, strict=True) if there is None or there.size != file.bytes]
 
 
-def begin_generation(objects: ObjectStore, first: Manifest, why: str) -> bool:
+def begin_generation(objects: ObjectStore, first: Manifest, why: str, replacement: str = "") -> bool:
     """Make a published snapshot the first of a new generation; False if another one has begun it."""
-    content = Generation(snapshot=str(first.name), why=why, host=first.host, written_ms=first.written_ms)
+    content = Generation(
+        snapshot=str(first.name), why=why, id=replacement, host=first.host, written_ms=first.written_ms
+    )
     if objects.create(first.directory.generation(first.generation), content.model_dump_json().encode()):
         return True
     return read_generation(objects, first.directory, first.generation).snapshot == str(first.name)  # no answer had come

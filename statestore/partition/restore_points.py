@@ -14,7 +14,7 @@ from statestore.archive.archive import ArchiveSpec
 from statestore.archive.layout import StoreDirectory
 from statestore.archive.manifest import Manifest
 from statestore.archive.objects import ObjectStore
-from statestore.archive.snapshots import History, Listed, histories, history, missing_files, read_snapshot
+from statestore.archive.snapshots import History, Listed, histories, history, missing_files, read_usable
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import SnapshotError, StateStoreError
 from statestore.model import TopicPartition
@@ -137,7 +137,7 @@ def judged_snapshots(
     """
     for listed in found.usable:
         try:
-            snapshot = read_snapshot(objects, listed)
+            snapshot = read_usable(objects, listed)
         except SnapshotError as error:
             yield listed, None, str(error)
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import socket
 import time
 from importlib.metadata import version
@@ -15,11 +16,25 @@ from statestore.archive.grown_from import GrownFrom, read_grown_from, write_grow
 from statestore.archive.layout import StoreDirectory, snapshot_name, time_ordered_uuid
 from statestore.archive.manifest import Manifest, SnapshotFile
 from statestore.archive.objects import ObjectStore
-from statestore.archive.snapshots import History, begin_generation, history, mark_suspect, read_manifest, readable
+from statestore.archive.snapshots import (
+    History,
+    begin_generation,
+    history,
+    mark_suspect,
+    read_generation,
+    read_manifest,
+    readable,
+)
 from statestore.archive.upload import Published, publish
 from statestore.changelog.epochs import LogComparison, compare_ends
 from statestore.changelog.topics import LogRange, Topics
-from statestore.errors import SnapshotError, StateStoreError, StoreCorruptedError
+from statestore.errors import (
+    ArchiveAccessError,
+    ArchiveUnavailableError,
+    SnapshotError,
+    StateStoreError,
+    StoreCorruptedError,
+)
 from statestore.partition.changelog_time import stream_time_at_least
 from statestore.partition.judgement import (
     Had,
@@ -35,6 +50,8 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Failure, Loss, RestorePoint, SnapshotRow, Status
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import Seal, check_seal
+
+_log = logging.getLogger(__name__)
 
 #: What the definitions of a store and of its snapshot must have in common.
 _SAME = {"kind", "format", "retention_ms", "window_size_ms", "retain_duplicates", "supplier"}
@@ -71,9 +88,9 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
         return None
     objects, directory = archive.open(), snapshot_directory(spec, archive)
     grown = read_grown_from(spec.paths, spec.store.name)
-    known = grown if grown is not None and (grown.url, grown.cluster) == (archive.url, archive.cluster) else None
     found = history(objects, directory)
-    begins = None if grown is None else grown.begins
+    known = _known(spec, archive, objects, found, grown)
+    begins = None if known is None else known.begins
     if begins is None:
         _require_successor(spec, objects, found, known)
     generation = found.generation if begins is None else found.generation + 1
@@ -97,6 +114,7 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
         source=source,
         host=socket.gethostname(),
         parent=None if parent is None else str(parent.name),
+        begins=begins is not None,
         written_ms=clock.now_ms(),
         written_by=version("statestore"),
     )
@@ -104,9 +122,9 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
     if parent is not None and str(parent.name) in history(objects, directory).suspects:
         mark_suspect(objects, directory, made.name, f"it grew from {parent.name}, which is suspect")
         raise SnapshotError(f"{spec.store_partition}: the snapshot that it grew from has become suspect; verify it")
-    if begins is not None:
+    if known is not None and begins is not None:
         before = history(objects, directory).snapshots
-        if not begin_generation(objects, made, begins):
+        if not begin_generation(objects, made, begins, known.id):
             mark_suspect(objects, directory, made.name, "another store began its generation")
             raise SnapshotError(f"{spec.store_partition}: another store has begun generation {generation} meanwhile")
         for other in before:  # of an attempt that was killed before it began the generation
@@ -131,6 +149,44 @@ def publish_row(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source) 
     except ValueError as error:  # a name or a number that no manifest may have
         row = row.model_copy(update={"failure": Failure.of(SnapshotError(f"it cannot be described: {error}"))})
     return row.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
+
+
+def newest_generation(spec: StorePartitionSpec) -> int:
+    """Return the newest generation of a store partition; if the archive does not tell, the live store's."""
+    try:
+        if spec.archive is not None:
+            return history(spec.archive.open(), snapshot_directory(spec, spec.archive)).generation
+    except (ArchiveUnavailableError, ArchiveAccessError) as error:
+        _log.warning("%s: its newest generation is not known: %s", spec.store_partition, error)
+    try:
+        known = read_grown_from(spec.paths, spec.store.name)
+    except SnapshotError:
+        return 0
+    return 0 if known is None else known.generation
+
+
+def _known(
+    spec: StorePartitionSpec, archive: ArchiveSpec, objects: ObjectStore, found: History, grown: GrownFrom | None
+) -> GrownFrom | None:
+    """Return what a store grew from, as far as that is in this archive, or that it begins a generation.
+
+    Raises
+    ------
+    SnapshotError
+        If it was to begin a generation, and another store has begun one since.
+    """
+    if grown is None or grown.begins is None:
+        return grown if grown is not None and (grown.url, grown.cluster) == (archive.url, archive.cluster) else None
+    if found.generation <= grown.generation:
+        return grown
+    begun = read_generation(objects, found.directory, found.generation)
+    if grown.id and begun.id == grown.id:  # by an attempt that was killed before it wrote that down
+        return GrownFrom(url=archive.url, cluster=archive.cluster, generation=found.generation, snapshot=begun.snapshot)
+    raise SnapshotError(
+        f"{spec.store_partition} is here by {grown.begins}, and generation {found.generation} was begun by another "
+        f"store, on {begun.host}, by {begun.why}: it is not published. Restore it with mode snapshot. To publish this "
+        "one all the same, roll it back twice"
+    )
 
 
 def _require_successor(spec: StorePartitionSpec, objects: ObjectStore, found: History, known: GrownFrom | None) -> None:

@@ -26,7 +26,7 @@ from statestore.errors import (
 )
 from statestore.partition.quarantine import clean_quarantine
 from statestore.partition.replacement import clear_built
-from statestore.partition.snapshots import publish_row, suspect_all
+from statestore.partition.snapshots import newest_generation, publish_row, suspect_all
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import claim_target, point_and_target
 from statestore.recovery.as_of_source import point_source
@@ -257,7 +257,7 @@ def _grown_from(store: StorePartitionSpec, mode: str, snapshot: Manifest | None,
     if mode == "tail":
         return read_text(store.paths.snapshot(store.store.name))
     if begins:
-        return beginning(begins)
+        return beginning(begins, newest_generation(store))
     if snapshot is None or store.archive is None:
         return None
     return continuing(store.archive.url, store.archive.cluster, snapshot.generation, str(snapshot.name))

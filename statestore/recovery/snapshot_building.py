@@ -15,7 +15,7 @@ from statestore.durable import write_durably
 from statestore.errors import StateStoreError, StoreBehindLogStartError
 from statestore.partition.changelog_time import stream_time_at_least
 from statestore.partition.judgement import Had, Lost, Supply, rebuild_loss
-from statestore.partition.snapshots import publish_row
+from statestore.partition.snapshots import newest_generation, publish_row
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.planning import store_logs
 from statestore.recovery.restore import failed, restore
@@ -106,7 +106,8 @@ def snapshot_from_log(
                     "`process` publish the store itself, or begin with an earlier snapshot"
                 )
             if lost is not None:
-                write_durably(there.paths.snapshot(store.store.name), beginning(f"an accepted loss: {lost.why}"))
+                begins = beginning(f"an accepted loss: {lost.why}", newest_generation(store))
+                write_durably(there.paths.snapshot(store.store.name), begins)
             assert store.archive is not None
             published = publish_row(there, store.archive, "snapshot")
             return built.model_copy(update={"published": published, "failure": published.failure})

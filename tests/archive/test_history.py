@@ -57,6 +57,15 @@ def test_what_belongs_to_an_older_generation_is_history(objects: ObjectStore, tm
     assert (begun.snapshot, begun.why) == (str(new.name), "a rollback")
 
 
+def test_a_snapshot_whose_generation_another_one_has_begun_is_not_used(objects: ObjectStore, tmp_path) -> None:
+    first, rival = manifest(committed=5, generation=1, begins=True), manifest(committed=99, generation=1, begins=True)
+    _published(objects, tmp_path, first, rival)  # the rival's writer is killed here
+    assert begin_generation(objects, first, "a rollback")
+    refused: list[str] = []
+    assert list(readable(objects, history(objects, first.directory).usable, refused)) == [first]
+    assert "not what began its generation" in refused[0]
+
+
 def test_a_suspect_snapshot_is_listed_and_not_used(objects: ObjectStore, tmp_path) -> None:
     bad, good = manifest(committed=9), manifest(committed=5)
     _published(objects, tmp_path, bad, good)

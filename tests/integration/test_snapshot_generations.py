@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,8 @@ from statestore.archive.cleanup import mark
 from statestore.archive.grown_from import beginning
 from statestore.archive.snapshots import history, mark_suspect, read_manifest
 from statestore.durable import write_durably
+from statestore.partition import snapshots as publication
+from statestore.partition.rollback import RollbackSpec, roll_back
 from tests.integration.archived import ROWS, Archived
 from tests.integration.support import STORE
 
@@ -29,7 +33,7 @@ def test_a_store_that_its_task_begins_anew_grew_from_no_snapshot(archived: Archi
 
 def test_a_store_that_its_task_begins_anew_is_not_what_a_rollback_had_put_back(archived: Archived) -> None:
     archived.process(ROWS)
-    write_durably(archived.store_spec().paths.snapshot(STORE), beginning("a rollback"))
+    write_durably(archived.store_spec().paths.snapshot(STORE), beginning("a rollback", 0))
     shutil.rmtree(archived.live)
     (row,) = archived.process([(b"new", b"value")]).snapshots
     assert row.failure is None
@@ -45,3 +49,55 @@ def test_what_grew_from_a_suspect_snapshot_is_not_published_though_that_is_in_th
     (row,) = archived.process([(b"new", b"value")]).snapshots
     assert "is suspect" in row.failure.message
     assert archived.snapshots() == []
+
+
+def _replaced(archived: Archived) -> None:
+    """Have something that a rollback puts back."""
+    archived.restored("full", force=True)
+    archived.process([(b"new", b"value")])
+
+
+def _rolled_back(archived: Archived, **changes: Any) -> Any:
+    row = roll_back(RollbackSpec(archived.store_spec(**changes), "back"))
+    assert row.failure is None, row.failure
+    return row.published
+
+
+def test_a_generation_that_comes_late_does_not_take_the_place_of_one_that_was_begun_since(
+    archived: Archived, tmp_path: Path
+) -> None:
+    archived.process(ROWS)
+    _replaced(archived)
+    assert _rolled_back(archived) is None  # the archive is away
+    here, archived.state_dir = archived.state_dir, tmp_path / "elsewhere"
+    archived.restored()
+    _replaced(archived)
+    first = _rolled_back(archived, archive=archived.archive)
+    assert archived.snapshots() == [first.snapshot]
+    archived.state_dir = here
+    for _ in range(2):
+        (row,) = archived.process([(b"newer", b"value")]).snapshots
+        assert "generation 1 was begun by another store" in row.failure.message
+        assert archived.snapshots() == [first.snapshot]
+
+
+@pytest.mark.long
+def test_who_was_killed_after_he_began_a_generation_goes_on_with_it(
+    archived: Archived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archived.process(ROWS)
+    _replaced(archived)
+
+    def killed(*_: Any) -> None:
+        raise OSError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(publication, "write_grown_from", killed)
+        assert _rolled_back(archived, archive=archived.archive).failure.message.startswith("killed")
+    (first,) = archived.snapshots()
+    (row,) = archived.process([(b"newer", b"value")]).snapshots
+    assert row.failure is None
+    assert archived.snapshots() == [row.snapshot, first]
+    (directory,) = archived.directories()
+    newest = history(archived.objects, directory).usable[0].name
+    assert read_manifest(archived.objects, directory, newest).parent == first

@@ -90,11 +90,22 @@ def show_rolled_back(console: Console, rows: Sequence[RollbackRow], *, dry_run: 
             None if row.replaced_ms is None else f"{datetime.fromtimestamp(row.replaced_ms // 1000, UTC):%F %T} UTC",
             row.put_back,
             row.quarantine,
-            f"{row.failure.kind}: {row.failure.message}" if row.failure else "",
+            _detail(row),
         )
         for row in rows
     )
     console.print(tables.table(f"{len(rows)} store partitions", columns, found))
+
+
+def _detail(row: RollbackRow) -> str:
+    if row.failure is not None:
+        return f"{row.failure.kind}: {row.failure.message}"
+    if row.published is None or row.published.failure is None:
+        return ""
+    return (
+        f"no snapshot: {row.published.failure.message}. If `process` does not run this application, run `statestore "
+        f"snapshot create --application {row.application}` before it starts"
+    )
 
 
 def release_all(stores: Sequence[StorePartitionSpec], processes: int, *, dry_run: bool) -> list[ReleaseRow]:

@@ -151,6 +151,18 @@ def publish_row(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source) 
     return row.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
 
 
+def replaced_with(spec: StorePartitionSpec) -> str | None:
+    """Say what the live store was replaced with that no snapshot has yet; None: nothing.
+
+    Raises
+    ------
+    SnapshotError
+        If that is not known.
+    """
+    grown = read_grown_from(spec.paths, spec.store.name)
+    return None if grown is None else grown.begins
+
+
 def newest_generation(spec: StorePartitionSpec) -> int:
     """Return the newest generation of a store partition; if the archive does not tell, the live store's."""
     try:

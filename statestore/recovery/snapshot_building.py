@@ -12,10 +12,10 @@ from typing import NamedTuple
 from statestore import clock
 from statestore.archive.grown_from import beginning
 from statestore.durable import write_durably
-from statestore.errors import StateStoreError, StoreBehindLogStartError
+from statestore.errors import SnapshotError, StateStoreError, StoreBehindLogStartError
 from statestore.partition.changelog_time import stream_time_at_least
 from statestore.partition.judgement import Had, Lost, Supply, rebuild_loss
-from statestore.partition.snapshots import newest_generation, publish_row
+from statestore.partition.snapshots import newest_generation, publish_live, publish_row, replaced_with
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.planning import store_logs
 from statestore.recovery.restore import failed, restore
@@ -23,6 +23,7 @@ from statestore.recovery.scratch import scratch_directory
 from statestore.recovery.spec import RestoreSpec
 from statestore.reports import ArchivedRow, Failure, Loss, RestoreRow
 from statestore.requests.restore import RestoreRequest
+from statestore.statedir.swap import locked_task
 
 
 class SnapshotSpec(NamedTuple):
@@ -93,6 +94,8 @@ def snapshot_from_log(
     request = RestoreRequest(mode="full" if accept_loss else "snapshot", accept_loss=accept_loss)
     spec = RestoreSpec(store, request, label, run_bytes, progress=progress, publish=False)
     try:
+        if not accept_loss:
+            _begin_generation(store)
         with scratch_directory(scratch) as directory:
             there = store.model_copy(update={"state_dir": directory / "state"})
             spec = spec._replace(store=there)
@@ -113,6 +116,27 @@ def snapshot_from_log(
             return built.model_copy(update={"published": published, "failure": published.failure})
     except (StateStoreError, OSError) as error:
         return failed(spec, error)
+
+
+def _begin_generation(store: StorePartitionSpec) -> None:
+    """Publish the live store if it was replaced with what no snapshot has yet: its log gives what was there before.
+
+    Raises
+    ------
+    LockedError
+        If its application runs.
+    SnapshotError
+        If its application has run since.
+    """
+    if store.archive is None or (why := replaced_with(store)) is None:
+        return
+    with locked_task(store.paths, store.lock_wait_s):
+        published = publish_live(store, store.archive, "restore")
+    if published is None:
+        raise SnapshotError(
+            f"{store.store_partition} is here by {why}, of which there is no snapshot, and was opened since, so it is "
+            "not published as it is. Its log gives what was there before: to make a snapshot of that, say --accept-loss"
+        )
 
 
 def incomplete_log(store: StorePartitionSpec) -> Lost | None:

@@ -9,7 +9,7 @@ from statestore.archive.grown_from import read_grown_from
 from statestore.archive.layout import snapshot_name
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import SnapshotError, StoreCorruptedError
-from statestore.partition.snapshots import publish_row
+from statestore.partition.snapshots import publish_row, replaced_with
 from statestore.reports import SnapshotRow
 from statestore.statedir.seal import check_seal
 from statestore.tasks.spec import TaskSpec
@@ -20,18 +20,19 @@ _log = logging.getLogger(__name__)
 def publish_stores(spec: TaskSpec, *, idle: bool = False) -> tuple[SnapshotRow, ...]:
     """Publish what a task has committed; the caller holds its lock.
 
-    At least once, another writer's records may lie between ours, so such stores are not published by their task.
+    At least once, another writer's records may lie between ours, so such stores are not published by their task. One that
+    is to begin a generation is: it is not what its log gives, and nobody else has it.
 
     Parameters
     ----------
     idle
         Nothing was processed: only stores without any snapshot are published.
     """
-    if spec.archive is None or not spec.exactly_once:
+    if spec.archive is None:
         return ()
     rows = []
     for store in spec.subtopology.stores:
-        if store.engine == "in_memory":
+        if store.engine == "in_memory" or not (spec.exactly_once or _begins(spec, store)):
             continue
         row = SnapshotRow(store=store.name)
         if not idle or not _was_published(spec, store, spec.archive):
@@ -50,6 +51,13 @@ def _was_published(spec: TaskSpec, store: StoreDefinition, archive: ArchiveSpec)
     except SnapshotError:  # publishing says so
         return False
     return known is not None and known.url == archive.url
+
+
+def _begins(spec: TaskSpec, store: StoreDefinition) -> bool:
+    try:
+        return replaced_with(spec.store_partition(store.name)) is not None
+    except SnapshotError:  # publishing says so
+        return True
 
 
 def current_snapshot(spec: TaskSpec, store: StoreDefinition, archive: ArchiveSpec) -> str | None:

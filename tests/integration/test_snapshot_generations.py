@@ -14,7 +14,10 @@ from statestore.archive.snapshots import history, mark_suspect, read_manifest
 from statestore.durable import write_durably
 from statestore.partition import snapshots as publication
 from statestore.partition.rollback import RollbackSpec, roll_back
-from tests.integration.archived import ROWS, Archived
+from statestore.recovery.snapshot_building import snapshot_from_log
+from statestore.statedir.seal import break_seal
+from statestore.statedir.swap import locked_task
+from tests.integration.archived import ROWS, TINY_RUN, Archived
 from tests.integration.support import STORE
 
 
@@ -101,3 +104,44 @@ def test_who_was_killed_after_he_began_a_generation_goes_on_with_it(
     (directory,) = archived.directories()
     newest = history(archived.objects, directory).usable[0].name
     assert read_manifest(archived.objects, directory, newest).parent == first
+
+
+@pytest.mark.parametrize("again", ["process", pytest.param("snapshot create", marks=pytest.mark.long)])
+def test_at_least_once_a_generation_that_could_not_be_begun_is_begun_later(
+    bootstrap_servers: str, tmp_path: Path, again: str
+) -> None:
+    archived = Archived(bootstrap_servers, tmp_path, processing_guarantee="at_least_once")
+    archived.process(ROWS)
+    spec = archived.store_spec(archive=archived.archive)
+    assert snapshot_from_log(spec, "first", TINY_RUN, tmp_path).failure is None
+    _replaced(archived)
+    assert _rolled_back(archived) is None  # the archive is away
+    if again == "process":
+        (row,) = archived.process([(b"newer", b"value")]).snapshots
+        assert (row.failure, archived.snapshots()) == (None, [row.snapshot])
+        assert archived.process([(b"newest", b"value")]).snapshots == ()
+    made = snapshot_from_log(spec, "second", TINY_RUN, tmp_path)
+    assert made.failure is None, made.failure
+    assert archived.snapshots() == [made.published.snapshot, made.snapshot]
+    assert made.snapshot.startswith("00000001-")
+    expected = archived.contents()
+    archived.lose_all()
+    archived.restored()
+    assert archived.contents().items() >= expected.items()
+
+
+@pytest.mark.long
+def test_what_was_opened_before_its_generation_was_begun_is_not_followed_by_what_it_replaced(
+    archived: Archived, tmp_path: Path
+) -> None:
+    archived.process(ROWS)
+    _replaced(archived)
+    _rolled_back(archived)
+    spec = archived.store_spec(archive=archived.archive)
+    with locked_task(spec.paths, 1):
+        break_seal(spec.paths, STORE)  # as an application does that opens it
+    before = archived.snapshots()
+    refused = snapshot_from_log(spec, "first", TINY_RUN, tmp_path)
+    assert "is here by a rollback: back, of which there is no snapshot" in refused.failure.message
+    assert archived.snapshots() == before
+    assert snapshot_from_log(spec, "second", TINY_RUN, tmp_path, accept_loss=True).failure is None

@@ -28,6 +28,7 @@ from statestore.recovery.full import Logs
 from statestore.recovery.spec import RestoreSpec
 from statestore.requests.restore import AsOf
 from statestore.statedir.paths import OWN_DIRECTORY
+from statestore.statedir.record import StoreRecord, read_record
 
 _CLAIM = Path(OWN_DIRECTORY, "as-of.json")
 
@@ -101,6 +102,17 @@ def point_and_target(spec: RestoreSpec) -> tuple[AsOf, Path]:
     if spec.request.as_of is None or spec.request.target is None:
         raise InputError("mode as-of: expected an offset or a timestamp, and a target directory")
     return spec.request.as_of, spec.request.target.absolute()
+
+
+def built_before(store: StorePartitionSpec) -> StoreRecord | None:
+    """Return the record of a store that an attempt before has completed in its target; None if there is none."""
+    complete = store.live.exists() and store.paths.seal(store.store.name).exists()
+    return read_record(store.paths, store.store.name) if complete else None
+
+
+def in_target(spec: RestoreSpec) -> StorePartitionSpec:
+    """Return the store partition that is built."""
+    return spec.store.model_copy(update={"state_dir": point_and_target(spec)[1]})
 
 
 def point_range(store: StorePartitionSpec, as_of: AsOf) -> Logs:

@@ -73,6 +73,31 @@ def point_source(spec: RestoreSpec) -> PointSource:
     return before or PointSource(logs, None, require_exact(spec, logs))
 
 
+def still_exact(spec: RestoreSpec, source: PointSource) -> bool:
+    """Look again, now that the log was read: compaction may have come between.
+
+    Raises
+    ------
+    InputError
+        If the log no longer has what was read, and best effort was not asked for.
+    StoreBehindLogStartError
+        If it has lost its start since.
+    """
+    if not source.exact:
+        return False
+    if source.snapshot is None:
+        return require_exact(spec, source.logs)
+    store, log = spec.store, source.logs[spec.store.partition]
+    if log.start >= log.last_stable or _is_whole(store, log.start, log.last_stable):
+        return True
+    if spec.request.best_effort:
+        return False
+    raise InputError(
+        f"as of {spec.request.as_of}: the log of {store.partition} was compacted while it was read; run again, and a "
+        "later snapshot may help"
+    )
+
+
 def _before(store: StorePartitionSpec, end: int) -> PointSource | None:
     """Return the newest snapshot from which the log has every record up to an offset (exclusive); None: there is none.
 
@@ -91,14 +116,14 @@ def _before(store: StorePartitionSpec, end: int) -> PointSource | None:
             continue
         record, committed = snapshot.record, snapshot.committed
         seen = 0 if committed is None else next_offset(committed, record.seen_end(committed))
-        if seen < end and (
-            seen < log.start
-            or end > log.last_stable
-            or holes(store.bootstrap_servers, store.partition, seen, end, store.kafka_timeout_s) != 0
-        ):
+        if seen < end and (seen < log.start or end > log.last_stable or not _is_whole(store, seen, end)):
             continue
         return PointSource({store.partition: LogRange(min(seen, end), end, end)}, snapshot, exact=True)
     return None
+
+
+def _is_whole(store: StorePartitionSpec, start: int, end: int) -> bool:
+    return holes(store.bootstrap_servers, store.partition, start, end, store.kafka_timeout_s) == 0
 
 
 def _log(store: StorePartitionSpec) -> LogRange:

@@ -19,7 +19,14 @@ from statestore.partition.grouping import by_task, in_order
 from statestore.partition.judgement import not_now
 from statestore.partition.spec import StorePartitionSpec
 from statestore.progress.display import shown
-from statestore.recovery.as_of import claim_target, point_and_target, point_range, require_free_target
+from statestore.recovery.as_of import (
+    built_before,
+    claim_target,
+    in_target,
+    point_and_target,
+    point_range,
+    require_free_target,
+)
 from statestore.recovery.as_of_source import point_source
 from statestore.recovery.planning import plan_restore, range_count, rebuild_snapshots, store_logs
 from statestore.recovery.restore import begin_ranges, failed, restore, restore_range
@@ -86,7 +93,8 @@ def require_points(restores: Sequence[RestoreSpec]) -> None:
     for spec in restores:
         if spec.request.mode == "as-of":
             as_of, target = point_and_target(spec)
-            require_free_target(target, spec.store.state_dir, as_of)
+            if not require_free_target(target, spec.store.state_dir, as_of) and built_before(in_target(spec)):
+                continue  # whatever the log has lost since
             try:
                 point_range(spec.store, as_of)
             except InputError:

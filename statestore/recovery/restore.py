@@ -28,8 +28,8 @@ from statestore.partition.quarantine import clean_quarantine
 from statestore.partition.replacement import clear_built
 from statestore.partition.snapshots import newest_generation, publish_row, suspect_all
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.as_of import claim_target, point_and_target
-from statestore.recovery.as_of_source import point_source
+from statestore.recovery.as_of import built_before, claim_target, in_target, point_and_target, require_free_target
+from statestore.recovery.as_of_source import point_source, still_exact
 from statestore.recovery.full import Built, Logs, build_full, plan_build, read_range
 from statestore.recovery.mode import decide_mode
 from statestore.recovery.planning import (
@@ -389,16 +389,22 @@ def _figures(built: Built, logs: Logs, spec: RestoreSpec) -> dict[str, object]:
 def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressWriter) -> RestoreRow:
     as_of, target = point_and_target(spec)
     asked_ms = clock.now_ms()
-    logs, snapshot, exact = point_source(spec)
-    claim_target(target, spec.store.state_dir, as_of)
-    store = spec.store.model_copy(update={"state_dir": target})
+    store = in_target(spec)
     there = spec._replace(store=store)
     staging = Staging(store.paths, store.store.name)
+    claimed = not require_free_target(target, spec.store.state_dir, as_of)
+    # What is there already was read when the log may have had more.
+    source = None if claimed and built_before(store) else point_source(spec)
+    claim_target(target, spec.store.state_dir, as_of)
     with locked_task(store.paths, store.lock_wait_s), staging.alone(store.lock_wait_s):
-        if store.live.exists() and store.paths.seal(store.store.name).exists():
+        if (built_store := built_before(store)) is not None:
             _clear(store, staging)
+            exact = bool(built_store.exact)
             there_already = {**_done_before(there), "mode": "as-of", "exact": exact, "directory": str(store.live)}
             return row.model_copy(update=there_already)
+        if source is None:
+            raise LockedError(f"{store.live} was removed meanwhile; run the restore again")
+        logs, snapshot = source.logs, source.snapshot
         clear_built(store.paths)
         staging.clear_unfinished()
         if snapshot is None:
@@ -413,6 +419,8 @@ def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgress
             built, keys = build_from_snapshot(there, snapshot, logs, progress, asked_ms, by_hand=True)
             known = {"caught_up_ms": 0, "committed": built.committed_offset, "end": None, "epoch": None}
             record = snapshot.record.model_copy(update={**known, "restored_by": spec.label})
+        exact = still_exact(spec, source)
+        record = record.model_copy(update={"exact": exact})
         remove_tree(store.live)  # an attempt that was killed before it was sealed
         swap(store.paths, store.store, spec.label, store.partitions, record=record)
         _seal(store, snapshot)

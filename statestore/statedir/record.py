@@ -37,6 +37,8 @@ class StoreRecord(BaseModel):
         The store was there before its first record. Some of its rows may never have been in this log.
     restored_by
         Label of the restore that put the store there, until its task commits.
+    exact
+        Of a store as of a point: it is what it was then; None: it is none, or that was not recorded.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -51,6 +53,7 @@ class StoreRecord(BaseModel):
     stream_time: int | None = None
     adopted: bool = False
     restored_by: str | None = None
+    exact: bool | None = None
 
     def seen_end(self, committed: int | None) -> int | None:
         """Offset before which a store with this committed offset has seen all; None: not recorded."""

@@ -20,8 +20,8 @@ _log = logging.getLogger(__name__)
 def publish_stores(spec: TaskSpec, *, idle: bool = False) -> tuple[SnapshotRow, ...]:
     """Publish what a task has committed; the caller holds its lock.
 
-    At least once, another writer's records may lie between ours, so such stores are not published by their task. One that
-    is to begin a generation is: it is not what its log gives, and nobody else has it.
+    At least once, another writer's records may lie between ours, so such stores are not published by their task. But one
+    that is to begin a generation is: it is not what its log gives, and nobody else has it.
 
     Parameters
     ----------

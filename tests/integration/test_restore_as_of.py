@@ -14,6 +14,7 @@ from statestore.errors import InputError
 from statestore.formats import window_key
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.progress.files import ProgressFile
+from statestore.recovery import restore as restoring
 from statestore.recovery.as_of import claim_target, point_range
 from statestore.recovery.many import require_points
 from statestore.recovery.planning import plan_restore
@@ -175,6 +176,52 @@ def test_a_target_in_use_is_refused_and_a_rerun_does_nothing_twice(application: 
     assert as_of(application, AsOf(offset=5), tmp_path / "then").outcome == "restored"  # by the attempt before
     assert as_of(application, AsOf(offset=5), tmp_path / "then", label="another").outcome == "skipped"
     assert there.live.stat().st_ino == inode
+
+
+@pytest.mark.behaviour("R16")
+@pytest.mark.parametrize("exact", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_r16_a_rerun_says_of_a_store_that_is_there_what_was_true_when_it_was_built(
+    application: Application, tmp_path: Path, exact: bool
+) -> None:
+    point, target = AsOf(offset=5), tmp_path / "then"
+    if not exact:
+        broker.delete_records(application.servers, application.changelog, 2)
+    row = as_of(application, point, target, best_effort=not exact)
+    assert (row.failure, row.exact) == (None, exact)
+    broker.delete_records(application.servers, application.changelog, 8)  # the point is gone
+    require_points([application.restore_spec()._replace(request=request(point, target))])
+    row = as_of(application, point, target)
+    assert (row.failure, row.exact) == (None, exact)
+
+
+@pytest.mark.long
+@pytest.mark.behaviour("R16")
+def test_r16_a_log_that_is_compacted_between_the_look_and_the_reading_is_not_exact(
+    bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.make_compaction_eager(bootstrap_servers)
+    application = Application(bootstrap_servers, tmp_path, changelog_config={"cleanup.policy": "delete"})
+    broker.produce(bootstrap_servers, application.changelog, ROWS, timestamp=round(time.time() * 1000))
+    look = restoring.point_source
+
+    def look_then_compact(spec: RestoreSpec) -> Any:
+        found = look(spec)
+        eager = {"cleanup_policy": "compact", "segment_ms": "100", "min_cleanable_dirty_ratio": "0.001"}
+        broker.set_topic_config(bootstrap_servers, application.changelog, **eager)
+        broker.wait_for(lambda: _compacted(application), "compaction", 60)
+        return found
+
+    monkeypatch.setattr(restoring, "point_source", look_then_compact)
+    row = as_of(application, AsOf(offset=5), tmp_path / "then")
+    assert "compacted away" in row.failure.message
+    row = as_of(application, AsOf(offset=5), tmp_path / "then", best_effort=True)
+    assert (row.failure, row.exact) == (None, False)
+
+
+def _compacted(application: Application) -> bool:
+    at = round(time.time() * 1000)
+    broker.produce(application.servers, application.changelog, [(b"a", b"4")], timestamp=at)  # rolls a segment
+    return all(record.offset > 2 for record in consume(application.servers, application.changelog)[0])
 
 
 # -- plans ------------------------------------------------------------------------------------------------------------

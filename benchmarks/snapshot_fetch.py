@@ -27,7 +27,7 @@ from statestore.archive.fetch import fetch
 from statestore.archive.layout import blob
 from statestore.archive.manifest import Manifest
 from statestore.archive.snapshots import history, read_manifest
-from statestore.partition.snapshots import snapshot_directory
+from statestore.partition.generations import snapshot_directory
 
 ROUNDS = 3 if SMALL else 5
 _FILES_AT_ONCE = 4

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict
 
+from statestore import clock
+from statestore.archive.manifest import Manifest
 from statestore.durable import read_checked, with_checksum, write_checked
 from statestore.errors import SnapshotError
 from statestore.statedir.lock import require_locks
@@ -29,6 +32,9 @@ class GrownFrom(BaseModel):
     begins
         The store was replaced with something that the log does not give, such as a rollback: its next snapshot begins a
         new generation. What it was replaced with, for people; None: it is of its log.
+    by_hand
+        What a person has put there instead, and when: nobody else replaces it with what the log gives. It stays known
+        when the generation has begun.
     id
         Of that replacement: who was killed after he had begun the generation, knows it again.
     """
@@ -41,26 +47,43 @@ class GrownFrom(BaseModel):
     generation: int
     snapshot: str | None
     begins: str | None = None
+    by_hand: str | None = None
     id: str = ""
 
 
-def beginning(why: str, newest: int) -> str:
+def beginning(why: str, newest: int, *, by_hand: bool = False) -> str:
     """Return the file's content for a store whose next snapshot begins a new generation.
 
     Parameters
     ----------
     newest
         The newest generation: if another one has begun by the time of that snapshot, it counts.
+    by_hand
+        A person has chosen the rows, which the log need not give.
     """
-    found = GrownFrom(url="", cluster="", generation=newest, snapshot=None, begins=why, id=uuid4().hex)
+    at = datetime.fromtimestamp(clock.now_ms() // 1000, UTC)
+    found = GrownFrom(
+        url="",
+        cluster="",
+        generation=newest,
+        snapshot=None,
+        begins=why,
+        by_hand=f"{why}, at {at:%F %T} UTC" if by_hand else None,
+        id=uuid4().hex,
+    )
     return with_checksum(found.model_dump_json())
 
 
-def continuing(url: str, cluster: str, generation: int, snapshot: str) -> str:
-    """Return the file's content for a store that grew from a snapshot."""
-    return with_checksum(
-        GrownFrom(url=url, cluster=cluster, generation=generation, snapshot=snapshot).model_dump_json()
+def continuing(url: str, snapshot: Manifest) -> str:
+    """Return the file's content for a store that grew from a snapshot of an archive."""
+    grown = GrownFrom(
+        url=url,
+        cluster=snapshot.cluster,
+        generation=snapshot.generation,
+        snapshot=str(snapshot.name),
+        by_hand=snapshot.by_hand,
     )
+    return with_checksum(grown.model_dump_json())
 
 
 def read_grown_from(paths: TaskPaths, store: str) -> GrownFrom | None:

@@ -77,6 +77,8 @@ class Manifest(BaseModel):
         The snapshot that the store grew from; None: it was built from the log alone.
     begins
         Its store was replaced with something that its log does not give: it counts only if it began its generation.
+    by_hand
+        What a person has put there instead of what its log gives, and when; None: nothing.
     written_ms
         Wall clock time of the writer, ms since the epoch.
     """
@@ -102,6 +104,7 @@ class Manifest(BaseModel):
     host: str
     parent: str | None = None
     begins: bool = False
+    by_hand: str | None = None
     written_ms: int
     written_by: str
 

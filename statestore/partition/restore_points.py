@@ -18,8 +18,9 @@ from statestore.archive.snapshots import History, Listed, histories, history, mi
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import SnapshotError, StateStoreError
 from statestore.model import TopicPartition
+from statestore.partition.generations import snapshot_directory
 from statestore.partition.judgement import NO_LOG
-from statestore.partition.snapshots import compared_end, inadmissible, snapshot_directory
+from statestore.partition.snapshots import compared_end, inadmissible
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import RestorePoint
 

@@ -15,8 +15,9 @@ from pydantic import Field
 
 from statestore.archive.grown_from import beginning
 from statestore.errors import InputError, StateStoreError
+from statestore.partition.generations import newest_generation
 from statestore.partition.quarantine import last_replaced, release
-from statestore.partition.snapshots import newest_generation, publish_row
+from statestore.partition.snapshots import publish_row
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Failure, SnapshotRow, StorePartitionRow
 from statestore.statedir.swap import locked_task, swap
@@ -76,7 +77,7 @@ def roll_back(spec: RollbackSpec) -> RollbackRow:
                 spec.label,
                 store.partitions,
                 replaced=found.name,
-                grown_from=beginning(f"a rollback: {spec.label}", newest_generation(store)),
+                grown_from=beginning(f"a rollback: {spec.label}", newest_generation(store), by_hand=True),
             )
             release(store.paths, store.store.name, found.name)  # what is left of it: the store itself is live
             # Until a snapshot begins its generation, a restore elsewhere would take one of the store it replaces.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import socket
 import time
 from importlib.metadata import version
@@ -21,21 +20,15 @@ from statestore.archive.snapshots import (
     begin_generation,
     history,
     mark_suspect,
-    read_generation,
     read_manifest,
     readable,
 )
 from statestore.archive.upload import Published, publish
 from statestore.changelog.epochs import LogComparison, compare_ends
 from statestore.changelog.topics import LogRange, Topics
-from statestore.errors import (
-    ArchiveAccessError,
-    ArchiveUnavailableError,
-    SnapshotError,
-    StateStoreError,
-    StoreCorruptedError,
-)
+from statestore.errors import SnapshotError, StateStoreError, StoreCorruptedError
 from statestore.partition.changelog_time import stream_time_at_least
+from statestore.partition.generations import known_origin, outdated, snapshot_directory
 from statestore.partition.judgement import (
     Had,
     Lost,
@@ -51,16 +44,9 @@ from statestore.reports import Action, Failure, Loss, RestorePoint, SnapshotRow,
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import Seal, check_seal
 
-_log = logging.getLogger(__name__)
-
 #: What the definitions of a store and of its snapshot must have in common.
 _SAME = {"kind", "format", "retention_ms", "window_size_ms", "retain_duplicates", "supplier"}
 Source = Literal["process", "snapshot", "restore"]
-
-
-def snapshot_directory(spec: StorePartitionSpec, archive: ArchiveSpec) -> StoreDirectory:
-    """Return where the store partition's snapshots are."""
-    return StoreDirectory(archive.cluster, spec.store_partition)
 
 
 def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source) -> Published | None:
@@ -89,9 +75,10 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
     objects, directory = archive.open(), snapshot_directory(spec, archive)
     grown = read_grown_from(spec.paths, spec.store.name)
     found = history(objects, directory)
-    known = _known(spec, archive, objects, found, grown)
+    known = known_origin(spec, archive, objects, found, grown)
     begins = None if known is None else known.begins
     if begins is None:
+        _require_fold(spec, record)
         _require_successor(spec, objects, found, known)
     generation = found.generation if begins is None else found.generation + 1
     parent = None if begins is not None else _parent(objects, directory, known)
@@ -115,6 +102,7 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
         host=socket.gethostname(),
         parent=None if parent is None else str(parent.name),
         begins=begins is not None,
+        by_hand=None if grown is None else grown.by_hand,
         written_ms=clock.now_ms(),
         written_by=version("statestore"),
     )
@@ -130,7 +118,13 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
         for other in before:  # of an attempt that was killed before it began the generation
             if other.name.generation == generation and other.name != made.name:
                 mark_suspect(objects, directory, other.name, "it was not what began its generation")
-    grown = GrownFrom(url=archive.url, cluster=archive.cluster, generation=generation, snapshot=str(made.name))
+    grown = GrownFrom(
+        url=archive.url,
+        cluster=archive.cluster,
+        generation=generation,
+        snapshot=str(made.name),
+        by_hand=made.by_hand,
+    )
     write_grown_from(spec.paths, spec.store.name, grown)
     return done
 
@@ -151,67 +145,20 @@ def publish_row(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source) 
     return row.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
 
 
-def replaced_with(spec: StorePartitionSpec) -> str | None:
-    """Say what the live store was replaced with that no snapshot has yet; None: nothing.
-
-    Raises
-    ------
-    SnapshotError
-        If that is not known.
-    """
-    grown = read_grown_from(spec.paths, spec.store.name)
-    return None if grown is None else grown.begins
-
-
-def newest_generation(spec: StorePartitionSpec) -> int:
-    """Return the newest generation of a store partition; if the archive does not tell, the live store's."""
-    try:
-        if spec.archive is not None:
-            return history(spec.archive.open(), snapshot_directory(spec, spec.archive)).generation
-    except (ArchiveUnavailableError, ArchiveAccessError) as error:
-        _log.warning("%s: its newest generation is not known: %s", spec.store_partition, error)
-    try:
-        known = read_grown_from(spec.paths, spec.store.name)
-    except SnapshotError:
-        return 0
-    return 0 if known is None else known.generation
-
-
-def _known(
-    spec: StorePartitionSpec, archive: ArchiveSpec, objects: ObjectStore, found: History, grown: GrownFrom | None
-) -> GrownFrom | None:
-    """Return what a store grew from, as far as that is in this archive, or that it begins a generation.
-
-    Raises
-    ------
-    SnapshotError
-        If it was to begin a generation, and another store has begun one since.
-    """
-    if grown is None or grown.begins is None:
-        return grown if grown is not None and (grown.url, grown.cluster) == (archive.url, archive.cluster) else None
-    if found.generation <= grown.generation:
-        return grown
-    begun = read_generation(objects, found.directory, found.generation)
-    if grown.id and begun.id == grown.id:  # by an attempt that was killed before it wrote that down
-        return GrownFrom(url=archive.url, cluster=archive.cluster, generation=found.generation, snapshot=begun.snapshot)
-    raise SnapshotError(
-        f"{spec.store_partition} is here by {grown.begins}, and generation {found.generation} was begun by another "
-        f"store, on {begun.host}, by {begun.why}: it is not published. Restore it with mode snapshot. To publish this "
-        "one all the same, roll it back twice"
-    )
+def _require_fold(spec: StorePartitionSpec, record: StoreRecord) -> None:
+    """Refuse to publish a store that may not be what its log gives."""
+    if record.at_least_once:
+        raise SnapshotError(
+            f"{spec.store_partition} was written at least once, so it may not be what its changelog gives: it is not "
+            "published; restore it with mode full and --force"
+        )
 
 
 def _require_successor(spec: StorePartitionSpec, objects: ObjectStore, found: History, known: GrownFrom | None) -> None:
     """Refuse to publish a store that would take the place of snapshots which have what it lacks."""
-    if known is not None and known.generation != found.generation:
+    if known is not None and (why := outdated(known, found)) is not None:
         raise SnapshotError(
-            f"{spec.store_partition} is of generation {known.generation} and generation {found.generation} has begun: "
-            "it is not published; restore it"
-        )
-    if known is not None and known.snapshot in found.suspects:
-        raise SnapshotError(
-            f"{spec.store_partition} grew from snapshot {known.snapshot}, which is suspect: it is not published; "
-            "verify it with depth deep, and restore it"
+            f"{spec.store_partition} is not published: {why}; verify it with depth deep, and restore it"
         )
     lost = None if known is not None else archived_loss(spec, found, newest_snapshot(objects, found))
     if lost is not None and lost.loss is Loss.LIKELY:

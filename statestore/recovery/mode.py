@@ -6,8 +6,9 @@ from typing import Literal, NamedTuple
 
 from statestore.archive.snapshots import history
 from statestore.errors import InputError, LockedError
+from statestore.partition.generations import snapshot_directory
 from statestore.partition.judgement import Lost, may_be_archived, waits_for_loss
-from statestore.partition.snapshots import Needs, archived_loss, newest_snapshot, snapshot_directory
+from statestore.partition.snapshots import Needs, archived_loss, newest_snapshot
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.spec import RestoreSpec
 from statestore.reports import Action, Loss, Status, VerifyRow

@@ -24,9 +24,10 @@ from statestore.errors import (
     StoreBehindLogStartError,
     StoreCorruptedError,
 )
+from statestore.partition.generations import newest_generation
 from statestore.partition.quarantine import clean_quarantine
 from statestore.partition.replacement import clear_built
-from statestore.partition.snapshots import newest_generation, publish_row, suspect_all
+from statestore.partition.snapshots import publish_row, suspect_all
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import built_before, claim_target, in_target, point_and_target, require_free_target
 from statestore.recovery.as_of_source import point_source, still_exact
@@ -257,10 +258,10 @@ def _grown_from(store: StorePartitionSpec, mode: str, snapshot: Manifest | None,
     if mode == "tail":
         return read_text(store.paths.snapshot(store.store.name))
     if begins:
-        return beginning(begins, newest_generation(store))
+        return beginning(begins, newest_generation(store), by_hand=snapshot is not None)
     if snapshot is None or store.archive is None:
         return None
-    return continuing(store.archive.url, store.archive.cluster, snapshot.generation, str(snapshot.name))
+    return continuing(store.archive.url, snapshot)
 
 
 def _build_from_first(
@@ -348,7 +349,8 @@ def _record(spec: RestoreSpec, built: Built, logs: Logs, whole_ms: int) -> Store
 def _begun(store: StorePartitionSpec) -> dict[str, object]:
     """Say what a store that was caught up has from the one before: what it needs of the log, and where it is from."""
     record = read_record(store.paths, store.store.name)
-    return record.model_dump(include={"needed_from", "adopted"}) if record else {"needed_from": None, "adopted": True}
+    begun = {"needed_from", "adopted", "at_least_once"}
+    return record.model_dump(include=begun) if record else {"needed_from": None, "adopted": True}
 
 
 def _seal(store: StorePartitionSpec, snapshot: Manifest | None) -> None:

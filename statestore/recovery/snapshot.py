@@ -15,9 +15,10 @@ from statestore.archive.snapshots import Listed, history, mark_suspect, read_sna
 from statestore.changelog.topics import LogRange
 from statestore.durable import write_durably
 from statestore.errors import InputError, StoreCorruptedError
+from statestore.partition.generations import snapshot_directory
 from statestore.partition.inspection import damaged_file
 from statestore.partition.restore_points import judged_snapshots
-from statestore.partition.snapshots import Needs, compared_end, inadmissible, snapshot_directory, unlike
+from statestore.partition.snapshots import Needs, compared_end, inadmissible, unlike
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built, Logs
 from statestore.recovery.restore_progress import RestoreProgressWriter

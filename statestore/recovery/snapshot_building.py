@@ -14,8 +14,9 @@ from statestore.archive.grown_from import beginning
 from statestore.durable import write_durably
 from statestore.errors import SnapshotError, StateStoreError, StoreBehindLogStartError
 from statestore.partition.changelog_time import stream_time_at_least
+from statestore.partition.generations import newest_generation, replaced_with
 from statestore.partition.judgement import Had, Lost, Supply, rebuild_loss
-from statestore.partition.snapshots import newest_generation, publish_live, publish_row, replaced_with
+from statestore.partition.snapshots import publish_live, publish_row
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.planning import store_logs
 from statestore.recovery.restore import failed, restore

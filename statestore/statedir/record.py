@@ -35,6 +35,8 @@ class StoreRecord(BaseModel):
         Largest timestamp (ms) of the rows of a window or session store; None: not recorded, or it has none.
     adopted
         The store was there before its first record. Some of its rows may never have been in this log.
+    at_least_once
+        It was written at least once since it was built, so other writers' records may lie between its own in its log.
     restored_by
         Label of the restore that put the store there, until its task commits.
     exact
@@ -52,6 +54,7 @@ class StoreRecord(BaseModel):
     needed_from: int | None = None
     stream_time: int | None = None
     adopted: bool = False
+    at_least_once: bool = False
     restored_by: str | None = None
     exact: bool | None = None
 

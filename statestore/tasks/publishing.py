@@ -8,8 +8,9 @@ from statestore.archive.archive import ArchiveSpec
 from statestore.archive.grown_from import read_grown_from
 from statestore.archive.layout import snapshot_name
 from statestore.definitions.store import StoreDefinition
-from statestore.errors import SnapshotError, StoreCorruptedError
-from statestore.partition.snapshots import publish_row, replaced_with
+from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, SnapshotError, StoreCorruptedError
+from statestore.partition.generations import replaced_with, snapshot_directory
+from statestore.partition.snapshots import publish_row
 from statestore.reports import SnapshotRow
 from statestore.statedir.seal import check_seal
 from statestore.tasks.spec import TaskSpec
@@ -20,13 +21,13 @@ _log = logging.getLogger(__name__)
 def publish_stores(spec: TaskSpec, *, idle: bool = False) -> tuple[SnapshotRow, ...]:
     """Publish what a task has committed; the caller holds its lock.
 
-    At least once, another writer's records may lie between ours, so such stores are not published by their task. But one
+    At least once, another writer's records may lie between ours, so such stores are not published by their task. One
     that is to begin a generation is: it is not what its log gives, and nobody else has it.
 
     Parameters
     ----------
     idle
-        Nothing was processed: only stores without any snapshot are published.
+        Nothing was processed: only stores of which the archive has no snapshot are published.
     """
     if spec.archive is None:
         return ()
@@ -50,7 +51,15 @@ def _was_published(spec: TaskSpec, store: StoreDefinition, archive: ArchiveSpec)
         known = read_grown_from(spec.paths, store.name)
     except SnapshotError:  # publishing says so
         return False
-    return known is not None and known.url == archive.url
+    if known is None or known.snapshot is None or (known.url, known.cluster) != (archive.url, archive.cluster):
+        return False
+    name = snapshot_name(f"{known.snapshot}.json")
+    try:
+        place = snapshot_directory(spec.store_partition(store.name), archive)
+        return name is not None and archive.open().stat(place.snapshot(name)) is not None
+    except (ArchiveUnavailableError, ArchiveAccessError) as error:
+        _log.warning("process: %s/%s: is its snapshot there? %s", spec.application.name, spec.task, error)
+        return True
 
 
 def _begins(spec: TaskSpec, store: StoreDefinition) -> bool:

@@ -59,11 +59,14 @@ class _Before(NamedTuple):
         It was there before its first record.
     stream_time
         Largest timestamp (ms) of its rows.
+    at_least_once
+        It was written at least once.
     """
 
     needed_from: int | None
     adopted: bool = False
     stream_time: int | None = None
+    at_least_once: bool = False
 
 
 class TaskStore:
@@ -309,6 +312,7 @@ class TaskStore:
             needed_from=self._before.needed_from,
             stream_time=self.stream_time,
             adopted=self._before.adopted,
+            at_least_once=self._before.at_least_once or not self._spec.exactly_once,
         )
 
     def needed_from(self, log: LogRange, unexpired: int | None, oldest_ms: int) -> int | None:
@@ -328,7 +332,9 @@ class TaskStore:
 
 def _before(record: StoreRecord | None, log: LogRange) -> _Before:
     needed = recorded_need(record, log)
-    return _Before(needed, adopted=True) if record is None else _Before(needed, record.adopted, record.stream_time)
+    if record is None:
+        return _Before(needed, adopted=True)
+    return _Before(needed, record.adopted, record.stream_time, record.at_least_once)
 
 
 def _stream_time(store: AnyStore) -> int | None:

@@ -19,12 +19,21 @@ from itertools import chain, groupby
 from typing import TypeVar
 
 from statestore import clock
+from statestore.archive.grown_from import read_grown_from
 from statestore.changelog.topics import APPEND_TIME, TIMESTAMP_TYPE
-from statestore.errors import InvalidStateError, LockedError, StoreBehindLogStartError, StoreCorruptedError, of_os_error
+from statestore.errors import (
+    InvalidStateError,
+    LockedError,
+    SnapshotError,
+    StoreBehindLogStartError,
+    StoreCorruptedError,
+    of_os_error,
+)
 from statestore.partition.changelog_time import stream_time_at_least
 from statestore.partition.inspection import damaged_file, inspect
 from statestore.partition.judgement import (
     Inspection,
+    Lost,
     Supply,
     in_trouble,
     judge,
@@ -34,9 +43,10 @@ from statestore.partition.judgement import (
     row,
     unread,
     with_contents,
+    with_loss,
 )
 from statestore.partition.spec import StorePartitionSpec
-from statestore.reports import Action, Contents, Status, VerifyRow
+from statestore.reports import Action, Contents, Loss, Status, VerifyRow
 from statestore.statedir.lock import give_way
 from statestore.statedir.swap import locked_task
 from statestore.verification.contents import compare_contents, count_rows
@@ -152,12 +162,25 @@ def _read(
     try:
         if options.depth == "deep" and comparable and seen.committed is not None:
             contents = _compare(spec, seen.committed, options, cluster)
-            found = _as_described(spec, with_contents(found, contents))
+            found = _as_described(spec, _as_put_there(spec, with_contents(found, contents)))
             said = [found.detail, _BROKERS_TIMESTAMPS if contents.brokers_timestamps else ""]
             return found.model_copy(update={"detail": "; ".join(filter(None, said))})
         return found.model_copy(update={"keys": count_rows(spec, options.give_way)})
     except StoreCorruptedError as error:
         return in_trouble(found, Status.CORRUPT, str(error), damaged_file(error, spec.live))
+
+
+def _as_put_there(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:
+    """Leave to a person what a person has put there: its log does not give it."""
+    if found.status is not Status.DIVERGED:
+        return found
+    try:
+        grown = read_grown_from(spec.paths, spec.store.name)
+    except SnapshotError:
+        return found
+    if grown is None or grown.by_hand is None:
+        return found
+    return with_loss(found, Lost(Loss.LIKELY, f"it is here by {grown.by_hand}", Status.DIVERGED))
 
 
 def _as_described(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:

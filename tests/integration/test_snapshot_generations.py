@@ -13,11 +13,16 @@ from statestore.archive.grown_from import beginning
 from statestore.archive.snapshots import history, mark_suspect, read_manifest
 from statestore.durable import write_durably
 from statestore.partition import snapshots as publication
+from statestore.partition.generations import superseded
 from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.recovery.snapshot_building import snapshot_from_log
+from statestore.reports import Action, Status
 from statestore.statedir.seal import break_seal
 from statestore.statedir.swap import locked_task
+from statestore.stores.open import open_key_value_store
+from statestore.tasks import ValueAndTimestamp
 from tests.integration.archived import ROWS, TINY_RUN, Archived
+from tests.integration.broker import T0
 from tests.integration.support import STORE
 
 
@@ -145,3 +150,97 @@ def test_what_was_opened_before_its_generation_was_begun_is_not_followed_by_what
     assert "is here by a rollback: back, of which there is no snapshot" in refused.failure.message
     assert archived.snapshots() == before
     assert snapshot_from_log(spec, "second", TINY_RUN, tmp_path, accept_loss=True).failure is None
+
+
+# -- what must not be published, or used, or replaced -----------------------------------------------------------------
+
+
+def test_what_was_written_at_least_once_is_not_published_until_it_was_rebuilt(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    archived = Archived(bootstrap_servers, tmp_path, processing_guarantee="at_least_once")
+    archived.process(ROWS)
+    archived.defined(processing_guarantee="exactly_once_v2")
+    for _ in range(2):
+        (row,) = archived.process([(b"new", b"value")]).snapshots
+        assert "written at least once" in row.failure.message
+        assert archived.directories() == []
+    assert archived.restored("full", force=True).published.failure is None
+    assert archived.process([(b"newer", b"value")]).snapshots[0].failure is None
+
+
+@pytest.mark.parametrize("generation", [0, pytest.param(1, marks=pytest.mark.long)])
+def test_a_store_with_nothing_to_do_is_published_again_if_its_archive_was_emptied(
+    archived: Archived, generation: int
+) -> None:
+    archived.process(ROWS)
+    if generation:
+        _replaced(archived)
+        _rolled_back(archived, archive=archived.archive)
+        archived.process([(b"newer", b"value")])
+    archived.process()  # is idle
+    newest = archived.snapshots()[0]
+    assert newest.startswith(f"0000000{generation}-")
+    for found in list(archived.objects.entries()):
+        archived.objects.delete(found.name)
+    (row,) = archived.process().snapshots
+    assert (row.failure, archived.snapshots()) == (None, [row.snapshot])
+    assert row.snapshot != newest
+    (row,) = archived.process().snapshots
+    assert (row.snapshot, row.files) == (None, 0)
+
+
+@pytest.mark.parametrize("published", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_what_a_person_has_put_back_is_not_replaced_unasked_because_its_log_does_not_give_it(
+    archived: Archived, tmp_path: Path, published: bool
+) -> None:
+    archived.process(ROWS)
+    spec = archived.store_spec()
+    opened = open_key_value_store(spec.store, spec.live)
+    opened.put(b"key-000", ValueAndTimestamp(b"chosen", T0))
+    opened.commit({spec.partition: archived.committed()})
+    opened.close()
+    archived.restored("full", force=True)
+    _rolled_back(archived, **({"archive": archived.archive} if published else {}))
+    assert archived.process([(b"new", b"value")]).snapshots[0].failure is None
+    for _ in range(2):
+        found = archived.verify("deep")
+        assert (found.status, found.action) == (Status.DIVERGED, Action.BY_HAND)
+        assert "it is here by a rollback: back, at 20" in found.detail
+        assert archived.verify().healthy
+        archived.state_dir = tmp_path / "elsewhere"
+        archived.restored()
+    archived.restored("full", force=True, accept_loss=True)
+    assert archived.verify("deep").healthy
+
+
+def test_an_older_copy_is_not_used_once_another_node_has_put_something_else_in_its_place(
+    archived: Archived, tmp_path: Path
+) -> None:
+    def why() -> str | None:
+        return superseded(archived.store_spec(), archived.archive)
+
+    assert why() is None
+    archived.process(ROWS)
+    assert why() is None
+    here, archived.state_dir = archived.state_dir, tmp_path / "elsewhere"
+    assert why() is None
+    archived.restored()
+    _replaced(archived)
+    archived.state_dir = here
+    assert why() is None  # its log gives all
+    archived.state_dir = tmp_path / "elsewhere"
+    _rolled_back(archived)
+    assert why() is None
+    assert archived.process([(b"newer", b"value")]).snapshots[0].failure is None
+    assert why() is None
+    archived.state_dir = here
+    assert why() == "it is of generation 0 and generation 1 has begun"
+    archived.store_spec().paths.snapshot(STORE).unlink()
+    assert "generation 1 has begun, and it is not known" in str(why())
+    (directory,) = archived.directories()
+    archived.restored(force=True)
+    assert why() is None
+    for listed in history(archived.objects, directory).usable:
+        mark_suspect(archived.objects, directory, listed.name, "DIVERGED")
+    assert "which is suspect" in str(why())

@@ -1,0 +1,114 @@
+"""Generations of one store partition's snapshots: which one the live store is of, and whether that still counts.
+
+A store that was replaced with something that its log does not give begins a generation. It may be published late, or on
+another node than the one that has an older copy.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from statestore.archive.archive import ArchiveSpec
+from statestore.archive.grown_from import GrownFrom, read_grown_from
+from statestore.archive.layout import StoreDirectory
+from statestore.archive.objects import ObjectStore
+from statestore.archive.snapshots import History, history, read_generation
+from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, SnapshotError
+from statestore.partition.spec import StorePartitionSpec
+
+_log = logging.getLogger(__name__)
+
+
+def snapshot_directory(spec: StorePartitionSpec, archive: ArchiveSpec) -> StoreDirectory:
+    """Return where the store partition's snapshots are."""
+    return StoreDirectory(archive.cluster, spec.store_partition)
+
+
+def replaced_with(spec: StorePartitionSpec) -> str | None:
+    """Say what the live store was replaced with that no snapshot has yet; None: nothing.
+
+    Raises
+    ------
+    SnapshotError
+        If that is not known.
+    """
+    grown = read_grown_from(spec.paths, spec.store.name)
+    return None if grown is None else grown.begins
+
+
+def newest_generation(spec: StorePartitionSpec) -> int:
+    """Return the newest generation of a store partition; if the archive does not tell, the live store's."""
+    try:
+        if spec.archive is not None:
+            return history(spec.archive.open(), snapshot_directory(spec, spec.archive)).generation
+    except (ArchiveUnavailableError, ArchiveAccessError) as error:
+        _log.warning("%s: its newest generation is not known: %s", spec.store_partition, error)
+    try:
+        known = read_grown_from(spec.paths, spec.store.name)
+    except SnapshotError:
+        return 0
+    return 0 if known is None else known.generation
+
+
+def known_origin(
+    spec: StorePartitionSpec, archive: ArchiveSpec, objects: ObjectStore, found: History, grown: GrownFrom | None
+) -> GrownFrom | None:
+    """Return what a store grew from, as far as that is in this archive, or that it begins a generation.
+
+    Raises
+    ------
+    SnapshotError
+        If it was to begin a generation, and another store has begun one since.
+    """
+    if grown is None:
+        return None
+    if grown.begins is None:
+        emptied = found.generation < grown.generation and not found.snapshots  # by hand, or it is a new bucket
+        return grown if (grown.url, grown.cluster) == (archive.url, archive.cluster) and not emptied else None
+    if found.generation <= grown.generation:
+        return grown
+    begun = read_generation(objects, found.directory, found.generation)
+    if grown.id and begun.id == grown.id:  # by an attempt that was killed before it wrote that down
+        return GrownFrom(
+            url=archive.url,
+            cluster=archive.cluster,
+            generation=found.generation,
+            snapshot=begun.snapshot,
+            by_hand=grown.by_hand,
+        )
+    raise SnapshotError(
+        f"{spec.store_partition} is here by {grown.begins}, and generation {found.generation} was begun by another "
+        f"store, on {begun.host}, by {begun.why}: it is not published. Restore it with mode snapshot. To publish this "
+        "one all the same, roll it back twice"
+    )
+
+
+def outdated(known: GrownFrom, found: History) -> str | None:
+    """Say why a store that is of its log is not to be followed by snapshots of now; None if it is. Pure."""
+    if known.generation != found.generation:
+        return f"it is of generation {known.generation} and generation {found.generation} has begun"
+    if known.snapshot in found.suspects:
+        return f"it grew from snapshot {known.snapshot}, which is suspect"
+    return None
+
+
+def superseded(spec: StorePartitionSpec, archive: ArchiveSpec) -> str | None:
+    """Say why the live store is not to be used, however far it is: another store counts in its place; None if it is.
+
+    Another node may have put something in place that the log does not give, or have found wrong what it grew from.
+
+    Raises
+    ------
+    ArchiveUnavailableError, ArchiveAccessError
+        If the archive does not tell.
+    """
+    objects = archive.open()
+    found = history(objects, snapshot_directory(spec, archive))
+    try:
+        known = known_origin(spec, archive, objects, found, read_grown_from(spec.paths, spec.store.name))
+    except SnapshotError as error:
+        return str(error)
+    if known is None:
+        unknown = f"generation {found.generation} has begun, and it is not known whether it is of that"
+        return unknown if found.generation else None
+    return None if known.begins is not None else outdated(known, found)

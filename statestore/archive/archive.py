@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 from pydantic import BaseModel, ConfigDict
 
@@ -13,6 +14,9 @@ from statestore.changelog.topics import Topics
 from statestore.errors import ArchiveAccessError, InputError
 
 _VERSION = 1
+#: How long an archive counts as one of this layout, s: about as long as a run works with it.
+_KNOWN_S = 300.0
+_known: dict[str, float] = {}
 
 
 class ArchiveSpec(BaseModel):
@@ -35,8 +39,12 @@ class ArchiveSpec(BaseModel):
     timeout_s: float = 60.0
 
     def open(self) -> ObjectStore:
-        """Return the archive's objects; see `open_archive`."""
-        return open_archive(self.url, self.timeout_s)
+        """Return the archive's objects as `open_archive` does, which this process asks only every few minutes."""
+        if time.monotonic() < _known.get(self.url, 0.0):
+            return ObjectStore(self.url, self.timeout_s)
+        objects = open_archive(self.url, self.timeout_s)
+        _known[self.url] = time.monotonic() + _KNOWN_S
+        return objects
 
 
 def archive_spec(url: str | None, timeout_s: float, topics: Topics) -> ArchiveSpec | None:

@@ -4,14 +4,19 @@ it took too long                given up before the manifest: a clean-up may hav
 blobs put, manifest not         the blobs are orphans, which clean-up removes
 manifest put, answer lost       asked again, the same manifest is found: nothing is published twice
 a blob is gone                  all are looked at after the manifest is there, and put where they are missing
+
+Here a publication waits for the archive three times: for the uploads, for the manifest, and for that look, beside which
+the store partition's snapshots are listed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,15 +24,18 @@ from statestore import kill_switch
 from statestore.archive.layout import blob
 from statestore.archive.manifest import Manifest, SnapshotFile, to_bytes
 from statestore.archive.objects import ObjectStore
-from statestore.archive.snapshots import missing_files
+from statestore.archive.snapshots import History, history, missing_files
 from statestore.config import LEAST_GRACE_HOURS
 from statestore.errors import ArchiveUnavailableError, InvalidStateError, StoreCorruptedError, about
 
 #: Half the shortest grace period of clean-up.
 MOST_S = LEAST_GRACE_HOURS / 2 * 60 * 60
 _CHUNK = 8 * 1024 * 1024
-#: Files that are uploaded at the same time; each has up to 40 MiB in memory.
-_AT_ONCE = 4
+#: Files of a store that are uploaded at the same time.
+_AT_ONCE = 16
+#: Of those that are larger than this, this process uploads four at a time: each has up to 40 MiB in memory.
+_SMALL = 1024 * 1024
+_uploading_large = threading.BoundedSemaphore(4)
 
 
 class Published(NamedTuple):
@@ -37,11 +45,14 @@ class Published(NamedTuple):
     ----------
     files, bytes
         Blobs that were uploaded; the others were there.
+    after
+        The store partition's snapshots, listed once the manifest was there.
     """
 
     manifest: Manifest
     files: int
     bytes: int
+    after: History
 
 
 def publish(objects: ObjectStore, manifest: Manifest, directory: Path, parent: Manifest | None = None) -> Published:
@@ -74,8 +85,10 @@ def publish(objects: ObjectStore, manifest: Manifest, directory: Path, parent: M
     kill_switch.reached("snapshot, manifest written")
     # From now on clean-up sees that ours needs them. What it, or anything else, has removed before is put again: a
     # blob that was uploaded, too, as one of the same bytes may have been there, which nobody needed.
-    put += _put(objects, directory, missing_files(objects, distinct.values()))
-    return Published(manifest, len(put), sum(put))
+    with ThreadPoolExecutor(1) as pool:
+        listing = pool.submit(history, objects, manifest.directory)
+        put += _put(objects, directory, missing_files(objects, distinct.values()))
+        return Published(manifest, len(put), sum(put), listing.result())
 
 
 def _commit(objects: ObjectStore, manifest: Manifest) -> None:
@@ -99,7 +112,8 @@ def _put(objects: ObjectStore, directory: Path, files: Iterable[SnapshotFile]) -
 
 
 def _put_one(objects: ObjectStore, path: Path, file: SnapshotFile) -> int:
-    objects.upload(blob(file.sha256), _verified(path, file))
+    with _uploading_large if file.bytes > _SMALL else nullcontext():
+        objects.upload(blob(file.sha256), _verified(path, file))
     return file.bytes
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -74,15 +76,19 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
         return None
     objects, directory = archive.open(), snapshot_directory(spec, archive)
     grown = read_grown_from(spec.paths, spec.store.name)
-    found = history(objects, directory)
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(_parent, objects, directory, grown)
+        found = history(objects, directory)
+        files = snapshot_files(spec, sealed)
+        parent = reading.result()
     known = known_origin(spec, archive, objects, found, grown)
     begins = None if known is None else known.begins
+    if begins is not None or known is not grown:  # what was read was not its parent
+        parent = None if begins is not None else _parent(objects, directory, known)
     if begins is None:
         _require_fold(spec, record)
         _require_successor(spec, objects, found, known)
     generation = found.generation if begins is None else found.generation + 1
-    parent = None if begins is not None else _parent(objects, directory, known)
-    files = snapshot_files(spec, sealed)
     if parent is not None and (parent.committed, parent.files) == (sealed.committed, files):
         return None
     made = Manifest(
@@ -104,18 +110,17 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
         begins=begins is not None,
         by_hand=None if grown is None else grown.by_hand,
         written_ms=clock.now_ms(),
-        written_by=version("statestore"),
+        written_by=_our_version(),
     )
     done = publish(objects, made, spec.live, parent)
-    if parent is not None and str(parent.name) in history(objects, directory).suspects:
+    if parent is not None and str(parent.name) in done.after.suspects:
         mark_suspect(objects, directory, made.name, f"it grew from {parent.name}, which is suspect")
         raise SnapshotError(f"{spec.store_partition}: the snapshot that it grew from has become suspect; verify it")
     if known is not None and begins is not None:
-        before = history(objects, directory).snapshots
         if not begin_generation(objects, made, begins, known.id):
             mark_suspect(objects, directory, made.name, "another store began its generation")
             raise SnapshotError(f"{spec.store_partition}: another store has begun generation {generation} meanwhile")
-        for other in before:  # of an attempt that was killed before it began the generation
+        for other in done.after.snapshots:  # of an attempt that was killed before it began the generation
             if other.name.generation == generation and other.name != made.name:
                 mark_suspect(objects, directory, other.name, "it was not what began its generation")
     grown = GrownFrom(
@@ -268,6 +273,11 @@ def _parent(objects: ObjectStore, directory: StoreDirectory, known: GrownFrom | 
         return read_manifest(objects, directory, name)
     except SnapshotError:
         return None
+
+
+@cache
+def _our_version() -> str:
+    return version("statestore")
 
 
 def snapshot_files(spec: StorePartitionSpec, sealed: Seal) -> tuple[SnapshotFile, ...]:

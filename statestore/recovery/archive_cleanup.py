@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from statestore.archive.archive import ArchiveSpec, archive_spec
+from statestore.archive.archive import ArchiveSpec, archive_spec, open_archive
 from statestore.archive.cleanup import (
     Retention,
     Swept,
@@ -59,7 +59,7 @@ def clean_archive(
     SnapshotError
         If a pin, a set or a manifest cannot be read: what it keeps is not known.
     """
-    objects = archive.open()
+    objects = open_archive(archive.url, archive.timeout_s)  # who deletes asks anew what is there
     now_ms = server_time_ms(objects)
     kept = kept_snapshots(objects)
     logs = _Logs(bootstrap_servers, kafka_timeout_s)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.grown_from import read_grown_from
@@ -15,6 +17,8 @@ from statestore.reports import SnapshotRow
 from statestore.statedir.seal import check_seal
 from statestore.tasks.spec import TaskSpec
 
+#: Stores of a task that are published side by side: nearly all of it is waiting for the archive.
+_AT_ONCE = 4
 _log = logging.getLogger(__name__)
 
 
@@ -31,19 +35,23 @@ def publish_stores(spec: TaskSpec, *, idle: bool = False) -> tuple[SnapshotRow, 
     """
     if spec.archive is None:
         return ()
-    rows = []
-    for store in spec.subtopology.stores:
-        if store.engine == "in_memory" or not (spec.exactly_once or _begins(spec, store)):
-            continue
-        row = SnapshotRow(store=store.name)
-        if not idle or not _was_published(spec, store, spec.archive):
-            row = publish_row(spec.store_partition(store.name), spec.archive, "process")
-        if row.failure is None:
-            row = row.model_copy(update={"current": current_snapshot(spec, store, spec.archive)})
-        else:
-            _log.warning("process: %s/%s: no snapshot: %s", spec.application.name, spec.task, row.failure.message)
-        rows.append(row)
-    return tuple(rows)
+    stores = [
+        store
+        for store in spec.subtopology.stores
+        if store.engine != "in_memory" and (spec.exactly_once or _begins(spec, store))
+    ]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return tuple(pool.map(partial(_published, spec, spec.archive, idle), stores))
+
+
+def _published(spec: TaskSpec, archive: ArchiveSpec, idle: bool, store: StoreDefinition) -> SnapshotRow:
+    row = SnapshotRow(store=store.name)
+    if not idle or not _was_published(spec, store, archive):
+        row = publish_row(spec.store_partition(store.name), archive, "process")
+    if row.failure is None:
+        return row.model_copy(update={"current": current_snapshot(spec, store, archive)})
+    _log.warning("process: %s/%s: no snapshot: %s", spec.application.name, spec.task, row.failure.message)
+    return row
 
 
 def _was_published(spec: TaskSpec, store: StoreDefinition, archive: ArchiveSpec) -> bool:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -128,6 +130,24 @@ class _Reported:
         return self._last if self._all_down else None
 
 
+#: Admin clients by process and brokers: a fork does not have the threads of a client that was made before it.
+_Clients = dict[tuple[int, str], AdminClient]
+_shared: ContextVar[_Clients | None] = ContextVar("shared admin clients", default=None)
+
+
+@contextmanager
+def one_admin_client() -> Iterator[None]:
+    """Have one client ask a cluster whatever is asked in this block, by this thread.
+
+    Each would else connect first, which takes longer than most answers.
+    """
+    token = _shared.set({})
+    try:
+        yield
+    finally:
+        _shared.reset(token)
+
+
 class Admin:
     """An admin client that is made, and connected, when it is first needed.
 
@@ -136,7 +156,8 @@ class Admin:
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._servers = bootstrap_servers
-        self._connected: AdminClient | None = None
+        shared = _shared.get()
+        self._clients: _Clients = {} if shared is None else shared
 
     def client(self, timeout_s: float) -> AdminClient:
         """Return the client.
@@ -146,14 +167,15 @@ class Admin:
         KafkaException
             If no broker answers in time, or those that are there refuse us.
         """
-        if self._connected is None:
-            self._connected = _connected(self._servers, timeout_s)
-        self._connected.poll(0)  # else it would keep what it has to report for ever
-        return self._connected
+        ours = os.getpid(), self._servers
+        if (found := self._clients.get(ours)) is None:
+            found = self._clients[ours] = _connected(self._servers, timeout_s)
+        found.poll(0)  # else it would keep what it has to report for ever
+        return found
 
     def forget(self) -> None:
         """Make a new client when the next one is needed, which remembers nothing of the brokers."""
-        self._connected = None
+        self._clients.pop((os.getpid(), self._servers), None)
 
 
 def _connected(bootstrap_servers: str, timeout_s: float) -> AdminClient:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from statestore import clock, kill_switch
 from statestore.archive.grown_from import beginning, continuing
 from statestore.archive.manifest import Manifest
+from statestore.changelog.client import one_admin_client
 from statestore.changelog.epochs import log_ends
 from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree
@@ -65,7 +66,7 @@ def restore(spec: RestoreSpec) -> RestoreRow:
     store = spec.store
     row = _row(store)
     try:
-        with RestoreProgressWriter(store, spec.progress) as progress:
+        with RestoreProgressWriter(store, spec.progress) as progress, one_admin_client():
             row = (
                 _restore_as_of(spec, row, progress)
                 if spec.request.mode == "as-of"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from statestore.changelog.client import Admin, one_admin_client
 from statestore.changelog.topics import Topics
 from statestore.errors import KafkaUnavailableError
 from tests.integration.broker import NO_BROKER, WAIT_S, create_topic, unique
@@ -36,3 +39,20 @@ def test_settings_of_a_topics_own_are_told_from_the_brokers(bootstrap_servers: s
     assert {"min.compaction.lag.ms", "retention.ms"} <= found[own]
     assert not {"min.compaction.lag.ms", "retention.ms"} & found[other]
     assert topics.topic_configs([other])[other]["min.compaction.lag.ms"] == "0"
+
+
+def test_one_client_asks_all_that_is_asked_in_a_block_and_no_other_process_uses_it(
+    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with one_admin_client():
+        first, second = Admin(bootstrap_servers), Admin(bootstrap_servers)
+        made = first.client(WAIT_S)
+        assert second.client(WAIT_S) is made
+        second.forget()
+        anew = first.client(WAIT_S)
+        assert anew is not made
+        with monkeypatch.context() as forked:  # a real fork would have to live without librdkafka's threads
+            forked.setattr(os, "getpid", lambda: -1)
+            assert first.client(WAIT_S) is not anew
+        assert first.client(WAIT_S) is anew
+    assert Admin(bootstrap_servers).client(WAIT_S) is not anew

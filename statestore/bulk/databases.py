@@ -92,14 +92,11 @@ def write_databases(
 def _write_files(rows: Iterable[SegmentRows], store_format: StoreFormat, directory: Path, digest: Digest) -> SstFiles:
     remove_tree(directory)
     directory.mkdir()
-    files = SstFiles(directory, timestamped=value_format(store_format).timestamped)
-    try:
+    with SstFiles(directory, timestamped=value_format(store_format).timestamped) as files:
         for _, batch in rows:
             digest.add(batch)
             files.add(batch)
         files.finish()
-    finally:
-        files.close()
     return files
 
 

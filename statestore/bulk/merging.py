@@ -12,11 +12,20 @@ import pyarrow as pa
 
 from statestore.bulk.columns import Buffers, buffers
 from statestore.bulk.ordering import BATCH_ROWS, segment_of
-from statestore.bulk.records import is_null
 from statestore.bulk.routing import Routing
 from statestore.compiled.batches import Int64s, address_of
 from statestore.compiled.loops import compiled
-from statestore.compiled.memory import Int, compare, copy, load_big_u64, load_i32, load_i64, load_u8, shared_prefix
+from statestore.compiled.memory import (
+    Int,
+    compare,
+    copy,
+    is_null,
+    load_big_u64,
+    load_i32,
+    load_i64,
+    load_u8,
+    shared_prefix,
+)
 
 _AT_END = -1
 _SIGN = np.uint64(1 << 63)
@@ -48,11 +57,11 @@ def merge(
     oldest: int,
     *,
     with_deletes: bool,
+    across_segments: bool = False,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield batches of about so many bytes, each with the segment that it is of.
 
-    With deletes, every record is given out, and batches are of several segments; else only what is neither deleted
-    nor in a segment before `oldest`.
+    Across segments, batches are of several; else what is in a segment before `oldest` is left out.
     """
     suffix_bytes, interval_ms = routing.suffix_bytes, routing.interval_ms or 0
     heads = np.zeros((len(sources), _FACTS), np.int64)
@@ -63,7 +72,17 @@ def merge(
     waiting, shared = _heaped(heads, heap, suffix_bytes, interval_ms)
     while waiting:
         waiting, count, segment, key_bytes, value_bytes, ended = _choose(
-            heads, heap, waiting, shared, chosen, batch_bytes, oldest, with_deletes, suffix_bytes, interval_ms
+            heads,
+            heap,
+            waiting,
+            shared,
+            chosen,
+            batch_bytes,
+            oldest,
+            with_deletes,
+            across_segments,
+            suffix_bytes,
+            interval_ms,
         )
         if count:
             room = buffers(count, key_bytes, value_bytes)
@@ -217,6 +236,7 @@ def _choose(
     batch_bytes: Int,
     oldest: Int,
     with_deletes: bool,
+    across_segments: bool,
     suffix_bytes: Int,
     interval_ms: Int,
 ) -> tuple[Int, ...]:
@@ -229,10 +249,10 @@ def _choose(
         row, segment = heads[source, _ROW], heads[source, _SEGMENT]
         deleted = is_null(heads[source, _VALUES_VALID], heads[source, _VALUES_SHIFT], row)
         key, key_bytes = _key(heads, source)
-        if with_deletes or not (deleted or segment < oldest):
+        if (with_deletes or not deleted) and (across_segments or segment >= oldest):
             if count == 0:
                 current = segment
-            elif segment != current and not with_deletes:
+            elif segment != current and not across_segments:
                 break
             value_bytes = np.int64(0) if deleted else _value_bytes(heads, source, row)
             if count and all_key_bytes + all_value_bytes + key_bytes + value_bytes >= 1 << 31:

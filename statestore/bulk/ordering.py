@@ -70,20 +70,30 @@ class SortedRun:
 
     def batches(self, batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """Yield all records, deletes included, as batches of about so many bytes."""
-        for _, batch in self._cut(batch_bytes, 0, with_deletes=True):
+        for _, batch in self._cut(batch_bytes, 0, with_deletes=True, across_segments=True):
             yield batch
 
-    def rows(self, batch_bytes: int, oldest: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield what is neither deleted nor in a segment before `oldest`: batches, each of one segment."""
-        return self._cut(batch_bytes, oldest, with_deletes=False)
+    def rows(self, batch_bytes: int, oldest: int, *, with_deletes: bool) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield what is in no segment before `oldest`, deletes only if asked for: batches, each of one segment."""
+        return self._cut(batch_bytes, oldest, with_deletes=with_deletes, across_segments=False)
 
-    def _cut(self, batch_bytes: int, oldest: int, *, with_deletes: bool) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def _cut(
+        self, batch_bytes: int, oldest: int, *, with_deletes: bool, across_segments: bool
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
         suffix_bytes, interval_ms = self._routing.suffix_bytes, self._routing.interval_ms or 0
         chosen = np.empty(min(BATCH_ROWS, len(self._places)), np.int64)
         at = 0
         while True:
             at, count, segment, key_bytes, value_bytes = _choose(
-                self._places, at, chosen, batch_bytes, oldest, with_deletes, suffix_bytes, interval_ms
+                self._places,
+                at,
+                chosen,
+                batch_bytes,
+                oldest,
+                with_deletes,
+                across_segments,
+                suffix_bytes,
+                interval_ms,
             )
             if not count:
                 return
@@ -232,10 +242,11 @@ def _choose(
     batch_bytes: Int,
     oldest: Int,
     with_deletes: bool,
+    across_segments: bool,
     suffix_bytes: Int,
     interval_ms: Int,
 ) -> tuple[Int, ...]:
-    """Choose the records of the next batch; they are of one segment unless deletes are wanted, too."""
+    """Choose the records of the next batch: of one segment that is not before `oldest`, or all there are."""
     count = 0
     current = key_bytes = value_bytes = np.int64(0)
     while at < len(places) and count < len(chosen) and key_bytes + value_bytes < batch_bytes:
@@ -243,11 +254,13 @@ def _choose(
             prefetch(places[at + _AHEAD])
         place = places[at]
         size = np.int64(load_i32(place + 20))
-        if with_deletes:
-            size = max(size, np.int64(0))
-        else:
+        if size == DELETE and not with_deletes:
+            at += 1
+            continue
+        size = max(size, np.int64(0))
+        if not across_segments:
             segment = segment_of(place + HEAD, np.int64(load_u32(place + 16)), suffix_bytes, interval_ms)
-            if size == DELETE or segment < oldest:
+            if segment < oldest:
                 at += 1
                 continue
             if count == 0:

@@ -22,10 +22,10 @@ from statestore.compiled.memory import (
     Int,
     copy,
     equal,
+    is_null,
     load_big_i64,
     load_i32,
     load_i64,
-    load_u8,
     load_u32,
     move,
     prefetch,
@@ -49,12 +49,6 @@ DONE, FULL, TABLE_FULL, SHORT_KEY = range(4)
 #: now; records with a key, and without; the last one's offset; the largest time in keys; bytes that a record needs.
 USED, KEYS, DEAD, RECORDS, SKIPPED, LAST_OFFSET, STREAM_TIME, NEEDED = range(8)
 STATES = 8
-
-
-@compiled
-def is_null(valid: int, shift: int, row: int) -> bool:
-    """True if Arrow's bitmap says that a row is null."""
-    return valid != 0 and (load_u8(valid + ((row + shift) >> 3)) >> np.uint8((row + shift) & 7)) & 1 == 0
 
 
 @compiled

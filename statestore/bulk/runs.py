@@ -170,19 +170,21 @@ def _on_disk(spilled: Sequence[tuple[Path, RunFacts]], start: int, position: int
     )
 
 
-def merged(runs: Sequence[Runs], routing: Routing) -> Iterator[SegmentRows]:
+def merged(runs: Sequence[Runs], routing: Routing, *, with_deletes: bool = False) -> Iterator[SegmentRows]:
     """Yield the rows that a store restored from these ranges has.
 
     Parameters
     ----------
     runs
         One for each range, in offset order; of a global store's several partitions, one after the other.
+    with_deletes
+        Also yield the deletes, as null values: for a store that has rows already.
 
     Yields
     ------
     SegmentRows
-        In (segment, key) order, the last write per key. Deletes, and rows of segments that are no longer live at the
-        ranges' stream time, are left out. Timestamp and offset are those of the record.
+        In (segment, key) order, the last write per key. Rows of segments that are no longer live at the ranges' stream
+        time are left out, and deletes unless they are asked for. Timestamp and offset are those of the record.
 
     Raises
     ------
@@ -192,16 +194,23 @@ def merged(runs: Sequence[Runs], routing: Routing) -> Iterator[SegmentRows]:
         If the runs were made for a store with other segments.
     """
     _check(runs, routing)
-    oldest = routing.oldest_live(max((found.stream_time for found in runs), default=_NO_TIME))
+    oldest = routing.oldest_live(stream_time(runs))
     sources = [source for found in runs for source in (*found.files, found.memory) if source is not None]
     if len(sources) == 1 and isinstance(sources[0], SortedRun):
-        rows = sources[0].rows(_BATCH_BYTES, oldest)
+        rows = sources[0].rows(_BATCH_BYTES, oldest, with_deletes=with_deletes)
     else:
-        rows = _merged(sources, routing, oldest)
+        rows = _merged(sources, routing, oldest, with_deletes=with_deletes)
     return (SegmentRows(*found) for found in rows)
 
 
-def _merged(sources: list[Path | SortedRun], routing: Routing, oldest: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+def stream_time(runs: Sequence[Runs]) -> int:
+    """Largest time (ms) in the row keys of ranges; -1 before the first, and in key-value stores."""
+    return max((found.stream_time for found in runs), default=_NO_TIME)
+
+
+def _merged(
+    sources: list[Path | SortedRun], routing: Routing, oldest: int, *, with_deletes: bool
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     scratch: list[Path] = []
     beside = next((source.parent for source in sources if isinstance(source, Path)), None)
     try:
@@ -216,7 +225,8 @@ def _merged(sources: list[Path | SortedRun], routing: Routing, oldest: int) -> I
             for done in [directory for directory in scratch if directory not in read_from]:
                 shutil.rmtree(done)
                 scratch.remove(done)
-        yield from merge([_batches(source) for source in sources], routing, _BATCH_BYTES, oldest, with_deletes=False)
+        batches = [_batches(source) for source in sources]
+        yield from merge(batches, routing, _BATCH_BYTES, oldest, with_deletes=with_deletes)
     except OSError as error:
         raise of_os_error(error) from error
     finally:
@@ -228,7 +238,14 @@ def _narrowed(sources: Sequence[Path | SortedRun], routing: Routing, directory: 
     """Make one run of neighbours, deletes included."""
     if len(sources) == 1:
         return sources[0]
-    batches = merge([_batches(source) for source in sources], routing, _MERGED_BATCH_BYTES, 0, with_deletes=True)
+    batches = merge(
+        [_batches(source) for source in sources],
+        routing,
+        _MERGED_BATCH_BYTES,
+        0,
+        with_deletes=True,
+        across_segments=True,
+    )
     facts = RunFacts(number, number + len(sources), 0, 0, None, _NO_TIME)
     return write_run(directory, (batch for _, batch in batches), facts, routing)
 

@@ -96,6 +96,12 @@ prefetch: Any = intrinsic(_prefetch)
 
 
 @compiled
+def is_null(valid: Int, shift: Int, row: Int) -> bool:
+    """True if Arrow's bitmap (0: there is none) says that a row is null."""
+    return bool(valid != 0 and (load_u8(valid + ((row + shift) >> 3)) >> np.uint8((row + shift) & 7)) & 1 == 0)
+
+
+@compiled
 def shared_prefix(one: Int, other: Int, size: Int) -> Int:
     """How many of the first bytes at both addresses are the same, at most `size`."""
     at = 0

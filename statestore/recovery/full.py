@@ -10,7 +10,7 @@ import pyarrow as pa
 from statestore import clock, kill_switch
 from statestore.bulk.databases import write_databases
 from statestore.bulk.routing import routing_of
-from statestore.bulk.runs import Runs, RunWriter
+from statestore.bulk.runs import Runs, RunWriter, stream_time
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree, write_durably
@@ -241,5 +241,5 @@ def _build(spec: RestoreSpec, staging: Staging, plan: BuildPlan, progress: Resto
 
 
 def _stream_time(store: StorePartitionSpec, runs: Sequence[Runs]) -> int | None:
-    latest = max((found.stream_time for found in runs), default=-1)
+    latest = stream_time(runs)
     return latest if store.store.retention_ms is not None and latest >= 0 else None

@@ -77,8 +77,8 @@ def range_count(offsets: int, tasks: int, parallelism: int) -> int:
     return max(1, min(parallelism // max(tasks, 1), offsets // _LEAST_RANGE_OFFSETS))
 
 
-def disk_needed(mode: str, log_bytes: int, run_bytes: int, offsets: int = 0, ranges: int = 1) -> int:
-    """Return the bytes of disk that a restore needs at most. Pure.
+def disk_needed(log_bytes: int, run_bytes: int, offsets: int = 0, ranges: int = 1) -> int:
+    """Return the bytes of disk that a restore needs at most for what it reads of a log. Pure.
 
     It needs the new store, the sorted runs that do not fit into memory, and a copy of them if there are too many to be
     merged at once: while they are merged further, the runs, what was merged from them, and what becomes of that.
@@ -86,14 +86,14 @@ def disk_needed(mode: str, log_bytes: int, run_bytes: int, offsets: int = 0, ran
     Parameters
     ----------
     log_bytes, offsets
-        Of the log.
+        Of what is read: the log, or its tail.
     run_bytes
         Bound of a sorted run in memory.
     ranges
-        Into how many ranges the log is cut.
+        Into how many ranges that is cut; a tail is not.
     """
     in_memory = log_bytes + offsets * _RUN_BYTES_OF_A_RECORD
-    if mode in ("tail", "snapshot") or (ranges == 1 and log_bytes <= run_bytes and in_memory <= run_bytes):
+    if ranges == 1 and log_bytes <= run_bytes and in_memory <= run_bytes:
         return log_bytes + _DATABASE_BYTES
     copies = 2 if merge_passes(-(-in_memory // run_bytes) + ranges - 1) else 1
     return log_bytes * (1 + copies) + _DATABASE_BYTES
@@ -113,7 +113,8 @@ def require_disk(spec: RestoreSpec, mode: str, logs: Logs) -> None:
         return
     staging = Staging(spec.store.paths, spec.store.store.name)
     held = staging.held_bytes
-    needed = disk_needed(mode, estimated_bytes(spec.store, logs), spec.run_bytes, offsets, spec.ranges)
+    ranges = spec.ranges if mode == "full" else 1
+    needed = disk_needed(estimated_bytes(spec.store, logs), spec.run_bytes, offsets, ranges)
     needed += _copied_bytes(spec, mode) - held
     if free < needed:
         kept = f"; {held} bytes of sorted runs stay in {staging.directory} for the next attempt" if held else ""
@@ -263,7 +264,8 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
     start = min(log.start for log in logs.values())
     offsets = sum(log.last_stable - log.start for log in logs.values())
     size, free = estimated_bytes(store, logs), _free(spec.request.target or store.state_dir)
-    needed = disk_needed(mode, size, spec.run_bytes, offsets, spec.ranges) + _copied_bytes(spec, mode)
+    ranges = 1 if mode in ("tail", "snapshot") else spec.ranges
+    needed = disk_needed(size, spec.run_bytes, offsets, ranges) + _copied_bytes(spec, mode)
     needed += 0 if snapshot is None else snapshot.bytes
     short = f"needs about {needed} bytes, {free} are free"
     return row.model_copy(

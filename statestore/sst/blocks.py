@@ -9,6 +9,7 @@ from statestore.compiled.loops import compiled
 from statestore.compiled.memory import (
     Int,
     copy,
+    is_null,
     load_i32,
     load_i64,
     load_u8,
@@ -20,7 +21,7 @@ from statestore.compiled.memory import (
     xxh64,
 )
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
-from statestore.sst.layout import KIND_BYTES, PUT, TRAILER_BYTES
+from statestore.sst.layout import DELETE, KIND_BYTES, PUT, TRAILER_BYTES
 
 _BLOCK_BYTES = 4096
 _RESTART_INTERVAL = 16
@@ -33,9 +34,9 @@ DONE, BUFFER_FULL, INDEX_FULL, FILE_FULL = range(4)
 
 #: What the loops keep from batch to batch: bytes of the buffer that are used, and before the block that is filled;
 #: bytes of the file before the buffer; rows and restarts of the block; bytes and blocks of the index; rows of the file,
-#: bytes of their keys and values; bytes of room that are needed to go on.
-USED, BLOCK, FLUSHED, BLOCK_ROWS, RESTARTS, INDEX_USED, BLOCKS, ROWS, KEY_BYTES, VALUE_BYTES, ROOM = range(11)
-STATES = 11
+#: bytes of their keys and values; bytes of room that are needed to go on; deletes among the rows.
+USED, BLOCK, FLUSHED, BLOCK_ROWS, RESTARTS, INDEX_USED, BLOCKS, ROWS, KEY_BYTES, VALUE_BYTES, ROOM, DELETES = range(12)
+STATES = 12
 
 
 @compiled
@@ -71,13 +72,19 @@ def fill(
     index_restarts: UInt32s,
     state: Int64s,
 ) -> tuple[Int, Int, Int, Int]:
-    """Write rows from `row` on; return the row behind the last that was written, why, and where its key lies."""
+    """Write rows from `row` on, deletes where the value is null.
+
+    Returns the row behind the last that was written, why, and where its key lies.
+    """
     while row < place.rows:
         begin = np.int64(load_i32(place.key_ends + 4 * row))
         key, key_bytes = place.keys + begin, load_i32(place.key_ends + 4 * row + 4) - begin
         begin = np.int64(load_i32(place.value_ends + 4 * row))
         value, value_bytes = place.values + begin, load_i32(place.value_ends + 4 * row + 4) - begin
+        deleted = is_null(place.values_valid, place.values_shift, row)
         stored_bytes = value_bytes + TIMESTAMP_BYTES if timestamped else value_bytes
+        if deleted:
+            value_bytes = stored_bytes = np.int32(0)
         entry_bytes = 3 * 5 + key_bytes + KIND_BYTES + stored_bytes
         if state[BLOCK_ROWS] and state[USED] - state[BLOCK] + entry_bytes > _BLOCK_BYTES:
             stop = cut(
@@ -111,15 +118,16 @@ def fill(
         at = _put_varint(at, stored_bytes)
         copy(at, key + shared, key_bytes - shared)
         at += key_bytes - shared
-        store_i64(at, PUT)
+        store_i64(at, DELETE if deleted else PUT)
         at += KIND_BYTES
-        if timestamped:
+        if timestamped and not deleted:
             store_big_i64(at, load_i64(place.timestamps + 8 * row))
             at += TIMESTAMP_BYTES
         copy(at, value, value_bytes)
         state[USED] = at + value_bytes - buffer
         state[BLOCK_ROWS] += 1
         state[ROWS] += 1
+        state[DELETES] += deleted
         state[KEY_BYTES] += key_bytes + KIND_BYTES
         state[VALUE_BYTES] += stored_bytes
         last, last_bytes = key, key_bytes

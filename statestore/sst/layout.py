@@ -33,18 +33,19 @@ MAGIC = 0x88E241B785F4CFF7
 XXH64 = 3
 VERSION = 5
 TRAILER_BYTES = 5
-#: What follows the key of a row in a data block of the bulk path: sequence number 0, kind "put".
-PUT = 1
+#: What follows the key in a data block of the bulk path: sequence number 0, and the kind of what is in it.
+PUT, DELETE = 1, 0
 KIND_BYTES = 8
 PROPERTIES = b"rocksdb.properties"
 #: Property with the identity of the database that wrote the file.
 CREATOR = b"rocksdb.creating.db.identity"
+#: Property with the number of deletes among the entries, a varint.
+DELETED_KEYS = b"rocksdb.deleted.keys"
 #: Properties that say how rows, index and blocks of the bulk path are laid out.
 BULK_LAYOUT = {
     b"rocksdb.block.based.table.index.type": bytes(4),  # binary search
     b"rocksdb.comparator": b"leveldb.BytewiseComparator",
     b"rocksdb.compression": b"NoCompression",
-    b"rocksdb.deleted.keys": b"\0",
     b"rocksdb.index.key.is.user.key": b"\1",
     b"rocksdb.index.value.is.delta.encoded": b"\1",
     b"rocksdb.merge.operands": b"\0",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from statestore.sst.blocks import (
     BLOCK_ROWS,
     BLOCKS,
     BUFFER_FULL,
+    DELETES,
     FILE_FULL,
     FLUSHED,
     INDEX_FULL,
@@ -35,7 +36,18 @@ from statestore.sst.blocks import (
     cut,
     fill,
 )
-from statestore.sst.layout import BULK_LAYOUT, FOOTER, MAGIC, PROPERTIES, TRAILER_BYTES, U32, VERSION, XXH64, varint
+from statestore.sst.layout import (
+    BULK_LAYOUT,
+    DELETED_KEYS,
+    FOOTER,
+    MAGIC,
+    PROPERTIES,
+    TRAILER_BYTES,
+    U32,
+    VERSION,
+    XXH64,
+    varint,
+)
 
 FILE_BYTES = 64 << 20
 _BUFFER_BYTES = 1 << 20
@@ -69,8 +81,14 @@ class SstFiles:
         self.files: list[Path] = []
         self.bytes = 0
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def add(self, batch: pa.RecordBatch) -> None:
-        """Write rows with `changelog.reader.SCHEMA`, without nulls.
+        """Write rows with `changelog.reader.SCHEMA`; a null value becomes a delete.
 
         Raises
         ------
@@ -215,7 +233,7 @@ def _properties(state: Int64s, data_bytes: int, index_bytes: int) -> Mapping[byt
     }
     found = texts | {name: varint(number) for name, number in numbers.items()}
     named = {b"rocksdb." + name: value for name, value in found.items()}
-    return dict(sorted((named | BULK_LAYOUT).items()))
+    return dict(sorted((named | BULK_LAYOUT | {DELETED_KEYS: varint(int(state[DELETES]))}).items()))
 
 
 def _block(entries: Mapping[bytes, bytes]) -> bytes:

@@ -92,6 +92,13 @@ class BuiltInBytes(BytesStore, Generic[T]):
             raise InvalidStateError(f"store {self.name} is closed; call init to open it")
         return self._opened
 
+    def database_at(self, segment: int, size: int) -> Database | None:
+        """Return the database for rows of a segment (its start in ms) and their size in bytes; None if it has expired.
+
+        It is made if it is not there. What has no segments has one database for all rows.
+        """
+        raise NotImplementedError
+
     @property
     def staged_bytes(self) -> int:
         """Memory held by uncommitted rows."""

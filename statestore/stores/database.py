@@ -12,7 +12,7 @@ we open for writing is marked open on disk before anybody can write to it, and b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -78,6 +78,7 @@ class Database:
 
     def __init__(self, spec: DatabaseSpec, table: Table, writes: DBAccessor, *, read_only: bool = False) -> None:
         self._store = spec.store
+        self._format = spec.format
         self._read_only = read_only
         self._changelogs = spec.changelogs or ()
         self._table = table
@@ -106,6 +107,24 @@ class Database:
         """
         self.require_open()
         self._writes.commit(offsets, _position_after(self._table.position, offsets, position))
+
+    def ingest(self, rows: Sequence[Path], deletes: Sequence[Path]) -> None:
+        """Take SST files over as if their rows had just been written and committed.
+
+        Only for a database on disk without staged rows, that is lost as a whole if it is not committed afterwards.
+
+        Parameters
+        ----------
+        rows
+            Rows of the store's format, and deletes.
+        deletes
+            Of all their keys, while rows in an older format are pending.
+        """
+        assert isinstance(self._table, RocksDB), "rows in memory are written one by one"
+        families = value_format(self._format).column_families
+        self._table.ingest(families[0], rows)
+        if self.upgrade_pending:
+            self._table.ingest(families[1], deletes)
 
     @property
     def half_committed(self) -> bool:

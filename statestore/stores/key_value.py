@@ -28,6 +28,10 @@ class KeyValueBytes(BuiltInBytes[Database], KeyValueBytesStore):
         context.about_to_open(self.name)
         return open_on_disk(spec, {_ONLY: place}, looked_at, read_only=context.read_only)[_ONLY]
 
+    def database_at(self, segment: int, size: int) -> Database:
+        """Return the only one there is."""
+        return self.opened
+
     def get(self, key: bytes) -> bytes | None:
         """Read a value; one in an older format is migrated."""
         return self.rows.get(key)

@@ -11,7 +11,7 @@ from statestore.kinds.kind import StoreKind
 from statestore.model import StoreFormat
 from statestore.stores.api import StoreContext
 from statestore.stores.built_in import BuiltInBytes
-from statestore.stores.database import DatabaseSpec
+from statestore.stores.database import Database, DatabaseSpec
 from statestore.stores.segment_homes import DiskHome, MemoryHome, SegmentHome
 from statestore.stores.segments import Segments, segment_interval_ms
 
@@ -44,6 +44,13 @@ class SegmentedBytes(BuiltInBytes[Segments]):
                 read_only=context.read_only,
             )
         return Segments(home, self.retention_ms)
+
+    def database_at(self, segment: int, size: int) -> Database | None:
+        """Return the database for rows of a segment (its start in ms) and their size in bytes; None if it has expired.
+
+        It is made if it is not there.
+        """
+        return self.opened.for_write(segment, size)
 
     def put_row(self, row_key: bytes, timestamp: int, value: bytes | None) -> bool:
         """Write a row into the segment of its timestamp; return False if that has expired."""

@@ -26,7 +26,7 @@ from tests.faults import oracle
 from tests.faults.applications import with_processor
 from tests.faults.archive_oracle import RUN_BYTES, ArchiveOracle
 from tests.faults.children import Child, CleanUp, FromLog, Hook, Kill, Work
-from tests.faults.hooks import at_a_moment, file_by_file
+from tests.faults.hooks import at_a_moment, file_by_file, sorted_tails
 from tests.faults.made import STORES
 from tests.faults.subject import Subject
 from tests.integration.broker import unique
@@ -40,7 +40,14 @@ _SWAP = [
     "swap, before the last rename",
     "swap, new store live",
 ]
-_BUILD = ["restore, file fetched", "restore, snapshot fetched", "restore, tail replayed", "restore, built, not swapped"]
+_BUILD = [
+    "restore, file fetched",
+    "restore, snapshot fetched",
+    "restore, batch of a tail read",
+    "restore, tail taken over, not committed",
+    "restore, tail replayed",
+    "restore, built, not swapped",
+]
 #: Where each kind of work is killed; a point need not be met, and then the kill does not count.
 POINTS = {
     "process": ["Kafka committed, stores not", "before close", "store recorded, not sealed", *_PUBLISH * 2],
@@ -145,6 +152,7 @@ class ArchiveCycles:
         else:
             kill = Kill(draw.choice(POINTS[kind]), draw.choice([1, 1, 2, 3, 4]))
             what = str(kill)
+        hooks += [sorted_tails] if draw.random() < 0.5 else []
         child = Child(work, directory, kill=kill, hooks=hooks)
         if child.was_killed():
             self.kills[f"{kind}: {kill.point if kill else what}"] += 1

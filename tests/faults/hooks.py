@@ -13,6 +13,7 @@ from typing import Any
 from statestore import kill_switch
 from statestore.archive import fetch, upload
 from statestore.model import TopicPartition
+from statestore.recovery import tail
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import StreamTask
 
@@ -48,6 +49,11 @@ def _die_after(after_s: float, specs: Sequence[Any], directory: Path) -> None:
     timer = threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGKILL))
     timer.daemon = True
     timer.start()
+
+
+def sorted_tails(specs: Sequence[Any], directory: Path) -> None:
+    """Have every tail sorted, however short it is."""
+    tail.LEAST_SORTED = 1
 
 
 def file_by_file(specs: Sequence[Any], directory: Path) -> None:

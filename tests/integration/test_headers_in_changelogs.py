@@ -20,6 +20,7 @@ from statestore.cli.verification import rows_without_work
 from statestore.errors import UnknownFormatError
 from statestore.model import changelog_topic
 from statestore.partition.spec import ChangelogSpec
+from statestore.recovery import tail
 from statestore.reports import RestoreRow, Status
 from statestore.statedir.seal import break_seal
 from statestore.stores.open import open_key_value_store
@@ -81,7 +82,11 @@ def take_in(application: Application, partition: int, offset: int) -> None:
     store.close()
 
 
-def test_headers_behind_what_a_store_has_are_not_lost_in_a_tail(application: Application) -> None:
+@pytest.mark.parametrize("least", [1 << 60, pytest.param(1, marks=pytest.mark.long)], ids=["replayed", "sorted"])
+def test_headers_behind_what_a_store_has_are_not_lost_in_a_tail(
+    application: Application, monkeypatch: pytest.MonkeyPatch, least: int
+) -> None:
+    monkeypatch.setattr(tail, "LEAST_SORTED", least)
     before = application.contents()
     log(application.servers, application.changelog, [("v", b"\0"), ("c", b"\0")])
     log(application.servers, application.changelog, TRACE)

@@ -16,6 +16,7 @@ from statestore.formats.value_format import value_format
 from statestore.model import TopicPartition
 from statestore.partition.replay import replay
 from statestore.partition.spec import StorePartitionSpec
+from statestore.recovery import tail
 from statestore.recovery.restore import begin_ranges, restore, restore_range
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging
@@ -81,10 +82,23 @@ def test_r9_r2_every_kind_has_the_rows_of_a_replay_however_its_log_is_cut(
     assert len(digests) == 1
 
 
-@pytest.mark.parametrize("kind", SEGMENTED)
-def test_s3_the_tail_of_segments_is_replayed_into_a_linked_copy(
-    bootstrap_servers: str, tmp_path: Path, kind: str
+#: From how many offsets on a tail is sorted.
+SORTED, REPLAYED = 1, 1 << 60
+
+
+@pytest.mark.behaviour("S3")
+@pytest.mark.parametrize(
+    ("kind", "least"),
+    [
+        *((kind, REPLAYED) for kind in SEGMENTED),
+        ("window", SORTED),
+        *(pytest.param(kind, SORTED, marks=pytest.mark.long) for kind in STORES if kind != "window"),
+    ],
+)
+def test_s3_a_tail_is_brought_into_a_linked_copy(
+    bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, least: int
 ) -> None:
+    monkeypatch.setattr(tail, "LEAST_SORTED", least)
     definition = STORES[kind]
     application = logged(bootstrap_servers, tmp_path, definition, changes(definition, 100, 1))
     store = application.store_spec()
@@ -98,8 +112,9 @@ def test_s3_the_tail_of_segments_is_replayed_into_a_linked_copy(
     assert application.verify().status is Status.OK
     assert stored(store, Path(row.quarantine)) == before
     interval = str(2 * MINUTE)
-    assert (store.paths.segments(STORE) / "interval").read_text() == interval
-    assert (store.paths.quarantined_segments(STORE, "run") / "interval").read_text() == interval
+    if kind in SEGMENTED:
+        assert (store.paths.segments(STORE) / "interval").read_text() == interval
+        assert (store.paths.quarantined_segments(STORE, "run") / "interval").read_text() == interval
 
 
 @pytest.mark.parametrize("kind", SEGMENTED)

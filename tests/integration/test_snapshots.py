@@ -20,6 +20,7 @@ from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.partition.snapshots import publish_row
+from statestore.recovery import tail
 from statestore.recovery.archive_cleanup import archive_rows
 from statestore.recovery.planning import plan_restore
 from statestore.recovery.restore import restore
@@ -60,7 +61,11 @@ def test_a_task_publishes_what_it_has_committed_once(archived: Archived) -> None
     assert more.bytes < row.bytes
 
 
-def test_a_lost_node_is_restored_from_its_snapshot_and_the_rest_of_the_log(archived: Archived) -> None:
+@pytest.mark.parametrize("least", [1, pytest.param(1 << 60, marks=pytest.mark.long)], ids=["sorted", "replayed"])
+def test_a_lost_node_is_restored_from_its_snapshot_and_the_rest_of_the_log(
+    archived: Archived, monkeypatch: pytest.MonkeyPatch, least: int
+) -> None:
+    monkeypatch.setattr(tail, "LEAST_SORTED", least)
     archived.process(ROWS)
     archived.process([(b"key-000", b"value"), (b"new", b"value")])
     # What came after the snapshot is in the log alone.
@@ -416,12 +421,18 @@ def test_a_log_that_has_lost_its_start_is_not_published_alone(bootstrap_servers:
 #: The others are left to `make faults`.
 SHORT = ["restore, snapshot fetched", "snapshot, blobs uploaded"]
 LONG = [
+    "restore, batch of a tail read",
+    "restore, tail taken over, not committed",
     "restore, tail replayed",
     "restore, built, not swapped",
     "swap, before the last rename",
     "restore, swapped, not sealed",
     "snapshot, manifest written",
 ]
+
+
+def _sort_tails() -> None:
+    tail.LEAST_SORTED = 1
 
 
 @pytest.mark.parametrize("point", [*SHORT, *(pytest.param(point, marks=pytest.mark.long) for point in LONG)])
@@ -433,7 +444,7 @@ def test_a_restore_from_a_snapshot_that_is_killed_anywhere_is_completed_by_the_n
     assert Application.run(archived).failure is None
     expected = archived.contents()
     shutil.rmtree(archived.live)
-    dying.die_in(archived.restore_spec("snapshot", archive=archived.archive), point)
+    dying.die_in(archived.restore_spec("snapshot", archive=archived.archive), point, _sort_tails)
     row = archived.restored(label="rerun")
     assert row.outcome in ("restored", "skipped")
     assert archived.contents() == expected

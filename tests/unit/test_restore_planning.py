@@ -176,7 +176,7 @@ def test_a_tail_of_a_suppliers_store_needs_room_for_a_copy_of_it(tmp_path, monke
         write_durably(store.live / name, "x" * size)
     spec = RestoreSpec(store, RestoreRequest(mode=mode), "label", 4096)
     monkeypatch.setattr(planning, "estimated_bytes", lambda *_: 1_000)
-    needed = planning.disk_needed(mode, 1_000, 4096, 10**9) + copied
+    needed = planning.disk_needed(1_000, 4096, 10**9) + copied
     free = [needed - 1, needed]
     monkeypatch.setattr(planning, "_free", lambda _: free.pop(0))
     with pytest.raises(DiskSpaceError, match=f"needs about {needed} bytes in .*, {needed - 1} are free"):

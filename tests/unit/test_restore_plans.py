@@ -76,7 +76,7 @@ LABEL = {"application": "app", "store": "s", "task": "0_0"}
 
 
 def test_the_plan_of_a_tail_reads_from_the_committed_offset_on_and_is_asked_of_this_store(store, world):
-    needed = disk_needed("tail", 5_000, 4096)
+    needed = disk_needed(5_000, 4096, 2_030_010)
     assert plan(store, ranges=4) == RestorePlanRow(
         **LABEL,
         status=Status.LAGGING,
@@ -101,7 +101,7 @@ def test_the_plan_of_a_rebuild_reads_the_whole_log_in_the_ranges_asked_for(store
     assert (row.mode, row.status, row.ranges) == ("full", Status.CORRUPT, 4)
     assert (row.start, row.end, row.resumable) == (10, 10 + 2_030_090 + 500_000, 0)
     assert row.seconds == 5.1
-    assert row.disk_needed == disk_needed("full", 5_000, 4096, 2_530_090, 4) > disk_needed("tail", 5_000, 4096)
+    assert row.disk_needed == disk_needed(5_000, 4096, 2_530_090, 4) > disk_needed(5_000, 4096)
     assert world["asked"][2] == ("bytes", store, world["logs"])
 
 
@@ -145,7 +145,7 @@ def test_what_the_operating_system_refuses_becomes_part_of_the_plan(store, world
 
 
 def test_a_plan_that_just_fits_is_none_that_fails_and_one_byte_less_is_too_little(store, world):
-    needed = disk_needed("tail", 5_000, 4096)
+    needed = disk_needed(5_000, 4096, 2_030_010)
     world["free"] = needed
     assert plan(store).failure is None
     world["free"] = needed - 1
@@ -160,13 +160,13 @@ def test_a_plan_that_just_fits_is_none_that_fails_and_one_byte_less_is_too_littl
 def test_the_plan_of_a_suppliers_tail_counts_the_copy(store, world):
     supplied = store.model_copy(update={"store": store.store.model_copy(update={"supplier": "a:b"})})
     write_durably(supplied.live / "rows", "x" * 700)
-    assert plan(supplied).disk_needed == disk_needed("tail", 5_000, 4096) + 700
-    assert plan(supplied, "full", force=True).disk_needed == disk_needed("full", 5_000, 4096, 2_030_090)
+    assert plan(supplied).disk_needed == disk_needed(5_000, 4096, 2_030_010) + 700
+    assert plan(supplied, "full", force=True).disk_needed == disk_needed(5_000, 4096, 2_030_090)
 
 
 def test_ranges_of_a_log_that_would_fit_into_memory_count_as_on_disk(store, world, monkeypatch):
     world["logs"], world["bytes"] = {CHANGELOG: LogRange(0, 5, 5)}, 1_000
-    one, four = disk_needed("full", 1_000, 4096, 5), disk_needed("full", 1_000, 4096, 5, 4)
+    one, four = disk_needed(1_000, 4096, 5), disk_needed(1_000, 4096, 5, 4)
     assert one < four
     assert [plan(store, "full", ranges=ranges).disk_needed for ranges in (1, 4)] == [one, four]
     world["free"] = 0
@@ -180,7 +180,7 @@ def test_ranges_of_a_log_that_would_fit_into_memory_count_as_on_disk(store, worl
 def test_a_full_disk_tells_which_runs_stay_and_counts_them(store, world):
     world["free"] = 0
     spec = RestoreSpec(store, RestoreRequest(mode="full"), "label", 4096)
-    needed = disk_needed("full", 5_000, 4096, 2_030_090)
+    needed = disk_needed(5_000, 4096, 2_030_090)
     refusal = f"restoring app/s/0_0 needs about {{}} bytes in {store.state_dir}, 0 are free: free some, then run again"
     with pytest.raises(DiskSpaceError) as raised:
         require_disk(spec, "full", world["logs"])
@@ -222,7 +222,7 @@ def test_a_point_in_time_is_planned_into_its_own_directory_without_a_look_at_the
     target = store.state_dir.with_name("target")
     row = plan(store, "as-of", as_of_offset=3, target=target)
     assert (row.mode, row.reason, row.status, row.start, row.end) == ("as-of", "as of offset 3", None, 0, 4)
-    assert row.disk_needed == disk_needed("as-of", 5_000, 4096)
+    assert row.disk_needed == disk_needed(5_000, 4096)
     assert row.resumable == 0
     assert asked == [(store, AsOf(offset=3))]
     assert world["asked"] == [("bytes", store, {CHANGELOG: LogRange(0, 4, 9)}), ("free", target)]
@@ -357,23 +357,20 @@ def test_a_store_without_a_changelog_has_nothing_to_be_restored_from(store):
 
 
 def test_a_restore_needs_its_rows_their_runs_if_they_do_not_fit_into_memory_and_an_empty_database():
-    assert disk_needed("full", 1_000, 999) == 2_000 + 16 * MIB
-    assert disk_needed("full", 1_000, 1_000) == 1_000 + 16 * MIB
-    assert disk_needed("tail", 1_000, 999) == 1_000 + 16 * MIB
-    assert disk_needed("as-of", 1_000, 999) == 2_000 + 16 * MIB
+    assert disk_needed(1_000, 999) == 2_000 + 16 * MIB
+    assert disk_needed(1_000, 1_000) == 1_000 + 16 * MIB
 
 
 def test_runs_that_are_too_many_to_be_merged_at_once_need_room_for_a_copy_of_them():
     log = 100_000
-    assert disk_needed("full", log, log // 64) == 3 * log + 16 * MIB  # 65 runs: 100,000 / 1,562
-    assert disk_needed("full", log, log // 64 + 1) == 2 * log + 16 * MIB
-    assert disk_needed("full", log, log // 64 + 1, ranges=2) == 3 * log + 16 * MIB
-    assert disk_needed("full", log, log // 64 + 1, offsets=1_000) == 3 * log + 16 * MIB  # what a run has of each record
-    assert disk_needed("tail", log, 1) == log + 16 * MIB
+    assert disk_needed(log, log // 64) == 3 * log + 16 * MIB  # 65 runs: 100,000 / 1,562
+    assert disk_needed(log, log // 64 + 1) == 2 * log + 16 * MIB
+    assert disk_needed(log, log // 64 + 1, ranges=2) == 3 * log + 16 * MIB
+    assert disk_needed(log, log // 64 + 1, offsets=1_000) == 3 * log + 16 * MIB  # what a run has of each record
 
 
 def test_ranges_of_a_log_that_fits_into_memory_are_on_disk_all_the_same():
-    assert disk_needed("full", 1_000, 10_000, ranges=2) == 2_000 + 16 * MIB
+    assert disk_needed(1_000, 10_000, ranges=2) == 2_000 + 16 * MIB
 
 
 def require(store, logs, mode="full"):
@@ -392,19 +389,18 @@ def test_nobody_reads_from_a_log_that_fits_however_large_its_records_are(store, 
 
 def test_a_restore_that_just_fits_may_begin_and_one_byte_less_is_too_little(store, world):
     logs = {CHANGELOG: LogRange(0, 10**9, 10**9)}
-    world["free"] = disk_needed("full", 5_000, 4096, 10**9)
+    world["free"] = disk_needed(5_000, 4096, 10**9)
     require(store, logs)
     world["free"] -= 1
     with pytest.raises(DiskSpaceError, match=rf"{world['free'] + 1} bytes in .*state, {world['free']} are free"):
         require(store, logs)
-    require(store, logs, "tail")
 
 
 def test_runs_that_are_there_already_need_no_room_again(store, world):
     leave_runs(store, 10, 17)
     held = sum(file.stat().st_size for file in store.paths.runs("s").rglob("*.arrow"))
     assert held
-    world["free"] = disk_needed("full", 5_000, 4096, 10**9) - held
+    world["free"] = disk_needed(5_000, 4096, 10**9) - held
     require(store, {CHANGELOG: LogRange(0, 10**9, 10**9)})
     world["free"] -= 1
     with pytest.raises(DiskSpaceError):
@@ -474,8 +470,7 @@ def test_the_plan_of_a_restore_from_a_snapshot_reads_what_came_after_it(archived
     row = plan(archived, "snapshot")
     assert (row.mode, row.snapshot, row.fetched) == ("snapshot", str(newest.name), 499)
     assert (row.start, row.end, row.ranges, row.resumable) == (60, 110, 1, 0)
-    assert row.disk_needed == disk_needed("snapshot", 1_000, 4096) + 499
-    assert disk_needed("snapshot", 10**9, 4096, 10**6, 3) == disk_needed("tail", 10**9, 4096, 10**6, 3)
+    assert row.disk_needed == disk_needed(1_000, 4096, 50) + 499
     assert ("snapshots", archived, world["logs"], 777) in world["asked"]
     assert world["asked"][-2] == ("bytes", archived, {CHANGELOG: LogRange(60, 110, 120)})
     world["snapshots"] = []

@@ -8,14 +8,14 @@ import struct
 import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
-from rocksdict import DBCompressionType, Options, Rdict, SstFileWriter
+from rocksdict import DBCompressionType, Options, Rdict
 from samples import batches
 
 from statestore.errors import DiskSpaceError, StateStoreError, StoreAccessError, StoreCorruptedError
 from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
 from statestore.sst.writer import SstFiles
 from statestore.stores.rocksdb import RocksDB
-from statestore.stores.rocksdb_options import options
+from statestore.stores.sst import write_sst
 
 _PARTS = [b"", b"\0", b"a", b"a\0", b"\xff", b"\xff\xff\xff", b"\xfe\xff\xff", b"prefix-of-some-length-"]
 KEYS = (
@@ -43,12 +43,8 @@ def written(rows, directory, sizes=(), **options):
 
 
 def reference_file(rows, path):
-    """An SST file with the rows, from RocksDB's own writer."""
-    writer = SstFileWriter(options())
-    writer.open(str(path))
-    for key, value in rows:
-        writer[key] = value
-    writer.finish()
+    """An SST file with the rows, and deletes for those without a value, from RocksDB's own writer."""
+    write_sst(rows, path)
 
 
 def opened(directory, files, family=DEFAULT_COLUMN_FAMILY):
@@ -98,6 +94,39 @@ def test_rocksdb_reads_from_our_files_what_it_reads_from_those_of_its_own_writer
         assert levels(ours)[:6] == [0] * 6
         ours.family(DEFAULT_COLUMN_FAMILY).rdict.compact_range(None, None)
         assert seen(ours, keys) == expected
+    finally:
+        ours.close()
+        reference.close()
+    shutil.rmtree(directory)
+
+
+@settings(max_examples=30, phases=(Phase.explicit, Phase.generate))
+@given(
+    before=ROWS,
+    rows=st.dictionaries(KEYS, st.none() | VALUES, min_size=1, max_size=80),
+    some=st.integers(0, 40),
+    file_bytes=st.sampled_from([1, 10_000, 1 << 26]),
+)
+def test_deletes_in_our_files_hide_what_those_of_rocksdbs_own_writer_hide(
+    tmp_path_factory, before, rows, some, file_bytes
+):
+    directory = tmp_path_factory.mktemp("sst")
+    rows = sorted((dict.fromkeys((key for key, _ in before[:some]), None) | rows).items())
+    databases = []
+    for name in ("reference", "ours"):
+        databases.append(opened(directory / name, written(before, directory / f"before-{name}")))
+    reference, ours = databases
+    reference_file(rows, directory / "reference.sst")
+    reference.ingest(DEFAULT_COLUMN_FAMILY, [directory / "reference.sst"])
+    ours.ingest(DEFAULT_COLUMN_FAMILY, written(rows, directory / "sst", file_bytes=file_bytes))
+    keys = [*[key for key, _ in rows[:20]], *[key for key, _ in before[:20]]]
+    expected = {key: value for key, value in (dict(before) | dict(rows)).items() if value is not None}
+    try:
+        assert dict(ours.scan(DEFAULT_COLUMN_FAMILY)) == expected
+        assert seen(ours, keys) == seen(reference, keys)
+        assert ours.row_count(DEFAULT_COLUMN_FAMILY) == reference.row_count(DEFAULT_COLUMN_FAMILY)
+        ours.family(DEFAULT_COLUMN_FAMILY).rdict.compact_range(None, None)
+        assert seen(ours, keys) == seen(reference, keys)
     finally:
         ours.close()
         reference.close()

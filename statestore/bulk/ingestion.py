@@ -1,0 +1,70 @@
+"""Sorted runs of the end of a log, taken over by a store that has the log up to there.
+
+Each database of the store gets SST files in which every key of the runs is a row or a delete. RocksDB counts what it
+takes over as written after all that is there. Segments, their stream time and what has expired are the store's own
+matter, as when rows are written one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.bulk.routing import routing_of
+from statestore.bulk.runs import Runs, merged, stream_time
+from statestore.changelog.reader import SCHEMA
+from statestore.definitions.store import StoreDefinition
+from statestore.durable import remove_tree
+from statestore.errors import of_os_error
+from statestore.formats.value_format import value_format
+from statestore.sst.writer import SstFiles
+from statestore.stores.built_in import BuiltInBytes
+
+
+def ingest(runs: Sequence[Runs], store: StoreDefinition, opened: BuiltInBytes[Any], directory: Path) -> None:
+    """Put what runs have into an open store, which is then to be committed.
+
+    Parameters
+    ----------
+    runs
+        In offset order.
+    opened
+        The store, with nothing staged. If this or its commit does not succeed, it may have a part of the runs.
+    directory
+        Where the files are written, on the store's file system, not there or empty; removed.
+
+    Raises
+    ------
+    DiskSpaceError, StoreAccessError
+        If a file cannot be written.
+    """
+    opened.advance_stream_time(stream_time(runs))
+    rows, older = directory / "rows", directory / "older"
+    timestamped, pending = value_format(store.format).timestamped, opened.upgrade_pending
+    try:
+        for segment, group in groupby(merged(runs, routing_of(store), with_deletes=True), key=lambda row: row.segment):
+            for made in (rows, older):
+                made.mkdir(parents=True)
+            with SstFiles(rows, timestamped=timestamped) as files, SstFiles(older, timestamped=False) as deletes:
+                for _, batch in group:
+                    files.add(batch)
+                    if pending:
+                        deletes.add(_deleted(batch))
+                files.finish()
+                deletes.finish()
+            database = opened.database_at(segment, files.bytes)
+            if database is not None:
+                database.ingest(files.files, deletes.files)
+            remove_tree(directory)
+    except OSError as error:
+        raise of_os_error(error) from error
+    finally:
+        remove_tree(directory)
+
+
+def _deleted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.set_column(1, SCHEMA.field(1), pa.nulls(batch.num_rows, SCHEMA.field(1).type))

@@ -93,6 +93,20 @@ def merge(
             waiting, shared = _heaped(heads, heap, suffix_bytes, interval_ms)
 
 
+def count_merged(sources: Sequence[Iterator[pa.RecordBatch]]) -> int:
+    """Return how many rows `merge` gives of sources without segments: of each key, the later source's, if no delete."""
+    heads = np.zeros((len(sources), _FACTS), np.int64)
+    held: list[pa.RecordBatch | None] = [None] * len(sources)
+    heap = np.empty(len(sources), np.int64)
+    rows = 0
+    while True:
+        _load(sources, held, heads)
+        waiting, shared = _heaped(heads, heap, 0, 0)
+        if not waiting:
+            return rows
+        rows += int(_count(heads, heap, waiting, shared))
+
+
 def _load(sources: Sequence[Iterator[pa.RecordBatch]], held: list[pa.RecordBatch | None], heads: np.ndarray) -> None:
     """Have each source that is through with its batch take its next one; one without has no rows."""
     through = (heads[:, _ROW] >= heads[:, _ROWS]) & (heads[:, _ROW] != _AT_END)
@@ -272,6 +286,55 @@ def _choose(
             waiting = _advance(heads, heap, waiting, shared, suffix_bytes, interval_ms)
             ended = ended or waiting < before
     return waiting, count, current, all_key_bytes, all_value_bytes, ended
+
+
+@compiled
+def _count(heads: Int64s, heap: Int64s, waiting: Int, shared: Int) -> Int:
+    """Count rows until a source is through with its batch."""
+    rows = np.int64(0)
+    ended = False
+    while not ended:
+        source, before = heap[0], waiting
+        passed = _rows_before_others(heads, heap, waiting, shared)
+        if passed:
+            first = heads[source, _ROW]
+            for row in range(first, first + passed):
+                rows += not is_null(heads[source, _VALUES_VALID], heads[source, _VALUES_SHIFT], row)
+            heads[source, _ROW] += passed - 1
+            waiting = _advance(heads, heap, waiting, shared, 0, 0)
+        else:  # earlier sources have the key, too
+            rows += not is_null(heads[source, _VALUES_VALID], heads[source, _VALUES_SHIFT], heads[source, _ROW])
+            key, key_bytes = _key(heads, source)
+            waiting = _advance(heads, heap, waiting, shared, 0, 0)
+            while waiting:
+                other, other_bytes = _key(heads, heap[0])
+                if other_bytes != key_bytes or compare(other, other_bytes, key, key_bytes) != 0:
+                    break
+                waiting = _advance(heads, heap, waiting, shared, 0, 0)
+        ended = waiting < before
+    return rows
+
+
+@compiled
+def _rows_before_others(heads: Int64s, heap: Int64s, waiting: Int, shared: Int) -> Int:
+    """How many rows of the first source's batch, from where it is, have keys below those of all other sources."""
+    source = heap[0]
+    first, end = heads[source, _ROW], heads[source, _ROWS]
+    if waiting == 1:
+        return end - first
+    other = heap[1] if waiting == 2 or _before(heads, heap[1], heap[2], shared) else heap[2]
+    limit, limit_bytes = _key(heads, other)
+    limit_piece = heads[other, _PIECE]
+    ends = heads[source, _KEY_ENDS]
+    for row in range(first, end):
+        begin = np.int64(load_i32(ends + 4 * row))
+        key, key_bytes = heads[source, _KEYS] + begin, np.int64(load_i32(ends + 4 * row + 4)) - begin
+        piece = _piece(key, key_bytes, shared)
+        if piece > limit_piece:
+            return row - first
+        if piece == limit_piece and compare(key, key_bytes, limit, limit_bytes) >= 0:
+            return row - first
+    return end - first
 
 
 @compiled

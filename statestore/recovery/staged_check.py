@@ -19,7 +19,9 @@ from statestore.recovery.full import Built
 from statestore.requests.restore import CheckDepth
 from statestore.stores.scan import ScannedDatabase
 from statestore.verification.options import nobody_waits
-from statestore.verification.supplied import count, opened
+from statestore.verification.row_files import count
+from statestore.verification.supplied import count as count_supplied
+from statestore.verification.supplied import opened
 
 
 def check_staged(store: StorePartitionSpec, built: Built, depth: CheckDepth) -> int:
@@ -50,7 +52,7 @@ def _check_supplied(store: StorePartitionSpec, built: Built, staged: Path) -> in
         for partition, expected in built.committed.items():
             if (offset := found.committed_offset(partition)) != expected:
                 raise _wrong(staged, f"offset {offset} for {partition}", f"{expected}")
-        return count(found, store.store, nobody_waits)
+        return count_supplied(found, store.store, nobody_waits)
 
 
 def _check(directory: Path, store: StorePartitionSpec, built: Built, digest: Digest | None, *, read: bool) -> int:
@@ -64,12 +66,12 @@ def _check(directory: Path, store: StorePartitionSpec, built: Built, digest: Dig
             if found != expected and not (built.rows is None and found is not None and found <= (expected or 0)):
                 raise _wrong(directory, f"offset {found} for {partition}", f"{expected}")
         if digest is None:
-            return database.count() if read else database.entries()
-        count = 0
+            return count(database) if read else database.entries()
+        rows = 0
         for batch in database.rows():
             digest.add_stored(batch.column(0), batch.column(1))
-            count += batch.num_rows
-        return count
+            rows += batch.num_rows
+        return rows
     finally:
         database.close()
 

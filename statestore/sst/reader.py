@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from statestore.compiled.batches import Int64s
+from statestore.compiled.batches import Bools, Bytes, Int64s
 from statestore.compiled.loops import compiled
 from statestore.compiled.memory import Int, copy, load_i64, load_u8, load_u32, store_i32
 from statestore.sst.blocks import checksum_of
 from statestore.sst.layout import (
     BULK_LAYOUT,
+    DELETE,
     FOOTER,
     KIND_BYTES,
     MAGIC,
@@ -32,8 +33,9 @@ from statestore.sst.layout import (
     varints,
 )
 
-_BLOCKS_A_BATCH = 64
+_BLOCKS_A_BATCH, _BLOCKS_OF_KEYS = 64, 512
 _BATCH_BYTES = 4 << 20
+_NO_DELETES = np.empty(0, np.bool_)
 
 
 def rows_of(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -44,16 +46,44 @@ def rows_of(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     OtherLayoutError
         Also after the first batches.
     """
+    for blocks in _parts(path, _BLOCKS_A_BATCH):
+        yield _batch(blocks, schema)
+
+
+def keys_of(path: Path) -> Iterator[pa.RecordBatch]:
+    """Yield a file's keys in order, as batches with a second column: null where the key is deleted, else empty.
+
+    All is checked as in `rows_of`, values too.
+
+    Raises
+    ------
+    OtherLayoutError
+        Also after the first batches.
+    """
+    for blocks in _parts(path, _BLOCKS_OF_KEYS):
+        yield _keys(blocks)
+
+
+class _Blocks(NamedTuple):
+    """Data blocks that follow each other: their bytes, and where in them each block is."""
+
+    raw: Bytes
+    offsets: Int64s
+    sizes: Int64s
+
+
+def _parts(path: Path, most: int) -> Iterator[_Blocks]:
     try:
         with path.open("rb") as file:
             offsets, sizes = _blocks(file)
             first = 0
             while first < len(offsets):
                 within = int(np.searchsorted(offsets, offsets[first] + _BATCH_BYTES))
-                part = slice(first, max(first + 1, min(first + _BLOCKS_A_BATCH, within)))
+                part = slice(first, max(first + 1, min(first + most, within)))
                 first = part.stop
                 begin, end = int(offsets[part][0]), int(offsets[part][-1] + sizes[part][-1] + TRAILER_BYTES)
-                yield _batch(_read(file, begin, end - begin), offsets[part] - begin, sizes[part], schema)
+                raw = np.frombuffer(_read(file, begin, end - begin), np.uint8)
+                yield _Blocks(raw, offsets[part] - begin, sizes[part])
     except OSError as error:
         raise OtherLayoutError(f"{path}: {error}") from error
 
@@ -112,10 +142,10 @@ def _checked(file: BinaryIO, at: int, size: int) -> bytes:
     return raw[:size].tobytes()
 
 
-def _batch(data: bytes, offsets: Int64s, sizes: Int64s, schema: pa.Schema) -> pa.RecordBatch:
-    raw = np.frombuffer(data, np.uint8)
-    rows, key_bytes, value_bytes = _measure(raw.ctypes.data, offsets, sizes)
-    if rows < 0:
+def _batch(blocks: _Blocks, schema: pa.Schema) -> pa.RecordBatch:
+    raw, offsets, sizes = blocks
+    rows, deletes, key_bytes, value_bytes = _measure(raw.ctypes.data, offsets, sizes)
+    if rows < 0 or deletes:
         raise OtherLayoutError("a data block")
     key_ends, value_ends = np.zeros(rows + 1, np.int32), np.zeros(rows + 1, np.int32)
     keys, values = np.empty(max(key_bytes, 1), np.uint8), np.empty(max(value_bytes, 1), np.uint8)
@@ -123,16 +153,34 @@ def _batch(data: bytes, offsets: Int64s, sizes: Int64s, schema: pa.Schema) -> pa
         raw.ctypes.data,
         offsets,
         sizes,
+        True,
         key_ends.ctypes.data,
         keys.ctypes.data,
         value_ends.ctypes.data,
         values.ctypes.data,
+        _NO_DELETES,
     )
     columns = [
         pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(ends), pa.py_buffer(found)])
         for ends, found in ((key_ends, keys), (value_ends, values))
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _keys(blocks: _Blocks) -> pa.RecordBatch:
+    raw, offsets, sizes = blocks
+    rows, deletes, key_bytes, _ = _measure(raw.ctypes.data, offsets, sizes)
+    if rows < 0:
+        raise OtherLayoutError("a data block")
+    key_ends, value_ends = np.zeros(rows + 1, np.int32), np.zeros(rows + 1, np.int32)
+    keys, deleted = np.empty(max(key_bytes, 1), np.uint8), np.zeros(rows, np.bool_)
+    _fill(raw.ctypes.data, offsets, sizes, False, key_ends.ctypes.data, keys.ctypes.data, 0, 0, deleted)
+    valid = pa.py_buffer(np.packbits(~deleted, bitorder="little")) if deletes else None
+    columns = [
+        pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(key_ends), pa.py_buffer(keys)]),
+        pa.Array.from_buffers(pa.binary(), rows, [valid, pa.py_buffer(value_ends), pa.py_buffer(b"")]),
+    ]
+    return pa.RecordBatch.from_arrays(columns, ["key", "value"])
 
 
 # -- loops, compiled --------------------------------------------------------------------------------------------------
@@ -182,10 +230,14 @@ def _entries_end(block: Int, size: Int) -> Int:
 
 
 @compiled
-def _measure(data: Int, offsets: Int64s, sizes: Int64s) -> tuple[Int, Int, Int]:
-    """Check blocks; return their rows, and the bytes of keys and values; -1 rows if they are not laid out so."""
-    odd = np.int64(-1), np.int64(0), np.int64(0)
+def _measure(data: Int, offsets: Int64s, sizes: Int64s) -> tuple[Int, Int, Int, Int]:
+    """Check blocks; return their rows, the deletes among them, and the bytes of keys and values.
+
+    If they are not laid out so, -1 rows.
+    """
+    odd = np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
     rows: Int = np.int64(0)
+    deletes: Int = np.int64(0)
     key_bytes: Int = np.int64(0)
     value_bytes: Int = np.int64(0)
     for block in range(len(offsets)):
@@ -202,19 +254,32 @@ def _measure(data: Int, offsets: Int64s, sizes: Int64s) -> tuple[Int, Int, Int]:
             size, at = _varint(at, end)
             if shared < 0 or shared > before or own < KIND_BYTES or size < 0 or at + own + size > end:
                 return odd
-            if load_i64(at + own - KIND_BYTES) != PUT:
+            kind = load_i64(at + own - KIND_BYTES)
+            if kind == DELETE and size == 0:
+                deletes += 1
+            elif kind != PUT:
                 return odd
             before = shared + own - KIND_BYTES
             key_bytes += before
             value_bytes += size
             rows += 1
             at += own + size
-    return rows, key_bytes, value_bytes
+    return rows, deletes, key_bytes, value_bytes
 
 
 @compiled
-def _fill(data: Int, offsets: Int64s, sizes: Int64s, key_ends: Int, keys: Int, value_ends: Int, values: Int) -> None:
-    """Lay out the rows of checked blocks as columns."""
+def _fill(
+    data: Int,
+    offsets: Int64s,
+    sizes: Int64s,
+    with_values: bool,
+    key_ends: Int,
+    keys: Int,
+    value_ends: Int,
+    values: Int,
+    deleted: Bools,
+) -> None:
+    """Lay out the rows of checked blocks as columns: keys and values, or keys and which of them are deleted."""
     rows: Int = np.int64(0)
     key_at: Int = np.int64(0)
     value_at: Int = np.int64(0)
@@ -230,9 +295,12 @@ def _fill(data: Int, offsets: Int64s, sizes: Int64s, key_ends: Int, keys: Int, v
             copy(keys + key_at + shared, at, own - 8)
             before = key_at
             key_at += shared + own - 8
-            copy(values + value_at, at + own, size)
-            value_at += size
+            if with_values:
+                copy(values + value_at, at + own, size)
+                value_at += size
+                store_i32(value_ends + 4 * (rows + 1), np.int32(value_at))
+            else:
+                deleted[rows] = load_i64(at + own - KIND_BYTES) == DELETE
             at += own + size
             rows += 1
             store_i32(key_ends + 4 * rows, np.int32(key_at))
-            store_i32(value_ends + 4 * rows, np.int32(value_at))

@@ -6,6 +6,7 @@ were the end. So where `items` ends, a cursor looks whether it may: it raises wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -30,7 +31,9 @@ _ROWS_AT_ONCE = 64
 _COUNTED_AT_ONCE = 100_000
 _LARGEST_BATCH_BYTES = 1 << 30
 _READ_AHEAD_BYTES = 2 * 1024 * 1024
-_LEVELS = 7
+#: In `rocksdb.sstables`, whose keys are in hexadecimal: a level, or a file's number and newest sequence number. Files
+#: of level 0 may overlap, and are newer than those of level 1, these than those of level 2, and so on.
+_SST_FILES = re.compile(r"^--- level (\d+) |^ (\d+):\d+\[\d+ \.\. (\d+)\]", re.MULTILINE)
 
 
 #: Columns of every batch: row keys, and values as they are stored.
@@ -59,15 +62,24 @@ class ScannedDatabase(RocksDB):
         """RocksDB's list of the SST files of all column families; it does not tell which of them a file belongs to."""
         return list(self._open().live_files())
 
-    def row_files(self) -> int | None:
-        """How many SST files the rows are in; None if they are not in SST files of the newest format alone."""
+    def sorted_runs(self) -> list[list[Path]] | None:
+        """Return the SST files of the rows in runs, older ones first; files of a run follow each other in key order.
+
+        None if there are rows elsewhere: in an older format, or in a log.
+        """
         column_family = self.family(self._data_family).rdict
         logs = (log.stat().st_size for log in self.directory.glob("*.log"))
         if column_family is None or self.upgrade_pending or any(logs):
             return None
-        return sum(
-            int(column_family.property_value(f"rocksdb.num-files-at-level{level}") or 0) for level in range(_LEVELS)
-        )
+        levels: list[list[tuple[int, Path]]] = []
+        for level, number, newest in _SST_FILES.findall(column_family.property_value("rocksdb.sstables") or ""):
+            if level:
+                levels.append([])
+            else:
+                levels[-1].append((int(newest), self.directory / f"{int(number):06d}.sst"))
+        written, *sorted_levels = levels or [[]]
+        runs = [[path for _, path in files] for files in reversed(sorted_levels) if files]
+        return runs + [[path] for _, path in sorted(written)]
 
     def entries(self) -> int:
         """How many rows and deletes the SST files of the rows have."""

@@ -46,6 +46,7 @@ from statestore.verification.exclusions import (
 from statestore.verification.in_memory import InMemoryComparison
 from statestore.verification.kernels import hashes_of, numbers_in
 from statestore.verification.options import VerifyOptions, nobody_waits
+from statestore.verification.row_files import count as count_database
 from statestore.verification.row_files import rows_from_files
 from statestore.verification.sampling import Sample, choose, some_keys
 from statestore.verification.supplied import as_stored, batches, count, opened
@@ -85,7 +86,7 @@ def count_rows(spec: StorePartitionSpec, give_way: Callable[[], None] = nobody_w
 def _count(spec: StorePartitionSpec, directory: Path, give_way: Callable[[], None]) -> int:
     database = ScannedDatabase(directory, spec.store.format)
     try:
-        return database.count(give_way)
+        return count_database(database, give_way)
     finally:
         database.close()
 

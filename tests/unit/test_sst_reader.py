@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statestore.changelog.reader import SCHEMA
+from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import ValueAndTimestamp, encode
 from statestore.model import StoreFormat
 from statestore.sst.layout import OtherLayoutError
@@ -17,7 +18,7 @@ from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
 from statestore.stores.sst import write_sst
-from statestore.verification.row_files import files_of_rows
+from statestore.verification.row_files import count, files_of_rows
 from tests.unit.samples import CHANGELOG, TIMESTAMPED
 
 FAMILY = "keyValueWithTimestamp"
@@ -156,3 +157,70 @@ def test_a_damaged_file_of_a_database_is_left_to_rocksdb(tmp_path):
     file.write_bytes(content)
     with pytest.raises(OtherLayoutError):
         rows_of_store(tmp_path)
+
+
+# -- counting ----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(
+    parts=st.lists(st.dictionaries(KEYS, st.none() | st.binary(max_size=90), min_size=1, max_size=60), max_size=9),
+    file_bytes=st.sampled_from([1, 64 << 20]),
+)
+def test_rows_are_counted_straight_from_files_that_overlap_and_have_deletes(tmp_path_factory, parts, file_bytes):
+    directory = tmp_path_factory.mktemp("counted")
+    database = RocksDB(
+        directory / "store", [FAMILY], config_setter=lambda _, options: options.set_disable_auto_compactions(True)
+    )
+    expected = {}
+    for number, rows in enumerate(parts):
+        database.ingest(FAMILY, write(directory / str(number), rows, file_bytes=file_bytes))
+        expected |= rows
+    database.sync()
+    database.close()
+    database = ScannedDatabase(directory / "store", StoreFormat.TIMESTAMPED)
+    left = sum(value is not None for value in expected.values())
+    with pytest.MonkeyPatch.context() as patch:
+        assert database.count() == left
+        patch.setattr(database, "count", None)  # only the files are read
+        assert count(database) == left
+    database.close()
+
+
+@pytest.mark.parametrize("change", ["a put", "a delete", "a range delete", "a plain row"])
+def test_rows_that_rocksdb_has_written_are_counted_too(tmp_path, change):
+    database = ingested(tmp_path, {b"m": b"1", b"p": b"2"}, {b"p": b"3"})
+    if change == "a put":
+        database.write({FAMILY: {b"z": encode(b"1", 7)}})
+    elif change == "a delete":
+        database.write({FAMILY: {b"m": None}})
+    elif change == "a range delete":
+        database.delete_range(FAMILY, b"n", b"z")
+    else:
+        database.write({"default": {b"q": b"plain"}})
+    database.sync()
+    database.close()
+    database = ScannedDatabase(tmp_path / "store", StoreFormat.TIMESTAMPED)
+    assert count(database) == {"a put": 3, "a delete": 1, "a range delete": 1, "a plain row": 3}[change]
+    database.close()
+
+
+def test_the_deletes_of_older_rows_are_not_taken_for_those_of_newer_ones(tmp_path):
+    database = ingested(tmp_path, {b"m": b"1", b"p": b"2"})
+    database.ingest("default", write(tmp_path / "older", {b"m": None, b"p": None}))
+    database.close()
+    database = ScannedDatabase(tmp_path / "store", StoreFormat.TIMESTAMPED)
+    assert count(database) == 2
+    database.close()
+
+
+def test_a_changed_byte_in_any_block_is_told_while_rows_are_counted(tmp_path):
+    ingested(tmp_path, {b"%03d" % number: b"1" * 40 for number in range(500)}, {b"007": b"2"}).close()
+    file = max((tmp_path / "store").glob("*.sst"), key=lambda path: path.stat().st_size)
+    whole = file.read_bytes()
+    for at in range(0, len(whole) - 2_000, 997):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        database = ScannedDatabase(tmp_path / "store", StoreFormat.TIMESTAMPED)
+        with pytest.raises(StoreCorruptedError):
+            count(database)
+        database.close()

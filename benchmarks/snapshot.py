@@ -16,12 +16,14 @@ from benchmarks.measure import SMALL, Result
 from benchmarks.peers.s3proxy import start_s3proxy
 from benchmarks.process_input import Broker, delete_topic, warm_up
 from benchmarks.restore_log import LogShape
+from benchmarks.restore_run import measured
 from benchmarks.snapshot_fetch import ROUNDS as FETCH_ROUNDS
 from benchmarks.snapshot_fetch import case_of, measure_fetching
 from benchmarks.snapshot_plot import draw
 from benchmarks.snapshot_publish import CASES as PUBLISH_CASES
 from benchmarks.snapshot_publish import measure_publishing
 from benchmarks.snapshot_restore import (
+    CORES,
     ROUNDS,
     archives_of,
     filled,
@@ -53,8 +55,10 @@ def run(asked: Asked) -> list[Result]:
         os.environ.update(s3proxy.environment)  # of this process, and of those that it starts
         archives = archives_of(servers, {_OURS: s3proxy.url, _IN_DIRECTORY: f"file://{scratch}/archive"})
         # Compiling our kernels is done once for an installation, by the first restore there is.
-        filled(servers, "warm-up", LogShape(20_000), list(archives.values()), scratch)
-        systems = asked.systems(systems_of(processes, scratch, archives), _NOT_SMALL)
+        warm_up_log = filled(servers, "warm-up", LogShape(20_000), list(archives.values()), scratch)
+        systems = systems_of(processes, scratch, archives)
+        measured(processes, systems[_OURS], warm_up_log, CORES, scratch)
+        systems = asked.systems(systems, _NOT_SMALL)
         for number, (case, shape) in enumerate(shapes().items()):
             fetched = number == 0 and any(asked.part in name for name in fetching)
             if asked.part not in case and not fetched:

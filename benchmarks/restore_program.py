@@ -26,6 +26,7 @@ from statestore.archive.archive import ArchiveSpec
 from statestore.archive.layout import snapshot_name
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import Topics
+from statestore.compiled.loops import load_kept
 from statestore.config import Settings
 from statestore.definitions.store import StoreDefinition
 from statestore.model import TaskId, changelog_topic
@@ -181,6 +182,12 @@ def _nothing() -> None:
     """Bring up a worker: this returns when all are there."""
 
 
+def _begin(all_there: Barrier) -> None:
+    """Have loaded what the daemon has that Spark forks its workers from (`statestore_jobs/python_daemon.py`)."""
+    load_kept()
+    all_there.wait(_READY_S)
+
+
 def _do(pool: ProcessPoolExecutor, order: Order, specs: list[StorePartitionSpec]) -> list[Done]:
     """Do the work as its job does: many small pieces together, few large ones cut."""
     if order.work in WORK_ON_MANY:
@@ -200,7 +207,7 @@ def main(order: Order) -> None:
     specs = specs_of(order)
     spawn = multiprocessing.get_context("spawn")
     all_there: Barrier = spawn.Barrier(order.workers)
-    with ProcessPoolExecutor(order.workers, spawn, all_there.wait, (_READY_S,)) as pool:
+    with ProcessPoolExecutor(order.workers, spawn, _begin, (all_there,)) as pool:
         for ready in [pool.submit(_nothing) for _ in range(order.workers)]:
             ready.result()
         started = time.perf_counter()

@@ -1,8 +1,8 @@
 """What Spark forks its Python workers from: a `pyspark.daemon` that has loaded this project before the first fork.
 
-By itself, each worker would load numpy, pyarrow and numba, which takes seconds. And Spark invalidates Python's import
-caches in each Spark task: the directories of `pyspark.zip` and of a JAR on Python's path are then read anew. Where pip
-has installed the same modules beside these archives, the archives are left out.
+By itself, each worker would load numpy, pandas, pyarrow, numba and our compiled loops, which takes seconds. And Spark
+invalidates Python's import caches in each Spark task: the directories of `pyspark.zip` and of a JAR on Python's path
+are then read anew. Where pip has installed the same modules beside these archives, the archives are left out.
 """
 
 from __future__ import annotations
@@ -29,10 +29,13 @@ def without_archives(path: Sequence[str]) -> list[str]:
 if __name__ == "__main__":
     sys.path[:] = without_archives(sys.path)
     sys.path_importer_cache.clear()  # it is filled again, from what is left
+    import pandas as pd  # noqa: F401 (pyarrow does it when it makes its first array)
     from pyspark.daemon import manager
 
     import statestore.recovery.restore
     import statestore.tasks.stream_task  # noqa: F401
     import statestore_jobs.sources.register  # noqa: F401
+    from statestore.compiled.loops import load_kept
 
+    load_kept()
     manager()

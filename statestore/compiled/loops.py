@@ -31,6 +31,7 @@ cpu_target.target_context.refresh()
 _CONSTANTS = (int, float, bytes, str, tuple, np.generic)
 #: Of files, by name, from when the first function of each was met: what is imported is what was there then.
 _digests: dict[str, bytes] = {}
+_loops: list[Any] = []
 
 
 def compiled(function: F) -> F:
@@ -40,7 +41,21 @@ def compiled(function: F) -> F:
         _file_digest(known)
     with suppress(RuntimeError):  # no directory can be written: compile in every process
         loop._cache = _Cache(function)
+        _loops.append(loop)
     return cast(F, loop)
+
+
+def load_kept() -> int:
+    """Load all that is kept on disk of functions that were imported; return how many compiled versions.
+
+    Loading takes tenths of a second. Processes that are forked from this one need not do it.
+    """
+    loaded = 0
+    for loop in _loops:
+        for signature in loop._cache.kept():
+            loop.compile(signature)
+            loaded += 1
+    return loaded
 
 
 class _Cache(FunctionCache):
@@ -57,6 +72,13 @@ class _Cache(FunctionCache):
     def save_overload(self, sig: Any, data: Any) -> None:
         self._stamp()
         super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+
+    def kept(self) -> list[Any]:
+        """Return the signatures that a version is kept of which can be used here."""
+        self._stamp()
+        codegen = cpu_target.target_context.codegen()
+        index = self._cache_file._load_index()  # type: ignore[no-untyped-call]
+        return [key[0] for key in index if key == self._index_key(key[0], codegen)]  # type: ignore[no-untyped-call]
 
     def _stamp(self) -> None:
         if not self._stamped:

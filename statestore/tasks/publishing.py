@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
+from threading import Thread
 
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.grown_from import read_grown_from
 from statestore.archive.layout import snapshot_name
 from statestore.definitions.store import StoreDefinition
-from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, SnapshotError, StoreCorruptedError
+from statestore.errors import (
+    ArchiveAccessError,
+    ArchiveUnavailableError,
+    SnapshotError,
+    StateStoreError,
+    StoreCorruptedError,
+)
 from statestore.partition.generations import replaced_with, snapshot_directory
 from statestore.partition.snapshots import publish_row
 from statestore.reports import SnapshotRow
@@ -42,6 +50,22 @@ def publish_stores(spec: TaskSpec, *, idle: bool = False) -> tuple[SnapshotRow, 
     ]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return tuple(pool.map(partial(_published, spec, spec.archive, idle), stores))
+
+
+def open_archive_soon(spec: TaskSpec) -> None:
+    """Connect to the archive while the task works: a process's first connection takes as long as publishing a store.
+
+    If that fails, publishing says so.
+    """
+    archive = spec.archive
+    if archive is None or not spec.exactly_once:
+        return
+
+    def connect() -> None:
+        with suppress(StateStoreError):
+            archive.open()
+
+    Thread(target=connect, name="open-archive").start()
 
 
 def _published(spec: TaskSpec, archive: ArchiveSpec, idle: bool, store: StoreDefinition) -> SnapshotRow:

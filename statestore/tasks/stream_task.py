@@ -36,7 +36,7 @@ from statestore.statedir.swap import locked_task
 from statestore.tasks.garbage import CollectingNowAndThen
 from statestore.tasks.idle import figures, idle_offset
 from statestore.tasks.processor import Headers
-from statestore.tasks.publishing import publish_stores
+from statestore.tasks.publishing import open_archive_soon, publish_stores
 from statestore.tasks.shape import check_shape, remember_shape
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.task_progress import TaskProgressWriter
@@ -62,6 +62,7 @@ def run_task(spec: TaskSpec) -> ProcessRow:
                 found = {"input_offset": offset, "snapshots": publish_stores(spec, idle=True)}
                 return _idle(spec, row, started).model_copy(update=found)
             kill_switch.reached("task not idle")
+            open_archive_soon(spec)
             row, error = _attempt(spec, row)
             if isinstance(error, _WORTH_ANOTHER_ATTEMPT):
                 row, error = _attempt(spec, row, read_in_full=isinstance(error, StoreCorruptedError))

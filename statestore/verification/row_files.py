@@ -56,7 +56,8 @@ def _keys(files: Iterable[Path], between: Callable[[], None]) -> Iterator[pa.Rec
     for path in files:
         for batch in keys_of(path):
             between()
-            none = pa.array(np.zeros(batch.num_rows, np.int64))
+            zeros = pa.py_buffer(np.zeros(batch.num_rows, np.int64))  # `pa.array` would import pandas
+            none = pa.Int64Array.from_buffers(pa.int64(), batch.num_rows, [None, zeros])
             yield pa.RecordBatch.from_arrays([*batch.columns, none, none], schema=SCHEMA)
 
 

@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from statestore.errors import InputError
@@ -90,6 +90,13 @@ class Settings(Directories):
     archive_timeout_s: Annotated[
         float, Field(gt=0, allow_inf_nan=False, description="deadline of one request to the archive")
     ] = 60.0
+    node_local_state: Annotated[
+        bool,
+        Field(
+            description="each node has a state directory of its own, with copies of stores that the archive has; "
+            "otherwise all nodes must see the same one"
+        ),
+    ] = False
     snapshot_keep: Annotated[
         int, Field(ge=1, description="how many of the newest snapshots of a store partition clean-up keeps")
     ] = 3
@@ -107,6 +114,16 @@ class Settings(Directories):
     metrics_recording_level: Annotated[
         Literal["INFO", "DEBUG", "TRACE"], Field(description="store metrics go to OpenTelemetry from DEBUG on")
     ] = "INFO"
+
+    @field_validator("node_local_state")
+    @classmethod
+    def _require_archive(cls, node_local: bool, info: ValidationInfo) -> bool:
+        if node_local and info.data.get("archive") is None:
+            raise ValueError(
+                "expected STATESTORE_ARCHIVE beside it, which has the stores when their node is gone: set it, or mount "
+                "one state directory on all nodes"
+            )
+        return node_local
 
     @field_validator("snapshot_grace_hours")
     @classmethod

@@ -17,7 +17,7 @@ from statestore.reports import Failure, MaintenanceReport, MaintenanceRow
 from statestore.requests.maintenance import MaintenanceRequest
 from statestore_jobs.entry import run_job, spark_session
 from statestore_jobs.parallel import run_each
-from statestore_jobs.shared_state import shared_state
+from statestore_jobs.shared_state import state_of
 
 _DAY_S = 24 * 60 * 60
 
@@ -36,7 +36,7 @@ def run(request: MaintenanceRequest, settings: Settings, catalogue: Catalogue, r
         )
         for paths in tasks_with_own_files(settings.state_dir.absolute())
     ]
-    with shared_state(spark_session("maintenance"), settings.state_dir) as spark:
+    with state_of(spark_session("maintenance"), settings) as spark:
         rows = run_each(spark, specs, clean_task, MaintenanceRow, _lost)
     files = OldFiles(
         reports_dir=settings.reports_dir,

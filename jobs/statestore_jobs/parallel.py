@@ -26,6 +26,7 @@ from statestore import errors
 from statestore.errors import LockedError, StateStoreError, WorkerLostError
 from statestore.reports import Status
 from statestore.statedir.shared import Nonce, require_found
+from statestore_jobs.placement import one_each
 
 S = TypeVar("S")
 M = TypeVar("M", bound=BaseModel)
@@ -59,6 +60,7 @@ def run_each(
     work: Callable[[S], M],
     row_type: type[M],
     lost: Callable[[S, StateStoreError], M] | None = None,
+    hosts: Sequence[str | None] = (),
 ) -> list[M]:
     """Run `work` on every spec, each in a Spark task of its own, and return the rows in the order of the specs.
 
@@ -66,6 +68,9 @@ def run_each(
     ----------
     lost
         Makes the row of a spec whose worker died too often; None if the caller has no use for the other rows.
+    hosts
+        Where each spec is best worked on, such as where its files are. Spark waits `spark.locality.wait` for a host
+        that is busy, and does not wait for one that is gone.
 
     Raises
     ------
@@ -76,7 +81,7 @@ def run_each(
     """
     if not specs:
         return []
-    results, died = _do_all(spark, specs, work)
+    results, died = _do_all(spark, specs, work, hosts)
     rows = []
     for at, spec in enumerate(specs):
         if at not in results:
@@ -104,7 +109,7 @@ def _is_locked(found: object) -> bool:
 
 
 def _do_all(
-    spark: SparkSession, specs: Sequence[S], work: Callable[[S], M]
+    spark: SparkSession, specs: Sequence[S], work: Callable[[S], M], hosts: Sequence[str | None]
 ) -> tuple[Mapping[int, str], dict[int, str]]:
     """Return results by the number of their spec, and why the others have none."""
     told = spark.conf.get(NONCE, None)
@@ -135,8 +140,8 @@ def _do_all(
                 result["again"] = second and _is_locked(result)
                 kept.add({at: json.dumps(result)})
 
-        # As many slices as specs: one in each, and in order. What a closure holds would go to every Spark task.
-        sliced = context.parallelize([(at, specs[at]) for at in numbers], len(numbers))
+        # What a closure holds would go to every Spark task.
+        sliced = one_each(context, [(at, specs[at]) for at in numbers], [hosts[at] for at in numbers if hosts])
         try:
             sliced.foreachPartition(run)
         except Py4JJavaError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from statestore.archive.archive import archive_spec
+from statestore.archive.archive import archive_of
 from statestore.changelog.topics import Topic, Topics, append_time_refused, has_append_time
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
@@ -131,7 +131,7 @@ def task_specs(
     changelogs = {store: changelog_spec(found[name], configs[name]) for store, name in names.items()}
     inputs = [TopicPartition(part.input_topic, number) for number in range(found[part.input_topic].partitions)]
     ranges = topics.log_ranges(inputs)
-    archive = archive_spec(settings.archive, settings.archive_timeout_s, topics)
+    archive = archive_of(settings, topics)
     limits = [int(config["max.message.bytes"]) for config in configs.values() if "max.message.bytes" in config]
     return [
         TaskSpec(

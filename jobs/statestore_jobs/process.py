@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from statestore import clock, kill_switch
-from statestore.archive.archive import ArchiveSpec, archive_spec
+from statestore.archive.archive import ArchiveSpec, archive_of
 from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
@@ -22,6 +22,7 @@ from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.metastore.metastore import Metastore
 from statestore.model import TopicPartition
+from statestore.partition.archived import hosts_of, lives_in_archive
 from statestore.progress.display import shown
 from statestore.reports import JobReport, ProcessReport, ProcessRow, SnapshotSetRow
 from statestore.requests.process import ProcessRequest
@@ -32,7 +33,7 @@ from statestore_jobs.entry import run_job, spark_session
 from statestore_jobs.parallel import run_each
 from statestore_jobs.planning import prepare, task_specs
 from statestore_jobs.process_progress import TASKS
-from statestore_jobs.shared_state import shared_state
+from statestore_jobs.shared_state import state_of
 from statestore_jobs.stages import failed_row, not_begun, split_by_readiness
 
 _log = logging.getLogger(__name__)
@@ -44,17 +45,17 @@ def run(request: ProcessRequest, settings: Settings, catalogue: Catalogue, run_i
     applications = select(catalogue.definitions(), request.applications)
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     prepare(topics, Metastore.of(settings), [catalogue.applications[application.name] for application in applications])
-    archive = archive_spec(settings.archive, settings.archive_timeout_s, topics)
+    archive = archive_of(settings, topics)
     spark = spark_session("process")
     progress = settings.reports_dir.absolute() / "process" / f".progress-{run_id}"
 
     def run_all(planned: Sequence[TaskSpec]) -> list[ProcessRow]:
         specs = [spec.model_copy(update={"resume_from_position": request.resume_from_position}) for spec in planned]
         with shown(progress, [f"{spec.application.name}/{spec.task}" for spec in specs], TASKS):
-            return run_each(spark, specs, run_task, ProcessRow, failed_row)
+            return run_each(spark, specs, run_task, ProcessRow, failed_row, _hosts(specs))
 
     try:
-        with shared_state(spark, settings.state_dir):
+        with state_of(spark, settings):
             rows = run_all(_specs(settings, topics, applications, progress, later=False))
             ready, waiting = split_by_readiness(applications, rows)
             rows += run_all(_later_specs(settings, topics, ready, progress))
@@ -74,6 +75,19 @@ def run(request: ProcessRequest, settings: Settings, catalogue: Catalogue, run_i
         rows=tuple(rows),
         sets=tuple(row for row in sets if row is not None),
     )
+
+
+def _hosts(specs: Sequence[TaskSpec]) -> list[str | None]:
+    """Return which host ran each task last, where each has a disk of its own; empty: it does not matter."""
+    first = {at: stores[0] for at, spec in enumerate(specs) if (stores := spec.stores_on_disk)}
+    if not first or not all(map(lives_in_archive, first.values())):
+        return []
+    try:
+        found = dict(zip(first, hosts_of(list(first.values())), strict=True))
+    except StateStoreError as error:  # the tasks find out what is wrong with it
+        _log.warning("process: it is not known which host has which store: %s", error)
+        return []
+    return [found.get(at) for at in range(len(specs))]
 
 
 def _set_of(

@@ -13,7 +13,7 @@ from functools import partial
 from rich.console import Console
 
 from statestore import clock
-from statestore.archive.archive import archive_spec
+from statestore.archive.archive import archive_of
 from statestore.changelog.topics import Topics
 from statestore.cli import tables
 from statestore.config import Settings
@@ -28,7 +28,7 @@ from statestore.reports import JobReport, RestorePlanReport, RestoreReport, Veri
 from statestore.requests.restore import RestoreRequest
 from statestore_jobs.entry import Definitions, all_failed_for_now, run_job, spark_session
 from statestore_jobs.parallel import run_each
-from statestore_jobs.shared_state import shared_state
+from statestore_jobs.shared_state import state_of
 
 #: Columns of a plan in the log, which is no terminal that would say.
 _LOG_WIDTH = 160
@@ -49,7 +49,7 @@ def run(
         quarantine_s=settings.quarantine_days * 86_400,
     )
     spark = spark_session("restore")
-    with shared_state(spark, settings.state_dir):
+    with state_of(spark, settings):
         report = run_restore(
             specs,
             request,
@@ -92,7 +92,7 @@ def _chosen(
     if advice is not None:
         specs = [spec for spec in specs if str(spec.store_partition) in advice]
     require_as_many_as_tasks(specs, topics, applications)
-    archive = archive_spec(settings.archive, settings.archive_timeout_s, topics)
+    archive = archive_of(settings, topics)
     return [spec.model_copy(update={"archive": archive}) for spec in specs]
 
 

@@ -9,12 +9,23 @@ from pathlib import Path
 from pydantic import BaseModel
 from pyspark.sql import SparkSession
 
+from statestore.config import Settings
 from statestore.statedir.shared import Nonce, left_nonce, try_out
 from statestore_jobs.parallel import NONCE, run_each
 
 
 class _Found(BaseModel):
     host: str
+
+
+@contextmanager
+def state_of(spark: SparkSession, settings: Settings) -> Iterator[SparkSession]:
+    """Make sure that all Spark tasks see one state directory, unless each node has its own."""
+    if settings.node_local_state:
+        yield spark
+        return
+    with shared_state(spark, settings.state_dir):
+        yield spark
 
 
 @contextmanager

@@ -9,17 +9,17 @@ from __future__ import annotations
 from functools import partial
 
 from statestore import clock
-from statestore.archive.archive import archive_spec
+from statestore.archive.archive import archive_of
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.discovery.partitions import store_partition_specs
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.recovery.run import require_as_many_as_tasks
-from statestore.recovery.scratch import default_scratch
 from statestore.recovery.snapshot_run import from_their_logs, run_snapshots
 from statestore.reports import SnapshotReport
 from statestore.requests.snapshot import SnapshotRequest
+from statestore.statedir.scratch import default_scratch
 from statestore_jobs.entry import all_failed_for_now, run_job, spark_session
 from statestore_jobs.parallel import run_each
 
@@ -27,14 +27,14 @@ from statestore_jobs.parallel import run_each
 def run(request: SnapshotRequest, settings: Settings, catalogue: Catalogue, run_id: str) -> SnapshotReport:
     """Plan on the driver, build and publish in Spark tasks."""
     started = clock.now_ms()
-    url = settings.required_archive()
+    settings.required_archive()
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     applications = select(catalogue.definitions(), request.applications, request.stores)
     if not request.applications:
         applications = from_their_logs(applications)
     stores = store_partition_specs(settings, topics, applications, request.stores, request.partitions)
     require_as_many_as_tasks(stores, topics, applications)
-    archive = archive_spec(url, settings.archive_timeout_s, topics)
+    archive = archive_of(settings, topics)
     assert archive is not None
     return run_snapshots(
         stores,

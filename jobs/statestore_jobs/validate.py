@@ -28,7 +28,7 @@ from statestore.reports import RestoreReport, RestoreRow, ValidateReport, Valida
 from statestore.requests.validate import ValidateRequest
 from statestore.statedir.lock import locked
 from statestore_jobs.entry import Definitions, run_job, spark_session
-from statestore_jobs.shared_state import shared_state
+from statestore_jobs.shared_state import state_of
 from statestore_jobs.sources.register import register
 from statestore_jobs.store_validation import Judge, Judged
 
@@ -62,7 +62,7 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
         # A suite is some forty small queries, and adaptive execution runs each as several Spark jobs: twice as slow.
         spark.conf.set("spark.sql.adaptive.enabled", "false")
         judge = Judge(spark, topics, run_id, settings.data_docs_dir, settings.reports_dir)
-        with shared_state(spark, settings.state_dir):
+        with state_of(spark, settings):
             for of_store, suite in zip(stores, suites, strict=True):
                 judged.append(judge.store(definitions[of_store[0].application], of_store, suite))
     if judged and all(found.retry for found in judged):

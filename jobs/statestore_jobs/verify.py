@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
 from pyspark.sql import SparkSession
 
 from statestore import clock
-from statestore.archive.archive import archive_spec
+from statestore.archive.archive import archive_of
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.discovery.partitions import store_partition_specs, task_counts
@@ -29,7 +28,7 @@ from statestore.verification.options import VerifyOptions
 from statestore.verification.restore_points import with_restore_points
 from statestore_jobs.entry import run_job, spark_session
 from statestore_jobs.parallel import run_each
-from statestore_jobs.shared_state import shared_state
+from statestore_jobs.shared_state import state_of
 
 T = TypeVar("T")
 #: Spark tasks for each core: more of them even out stores of different sizes, fewer share more clients of Kafka.
@@ -55,9 +54,9 @@ def run(request: VerifyRequest, settings: Settings, catalogue: Catalogue, run_id
     applications = select(catalogue.definitions(), request.applications, request.stores)
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     specs = store_partition_specs(settings, topics, applications, request.stores, request.partitions)
-    archive = archive_spec(settings.archive, settings.archive_timeout_s, topics)
+    archive = archive_of(settings, topics)
     specs = [spec.model_copy(update={"archive": archive}) for spec in specs]
-    rows = tuple(_verify(settings.state_dir, specs, options, task_counts(topics, applications)))
+    rows = tuple(_verify(settings, specs, options, task_counts(topics, applications)))
     report = VerifyReport(
         run_id=run_id,
         applications=tuple(application.name for application in applications),
@@ -70,12 +69,12 @@ def run(request: VerifyRequest, settings: Settings, catalogue: Catalogue, run_id
 
 
 def _verify(
-    state_dir: Path,
+    settings: Settings,
     specs: Sequence[StorePartitionSpec],
     options: VerifyOptions,
     tasks: Mapping[tuple[str, int], int],
 ) -> list[VerifyRow]:
-    with shared_state(spark_session("verify"), state_dir) as spark:
+    with state_of(spark_session("verify"), settings) as spark:
         rows, lost = _looked_at(spark, specs, options, tasks)
         # Who had them may have ended since, as a run of `process` to which a scan gave way.
         in_use = [at for at, row in enumerate(rows) if row.status is Status.LOCKED and at not in lost]

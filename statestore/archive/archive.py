@@ -11,6 +11,7 @@ from statestore.archive.client import checked_url
 from statestore.archive.layout import FORMAT
 from statestore.archive.objects import ObjectStore
 from statestore.changelog.topics import Topics
+from statestore.config import Settings
 from statestore.errors import ArchiveAccessError, InputError
 
 _VERSION = 1
@@ -30,6 +31,8 @@ class ArchiveSpec(BaseModel):
         Id of the Kafka cluster that has the changelogs.
     timeout_s
         Deadline of one request.
+    node_local
+        Each node has a state directory of its own: the archive has the stores, what lies on a disk are copies.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -37,6 +40,7 @@ class ArchiveSpec(BaseModel):
     url: str
     cluster: str
     timeout_s: float = 60.0
+    node_local: bool = False
 
     def open(self) -> ObjectStore:
         """Return the archive's objects as `open_archive` does, which this process asks only every few minutes."""
@@ -60,6 +64,12 @@ def archive_spec(url: str | None, timeout_s: float, topics: Topics) -> ArchiveSp
     if url is None:
         return None
     return ArchiveSpec(url=checked_url(url), cluster=topics.cluster_id(), timeout_s=timeout_s)
+
+
+def archive_of(settings: Settings, topics: Topics) -> ArchiveSpec | None:
+    """Say which archive an installation uses; see `archive_spec`."""
+    found = archive_spec(settings.archive, settings.archive_timeout_s, topics)
+    return None if found is None else found.model_copy(update={"node_local": settings.node_local_state})
 
 
 def open_archive(url: str, timeout_s: float = 60.0, *, create: bool = True) -> ObjectStore:

@@ -104,8 +104,8 @@ def create(
     from statestore.cli import restore_selection as restoring
     from statestore.cli import tables
     from statestore.cli.selection import choose
-    from statestore.recovery.scratch import default_scratch
     from statestore.recovery.snapshot_run import from_their_logs, run_snapshots
+    from statestore.statedir.scratch import default_scratch
 
     started_ms = clock.now_ms()
     options.require_writable(json=json, reports_dir=asked.reports_dir)

@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from statestore.archive.archive import ArchiveSpec
-from statestore.archive.layout import StoreDirectory
 from statestore.archive.manifest import Manifest
 from statestore.archive.objects import ObjectStore
-from statestore.archive.snapshots import History, Listed, histories, history, missing_files, read_usable
+from statestore.archive.snapshots import History, Listed, missing_files, read_usable
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import SnapshotError, StateStoreError
 from statestore.model import TopicPartition
+from statestore.partition.archived import listed_histories
 from statestore.partition.generations import snapshot_directory
 from statestore.partition.judgement import NO_LOG
 from statestore.partition.snapshots import compared_end, inadmissible
@@ -25,8 +25,6 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import RestorePoint
 
 _AT_ONCE = 16
-#: Of an application with more store partitions than these, all snapshots are listed at once.
-_LISTED_ALONE = 8
 
 
 def restore_points(
@@ -64,27 +62,11 @@ def _points(
 ) -> list[RestorePoint]:
     objects = archive.open()
     directories = [snapshot_directory(spec, archive) for spec in specs]
-    listed = _histories(objects, archive, directories)
+    listed = listed_histories(objects, archive.cluster, directories)
     logs = topics.log_ranges(spec.partition for spec in specs if spec.changelog is not None)
     judge = partial(_point, objects, logs, now_ms, look_at_files)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(judge, specs, (listed[directory] for directory in directories)))
-
-
-def _histories(
-    objects: ObjectStore, archive: ArchiveSpec, directories: Sequence[StoreDirectory]
-) -> dict[StoreDirectory, History]:
-    found: dict[StoreDirectory, History] = {}
-    applications = [directory.store_partition.application for directory in directories]
-    for application in dict.fromkeys(applications):
-        if applications.count(application) > _LISTED_ALONE:
-            found |= histories(objects, archive.cluster, application)
-    return {
-        directory: found.get(directory, History(directory, 0, ()))
-        if applications.count(directory.store_partition.application) > _LISTED_ALONE
-        else history(objects, directory)
-        for directory in directories
-    }
+        return list(pool.map(judge, specs, listed))
 
 
 def _point(

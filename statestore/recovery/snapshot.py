@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore import kill_switch
-from statestore.archive.fetch import fetch, has_bytes
+from statestore.archive.fetch import has_bytes
 from statestore.archive.manifest import Manifest
 from statestore.archive.objects import ObjectStore
 from statestore.archive.snapshots import Listed, history, mark_suspect, read_snapshot
 from statestore.changelog.topics import LogRange
-from statestore.durable import write_durably
 from statestore.errors import InputError, StoreCorruptedError
+from statestore.partition.archived import lay
 from statestore.partition.generations import snapshot_directory
 from statestore.partition.inspection import damaged_file
 from statestore.partition.restore_points import judged_snapshots
@@ -216,8 +216,5 @@ def _lay(
     name = store.store.name
     known = {} if store.store.supplied else known_files(store.paths, name)  # a supplier may change its files in place
     local = {sha256: store.live / path for path, sha256 in known.items()}
-    fetch(objects, snapshot, staged, local, progress.fetched)
-    for path, text in snapshot.own.items():
-        kind, _, file = path.partition("/")
-        target = store.paths.staged_offsets(name) if kind == "offsets" else store.paths.staged_segments(name) / file
-        write_durably(target, text)
+    offsets, segments = store.paths.staged_offsets(name), store.paths.staged_segments(name)
+    lay(objects, snapshot, staged, offsets, segments, local, progress.fetched)

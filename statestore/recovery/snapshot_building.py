@@ -20,10 +20,10 @@ from statestore.partition.snapshots import publish_live, publish_row
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.planning import store_logs
 from statestore.recovery.restore import failed, restore
-from statestore.recovery.scratch import scratch_directory
 from statestore.recovery.spec import RestoreSpec
 from statestore.reports import ArchivedRow, Failure, Loss, RestoreRow
 from statestore.requests.restore import RestoreRequest
+from statestore.statedir.scratch import scratch_directory
 from statestore.statedir.swap import locked_task
 
 

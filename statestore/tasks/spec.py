@@ -72,6 +72,13 @@ class TaskSpec(BaseModel):
         """The task's input partition."""
         return TopicPartition(self.subtopology.input_topic, self.task.partition)
 
+    @property
+    def stores_on_disk(self) -> tuple[StorePartitionSpec, ...]:
+        """Those of the task's stores that outlive it."""
+        return tuple(
+            self.store_partition(store.name) for store in self.subtopology.stores if store.engine != "in_memory"
+        )
+
     def changelog(self, store: str) -> TopicPartition:
         """Changelog partition of one of the task's stores."""
         return StorePartition(self.application.name, store, self.task).changelog

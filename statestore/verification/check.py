@@ -22,6 +22,8 @@ from statestore import clock
 from statestore.archive.grown_from import read_grown_from
 from statestore.changelog.topics import APPEND_TIME, TIMESTAMP_TYPE
 from statestore.errors import (
+    ArchiveAccessError,
+    ArchiveUnavailableError,
     InvalidStateError,
     LockedError,
     SnapshotError,
@@ -29,6 +31,7 @@ from statestore.errors import (
     StoreCorruptedError,
     of_os_error,
 )
+from statestore.partition.archived import ArchivedStore, copied, lives_in_archive, look_into_archive
 from statestore.partition.changelog_time import stream_time_at_least
 from statestore.partition.inspection import damaged_file, inspect
 from statestore.partition.judgement import (
@@ -104,7 +107,10 @@ def verify_many(
     try:
         for where, asked in left.items():
             cluster = Cluster(*where)
-            for part in _parts(asked, _ASKED):
+            archived = {at for at in asked if lives_in_archive(specs[at])}
+            for part in _parts(sorted(archived), _ASKED):
+                rows.update(zip(part, _in_archive([specs[at] for at in part], options, cluster), strict=True))
+            for part in _parts([at for at in asked if at not in archived], _ASKED):
                 chosen = [specs[at] for at in part]
                 if options.depth == "offsets":
                     verified = _by_offsets(chosen, options, cluster)
@@ -194,6 +200,49 @@ def _as_described(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:
 def _compare(spec: StorePartitionSpec, committed: int, options: VerifyOptions, cluster: Cluster) -> Contents:
     log = cluster.log_ranges([spec])[spec.partition]
     return compare_contents(spec, committed, log, cluster.topics, options)
+
+
+# -- what the archive has ---------------------------------------------------------------------------------------------
+
+
+def _in_archive(specs: Sequence[StorePartitionSpec], options: VerifyOptions, cluster: Cluster) -> list[VerifyRow]:
+    """Verify stores that live in the archive; copies of them on the disks of nodes are not looked at."""
+    started = time.monotonic()
+    try:
+        seen = look_into_archive(specs, look_at_files=options.depth != "offsets")
+    except (ArchiveUnavailableError, ArchiveAccessError) as error:
+        return [not_now(spec, error).model_copy(update={"depth": options.depth}) for spec in specs]
+    rows = _judged(specs, [found.seen for found in seen], cluster, offsets_only=options.depth == "offsets")
+    rows = [
+        _of_archived(spec, found, row_found, options, cluster)
+        for spec, found, row_found in zip(specs, seen, rows, strict=True)
+    ]
+    seconds = round((time.monotonic() - started) / max(len(specs), 1), 4)
+    return [found.model_copy(update={"seconds": seconds, "depth": options.depth}) for found in rows]
+
+
+def _of_archived(
+    spec: StorePartitionSpec, archived: ArchivedStore, found: VerifyRow, options: VerifyOptions, cluster: Cluster
+) -> VerifyRow:
+    if archived.snapshot is None:
+        if found.status is not Status.MISSING:
+            return found
+        # A node may have it; whoever needs it elsewhere reads its log.
+        status = Status.LAGGING if found.action is Action.FULL else found.status
+        return found.model_copy(update={"status": status, "detail": _unarchived(found)})
+    comparable = found.healthy or (found.status is Status.LAGGING and found.action is Action.TAIL)
+    if options.depth != "deep" or not comparable:
+        return found
+    try:
+        with copied(spec, archived.snapshot) as there:
+            return check(there, options, cluster)
+    except SnapshotError as error:
+        return in_trouble(found, Status.CORRUPT, str(error))
+
+
+def _unarchived(found: VerifyRow) -> str:
+    said = "the archive has no snapshot of it that can be used"
+    return f"{said}; a rebuild would lose something: {found.loss_detail}" if found.loss is Loss.LIKELY else said
 
 
 # -- many by their offsets --------------------------------------------------------------------------------------------

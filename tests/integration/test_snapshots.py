@@ -25,10 +25,10 @@ from statestore.recovery.archive_cleanup import archive_rows
 from statestore.recovery.planning import plan_restore
 from statestore.recovery.restore import restore
 from statestore.recovery.run import restore_specs
-from statestore.recovery.scratch import default_scratch
 from statestore.recovery.snapshot_building import snapshot_from_log
 from statestore.reports import Status, VerifyReport, write_report
 from statestore.requests.restore import RestoreRequest
+from statestore.statedir.scratch import default_scratch
 from statestore.statedir.seal import forget_digests, install_digests, known_files, seal
 from statestore.statedir.swap import locked_task
 from statestore.stores.open import open_key_value_store

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from statestore.recovery.scratch import scratch_directory
+from statestore.statedir.scratch import scratch_directory
 
 _HOLD = """
 import sys
 from pathlib import Path
-from statestore.recovery.scratch import scratch_directory
+from statestore.statedir.scratch import scratch_directory
 with scratch_directory(Path(sys.argv[1])) as directory:
     (directory / "store").mkdir()
     print(directory, flush=True)

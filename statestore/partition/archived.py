@@ -1,0 +1,191 @@
+"""Store partitions as the archive has them: what their newest snapshots are, and a copy of one to look into.
+
+Where each node has a state directory of its own, nobody sees them all. What the archive has is the store then, and
+what lies on a node's disk is a copy, which its task judges before it uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from statestore.archive.fetch import fetch
+from statestore.archive.layout import StoreDirectory
+from statestore.archive.manifest import Manifest
+from statestore.archive.objects import ObjectStore
+from statestore.archive.snapshots import History, histories, history, missing_files, readable
+from statestore.changelog.standing import Standing
+from statestore.durable import write_durably
+from statestore.partition.generations import snapshot_directory
+from statestore.partition.inspection import had
+from statestore.partition.judgement import Had, Inspection
+from statestore.partition.snapshots import newest_snapshot, unlike
+from statestore.partition.spec import StorePartitionSpec
+from statestore.reports import Action, Status
+from statestore.statedir.record import write_record
+from statestore.statedir.scratch import default_scratch, scratch_directory
+
+_AT_ONCE = 16
+#: Of an application with more store partitions than these, all snapshots are listed at once.
+_LISTED_ALONE = 8
+
+
+class ArchivedStore(NamedTuple):
+    """A store partition in the archive.
+
+    Attributes
+    ----------
+    seen
+        What is known of it, as of a store on disk.
+    snapshot
+        The newest that can be used; None: there is none.
+    """
+
+    seen: Inspection
+    snapshot: Manifest | None
+
+
+def lives_in_archive(spec: StorePartitionSpec) -> bool:
+    """Tell whether the archive has the store, and what lies on a disk is a copy."""
+    return spec.archive is not None and spec.archive.node_local and not spec.is_global
+
+
+def look_into_archive(specs: Sequence[StorePartitionSpec], *, look_at_files: bool) -> list[ArchivedStore]:
+    """Look at store partitions that live in the archive, by their manifests.
+
+    Parameters
+    ----------
+    look_at_files
+        Whether the archive is asked for each file, too; no file is read.
+
+    Raises
+    ------
+    ArchiveUnavailableError, ArchiveAccessError
+        If the archive cannot be read: that says nothing about the stores.
+    """
+    found: list[ArchivedStore] = []
+    for archive, members in groupby(specs, lambda spec: spec.archive):
+        assert archive is not None
+        objects, asked = archive.open(), list(members)
+        listed = listed_histories(objects, archive.cluster, [snapshot_directory(spec, archive) for spec in asked])
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            found += pool.map(partial(_look, objects, look_at_files), asked, listed)
+    return found
+
+
+def listed_histories(objects: ObjectStore, cluster: str, directories: Sequence[StoreDirectory]) -> list[History]:
+    """List the snapshots of many store partitions; where an application has many, with one listing for all."""
+    found: dict[StoreDirectory, History] = {}
+    applications = [directory.store_partition.application for directory in directories]
+    many = {name for name in applications if applications.count(name) > _LISTED_ALONE}
+    for name in many:
+        found |= histories(objects, cluster, name)
+    return [
+        found.get(directory, History(directory, 0, ()))
+        if directory.store_partition.application in many
+        else history(objects, directory)
+        for directory in directories
+    ]
+
+
+def _look(objects: ObjectStore, look_at_files: bool, spec: StorePartitionSpec, found: History) -> ArchivedStore:
+    refused: list[str] = []
+    snapshot = next(readable(objects, found.usable, refused), None)
+    if snapshot is None:
+        return ArchivedStore(_without_snapshot(objects, found, refused), None)
+    known = had(snapshot.record, snapshot.committed, anything=snapshot.committed is not None)
+    trouble = _trouble(objects, spec, snapshot, look_at_files=look_at_files)
+    empty = snapshot.committed is None
+    seen = Inspection(
+        present=True, committed=snapshot.committed, empty=empty, record=snapshot.record, trouble=trouble, had=known
+    )
+    return ArchivedStore(seen, snapshot)
+
+
+def _without_snapshot(objects: ObjectStore, found: History, refused: Sequence[str]) -> Inspection:
+    """Say what is known of a store without a usable snapshot: those that are suspect are evidence all the same."""
+    evidence = newest_snapshot(objects, found)
+    trouble = Standing(Status.CORRUPT, Action.FULL, f"no snapshot can be read: {refused[0]}") if refused else None
+    if evidence is None:
+        return Inspection(present=bool(refused), empty=not refused, trouble=trouble, had=Had(anything=bool(refused)))
+    known = had(evidence.record, evidence.committed, anything=evidence.committed is not None)
+    return Inspection(present=bool(refused), record=evidence.record, trouble=trouble, had=known)
+
+
+def _trouble(
+    objects: ObjectStore, spec: StorePartitionSpec, snapshot: Manifest, *, look_at_files: bool
+) -> Standing | None:
+    if differing := unlike(spec, snapshot):
+        return Standing(Status.DOWNGRADED, Action.FULL, f"snapshot {snapshot.name} is {differing}")
+    missing = missing_files(objects, snapshot.files) if look_at_files else []
+    if missing:
+        first = f"{missing[0].path} of {missing[0].bytes} bytes"
+        detail = f"the archive lacks {len(missing)} files of snapshot {snapshot.name}, or has others: {first}"
+        return Standing(Status.CORRUPT, Action.FULL, detail)
+    return None
+
+
+@contextmanager
+def copied(spec: StorePartitionSpec, snapshot: Manifest) -> Iterator[StorePartitionSpec]:
+    """Have a store partition as a snapshot has it in scratch space while the context lasts.
+
+    Raises
+    ------
+    SnapshotError
+        If one of its files is missing from the archive, or has other bytes.
+    """
+    assert spec.archive is not None
+    with scratch_directory(default_scratch(spec.state_dir)) as directory:
+        there = spec.model_copy(update={"state_dir": directory / "state", "archive": None})
+        paths, name = there.paths, spec.store.name
+        lay(spec.archive.open(), snapshot, there.live, paths.offsets(name), paths.segments(name))
+        write_record(paths, name, snapshot.record)
+        yield there
+
+
+def lay(
+    objects: ObjectStore,
+    snapshot: Manifest,
+    directory: Path,
+    offsets: Path,
+    segments: Path,
+    local: Mapping[str, Path] | None = None,
+    advanced: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Fetch a snapshot's files, and write what lies beside its store.
+
+    Parameters
+    ----------
+    directory
+        Where the store is to be; it does not exist yet.
+    offsets, segments
+        File and directory of ours that lie beside the store.
+    local, advanced
+        As of `fetch`.
+
+    Raises
+    ------
+    SnapshotError
+        If one of its files is missing from the archive, or has other bytes.
+    """
+    fetch(objects, snapshot, directory, local or {}, advanced)
+    for path, text in snapshot.own.items():
+        kind, _, file = path.partition("/")
+        write_durably(offsets if kind == "offsets" else segments / file, text)
+
+
+def hosts_of(specs: Sequence[StorePartitionSpec]) -> list[str | None]:
+    """Return which host had each store partition last, which may have its files still; None: nobody knows.
+
+    Raises
+    ------
+    ArchiveUnavailableError, ArchiveAccessError
+        If the archive cannot be read.
+    """
+    found = look_into_archive(specs, look_at_files=False)
+    return [None if one.snapshot is None or one.snapshot.source == "snapshot" else one.snapshot.host for one in found]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from statestore import clock, kill_switch
@@ -28,8 +29,8 @@ from statestore.reports import JobReport, ProcessReport, ProcessRow, SnapshotSet
 from statestore.requests.process import ProcessRequest
 from statestore.tasks.snapshot_sets import set_after_run
 from statestore.tasks.spec import TaskSpec
-from statestore.tasks.stream_task import run_task
 from statestore_jobs.entry import run_job, spark_session
+from statestore_jobs.nodes import run_here
 from statestore_jobs.parallel import run_each
 from statestore_jobs.planning import prepare, task_specs
 from statestore_jobs.process_progress import TASKS
@@ -52,7 +53,8 @@ def run(request: ProcessRequest, settings: Settings, catalogue: Catalogue, run_i
     def run_all(planned: Sequence[TaskSpec]) -> list[ProcessRow]:
         specs = [spec.model_copy(update={"resume_from_position": request.resume_from_position}) for spec in planned]
         with shown(progress, [f"{spec.application.name}/{spec.task}" for spec in specs], TASKS):
-            return run_each(spark, specs, run_task, ProcessRow, failed_row, _hosts(specs))
+            work = partial(run_here, label=f"process-{run_id}", run_bytes=settings.restore_run_bytes)
+            return run_each(spark, specs, work, ProcessRow, failed_row, _hosts(specs))
 
     try:
         with state_of(spark, settings):

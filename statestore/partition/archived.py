@@ -27,7 +27,7 @@ from statestore.partition.judgement import Had, Inspection
 from statestore.partition.snapshots import newest_snapshot, unlike
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status
-from statestore.statedir.record import write_record
+from statestore.statedir.record import StoreRecord, write_record
 from statestore.statedir.scratch import default_scratch, scratch_directory
 
 _AT_ONCE = 16
@@ -177,6 +177,19 @@ def lay(
     for path, text in snapshot.own.items():
         kind, _, file = path.partition("/")
         write_durably(offsets if kind == "offsets" else segments / file, text)
+
+
+def archived_records(specs: Sequence[StorePartitionSpec]) -> list[StoreRecord] | None:
+    """Return what was recorded of stores with their newest snapshots; None if one has none that can be used.
+
+    Raises
+    ------
+    ArchiveUnavailableError, ArchiveAccessError
+        If the archive cannot be read.
+    """
+    found = [one.seen for one in look_into_archive(specs, look_at_files=False)]
+    records = [seen.record for seen in found if seen.present and seen.trouble is None and seen.record is not None]
+    return records if len(records) == len(specs) else None
 
 
 def hosts_of(specs: Sequence[StorePartitionSpec]) -> list[str | None]:

@@ -16,7 +16,7 @@ from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import RetryError, StateStoreError
 from statestore.formats import commit_metadata
 from statestore.partition.judgement import standing_of
-from statestore.partition.spec import StorePartitionSpec
+from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.reports import Action, Status, StoreFigures
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import check_seal
@@ -25,10 +25,15 @@ from statestore.tasks.spec import TaskSpec
 from statestore.tasks.task_changelogs import TaskChangelogs
 
 
-def idle_offset(spec: TaskSpec) -> int | None:
+def idle_offset(spec: TaskSpec, archived: dict[str, StoreRecord] | None = None) -> int | None:
     """Return the next input offset if the task would open its stores, do nothing and close them; None otherwise.
 
-    The caller holds the task's lock.
+    The caller holds the task's lock, unless the stores are not here.
+
+    Parameters
+    ----------
+    archived
+        Records of the newest snapshots of stores that are not on this node; None: the stores are here.
 
     Raises
     ------
@@ -37,7 +42,7 @@ def idle_offset(spec: TaskSpec) -> int | None:
     """
     try:
         # Kafka is asked in this order: what a former attempt commits meanwhile shows in the changelogs.
-        records = _records(spec)
+        records = _records(spec) if archived is None else _fresh(spec, archived)
         offset = None if records is None else _offset_without_input(spec, records)
         return offset if records is not None and offset is not None and _have_all(spec, records) else None
     except RetryError:
@@ -67,16 +72,28 @@ def _records(spec: TaskSpec) -> dict[str, StoreRecord] | None:
     return found
 
 
+def _fresh(spec: TaskSpec, records: dict[str, StoreRecord]) -> dict[str, StoreRecord] | None:
+    fresh = all(_is_fresh(record, spec.changelogs[name]) for name, record in records.items())
+    return records if fresh else None
+
+
+def _is_fresh(record: StoreRecord, topic: ChangelogSpec) -> bool:
+    """Whether a record is of this topic, and its store need not be opened just to be recorded anew.
+
+    It is from halfway on to the time at which a tail may not be replayed any more.
+    """
+    if record.topic_id != topic.topic_id or record.restored_by is not None:
+        return False
+    whole_ms = record.whole_ms(record.committed, clock.now_ms())
+    return whole_ms is not None and not (topic.compacted and clock.now_ms() - whole_ms >= topic.delete_retention_ms / 2)
+
+
 def _record_of_closed(spec: StorePartitionSpec) -> StoreRecord | None:
     paths, name, topic = spec.paths, spec.store.name, spec.changelog
     if topic is None or not spec.live.exists() or paths.mode(name).exists() or paths.set_aside(name).exists():
         return None
     record = read_record(paths, name)
-    if record is None or record.topic_id != topic.topic_id or record.restored_by is not None:
-        return None
-    # Halfway to the time from which a tail may no longer be replayed, the store is opened and recorded anew.
-    whole_ms = record.whole_ms(record.committed, clock.now_ms())
-    if whole_ms is None or (topic.compacted and clock.now_ms() - whole_ms >= topic.delete_retention_ms / 2):
+    if record is None or not _is_fresh(record, topic):
         return None
     sealed = check_seal(paths, name, spec.store.store_kind)
     return record if sealed is not None and sealed.committed == record.committed else None

@@ -59,8 +59,11 @@ def run_task(spec: TaskSpec) -> ProcessRow:
     try:
         with locked_task(spec.paths, spec.lock_wait_s, urgent=True):
             if (offset := idle_offset(spec)) is not None:
-                found = {"input_offset": offset, "snapshots": publish_stores(spec, idle=True)}
-                return _idle(spec, row, started).model_copy(update=found)
+                found = {"snapshots": publish_stores(spec, idle=True)}
+                seconds = round(time.monotonic() - started, 3)
+                return idle_row(spec, offset).model_copy(
+                    update={**found, "recover_seconds": seconds, "seconds": seconds}
+                )
             kill_switch.reached("task not idle")
             open_archive_soon(spec)
             row, error = _attempt(spec, row)
@@ -73,12 +76,13 @@ def run_task(spec: TaskSpec) -> ProcessRow:
     return row.model_copy(update={"failure": failure, "seconds": round(time.monotonic() - started, 3)})
 
 
-def _idle(spec: TaskSpec, row: ProcessRow, started: float) -> ProcessRow:
+def idle_row(spec: TaskSpec, offset: int) -> ProcessRow:
+    """Return the row of a task that has nothing to do; its next input offset is known."""
     with TaskProgressWriter(spec) as progress:
         progress.tell("recovering")
-    seconds = round(time.monotonic() - started, 3)
-    found = {"lag": 0, "stores": figures(spec), "recover_seconds": seconds, "seconds": seconds}
-    return row.model_copy(update=found)
+    return ProcessRow(
+        application=spec.application.name, task=str(spec.task), lag=0, input_offset=offset, stores=figures(spec)
+    )
 
 
 def _attempt(

@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from statestore_jobs.nodes import run_here
 
 from statestore.archive.layout import BLOBS
 from statestore.archive.snapshots import history, mark_suspect
 from statestore.partition.generations import snapshot_directory
+from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.partition.spec import StorePartitionSpec
+from statestore.recovery.restore import RestoreSpec, restore
 from statestore.reports import Action, ProcessRow, Status, VerifyRow
-from statestore.verification.check import verify_many
+from statestore.requests.restore import RestoreRequest
+from statestore.verification.check import verify, verify_many
 from statestore.verification.options import VerifyOptions
-from tests.integration.archived import ROWS, Archived
+from tests.integration.archived import ROWS, TINY_RUN, Archived
 from tests.integration.broker import delete_records, set_topic_config
 from tests.integration.support import Application
 
@@ -34,7 +38,7 @@ class Nodes(Archived):
 
     def run_on(self, node: str, **changes: Any) -> ProcessRow:
         """Run the task on a node; it must succeed."""
-        row = self.run(state_dir=self.disk(node), **changes)
+        row = run_here(self.task_spec(archive=self.archive, state_dir=self.disk(node), **changes), "run", TINY_RUN)
         assert row.failure is None, row.failure
         assert [found.failure for found in row.snapshots] == [None] * len(row.snapshots)
         return row
@@ -42,6 +46,21 @@ class Nodes(Archived):
     def spec_on(self, node: str) -> StorePartitionSpec:
         """Plan the store partition of task 0_0 for a node."""
         return self.store_spec(archive=self.archive, state_dir=self.disk(node))
+
+    def assert_on(self, node: str) -> None:
+        """Compare the node's copy with the whole log."""
+        spec = self.spec_on(node).model_copy(update={"archive": None})
+        row = verify(spec, VerifyOptions(depth="deep"))
+        assert (row.status, row.contents.differing) == (Status.OK, 0), row
+
+    def begin_generation_on(self, node: str) -> None:
+        """Replace the store twice on a node, which begins a generation with the same rows."""
+        for label in ("first", "second"):
+            request = RestoreRequest(mode="full", force=True)
+            row = restore(RestoreSpec(self.spec_on(node), request, label, TINY_RUN))
+            assert row.failure is None, row.failure
+        back = roll_back(RollbackSpec(self.spec_on(node), "back"))
+        assert back.failure is None, back.failure
 
     def verify_on(self, node: str, depth: Any = "scan") -> VerifyRow:
         """Verify it from a node."""
@@ -124,3 +143,77 @@ def test_where_the_archive_does_not_answer_the_stores_are_to_be_looked_at_later(
     (nodes.directory / "archive").write_text("no directory")
     row = nodes.verify_on("b")
     assert (row.status, row.action) == (Status.LOCKED, Action.LATER)
+
+
+# -- process ----------------------------------------------------------------------------------------------------------
+
+
+def brought(row: ProcessRow) -> str | None:
+    """Return why a run has built its store on its node; None: it has used what lay there."""
+    (figures,) = row.stores
+    return figures.rebuilt
+
+
+def test_a_task_goes_on_where_it_never_ran(nodes: Nodes) -> None:
+    nodes.send([(b"new", b"value")])
+    row = nodes.run_on("b")
+    assert "it is not on this node" in brought(row)
+    assert (row.stores[0].restored, row.records_in) == (0, 1), "all of it came with the snapshot"
+    nodes.assert_on("b")
+
+
+def test_alternating_nodes_give_what_one_node_gives_and_one_generation(nodes: Nodes) -> None:
+    for number, node in enumerate("babba"):
+        nodes.send([(b"key-%03d" % at, b"value %d" % number) for at in range(number, 100, 7)])
+        row = nodes.run_on(node)
+        assert row.stores[0].restored <= 30, "a copy is brought to the end of its log"
+        nodes.assert_on(node)
+    assert "not on this node" not in (brought(row) or ""), "the copy from before was used"
+    (directory,) = nodes.directories()
+    assert history(nodes.objects, directory).generation == 0
+
+
+def test_an_idle_task_fetches_nothing(nodes: Nodes) -> None:
+    row = nodes.run_on("b")
+    assert (row.records_in, row.lag, brought(row)) == (0, 0, None)
+    assert not nodes.disk("b").exists() or not list(nodes.disk("b").rglob("*.sst"))
+
+
+def test_a_copy_of_a_generation_that_was_replaced_elsewhere_does_not_come_back(nodes: Nodes) -> None:
+    nodes.run_on("a")
+    nodes.begin_generation_on("b")
+    nodes.send([(b"new", b"value")])
+    row = nodes.run_on("a")
+    assert "it is of generation 0 and generation 1 has begun" in brought(row)
+    nodes.assert_on("a")
+
+
+def test_a_copy_that_grew_from_a_suspect_snapshot_is_not_used(nodes: Nodes) -> None:
+    spec = nodes.spec_on("a")
+    directory = snapshot_directory(spec, nodes.archive)
+    for found in history(nodes.objects, directory).usable:
+        mark_suspect(nodes.objects, directory, found.name, "for a test")
+    nodes.send([(b"new", b"value")])
+    row = nodes.run_on("a")
+    assert "which is suspect" in brought(row)
+    nodes.assert_on("a")
+    assert nodes.verify_on("b", "deep").status is Status.OK
+
+
+def test_a_damaged_copy_is_replaced_by_the_snapshot(nodes: Nodes) -> None:
+    (table, *_) = sorted(nodes.spec_on("a").live.rglob("*.sst"))
+    table.write_bytes(b"no table")
+    nodes.send([(b"new", b"value")])
+    assert "is CORRUPT here" in brought(nodes.run_on("a"))
+    nodes.assert_on("a")
+
+
+def test_where_the_archive_does_not_answer_no_task_runs(nodes: Nodes) -> None:
+    shutil.move(nodes.directory / "archive", nodes.directory / "away")
+    (nodes.directory / "archive").write_text("no directory")
+    nodes.send([(b"new", b"value")])
+    for node in "ab":
+        row = run_here(nodes.task_spec(archive=nodes.archive, state_dir=nodes.disk(node)), "run", TINY_RUN)
+        assert row.failure is not None
+        assert row.failure.retriable
+    assert row.records_in == 0

@@ -1,0 +1,73 @@
+"""A task on a node with a state directory of its own: its stores are brought there first, if that is needed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from statestore.errors import StateStoreError
+from statestore.partition.archived import archived_records, lives_in_archive
+from statestore.recovery.bringing import bring_stores
+from statestore.reports import Failure, ProcessRow, RestoreRow, StoreFigures
+from statestore.tasks.idle import idle_offset
+from statestore.tasks.spec import TaskSpec
+from statestore.tasks.stream_task import idle_row, run_task
+
+
+def run_here(spec: TaskSpec, label: str, run_bytes: int) -> ProcessRow:
+    """Run a task wherever this is.
+
+    Parameters
+    ----------
+    label
+        Names what is replaced, in quarantine.
+    run_bytes
+        Bound of a sorted run in memory.
+    """
+    if not any(map(lives_in_archive, spec.stores_on_disk)):
+        return run_task(spec)
+    started = time.monotonic()
+    try:
+        if (offset := _idle_elsewhere(spec)) is not None:
+            return _timed(idle_row(spec, offset), started)
+    except (StateStoreError, OSError) as error:
+        return _timed(_row(spec).model_copy(update={"failure": Failure.of(error)}), started)
+    brought = bring_stores(spec.stores_on_disk, label, run_bytes)
+    for why, built in brought.values():
+        if built.failure is not None:
+            return _timed(_row(spec).model_copy(update={"failure": _about(built.failure, built.label, why)}), started)
+    row = run_task(spec)
+    stores = (_with_building(figures, brought) for figures in row.stores)
+    return _timed(row.model_copy(update={"stores": tuple(stores)}), started)
+
+
+def _idle_elsewhere(spec: TaskSpec) -> int | None:
+    """Return the next input offset of a task that has nothing to do and whose stores are not all here; else None."""
+    stores = spec.stores_on_disk
+    if len(stores) < len(spec.subtopology.stores) or all(store.live.exists() for store in stores):
+        return None
+    records = archived_records(stores)
+    names = [store.store.name for store in stores]
+    return None if records is None else idle_offset(spec, dict(zip(names, records, strict=True)))
+
+
+def _with_building(figures: StoreFigures, brought: Mapping[str, tuple[str, RestoreRow]]) -> StoreFigures:
+    if figures.store not in brought:
+        return figures
+    why, built = brought[figures.store]
+    seconds = round(figures.restore_seconds + built.seconds, 3)
+    restored = figures.restored + built.records
+    return figures.model_copy(update={"rebuilt": why, "restored": restored, "restore_seconds": seconds})
+
+
+def _about(failure: Failure, label: str, why: str) -> Failure:
+    said = f"{label} was to be built on this node, because {why}: {failure.message}"
+    return failure.model_copy(update={"message": said})
+
+
+def _row(spec: TaskSpec) -> ProcessRow:
+    return ProcessRow(application=spec.application.name, task=str(spec.task))
+
+
+def _timed(row: ProcessRow, started: float) -> ProcessRow:
+    return row.model_copy(update={"seconds": round(time.monotonic() - started, 3)})

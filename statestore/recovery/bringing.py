@@ -1,0 +1,69 @@
+"""Bringing the stores of a task to the node that it runs on, where each node has a state directory of its own.
+
+What lies on this disk is a copy. It is used if it is the store that counts, and can be brought to the end of its log;
+else the store is built here from its newest snapshot and the rest of its log, or from its log alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from statestore.errors import StateStoreError
+from statestore.partition.generations import superseded
+from statestore.partition.spec import StorePartitionSpec
+from statestore.recovery.restore import failed, restore
+from statestore.recovery.spec import RestoreSpec
+from statestore.reports import Action, RestoreRow, Status
+from statestore.requests.restore import RestoreRequest
+from statestore.statedir.swap import locked_task
+from statestore.verification.check import check
+from statestore.verification.options import VerifyOptions
+
+_OFFSETS = VerifyOptions(depth="offsets")
+
+
+def bring_stores(stores: Sequence[StorePartitionSpec], label: str, run_bytes: int) -> dict[str, tuple[str, RestoreRow]]:
+    """Build those stores of a task that cannot be used as they are here.
+
+    Parameters
+    ----------
+    label
+        Names what was replaced, in quarantine.
+    run_bytes
+        Bound of a sorted run in memory.
+
+    Returns
+    -------
+    dict
+        For each store that was to be built: why, and what came of it. After a failure no other one is tried.
+    """
+    brought: dict[str, tuple[str, RestoreRow]] = {}
+    for store in stores:
+        spec = RestoreSpec(store, RestoreRequest(mode="snapshot"), label, run_bytes, publish=False)
+        try:
+            why = _not_usable(store)
+            if why is None:
+                continue
+            there = store.live.exists()  # what is here may be whole, and not be the store that counts
+            row = restore(spec._replace(request=RestoreRequest(mode="snapshot", force=there)))
+        except (StateStoreError, OSError) as error:
+            why, row = "it could not be looked at", failed(spec, error)
+        brought[store.store.name] = why, row
+        if row.failure is not None:
+            break
+    return brought
+
+
+def _not_usable(store: StorePartitionSpec) -> str | None:
+    """Say why a task cannot go on with what lies here; None if it can."""
+    with locked_task(store.paths, store.lock_wait_s):
+        found = check(store, _OFFSETS)
+        if found.status in (Status.EMPTY, Status.MISSING):
+            return f"it is not on this node: {found.detail}"
+        if store.archive is not None and (other := superseded(store, store.archive)) is not None:
+            return other
+        if found.action in (Action.FULL, Action.BY_HAND):
+            return f"it is {found.status} here: {found.detail}"
+        if found.status is Status.LAGGING and not store.exactly_once:
+            return f"another node may have worked on it, at least once: {found.detail}"
+        return None

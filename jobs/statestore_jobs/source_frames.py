@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import BaseModel
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from statestore.changelog.reader import LogReader
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import RebuildError, UnknownFormatError, of_os_error
+from statestore.partition.archived import lives_in_archive, look_into_archive
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.swap import locked_task
@@ -28,12 +30,15 @@ class Reading(BaseModel):
         Starts (ms) of a window or session store's segments; 0 for a key-value store.
     problem
         Why it cannot be read.
+    snapshot
+        The snapshot that is read, of a store that lives in the archive.
     """
 
     present: bool
     committed: int | None = None
     segments: tuple[int, ...] = ()
     problem: str | None = None
+    snapshot: str | None = None
 
 
 def read_offset(spec: StorePartitionSpec) -> Reading:
@@ -44,6 +49,8 @@ def read_offset(spec: StorePartitionSpec) -> Reading:
     RetryError
         If the task is in use, or its directory cannot be had: that says nothing about the store.
     """
+    if lives_in_archive(spec):
+        return _read_snapshot(spec)
     try:
         with locked_task(spec.paths, spec.lock_wait_s):
             if not spec.live.is_dir():
@@ -61,6 +68,18 @@ def read_offset(spec: StorePartitionSpec) -> Reading:
         return Reading(present=True, problem=f"{spec.store_partition}: {error}")
     except OSError as error:
         raise of_os_error(error) from error
+
+
+def _read_snapshot(spec: StorePartitionSpec) -> Reading:
+    ((seen, snapshot),) = look_into_archive([spec], look_at_files=False)
+    if seen.trouble is not None:
+        return Reading(present=True, problem=f"{spec.store_partition}: {seen.trouble.detail}")
+    if snapshot is None:
+        return Reading(present=False)
+    directories = {Path(file.path).parent.name for file in snapshot.files}
+    starts = sorted(int(name.rpartition(".")[2]) for name in directories) if spec.store.segmented else [0]
+    name = str(snapshot.name)
+    return Reading(present=True, committed=snapshot.committed, segments=tuple(starts), snapshot=name)
 
 
 class Tail(NamedTuple):
@@ -103,6 +122,19 @@ def nothing(spark: SparkSession, store: StoreDefinition) -> DataFrame:
 def store_frame(spark: SparkSession, store: StoreDefinition, specs: Sequence[StorePartitionSpec]) -> DataFrame:
     if not specs:
         return nothing(spark, store)
+    archive = specs[0].archive
+    if archive is not None and lives_in_archive(specs[0]):
+        newest = {
+            "archive": archive.url,
+            "archive_timeout_s": str(archive.timeout_s),
+            "cluster": archive.cluster,
+            "application": specs[0].application,
+            "store": store.name,
+            "snapshot": "latest",
+            "partitions": _listed(specs),
+            "kind": store.kind,
+        }
+        return spark.read.format("state_store").options(**newest).load()
     options = {
         "state_dir": str(specs[0].state_dir),
         "application": specs[0].application,

@@ -14,6 +14,7 @@ from pathlib import Path
 from statestore_expectations.suites import suite_of
 
 from statestore import clock
+from statestore.archive.archive import archive_of
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
@@ -52,6 +53,7 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     definitions = catalogue.definitions()
     specs, quarantine = _chosen(request, settings, definitions, topics)
+    specs = [spec.model_copy(update={"archive": archive_of(settings, topics)}) for spec in specs]
     stores = [list(of_store) for _, of_store in groupby(specs, lambda spec: spec.store_partition[:2])]
     suites = [suite_of(of_store[0].application, of_store[0].store) for of_store in stores]
     judged: list[Judged] = []

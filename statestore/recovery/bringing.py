@@ -48,6 +48,8 @@ def bring_stores(stores: Sequence[StorePartitionSpec], label: str, run_bytes: in
             row = restore(spec._replace(request=RestoreRequest(mode="snapshot", force=there)))
         except (StateStoreError, OSError) as error:
             why, row = "it could not be looked at", failed(spec, error)
+        if row.outcome == "skipped":  # nothing was logged yet
+            continue
         brought[store.store.name] = why, row
         if row.failure is not None:
             break

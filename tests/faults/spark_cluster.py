@@ -1,0 +1,117 @@
+"""A Spark cluster on this machine whose workers do not see each other's disks: each has a mount namespace of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pyspark
+
+from tests.integration.broker import wait_for
+from tests.spark.test_jobs import Installation
+
+_SPARK = Path(pyspark.__file__).parent
+#: Workers and executors, besides the drivers of other tests, have little memory.
+_SMALL = {"SPARK_DAEMON_MEMORY": "256m"}
+#: Each takes ports that are free.
+_MASTER_AT = ("--host", "127.0.0.1", "--webui-port", "0", "--port", "0")
+_START_S = 300
+
+
+class SparkCluster:
+    """A standalone master, and workers by number.
+
+    A worker's host is its address on loopback, also by its own name. Where the state directory is, it has its own disk.
+
+    Attributes
+    ----------
+    url
+        The master's.
+    """
+
+    def __init__(self, directory: Path, state_dir: Path, environment: dict[str, str]) -> None:
+        self._directory = directory
+        self._state_dir = state_dir
+        self._environment = {**Installation.base_environment(), **_SMALL, **environment}
+        self._log = directory / "cluster.log"
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._workers: dict[int, subprocess.Popen[bytes]] = {}
+        self.url = ""
+
+    def begin(self) -> None:
+        """Start the master."""
+        self._start([*_class("master.Master"), *_MASTER_AT])
+        (self.url,) = wait_for(lambda: self._logged(r"Starting Spark master at (spark://\S+)"), "the master", _START_S)
+
+    def disk(self, number: int) -> Path:
+        """Return what a worker sees at the state directory."""
+        return self._directory / f"disk-{number}"
+
+    def start_worker(self, number: int) -> None:
+        """Start a worker with one core, and wait until the master knows it."""
+        host = f"127.0.0.{number + 1}"
+        for directory in (self.disk(number), self._state_dir):
+            directory.mkdir(parents=True, exist_ok=True)
+        work = self._directory / f"work-{number}"
+        size = ("--cores", "1", "--memory", "1g", "--work-dir", str(work))
+        worker = [*_class("worker.Worker"), "--host", host, "--webui-port", "0", *size, self.url]
+        mounted = f"mount --bind {shlex.quote(str(self.disk(number)))} {shlex.quote(str(self._state_dir))}"
+        known = len(self._logged("Successfully registered with master"))
+        self._workers[number] = self._start(
+            ["unshare", "--mount", "--uts", "sh", "-c", f"{mounted} && hostname {host} && exec {shlex.join(worker)}"]
+        )
+        wait_for(lambda: len(self._logged("Successfully registered with master")) > known, "a worker", _START_S)
+
+    def kill_worker(self, number: int) -> None:
+        """Kill a worker with all of its executors and their Python workers."""
+        _end(self._workers.pop(number))
+
+    def end(self) -> None:
+        """Kill all."""
+        for process in self._started:
+            _end(process)
+
+    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output, env=self._environment)
+        self._started.append(process)
+        return process
+
+    def _logged(self, pattern: str) -> list[str]:
+        return re.findall(pattern, self._log.read_text(errors="replace"))
+
+
+@contextmanager
+def spark_cluster(directory: Path, state_dir: Path, environment: dict[str, str]) -> Iterator[SparkCluster]:
+    """Have a cluster without a worker while the context lasts."""
+    cluster = SparkCluster(directory, state_dir, environment)
+    try:
+        cluster.begin()
+        yield cluster
+    finally:
+        cluster.end()
+
+
+def may_unshare() -> bool:
+    """Tell whether this user may make mount namespaces."""
+    return os.geteuid() == 0 and subprocess.run(["unshare", "--mount", "--uts", "true"], check=False).returncode == 0
+
+
+def _class(name: str) -> list[str]:
+    return [str(_SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        family = [process, *psutil.Process(process.pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for member in family:
+        member.kill()
+    process.wait(60)

@@ -78,6 +78,13 @@ def look_into_archive(specs: Sequence[StorePartitionSpec], *, look_at_files: boo
     return found
 
 
+def known_of(spec: StorePartitionSpec) -> Manifest | None:
+    """Return the newest snapshot of a store partition, which may be suspect: it is evidence of what the store had."""
+    assert spec.archive is not None
+    objects = spec.archive.open()
+    return newest_snapshot(objects, history(objects, snapshot_directory(spec, spec.archive)))
+
+
 def listed_histories(objects: ObjectStore, cluster: str, directories: Sequence[StoreDirectory]) -> list[History]:
     """List the snapshots of many store partitions; where an application has many, with one listing for all."""
     found: dict[StoreDirectory, History] = {}

@@ -16,7 +16,7 @@ from statestore.recovery.spec import RestoreSpec
 from statestore.reports import Action, RestoreRow, Status
 from statestore.requests.restore import RestoreRequest
 from statestore.statedir.swap import locked_task
-from statestore.verification.check import check
+from statestore.verification.check import check, check_archived
 from statestore.verification.options import VerifyOptions
 
 _OFFSETS = VerifyOptions(depth="offsets")
@@ -39,17 +39,15 @@ def bring_stores(stores: Sequence[StorePartitionSpec], label: str, run_bytes: in
     """
     brought: dict[str, tuple[str, RestoreRow]] = {}
     for store in stores:
-        spec = RestoreSpec(store, RestoreRequest(mode="snapshot"), label, run_bytes, publish=False)
+        # The archive's may be whole, and is to be here all the same.
+        spec = RestoreSpec(store, RestoreRequest(mode="snapshot", force=True), label, run_bytes, publish=False)
         try:
             why = _not_usable(store)
             if why is None:
                 continue
-            there = store.live.exists()  # what is here may be whole, and not be the store that counts
-            row = restore(spec._replace(request=RestoreRequest(mode="snapshot", force=there)))
+            row = restore(spec)
         except (StateStoreError, OSError) as error:
             why, row = "it could not be looked at", failed(spec, error)
-        if row.outcome == "skipped":  # nothing was logged yet
-            continue
         brought[store.store.name] = why, row
         if row.failure is not None:
             break
@@ -60,8 +58,9 @@ def _not_usable(store: StorePartitionSpec) -> str | None:
     """Say why a task cannot go on with what lies here; None if it can."""
     with locked_task(store.paths, store.lock_wait_s):
         found = check(store, _OFFSETS)
-        if found.status in (Status.EMPTY, Status.MISSING):
-            return f"it is not on this node: {found.detail}"
+        if found.status in (Status.EMPTY, Status.MISSING) and not store.live.exists():
+            begins = check_archived(store, _OFFSETS).status is Status.EMPTY
+            return None if begins else f"it is not on this node: {found.detail}"
         if store.archive is not None and (other := superseded(store, store.archive)) is not None:
             return other
         if found.action in (Action.FULL, Action.BY_HAND):

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 from statestore.archive.snapshots import history
 from statestore.errors import InputError, LockedError
+from statestore.partition.archived import known_of, lives_in_archive
 from statestore.partition.generations import snapshot_directory
 from statestore.partition.judgement import Lost, may_be_archived, waits_for_loss
 from statestore.partition.snapshots import Needs, archived_loss, newest_snapshot
@@ -49,6 +50,8 @@ def decide_mode(spec: RestoreSpec, found: VerifyRow) -> DecidedMode:
         If only the archive may know what the store had, and does not answer.
     """
     store, request = spec.store, spec.request
+    if lives_in_archive(store):
+        return _decide_archived(spec, found)
     held = None if found.action in (Action.LATER, Action.BY_HAND) else _only_in_archive(store, found)
     if held is not None:
         lost, needs = held
@@ -58,6 +61,18 @@ def decide_mode(spec: RestoreSpec, found: VerifyRow) -> DecidedMode:
     mode = choose_mode(request.mode, request.force, found, accept_loss=request.accept_loss, archived=archived)
     covers = archived and may_be_archived(found)
     return DecidedMode(mode, found, Needs.of(read_record(store.paths, store.store.name)) if covers else None)
+
+
+def _decide_archived(spec: RestoreSpec, found: VerifyRow) -> DecidedMode:
+    """Decide by what the archive has: that is the store, so its snapshot and the tail are what else a tail alone is."""
+    store, request = spec.store, spec.request
+    archived = not spec.diverged
+    mode: Literal["tail", "snapshot", "full"] | None = "snapshot"
+    begins = found.action is Action.TAIL or (found.action is Action.NONE and request.force)
+    if request.mode == "full" or not begins or (request.mode == "auto" and request.force):
+        mode = choose_mode(request.mode, request.force, found, accept_loss=request.accept_loss, archived=archived)
+    known = known_of(store) if archived and may_be_archived(found) else None
+    return DecidedMode("snapshot" if mode == "tail" else mode, found, None if known is None else Needs.of(known.record))
 
 
 def choose_mode(

@@ -25,6 +25,7 @@ from statestore.errors import (
     StoreBehindLogStartError,
     StoreCorruptedError,
 )
+from statestore.partition.archived import lives_in_archive
 from statestore.partition.generations import newest_generation
 from statestore.partition.quarantine import clean_quarantine
 from statestore.partition.replacement import clear_built
@@ -52,7 +53,7 @@ from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import install_digests, seal
 from statestore.statedir.sidecar import Judgement, read_text
 from statestore.statedir.swap import locked_task, swap
-from statestore.verification.check import check
+from statestore.verification.check import check, check_archived
 from statestore.verification.options import VerifyOptions
 
 _log = logging.getLogger(__name__)
@@ -161,9 +162,11 @@ def _judge_and_replace(spec: RestoreSpec, row: RestoreRow, progress: RestoreProg
     for last_attempt in (False, True):
         # What is rebuilt whatever it is need not be read first.
         unread = spec.request.force and spec.request.mode != "tail"
-        found = check(spec.store, _OFFSETS if unread else _SCAN)
+        # Where each node has a disk of its own, what lies here is a copy, and no reason to restore the store.
+        look = check_archived if lives_in_archive(spec.store) else check
+        found = look(spec.store, _OFFSETS if unread else _SCAN)
         if unread and found.loss is None:  # it was not asked, as nobody seemed about to rebuild the store
-            found = check(spec.store, _SCAN)
+            found = look(spec.store, _SCAN)
         row = row.model_copy(update={"before": found.status})
         try:
             return _replace(spec, row, found, progress)

@@ -205,6 +205,12 @@ def _compare(spec: StorePartitionSpec, committed: int, options: VerifyOptions, c
 # -- what the archive has ---------------------------------------------------------------------------------------------
 
 
+def check_archived(spec: StorePartitionSpec, options: VerifyOptions = _SCAN) -> VerifyRow:
+    """Verify one store that lives in the archive."""
+    (found,) = _in_archive([spec], options, Cluster(spec.bootstrap_servers, spec.kafka_timeout_s))
+    return found
+
+
 def _in_archive(specs: Sequence[StorePartitionSpec], options: VerifyOptions, cluster: Cluster) -> list[VerifyRow]:
     """Verify stores that live in the archive; copies of them on the disks of nodes are not looked at."""
     started = time.monotonic()

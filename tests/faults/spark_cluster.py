@@ -1,4 +1,4 @@
-"""A Spark cluster on this machine whose workers do not see each other's disks: each has a mount namespace of its own."""
+"""A Spark cluster on this machine whose workers do not see each other's disks: each has a mount namespace."""
 
 from __future__ import annotations
 

@@ -13,10 +13,14 @@ from statestore.archive.layout import BLOBS
 from statestore.archive.snapshots import history, mark_suspect
 from statestore.partition.generations import snapshot_directory
 from statestore.partition.rollback import RollbackSpec, roll_back
+from statestore.partition.snapshots import publish_row
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import RestoreSpec, restore
-from statestore.reports import Action, ProcessRow, Status, VerifyRow
+from statestore.reports import Action, ProcessRow, RestoreRow, Status, VerifyRow
 from statestore.requests.restore import RestoreRequest
+from statestore.statedir.seal import seal
+from statestore.stores.open import open_key_value_store
+from statestore.tasks import ValueAndTimestamp
 from statestore.verification.check import verify, verify_many
 from statestore.verification.options import VerifyOptions
 from tests.integration.archived import ROWS, TINY_RUN, Archived
@@ -61,6 +65,25 @@ class Nodes(Archived):
             assert row.failure is None, row.failure
         back = roll_back(RollbackSpec(self.spec_on(node), "back"))
         assert back.failure is None, back.failure
+
+    def restore_on(self, node: str, *, diverged: bool = False, **how: Any) -> RestoreRow:
+        """Restore the store partition of task 0_0 on a node; it must succeed."""
+        mode = "full" if diverged else "auto"
+        request = RestoreRequest(**{"mode": mode, "force": diverged, **how})
+        row = restore(RestoreSpec(self.spec_on(node), request, f"restored-on-{node}", TINY_RUN, diverged=diverged))
+        assert row.failure is None, row.failure
+        return row
+
+    def falsify(self) -> None:
+        """Publish a store with a wrong row as if it was right."""
+        spec = self.spec_on("a")
+        store = open_key_value_store(spec.store, spec.live)
+        store.put(b"key-000", ValueAndTimestamp(b"wrong", 1))
+        store.commit({spec.partition: 199}, {})
+        store.close()
+        seal(spec.paths, spec.store.name, spec.store.store_kind)
+        found = publish_row(spec, self.archive, "process")
+        assert found.failure is None, found.failure
 
     def verify_on(self, node: str, depth: Any = "scan") -> VerifyRow:
         """Verify it from a node."""
@@ -217,3 +240,72 @@ def test_where_the_archive_does_not_answer_no_task_runs(nodes: Nodes) -> None:
         assert row.failure is not None
         assert row.failure.retriable
     assert row.records_in == 0
+
+
+# -- restore ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_lies_on_another_node_is_not_restored(nodes: Nodes) -> None:
+    row = nodes.restore_on("b")
+    assert (row.before, row.outcome, row.mode) == (Status.OK, "skipped", None)
+    assert not list(nodes.disk("b").rglob("*.sst"))
+
+
+def test_a_store_without_a_snapshot_is_built_somewhere_and_published(nodes: Nodes) -> None:
+    shutil.rmtree(nodes.directory / "archive" / "stores")
+    row = nodes.restore_on("b")
+    assert (row.before, row.outcome, row.mode, row.keys) == (Status.LAGGING, "restored", "full", 200)
+    assert row.published is not None
+    assert row.published.snapshot is not None
+    assert nodes.verify_on("c", "deep").status is Status.OK
+
+
+def test_a_snapshot_that_lags_is_brought_to_the_end_of_its_log(nodes: Nodes) -> None:
+    nodes.send([(b"new", b"value")])
+    assert Application.run(nodes, archive=None, state_dir=nodes.disk("a")).failure is None  # without publishing
+    row = nodes.restore_on("b")
+    assert (row.before, row.mode, row.records) == (Status.LAGGING, "snapshot", 1)
+    assert nodes.verify_on("c", "deep").status is Status.OK
+
+
+def test_what_was_wrong_in_the_archive_is_built_from_the_log_and_no_copy_brings_it_back(nodes: Nodes) -> None:
+    nodes.falsify()
+    found = nodes.verify_on("b", "deep")
+    assert (found.status, found.action) == (Status.DIVERGED, Action.FULL)
+    row = nodes.restore_on("b", diverged=True)
+    assert (row.mode, row.outcome) == ("full", "restored")
+    assert nodes.verify_on("c", "deep").status is Status.OK
+    nodes.send([(b"new", b"value")])
+    assert "which is suspect" in brought(nodes.run_on("a"))
+    nodes.assert_on("a")
+
+
+def test_a_damaged_file_in_the_archive_is_put_right_by_a_restore(nodes: Nodes) -> None:
+    largest = max(nodes.objects.entries(BLOBS), key=lambda found: found.size)
+    (nodes.directory / "archive" / largest.name).write_bytes(bytes(largest.size))
+    row = nodes.restore_on("b", force=True)
+    assert (row.mode, row.outcome) == ("full", "restored")
+    assert nodes.verify_on("c", "deep").status is Status.OK
+
+
+def test_what_the_log_has_lost_comes_from_the_snapshot(nodes: Nodes) -> None:
+    set_topic_config(nodes.servers, nodes.changelog, cleanup_policy="compact,delete")
+    delete_records(nodes.servers, nodes.changelog, 50)
+    nodes.send([(b"new", b"value")])
+    row = nodes.run_on("b")
+    assert "not on this node" in brought(row)
+    nodes.send([(b"newer", b"value")])
+    assert brought(nodes.run_on("a")) is None
+    assert nodes.verify_on("c").keys is None
+    assert {found: nodes.verify_on(found).status for found in "abc"} == dict.fromkeys("abc", Status.OK)
+
+
+def test_at_least_once_a_copy_is_not_used_after_another_node_has_worked(bootstrap_servers: str, tmp_path: Path) -> None:
+    nodes = Nodes(bootstrap_servers, tmp_path, processing_guarantee="at_least_once")
+    for number, node in enumerate("aba"):
+        nodes.send([(b"key-%03d" % at, b"value %d" % number) for at in range(20)])
+        row = nodes.run_on(node)
+        nodes.assert_on(node)
+    assert "another node may have worked on it" in brought(row)
+    nodes.send(ROWS[:1])
+    assert brought(nodes.run_on("a")) is None, "nobody else has worked since"

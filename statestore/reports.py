@@ -320,6 +320,9 @@ class RestoreRow(StorePartitionRow):
     )
     directory: Text | None = Field(default=None, description="as-of: where the store was built")
     quarantine: Text | None = Field(default=None, description="directory of the replaced store, until validation")
+    replaced: Text | None = Field(
+        default=None, description="the snapshot that was replaced, until validation, of a store that the archive has"
+    )
     snapshot: Text | None = Field(default=None, description="what it was built from; None: from its log alone")
     published: SnapshotRow | None = Field(default=None, description="the snapshot of the new store; None: no archive")
     seconds: float = 0.0

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 from statestore_expectations.suites import suite_of
 
@@ -19,11 +20,12 @@ from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.discovery.partitions import store_partition_specs
-from statestore.errors import InputError, LockedError, UnknownStoreError
+from statestore.errors import InputError, LockedError, StateStoreError, UnknownStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.model import StorePartition
 from statestore.partition.quarantine import release_validated, waits_for_a_person
+from statestore.partition.reinstating import release_replaced_pins
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import RestoreReport, RestoreRow, ValidateReport, ValidateRow, VerifyReport, read_report
 from statestore.requests.validate import ValidateRequest
@@ -35,10 +37,15 @@ from statestore_jobs.store_validation import Judge, Judged
 
 _log = logging.getLogger(__name__)
 
-#: Store partition -> directory of the store that a restore has replaced.
-Quarantine = dict[StorePartition, Path]
 #: Why Spark does not read a store.
 _SUPPLIED = "it is a store of a supplier: deep verification compares it with its changelog"
+
+
+class Replaced(NamedTuple):
+    """What a restore has replaced: a directory in quarantine, or a snapshot."""
+
+    quarantine: Path | None = None
+    snapshot: str | None = None
 
 
 def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_id: str) -> ValidateReport:
@@ -52,8 +59,9 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
     started = clock.now_ms()
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     definitions = catalogue.definitions()
-    specs, quarantine = _chosen(request, settings, definitions, topics)
-    specs = [spec.model_copy(update={"archive": archive_of(settings, topics)}) for spec in specs]
+    specs, replaced = _chosen(request, settings, definitions, topics)
+    archive = archive_of(settings, topics)
+    specs = [spec.model_copy(update={"archive": archive}) for spec in specs]
     stores = [list(of_store) for _, of_store in groupby(specs, lambda spec: spec.store_partition[:2])]
     suites = [suite_of(of_store[0].application, of_store[0].store) for of_store in stores]
     judged: list[Judged] = []
@@ -70,7 +78,7 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
     if judged and all(found.retry for found in judged):
         raise judged[0].retry or AssertionError
     for of_store, found in zip(stores, judged, strict=True):
-        rows += [_row(spec, found, quarantine.get(spec.store_partition)) for spec in of_store]
+        rows += [_row(spec, found, replaced.get(spec.store_partition, Replaced())) for spec in of_store]
     index = settings.data_docs_dir / "index.html"
     return ValidateReport(
         run_id=run_id,
@@ -88,7 +96,7 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
 
 def _chosen(
     request: ValidateRequest, settings: Settings, definitions: Definitions, topics: Topics
-) -> tuple[list[StorePartitionSpec], Quarantine]:
+) -> tuple[list[StorePartitionSpec], dict[StorePartition, Replaced]]:
     if request.verify_report is not None:
         verified = {row.label: None for row in read_report(request.verify_report, VerifyReport).rows}
         return list(_named(verified, request.verify_report, settings, definitions, topics).values()), {}
@@ -100,12 +108,13 @@ def _chosen(
     report = read_report(request.restore_report, RestoreReport)
     restored = {row.label: row for row in report.rows if row.outcome == "restored"}
     found = _named(restored, request.restore_report, settings, definitions, topics)
-    quarantine = {
-        found[label].store_partition: _quarantined(found[label], Path(row.quarantine))
-        for label, row in restored.items()
-        if row.quarantine and label in found
+    replaced = {
+        spec.store_partition: Replaced(
+            _quarantined(spec, Path(row.quarantine)) if (row := restored[label]).quarantine else None, row.replaced
+        )
+        for label, spec in found.items()
     }
-    return [_where_restored(spec, restored[label]) for label, spec in found.items()], quarantine
+    return [_where_restored(spec, restored[label]) for label, spec in found.items()], replaced
 
 
 def _named(
@@ -169,8 +178,14 @@ def _quarantined(spec: StorePartitionSpec, directory: Path) -> Path:
 # -- what follows -----------------------------------------------------------------------------------------------------
 
 
-def _row(spec: StorePartitionSpec, judged: Judged, quarantine: Path | None) -> ValidateRow:
-    store, detail, rollback = judged.store, judged.store.detail, None
+def _row(spec: StorePartitionSpec, judged: Judged, replaced: Replaced) -> ValidateRow:
+    store, detail, rollback, quarantine = judged.store, judged.store.detail, None, replaced.quarantine
+    if replaced.snapshot is not None and store.verdict == "passed":
+        detail = _unpin(spec) or detail
+    elif replaced.snapshot is not None:
+        rollback = reinstate_command(spec, replaced.snapshot)
+        kept = f"the snapshot that was replaced is kept, to put it back: {rollback}"
+        detail = f"{detail}; {kept}".removeprefix("; ")
     lost = None if quarantine is None else waits_for_a_person(spec.paths, spec.store.name, quarantine.name)
     if quarantine is not None and store.verdict == "passed" and lost is None:
         detail = _release(spec, quarantine) or detail
@@ -199,6 +214,20 @@ def _row(spec: StorePartitionSpec, judged: Judged, quarantine: Path | None) -> V
 def rollback_command(spec: StorePartitionSpec) -> str:
     """Return the command that puts a store partition's predecessor back."""
     return f"statestore restore --rollback {spec.store.name}/{spec.task.partition} --application {spec.application}"
+
+
+def reinstate_command(spec: StorePartitionSpec, snapshot: str) -> str:
+    """Return the command that makes a snapshot the store again."""
+    return f"statestore snapshot reinstate {snapshot} --application {spec.application}"
+
+
+def _unpin(spec: StorePartitionSpec) -> str:
+    """Let clean-up have what was replaced; say why if it cannot be done now."""
+    try:
+        release_replaced_pins(spec)
+    except StateStoreError as error:
+        return f"the snapshot that was replaced is still pinned: {error}"
+    return ""
 
 
 def _release(spec: StorePartitionSpec, quarantine: Path) -> str:

@@ -81,7 +81,7 @@ def publish(objects: ObjectStore, manifest: Manifest, directory: Path, parent: M
             "of them is published; the next one goes on with what was uploaded"
         )
     kill_switch.reached("snapshot, blobs uploaded")
-    _commit(objects, manifest)
+    commit(objects, manifest)
     kill_switch.reached("snapshot, manifest written")
     # From now on clean-up sees that ours needs them. What it, or anything else, has removed before is put again: a
     # blob that was uploaded, too, as one of the same bytes may have been there, which nobody needed.
@@ -91,7 +91,8 @@ def publish(objects: ObjectStore, manifest: Manifest, directory: Path, parent: M
         return Published(manifest, len(put), sum(put), listing.result())
 
 
-def _commit(objects: ObjectStore, manifest: Manifest) -> None:
+def commit(objects: ObjectStore, manifest: Manifest) -> None:
+    """Commit a snapshot whose files are in the archive, by writing its manifest."""
     place, content = manifest.directory.snapshot(manifest.name), to_bytes(manifest)
     if objects.create(place, content):
         return

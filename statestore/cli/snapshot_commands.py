@@ -76,6 +76,43 @@ def show(
 
 @app.command()
 @options.with_target
+def reinstate(
+    snapshot: Annotated[str, typer.Argument(help="Name of a snapshot, as `list` prints it.")],
+    asked: PartitionSelection,
+    archive: options.Archive,
+    archive_timeout_s: options.ArchiveTimeout = 60.0,
+) -> None:
+    """Make an earlier snapshot the store again, where each node has a state directory of its own.
+
+    It begins a generation: no task goes on with a copy of what it replaces. Stop the application first.
+    """
+    from statestore.archive.archive import archive_spec
+    from statestore.changelog.topics import Topics
+    from statestore.cli import restore_selection as restoring
+    from statestore.cli.selection import choose
+    from statestore.partition.reinstating import reinstate as make_store
+    from statestore.recovery.snapshot import find_snapshot, read_found
+
+    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    where = archive_spec(archive, archive_timeout_s, topics)
+    stores = restoring.stores_to_restore(choose(asked, topics), topics, elsewhere=True)
+    for found in _snapshots(archive, archive_timeout_s):
+        if str(found.listed.name) != snapshot:
+            continue
+        whose = found.listed.directory.store_partition
+        spec = next((one for one in stores if one.store_partition == whose), None)
+        if spec is None:
+            raise InputError(f"snapshot {snapshot} is of {whose}: name its application")
+        spec = spec.model_copy(update={"archive": where})
+        topics.require_no_members(spec.application)
+        made = make_store(spec, read_found(find_snapshot(spec, snapshot)), f"reinstated by {getpass.getuser()}")
+        print(f"{spec.store_partition}: snapshot {snapshot} is the store again, as {made.name}")
+        return
+    raise InputError(f"archive {archive} has no snapshot {snapshot}; `statestore snapshot list` names those there are")
+
+
+@app.command()
+@options.with_target
 @with_request(SnapshotRequest, without=("applications", "stores", "partitions"))
 def create(
     request: SnapshotRequest,

@@ -25,9 +25,10 @@ from statestore.errors import (
     StoreBehindLogStartError,
     StoreCorruptedError,
 )
-from statestore.partition.archived import lives_in_archive
+from statestore.partition.archived import known_of, lives_in_archive
 from statestore.partition.generations import newest_generation
 from statestore.partition.quarantine import clean_quarantine
+from statestore.partition.reinstating import keep_replaced
 from statestore.partition.replacement import clear_built
 from statestore.partition.snapshots import publish_row, suspect_all
 from statestore.partition.spec import StorePartitionSpec
@@ -233,6 +234,7 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
         if against:  # its log does not give it, so a rebuild would not either
             record = record.model_copy(update={"adopted": True})
         grown = _grown_from(store, mode, snapshot, begins)
+        replaced = _keep_replaced(spec, snapshot)
         if spec.diverged and store.archive is not None:
             suspect_all(store, store.archive, f"{found.status}: its rows were not what the changelog gives")
         quarantine = swap(
@@ -245,10 +247,22 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
         of_its_log = mode != "tail" or (store.exactly_once and store.owned)
         publishes = spec.publish and of_its_log
         published = publish_row(store, store.archive, "restore") if store.archive is not None and publishes else None
-    done = {"mode": mode, "keys": keys, "quarantine": quarantine and str(quarantine), "published": published}
+    # Where the archive has the store, the one that lay here was a copy of what was replaced, or of an older one.
+    kept = None if quarantine is None or lives_in_archive(store) else str(quarantine)
+    done = {"mode": mode, "keys": keys, "quarantine": kept, "replaced": replaced, "published": published}
     return row.model_copy(
         update={**_figures(built, logs, spec), **done, "snapshot": None if snapshot is None else str(snapshot.name)}
     )
+
+
+def _keep_replaced(spec: RestoreSpec, base: Manifest | None) -> str | None:
+    """Keep the snapshot that counts in the archive, if the new store does not go on from it; return its name."""
+    if not lives_in_archive(spec.store) or not spec.publish:
+        return None
+    newest = known_of(spec.store)
+    if newest is None or (base is not None and newest.name == base.name):
+        return None
+    return keep_replaced(spec.store, newest, spec.label)
 
 
 def _grown_from(store: StorePartitionSpec, mode: str, snapshot: Manifest | None, begins: str) -> str | None:

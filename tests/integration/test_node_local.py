@@ -10,8 +10,13 @@ import pytest
 from statestore_jobs.nodes import run_here
 
 from statestore.archive.layout import BLOBS
+from statestore.archive.manifest import Manifest
+from statestore.archive.pins import pins
 from statestore.archive.snapshots import history, mark_suspect
+from statestore.errors import InputError
+from statestore.partition.archived import look_into_archive
 from statestore.partition.generations import snapshot_directory
+from statestore.partition.reinstating import reinstate, release_replaced_pins
 from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.partition.snapshots import publish_row
 from statestore.partition.spec import StorePartitionSpec
@@ -84,6 +89,12 @@ class Nodes(Archived):
         seal(spec.paths, spec.store.name, spec.store.store_kind)
         found = publish_row(spec, self.archive, "process")
         assert found.failure is None, found.failure
+
+    def newest(self, node: str) -> Manifest:
+        """Return the newest snapshot that can be used."""
+        ((_, found),) = look_into_archive([self.spec_on(node)], look_at_files=False)
+        assert found is not None
+        return found
 
     def verify_on(self, node: str, depth: Any = "scan") -> VerifyRow:
         """Verify it from a node."""
@@ -309,3 +320,40 @@ def test_at_least_once_a_copy_is_not_used_after_another_node_has_worked(bootstra
     assert "another node may have worked on it" in brought(row)
     nodes.send(ROWS[:1])
     assert brought(nodes.run_on("a")) is None, "nobody else has worked since"
+
+
+# -- rollback ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_restore_has_replaced_can_be_the_store_again_and_no_copy_of_the_other_comes_back(nodes: Nodes) -> None:
+    nodes.falsify()
+    falsified = nodes.newest("a")
+    nodes.run_on("b")
+    row = nodes.restore_on("b", diverged=True)
+    assert row.replaced == str(falsified.name)
+    assert (row.quarantine, row.published.snapshot is not None) == (None, True)
+    nodes.send([(b"new", b"value")])
+    nodes.run_on("b")
+    (found,) = pins(nodes.objects)
+    assert found.snapshots == (falsified.directory.snapshot(falsified.name),)
+
+    made = reinstate(nodes.spec_on("c"), falsified, "by a test")
+    assert made.generation == 1
+    row = nodes.run_on("b")
+    assert "generation 1 has begun" in brought(row)
+    found = nodes.verify_on("c", "deep")
+    assert (found.status, found.action) == (Status.DIVERGED, Action.BY_HAND), "nobody replaces it unasked"
+    assert "by a test" in found.detail
+    assert release_replaced_pins(nodes.spec_on("c")) == 1
+    assert list(pins(nodes.objects)) == []
+
+
+def test_a_snapshot_that_its_log_does_not_continue_is_not_reinstated(nodes: Nodes) -> None:
+    before = nodes.newest("a")
+    nodes.send([(b"new", b"value")])
+    nodes.run_on("a")
+    set_topic_config(nodes.servers, nodes.changelog, cleanup_policy="compact,delete")
+    delete_records(nodes.servers, nodes.changelog, nodes.log_end())
+    with pytest.raises(InputError, match="cannot be the store again"):
+        reinstate(nodes.spec_on("c"), before, "by a test")
+    assert nodes.newest("a").generation == 0

@@ -1,0 +1,108 @@
+"""Making an earlier snapshot the store again, where stores live in the archive: a rollback without a node.
+
+A manifest of the same files begins a generation. From then on no task goes on with a copy of an older one, wherever it
+lies. Before, nothing has changed. What is replaced stays in the archive as history, and can be reinstated itself.
+"""
+
+from __future__ import annotations
+
+import socket
+from importlib.metadata import version
+from uuid import uuid4
+
+from statestore import clock, kill_switch
+from statestore.archive.layout import time_ordered_uuid
+from statestore.archive.manifest import Manifest
+from statestore.archive.pins import Pin, pin, pins, unpin
+from statestore.archive.snapshots import begin_generation, history, mark_suspect, missing_files
+from statestore.archive.upload import commit
+from statestore.changelog.topics import Topics
+from statestore.errors import InputError, SnapshotError
+from statestore.partition.archived import lives_in_archive
+from statestore.partition.generations import snapshot_directory
+from statestore.partition.snapshots import compared_end, inadmissible
+from statestore.partition.spec import StorePartitionSpec
+
+#: Begins the names of pins that keep what restores have replaced.
+REPLACED = "replaced-"
+
+
+def reinstate(spec: StorePartitionSpec, snapshot: Manifest, why: str) -> Manifest:
+    """Make a snapshot the store again; return the one that begins the generation, with the same files.
+
+    Parameters
+    ----------
+    why
+        For people: who did it, and on what occasion.
+
+    Raises
+    ------
+    InputError
+        If the store's log does not continue the snapshot any more, or the archive lacks one of its files.
+    SnapshotError
+        If another store has begun a generation meanwhile: nothing has changed then.
+    """
+    assert spec.archive is not None
+    objects, directory = spec.archive.open(), snapshot_directory(spec, spec.archive)
+    asked_ms = clock.now_ms()
+    log = Topics(spec.bootstrap_servers, spec.kafka_timeout_s).log_ranges([spec.partition])[spec.partition]
+    if against := inadmissible(spec, snapshot, log, compared_end(spec, snapshot), asked_ms):
+        raise InputError(
+            f"snapshot {snapshot.name} of {spec.store_partition} cannot be the store again: {against}. Build it "
+            "elsewhere with restore, mode as-of and the same snapshot"
+        )
+    if missing := missing_files(objects, snapshot.files):
+        raise InputError(
+            f"snapshot {snapshot.name} of {spec.store_partition} cannot be the store again: the archive lacks "
+            f"{len(missing)} of its files; reinstate an older one"
+        )
+    newest = history(objects, directory).generation
+    made = snapshot.model_copy(
+        update={
+            "generation": newest + 1,
+            "uuid": time_ordered_uuid(clock.now_ms()),
+            "parent": None,
+            "begins": True,
+            "by_hand": why,
+            "source": "restore",
+            "host": socket.gethostname(),
+            "written_ms": clock.now_ms(),
+            "written_by": version("statestore"),
+        }
+    )
+    commit(objects, made)
+    kill_switch.reached("snapshot, reinstated manifest written")
+    # Clean-up sees from now on that its files are needed; what it had removed before, nobody has any more.
+    if missing_files(objects, made.files) or not begin_generation(objects, made, why, uuid4().hex):
+        mark_suspect(objects, directory, made.name, "it did not begin its generation")
+        raise SnapshotError(
+            f"{spec.store_partition}: another store has begun generation {newest + 1} meanwhile, or a file is gone; "
+            "list the snapshots, and decide anew"
+        )
+    return made
+
+
+def keep_replaced(spec: StorePartitionSpec, snapshot: Manifest, label: str) -> str:
+    """Pin a snapshot that a restore is about to replace, so that it can be reinstated; return its name."""
+    assert spec.archive is not None
+    place = snapshot.directory.snapshot(snapshot.name)
+    made = Pin(
+        name=f"{REPLACED}{uuid4().hex}",
+        snapshots=(place,),
+        by=f"restore {label}",
+        why=f"{spec.store_partition} was restored",
+        written_ms=clock.now_ms(),
+    )
+    pin(spec.archive.open(), made)
+    return str(snapshot.name)
+
+
+def release_replaced_pins(spec: StorePartitionSpec) -> int:
+    """Remove the pins that keep what restores of a store partition have replaced; return how many."""
+    if not lives_in_archive(spec) or spec.archive is None:
+        return 0
+    objects, directory = spec.archive.open(), f"{snapshot_directory(spec, spec.archive)}/"
+    found = [one for one in pins(objects) if one.name.startswith(REPLACED) and one.snapshots[0].startswith(directory)]
+    for one in found:
+        unpin(objects, one.name)
+    return len(found)

@@ -1,5 +1,7 @@
 """What stands below *check*: one square per row of a report, or per group of rows where there are very many.
 
+    STATESTORE_CHECK_BY     row: a square for each row of a report (default); application: for each application
+
 Squares travel through XCom, rows do not: a square says which rows of which report it stands for, and reads them. If a
 later attempt has written the report anew, these may be other rows: then the square is red and says so.
 """
@@ -7,7 +9,9 @@ later attempt has written the report anew, these may be other rows: then the squ
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +23,40 @@ from statestore_dags.row_summaries import AnyRow, row_to_dict
 
 log = logging.getLogger(__name__)
 
+_CHECK_BY = "STATESTORE_CHECK_BY"
 #: More squares than this are of no use to a person, and Airflow maps over 1,024 items at most.
 MOST_SQUARES = 256
 
 
-def squares(path: Path, report: AnyReport) -> list[dict[str, Any]]:
-    """Return a square for each row; above `MOST_SQUARES`, one for each so many rows that stand together."""
+def by_application() -> bool:
+    """Tell whether the settings want one square for each application, where each Airflow task costs a pod.
+
+    Raises
+    ------
+    ValueError
+        If the setting has another value.
+    """
+    value = os.environ.get(_CHECK_BY, "").strip() or "row"
+    if value not in ("row", "application"):
+        raise ValueError(f"{_CHECK_BY}: expected row or application, found {value!r}")
+    return value == "application"
+
+
+def squares(path: Path, report: AnyReport, *, applications: bool = False) -> list[dict[str, Any]]:
+    """Return a square for each row; above `MOST_SQUARES`, one for each so many rows that stand together.
+
+    Parameters
+    ----------
+    applications
+        One for each application instead. Rows without one, of `maintenance`, have one together.
+    """
     rows, written = report.rows, _written(report)
-    size = max(-(-len(rows) // MOST_SQUARES), 1)
+    if applications:
+        sizes = [len(list(together)) for _, together in groupby(rows, _application)]
+    else:
+        size = max(-(-len(rows) // MOST_SQUARES), 1)
+        sizes = [min(size, len(rows) - start) for start in range(0, len(rows), size)]
+    starts = accumulate(sizes, initial=0)
     return [
         {
             "label": _label(rows[start : start + size]),
@@ -35,8 +65,12 @@ def squares(path: Path, report: AnyReport) -> list[dict[str, Any]]:
             "start": start,
             "count": size,
         }
-        for start in range(0, len(rows), size)
+        for start, size in zip(starts, sizes, strict=False)
     ]
+
+
+def _application(row: AnyRow) -> str:
+    return str(getattr(row, "application", ""))
 
 
 def _written(report: AnyReport) -> list[int]:

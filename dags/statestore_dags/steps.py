@@ -18,8 +18,8 @@ from statestore.reports import AnyReport, read_any_report
 from statestore_dags import alerts, jobs
 from statestore_dags.assets import STORES, emit, processed_by
 from statestore_dags.connections import kafka_connection
+from statestore_dags.mapped_tasks import by_application, squares
 from statestore_dags.mapped_tasks import check as check
-from statestore_dags.mapped_tasks import squares
 from statestore_dags.report_parts import gather, job_of, report_path
 from statestore_dags.retrying import RETRIED, bad_input_fails
 from statestore_dags.schedules import depth_after_process
@@ -78,8 +78,10 @@ def plan(
 # One of the jobs may have failed, and the others are shown all the same. Without a plan, or where all are skipped
 # because there is no application or nobody has approved, there is nothing to show.
 @task(outlets=[STORES], trigger_rule="all_done_min_one_success")
-def rows(planned: list[dict[str, Any]], report: str, outlet_events: Any = None) -> list[dict[str, Any]]:
-    """Put the jobs' reports together and add what they say to the stores' assets; return a square for each row."""
+def rows(
+    planned: list[dict[str, Any]], report: str, applications: bool, outlet_events: Any = None
+) -> list[dict[str, Any]]:
+    """Put the jobs' reports together and add what they say to the stores' assets; return what *check* maps over."""
     with bad_input_fails():
         failed = gather(planned, Path(report))
         found = read_any_report(Path(report)) if len(failed) < len(planned) else None
@@ -87,7 +89,7 @@ def rows(planned: list[dict[str, Any]], report: str, outlet_events: Any = None) 
     if found is None:
         return shown
     emit(outlet_events, found, report)
-    return [*shown, *squares(Path(report), found)]
+    return [*shown, *squares(Path(report), found, applications=applications)]
 
 
 def _failed(label: str, why: str) -> dict[str, Any]:
@@ -128,7 +130,7 @@ def job_steps(job: str, *, without: Sequence[str] = (), approve: Callable[[], Ba
     spark = spark_jobs(job, planned)
     if approve is not None:
         planned >> approve() >> spark
-    found = rows(planned, report)
+    found = rows(planned, report, by_application())
     spark >> found
     return Steps(report, found, check.expand(square=found))
 

@@ -340,6 +340,31 @@ def test_there_are_never_more_than_256_squares_and_each_row_has_one(rows, count,
     assert {len(part) for part in shown} == sizes
 
 
+def test_each_application_has_one_square_where_a_setting_wants_it(runner, monkeypatch):
+    monkeypatch.setenv("STATESTORE_CHECK_BY", "application")
+    rows = (
+        store_row(VerifyRow, "0_0", status=Status.OK, action=Action.NONE),
+        store_row(VerifyRow, "0_1", status=Status.CORRUPT, action=Action.FULL, detail="checksum mismatch"),
+        VerifyRow(application="shop", store="totals", task="0_0", status=Status.OK, action=Action.NONE),
+    )
+    states = runner.run("verify", report=VerifyReport(**HEAD, rows=rows))
+    assert states["check"] == [
+        ("flight-delays/aircraft/0_0 … flight-delays/aircraft/0_1 (2)", "failed"),
+        ("shop/totals/0_0", "success"),
+    ]
+    assert states["trigger_restore"] == "success"
+
+
+def test_rows_without_an_application_have_one_square_together():
+    from statestore_dags.mapped_tasks import squares
+
+    places = tuple(MaintenanceRow(place=place) for place in ("flight-delays/0_0", "reports/verify", "archive"))
+    report = MaintenanceReport(**HEAD, rows=places)
+    (square,) = squares(Path("r.json"), report, applications=True)
+    assert (square["start"], square["count"]) == (0, 3)
+    assert squares(Path("r.json"), report.model_copy(update={"rows": ()}), applications=True) == []
+
+
 def test_a_square_names_all_that_is_red_and_is_skipped_if_all_of_it_is_in_use():
     from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
     from statestore_dags.mapped_tasks import show

@@ -112,6 +112,7 @@ def test_an_application_may_have_a_schedule_and_with_it_a_dag_of_its_own(load_da
         ("STATESTORE_PROCESS_SCHEDULES", '{"a/b": "@daily"}', "is not a valid name"),
         ("STATESTORE_PROCESS_SCHEDULES", '{"shop": "often"}', "application shop: 'often' is no cron expression"),
         ("STATESTORE_SPARK_JOBS", "0", "STATESTORE_SPARK_JOBS: expected a number from 1, found '0'"),
+        ("STATESTORE_CHECK_BY", "store", "STATESTORE_CHECK_BY: expected row or application, found 'store'"),
         ("STATESTORE_DEADLINE_MINUTES", "soon", "STATESTORE_DEADLINE_MINUTES: expected a number of minutes above 0"),
         ("STATESTORE_DEADLINE_MINUTES", "0.0", "expected a number of minutes above 0, found '0.0'"),
     ],

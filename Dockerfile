@@ -1,4 +1,5 @@
 # One image for all of Airflow's services and for Spark's: Airflow, Java 17, our locked requirements, and the project.
+# On Kubernetes, drivers and executors run deploy/kubernetes/entrypoint.sh in it; Airflow's pods, Airflow's entrypoint.
 # The versions are those of pyproject.toml; tests/unit/test_compose.py compares them.
 FROM eclipse-temurin:17-jre AS java
 

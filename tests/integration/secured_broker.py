@@ -47,10 +47,10 @@ class SecuredBroker:
         self._ports: dict[str, int] = {}
         for name in ("SSL", "SASL_PLAINTEXT", "SASL_SSL", MUTUAL):
             self._ports[name] = free_port(self._ports.values())
-        key = _make_certificate(self.certificate)
+        key = make_certificate(self.certificate)
         keys = directory / "broker.pem"
-        keys.write_bytes(_pem(key) + self.certificate.read_bytes())
-        self._user_key.write_bytes(_pem(_make_certificate(self._user_certificate), self.password))
+        keys.write_bytes(pem(key) + self.certificate.read_bytes())
+        self._user_key.write_bytes(pem(make_certificate(self._user_certificate), self.password))
         settings = {"sasl.enabled.mechanisms": ",".join(["PLAIN", *_SCRAM]), "ssl.keystore.type": "PEM"}
         settings |= {"ssl.keystore.location": str(keys)}
         protocols = {name: name.replace(MUTUAL, "SSL") for name in self._ports} | dict.fromkeys(_OPEN, "PLAINTEXT")
@@ -100,10 +100,11 @@ def configured(path: Path, configuration: Mapping[str, object]) -> Iterator[str]
         yield str(configuration["bootstrap.servers"])
 
 
-def _make_certificate(certificate: Path) -> ec.EllipticCurvePrivateKey:
-    """Write a certificate that has signed itself; return its key."""
+def make_certificate(certificate: Path, host: str | None = None) -> ec.EllipticCurvePrivateKey:
+    """Write a certificate that has signed itself, for a host or for this machine's loopback; return its key."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOST)])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host or HOST)])
+    of = x509.DNSName(host) if host else x509.IPAddress(ip_address(HOST))
     now = datetime.now(UTC)
     made = (
         x509.CertificateBuilder()
@@ -113,7 +114,7 @@ def _make_certificate(certificate: Path) -> ec.EllipticCurvePrivateKey:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(HOST))]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([of]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
@@ -121,6 +122,7 @@ def _make_certificate(certificate: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def _pem(key: ec.EllipticCurvePrivateKey, password: str | None = None) -> bytes:
+def pem(key: ec.EllipticCurvePrivateKey, password: str | None = None) -> bytes:
+    """Return a key in PEM."""
     locked = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore.archive.fetch import fetch
+from statestore.archive.grown_from import continuing
 from statestore.archive.layout import StoreDirectory
 from statestore.archive.manifest import Manifest
 from statestore.archive.objects import ObjectStore
@@ -152,6 +153,7 @@ def copied(spec: StorePartitionSpec, snapshot: Manifest) -> Iterator[StorePartit
         paths, name = there.paths, spec.store.name
         lay(spec.archive.open(), snapshot, there.live, paths.offsets(name), paths.segments(name))
         write_record(paths, name, snapshot.record)
+        write_durably(paths.snapshot(name), continuing(spec.archive.url, snapshot))
         yield there
 
 

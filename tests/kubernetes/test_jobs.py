@@ -87,7 +87,12 @@ class Deployment:
 
 @needs_root
 def test_each_job_does_its_work_on_a_shared_file_system(bootstrap_servers: str, tmp_path: Path) -> None:
-    deployment = Deployment(bootstrap_servers, tmp_path, STATESTORE_STATE_DIR="/var/lib/statestore/shared/state")
+    deployment = Deployment(
+        bootstrap_servers,
+        tmp_path,
+        STATESTORE_STATE_DIR="/var/lib/statestore/shared/state",
+        STATESTORE_NODE_LOCAL_STATE="false",
+    )
     application = Application(bootstrap_servers, tmp_path, partitions=2)
     application.send([(b"a", b"1"), (b"a", b"1")], 0)
     application.send([(b"b", b"1")], 1)
@@ -131,23 +136,29 @@ def test_each_job_does_its_work_on_a_shared_file_system(bootstrap_servers: str, 
 
 
 @needs_root
-def test_snapshots_are_made_on_disks_of_each_pod_and_process_says_that_it_needs_a_shared_one(
-    bootstrap_servers: str, tmp_path: Path
-) -> None:
+def test_jobs_work_on_a_disk_of_each_pod_which_is_gone_with_it(bootstrap_servers: str, tmp_path: Path) -> None:
     archive = "file:///var/lib/statestore/shared/archive"
     deployment = Deployment(bootstrap_servers, tmp_path, STATESTORE_ARCHIVE=archive)
     application = Application(bootstrap_servers, tmp_path, partitions=1)
     application.send([(b"a", b"1")], 0)
     deployment.installation.define(application)
-    application.run(0)
     with deployment.running():
-        made = deployment.run("snapshot", "--application", application.name)
-        (row,) = read_report(deployment.report(made), SnapshotReport).rows
-        assert row.snapshot
-        assert list((deployment.shared / "archive").rglob(f"{row.snapshot}.json"))
+        deployment.run("process")
+        application.send([(b"a", b"2")], 0)
+        processed = deployment.run("process")
+        (row,) = read_report(deployment.report(processed), ProcessReport).rows
+        assert (row.records_in, row.stores[0].restored) == (1, 0)
+        assert "it is not on this node" in row.stores[0].rebuilt
 
-        refused = deployment.run("process", ends=2)
-        assert "UnsharedStateError" in refused.log.read_text(encoding="utf-8")
+        verified = deployment.run("verify", "--depth", "deep")
+        (found,) = read_report(deployment.report(verified), VerifyReport).rows
+        assert (found.status, found.keys) == (Status.OK, 1)
+
+        made = deployment.run("snapshot", "--application", application.name)
+        (archived,) = read_report(deployment.report(made), SnapshotReport).rows
+        assert archived.snapshot
+        assert list((deployment.shared / "archive").rglob(f"{archived.snapshot}.json"))
+        deployment.run("maintenance")
     deployment.assert_secrets_kept()
 
 

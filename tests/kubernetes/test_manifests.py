@@ -123,7 +123,11 @@ def test_settings_are_known_and_lie_in_volumes(monkeypatch):
             ("SPARK_CONF_DIR", settings["SPARK_CONF_DIR"], "spark"),
         )
     }
-    assert settings.keys() - under.keys() == {"STATESTORE_BOOTSTRAP_SERVERS", "STATESTORE_ARCHIVE"}
+    assert settings.keys() - under.keys() == {
+        "STATESTORE_BOOTSTRAP_SERVERS",
+        "STATESTORE_ARCHIVE",
+        "STATESTORE_NODE_LOCAL_STATE",
+    }
     said = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
     assert [name for name in (KAFKA_CONFIG, ARCHIVE_CONFIG) if f"--from-file={under[name]}" not in said] == []
 

@@ -13,6 +13,7 @@ from uuid import uuid4
 from statestore import clock, kill_switch
 from statestore.archive.layout import time_ordered_uuid
 from statestore.archive.manifest import Manifest
+from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import Pin, pin, pins, unpin
 from statestore.archive.snapshots import begin_generation, history, mark_suspect, missing_files
 from statestore.archive.upload import commit
@@ -95,6 +96,15 @@ def keep_replaced(spec: StorePartitionSpec, snapshot: Manifest, label: str) -> s
     )
     pin(spec.archive.open(), made)
     return str(snapshot.name)
+
+
+def unpin_old(objects: ObjectStore, older_than_s: float, *, dry_run: bool) -> tuple[str, ...]:
+    """Remove the pins of what restores have replaced so long ago, by this clock; return what they kept."""
+    before_ms = clock.now_ms() - older_than_s * 1000
+    found = [one for one in pins(objects) if one.name.startswith(REPLACED) and one.written_ms < before_ms]
+    for one in () if dry_run else found:
+        unpin(objects, one.name)
+    return tuple(name for one in found for name in one.snapshots)
 
 
 def release_replaced_pins(spec: StorePartitionSpec) -> int:

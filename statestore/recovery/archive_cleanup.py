@@ -24,12 +24,14 @@ from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import StateStoreError
+from statestore.partition.reinstating import unpin_old
 from statestore.partition.snapshots import snapshot_loss
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.reports import Failure, Loss, MaintenanceRow
 
 #: No store of this machine is looked at.
 _NOWHERE = Path("/nonexistent")
+_DAY_S = 24 * 60 * 60
 #: Objects that a row names, as rows of other places do.
 _NAMED = 20
 
@@ -86,11 +88,14 @@ def archive_rows(settings: Settings, *, dry_run: bool) -> list[MaintenanceRow]:
         archive = archive_spec(settings.archive, settings.archive_timeout_s, Topics(servers, timeout_s))
         if archive is None:
             return []
+        unpinned = unpin_old(archive.open(), settings.quarantine_days * _DAY_S, dry_run=dry_run)
         done = clean_archive(archive, servers, timeout_s, retention, dry_run=dry_run)
     except (StateStoreError, OSError) as error:
         return [MaintenanceRow(place="archive", failure=Failure.of(error))]
     swept = done.swept
+    replaced = MaintenanceRow(place="archive/replaced", removed=unpinned[:_NAMED], removed_count=len(unpinned))
     return [
+        *((replaced,) if unpinned else ()),
         MaintenanceRow(place="archive/marked", removed=done.marked[:_NAMED], removed_count=len(done.marked)),
         MaintenanceRow(
             place="archive/files",

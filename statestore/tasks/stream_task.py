@@ -151,6 +151,7 @@ class StreamTask:
             self._close(clean=False)
             raise
         self._topology: Topology | None = None
+        self._output = _Output(self._writer, spec)
 
     def _new_writer(self) -> Writer:
         spec = self._spec
@@ -192,8 +193,7 @@ class StreamTask:
         metadata = self._find_input_position(ranges[self._input])
         self._stores.advance_stream_times(metadata.times)
         remember_shape(spec)
-        output = _Output(self._writer, spec)
-        self._topology = Topology(spec.application, spec.task, self._stores.by_name, output, spec.timestamps)
+        self._topology = Topology(spec.application, spec.task, self._stores.by_name, self._output, spec.timestamps)
         self._topology.start(metadata.partition_time)
         self.state = TaskState.RUNNING
         kill_switch.reached("recovered")
@@ -345,7 +345,7 @@ class StreamTask:
         self._writer.commit()
         kill_switch.reached("Kafka committed, stores not")
         self._in_transaction = False
-        self._stores.commit(delivered, {self._input: self._last_record})
+        self._stores.commit(delivered, {self._input: self._last_record}, self._output.take_logged())
         self._pending = 0
         kill_switch.reached("stores committed")
         self._commits += 1
@@ -405,6 +405,12 @@ class _Output:
         self._writer = writer
         self._changelogs = {store.name: spec.changelog(store.name) for store in spec.subtopology.stores}
         self._produced = 0
+        self._logged = dict.fromkeys(self._changelogs, 0)
+
+    def take_logged(self) -> dict[str, int]:
+        """Return how many records each store has logged since this was asked last."""
+        found, self._logged = self._logged, dict.fromkeys(self._changelogs, 0)
+        return found
 
     def send(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
         self._writer.produce(topic, key, value, timestamp, headers=headers)
@@ -413,6 +419,7 @@ class _Output:
     def log(self, store: str, key: bytes, value: bytes | None, timestamp: int) -> None:
         topic, partition = self._changelogs[store]
         self._writer.produce(topic, key, value, timestamp, partition)
+        self._logged[store] += 1
         self._count()
 
     def log_many(
@@ -420,6 +427,7 @@ class _Output:
     ) -> None:
         topic, partition = self._changelogs[store]
         self._writer.produce_many(topic, partition, keys, values, timestamps)
+        self._logged[store] += len(keys)
 
     def _count(self) -> None:
         self._produced += 1

@@ -82,6 +82,8 @@ class TaskStore:
         Why it could not be opened; None: it is open, or was rebuilt.
     committed
         Offset that this run has committed in it; None: nothing.
+    logged
+        Records that this run has committed in its changelog.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class TaskStore:
         self.changelog = self._spec.partition
         self.damage: RebuildError | None = None
         self.committed: int | None = None
+        self.logged = 0
 
     def _build(self) -> AnyStore:
         definition = self._spec.store
@@ -294,6 +297,16 @@ class TaskStore:
         )
 
     # -- closing --------------------------------------------------------------------------------------------------
+
+    @property
+    def logged_alone(self) -> bool:
+        """False if its changelog has records since it was recovered that this run did not log.
+
+        At least once nobody fences a task that goes on elsewhere; the store lacks what that one has logged.
+        """
+        if self.committed is None or self._end.offset is None:
+            return self.committed is None
+        return self.committed + 1 - self._end.offset == self.logged
 
     @property
     def oldest_ms(self) -> int | None:

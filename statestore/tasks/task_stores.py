@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from types import MappingProxyType
 
 from statestore import clock, kill_switch
 from statestore.changelog.topics import LogRange, Topics
@@ -114,8 +115,22 @@ class TaskStores:
             if name in self._stores:
                 self._stores[name].advance_stream_time(time_ms)
 
-    def commit(self, delivered: Mapping[TopicPartition, int], position: dict[TopicPartition, int]) -> None:
+    def commit(
+        self,
+        delivered: Mapping[TopicPartition, int],
+        position: dict[TopicPartition, int],
+        logged: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         """Commit every store, also if one of them fails; raise the first failure (conformance R12).
+
+        Parameters
+        ----------
+        delivered
+            Offset of the last record that was sent to each changelog partition since the last commit.
+        position
+            Input offsets that were processed.
+        logged
+            How many records each store has logged since the last commit.
 
         Raises
         ------
@@ -134,6 +149,7 @@ class TaskStores:
                 first = first or error
             else:
                 part.committed = part.committed if offset is None else offset
+                part.logged += logged.get(part.store.name, 0)
             kill_switch.reached("store committed")
         if first is not None:
             raise first
@@ -191,7 +207,8 @@ class TaskStores:
             # Behind our last record there is the marker of its transaction; whatever comes then is not known.
             last = (part.committed or 0) + (2 if self._spec.exactly_once else 1)
             end = ends.get(changelog, ChangelogEnd())
-            told = end if end.offset is not None and end.offset <= last else ChangelogEnd()
+            ours = end.offset is not None and end.offset <= last and (self._spec.exactly_once or part.logged_alone)
+            told = end if ours else ChangelogEnd()
             update = {"end": told.offset, "epoch": told.epoch}
             if changelog in unexpired:
                 update["needed_from"] = part.needed_from(logs[changelog], unexpired[changelog], times[changelog])

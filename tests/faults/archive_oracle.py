@@ -60,11 +60,8 @@ class ArchiveOracle:
             Names of the stores that are verified and restored; None: all.
         """
         subject, stores = self._subject, self._subject.definition.stores
-        logs = {store.name: self._log(store) for store in stores}
-        usable = self._check_snapshots(logs)
         (spec,) = subject.specs()
-        for store in stores:
-            self._check_rows(store, logs[store.name], None)
+        logs, usable = self.check_rows_and_snapshots()
         chosen = [store for store in stores if restored is None or store.name in restored]
         for store in chosen:
             row = verify(spec.store_partition(store.name), DEEP)
@@ -76,6 +73,15 @@ class ArchiveOracle:
                     assert (row.mode == "snapshot") is (store.name in usable), f"{store.name} was restored by {row}"
                 self._check_rows(store, logs[store.name], subject.directory / "elsewhere")
             shutil.rmtree(subject.directory / "elsewhere")
+
+    def check_rows_and_snapshots(self) -> tuple[dict[str, list[Logged]], set[str]]:
+        """Check all snapshots and the live stores; return the logs, and which stores have a usable snapshot."""
+        stores = self._subject.definition.stores
+        logs = {store.name: self._log(store) for store in stores}
+        usable = self._check_snapshots(logs)
+        for store in stores:
+            self._check_rows(store, logs[store.name], None)
+        return logs, usable
 
     def restored_elsewhere(self, store: str, mode: str) -> RestoreRow:
         """Restore a store on an empty disk, and verify it deeply."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
+from statestore_jobs.nodes import run_here
 
 from statestore import kill_switch
 from statestore.archive.archive import ArchiveSpec
@@ -25,7 +26,6 @@ from statestore.recovery.archive_cleanup import clean_archive
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.recovery.snapshot_building import snapshot_from_log
 from statestore.reports import ProcessRow, RestoreRow
-from statestore.tasks import stream_task
 from statestore.tasks.spec import TaskSpec
 from tests.integration.broker import WAIT_S, wait_for
 from tests.integration.dying import start_process
@@ -159,6 +159,16 @@ class Child:
         wait_for(stopped, f"the process to stop at {self._at}", RUN_S)
         self._assert_marked()
 
+    def paused_or_ended(self) -> bool:
+        """Wait until the process has stopped itself, or has ended without; tell whether it has stopped."""
+
+        def found() -> bool:
+            stopped = self._mark.exists() and psutil.Process(self._process.pid).status() == psutil.STATUS_STOPPED
+            return stopped or not self._process.is_alive()
+
+        wait_for(found, f"the process to stop at {self._at}, or to end", RUN_S)
+        return self._process.is_alive()
+
     def wake(self) -> None:
         """Let a stopped process go on."""
         os.kill(self._process.pid, signal.SIGCONT)
@@ -192,7 +202,7 @@ def _worked(work: Work) -> Any:
         case CleanUp():
             return clean_archive(work.archive, work.servers, WAIT_S, work.retention, dry_run=False)
         case TaskSpec():
-            return stream_task.run_task(work).model_dump(mode="json")
+            return run_here(work, "process", FROM_LOG_RUN).model_dump(mode="json")
         case _:
             row = restore(work)
     return row.model_dump(mode="json")

@@ -50,6 +50,8 @@ class Subject:
         Of the input.
     archive
         URL of the archive; None: there is none.
+    node_local
+        Whether the archive has the stores, and state directories have copies.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Subject:
         seed: int,
         partitions: int = 2,
         archive: str | None = None,
+        node_local: bool = False,
     ) -> None:
         self.servers = servers
         self.directory = directory
@@ -68,6 +71,7 @@ class Subject:
         self.definition = definition
         self.partitions = partitions
         self.archive = archive
+        self.node_local = node_local
         self.name = definition.name
         self.upgraded: set[str] = set()
         self._random = random.Random(seed)
@@ -169,6 +173,7 @@ class Subject:
             data_docs_dir=self.directory / "docs",
             kafka_timeout_s=kafka_timeout_s,
             archive=self.archive,
+            node_local_state=self.node_local,
         )
         parts = [part.index for part in self.definition.subtopologies if (part.index > 0) == (stage > 0)]
         if stage and parts:

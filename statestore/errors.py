@@ -49,6 +49,10 @@ class OpenTransactionError(RetryError):
     """A transaction that has not ended hides the end of a changelog from read-committed readers."""
 
 
+class SupersededError(RetryError):
+    """Another store has taken the place of the one that lies on this node."""
+
+
 class CommitOutcomeUnknownError(RetryError):
     """A Kafka transaction was sent for commit and no answer came.
 

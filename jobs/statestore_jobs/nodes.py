@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from statestore.errors import StateStoreError
-from statestore.partition.archived import archived_records, lives_in_archive
+from statestore.partition.archived import adopt_shape, archived_records, lives_in_archive
 from statestore.recovery.bringing import bring_stores
 from statestore.reports import Failure, ProcessRow, RestoreRow, StoreFigures
 from statestore.tasks.idle import idle_offset
@@ -36,6 +36,10 @@ def run_here(spec: TaskSpec, label: str, run_bytes: int) -> ProcessRow:
     for why, built in brought.values():
         if built.failure is not None:
             return _timed(_row(spec).model_copy(update={"failure": _about(built.failure, built.label, why)}), started)
+    try:
+        adopt_shape(spec.stores_on_disk)
+    except (StateStoreError, OSError) as error:
+        return _timed(_row(spec).model_copy(update={"failure": Failure.of(error)}), started)
     row = run_task(spec)
     stores = (_with_building(figures, brought) for figures in row.stores)
     return _timed(row.model_copy(update={"stores": tuple(stores)}), started)

@@ -25,7 +25,7 @@ from statestore.durable import write_durably
 from statestore.partition.generations import snapshot_directory
 from statestore.partition.inspection import had
 from statestore.partition.judgement import Had, Inspection
-from statestore.partition.snapshots import newest_snapshot, unlike
+from statestore.partition.snapshots import SHAPE, newest_snapshot, unlike
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status
 from statestore.statedir.record import StoreRecord, write_record
@@ -185,7 +185,24 @@ def lay(
     fetch(objects, snapshot, directory, local or {}, advanced)
     for path, text in snapshot.own.items():
         kind, _, file = path.partition("/")
-        write_durably(offsets if kind == "offsets" else segments / file, text)
+        if kind != SHAPE:
+            write_durably(offsets if kind == "offsets" else segments / file, text)
+
+
+def adopt_shape(specs: Sequence[StorePartitionSpec]) -> None:
+    """Have a task know what its stores were built for, as their snapshots say, where it has never run here.
+
+    Raises
+    ------
+    ArchiveUnavailableError, ArchiveAccessError
+        If the archive cannot be read.
+    """
+    if not specs or specs[0].paths.shape.exists():
+        return
+    found = [one.snapshot for one in look_into_archive(specs, look_at_files=False)]
+    known = [one for one in found if one is not None and SHAPE in one.own]
+    if known:
+        write_durably(specs[0].paths.shape, max(known, key=lambda one: one.written_ms).own[SHAPE])
 
 
 def archived_records(specs: Sequence[StorePartitionSpec]) -> list[StoreRecord] | None:

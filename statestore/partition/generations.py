@@ -13,6 +13,7 @@ from statestore.archive.grown_from import GrownFrom, read_grown_from
 from statestore.archive.layout import StoreDirectory
 from statestore.archive.objects import ObjectStore
 from statestore.archive.snapshots import History, history, read_generation
+from statestore.durable import with_checksum
 from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, SnapshotError
 from statestore.partition.spec import StorePartitionSpec
 
@@ -48,6 +49,15 @@ def newest_generation(spec: StorePartitionSpec) -> int:
     except SnapshotError:
         return 0
     return 0 if known is None else known.generation
+
+
+def built_from_log(spec: StorePartitionSpec) -> str | None:
+    """Return what is to be known of a store that was built from its log alone: it is of the newest generation."""
+    archive = spec.archive
+    if archive is None:
+        return None
+    found = GrownFrom(url=archive.url, cluster=archive.cluster, generation=newest_generation(spec), snapshot=None)
+    return with_checksum(found.model_dump_json())
 
 
 def known_origin(

@@ -48,6 +48,8 @@ from statestore.statedir.seal import Seal, check_seal
 
 #: What the definitions of a store and of its snapshot must have in common.
 _SAME = {"kind", "format", "retention_ms", "window_size_ms", "retain_duplicates", "supplier"}
+#: In a manifest: what the stores of its task were built for (`tasks/shape.py`).
+SHAPE = "shape"
 Source = Literal["process", "snapshot", "restore"]
 
 
@@ -306,6 +308,8 @@ def _own_files(spec: StorePartitionSpec) -> dict[str, str]:
     kept = spec.paths.segments(spec.store.name)
     files = [path for path in kept.glob("*") if path.is_file() and not path.name.startswith(".")]  # left by a kill
     found = {f"segments/{path.name}": path.read_text(encoding="utf-8") for path in files}
+    if spec.paths.shape.exists():
+        found[SHAPE] = spec.paths.shape.read_text(encoding="utf-8")
     if spec.store.supplied and (offsets := spec.paths.offsets(spec.store.name)).exists():
         found["offsets"] = offsets.read_text(encoding="utf-8")
     return found

@@ -2,25 +2,32 @@
 
 What lies on this disk is a copy. It is used if it is the store that counts, and can be brought to the end of its log;
 else the store is built here from its newest snapshot and the rest of its log, or from its log alone.
+
+A copy may have what neither the archive nor the log has: a snapshot could not be published, and then the log was cut.
+Then it is left as it is, and its task refuses to work, as it does with any store that would lose something.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from statestore.archive.manifest import Manifest
 from statestore.errors import StateStoreError
-from statestore.partition.generations import superseded
+from statestore.partition.archived import look_into_archive
+from statestore.partition.generations import replaced_with, superseded
+from statestore.partition.snapshots import Needs
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import failed, restore
 from statestore.recovery.spec import RestoreSpec
-from statestore.reports import Action, RestoreRow, Status
+from statestore.reports import Action, Loss, RestoreRow, Status, VerifyRow
 from statestore.requests.restore import RestoreRequest
-from statestore.statedir.record import read_record
+from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.swap import locked_task
 from statestore.verification.check import check, check_archived
 from statestore.verification.options import VerifyOptions
 
-_OFFSETS = VerifyOptions(depth="offsets")
+_NOTHING_HERE = (Status.EMPTY, Status.MISSING, Status.LAGGING)
+_OFFSETS, _SCAN = VerifyOptions(depth="offsets"), VerifyOptions(depth="scan")
 
 
 def bring_stores(stores: Sequence[StorePartitionSpec], label: str, run_bytes: int) -> dict[str, tuple[str, RestoreRow]]:
@@ -42,8 +49,7 @@ def bring_stores(stores: Sequence[StorePartitionSpec], label: str, run_bytes: in
     for store in stores:
         # The archive's may be whole, and is to be here all the same.
         request = RestoreRequest(mode="snapshot", force=True)
-        # What lay here goes at once, unless it may be the last copy of something.
-        spec = RestoreSpec(store, request, label, run_bytes, quarantine_s=0, publish=False)
+        spec = RestoreSpec(store, request, label, run_bytes, publish=False)
         try:
             why = _not_usable(store)
             if why is None:
@@ -58,18 +64,44 @@ def bring_stores(stores: Sequence[StorePartitionSpec], label: str, run_bytes: in
 
 
 def _not_usable(store: StorePartitionSpec) -> str | None:
-    """Say why a task cannot go on with what lies here; None if it can."""
+    """Say why a task does not go on with what lies here; None if it does, or has to find out what is wrong itself."""
     with locked_task(store.paths, store.lock_wait_s):
         found = check(store, _OFFSETS)
-        if found.status in (Status.EMPTY, Status.MISSING) and not store.live.exists():
+        if found.committed is None and found.status in _NOTHING_HERE and found.action is not Action.BY_HAND:
             begins = check_archived(store, _OFFSETS).status is Status.EMPTY
-            return None if begins else f"it is not on this node: {found.detail}"
+            return None if begins else f"it is not on this node: {found.detail or found.status}"
         if store.archive is not None and (other := superseded(store, store.archive)) is not None:
             return other
-        if found.action in (Action.FULL, Action.BY_HAND):
-            return f"it is {found.status} here: {found.detail}"
-        record = read_record(store.paths, store.store.name)
-        # Nobody fences a task at least once, so the log may have records that the store has not taken in.
-        if not store.exactly_once and (record is None or record.end is None or record.end != found.end):
-            return "another node may have worked on it, at least once"
-        return None
+        if (unpublished := replaced_with(store)) is not None:
+            return f"what was put here by {unpublished} was never published"
+        why = _not_its_logs(store, found, read_record(store.paths, store.store.name))
+        return why if why is None or _is_in_archive(store, found) else None
+
+
+def _not_its_logs(store: StorePartitionSpec, found: VerifyRow, record: StoreRecord | None) -> str | None:
+    if found.action in (Action.FULL, Action.BY_HAND):
+        return f"it is {found.status} here: {found.detail}"
+    if store.exactly_once:
+        return "it was processed at least once" if record is not None and record.at_least_once else None
+    # Nobody fences a task at least once, so the log may have records that the store has not taken in.
+    alone = record is not None and record.end is not None and record.end == found.end
+    return None if alone else "another node may have worked on it, at least once"
+
+
+def _is_in_archive(store: StorePartitionSpec, found: VerifyRow) -> bool:
+    """Tell whether nothing of a copy is lost if the archive's store and the rest of the log take its place."""
+    judged = check(store, _SCAN) if found.loss is None else found
+    if judged.loss is not Loss.LIKELY:
+        return True
+    ((_, snapshot),) = look_into_archive([store], look_at_files=False)
+    return snapshot is not None and _covers(store, snapshot, judged)
+
+
+def _covers(store: StorePartitionSpec, snapshot: Manifest, copy: VerifyRow) -> bool:
+    record = read_record(store.paths, store.store.name)
+    if record is None or snapshot.record.topic_id != record.topic_id:
+        return False
+    had = max((offset for offset in (copy.committed, record.committed) if offset is not None), default=-1)
+    if snapshot.committed is not None and snapshot.committed >= had:
+        return True
+    return copy.loss_cause is Status.TRUNCATED and Needs.of(record).met_by(snapshot.record)

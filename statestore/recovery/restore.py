@@ -26,7 +26,7 @@ from statestore.errors import (
     StoreCorruptedError,
 )
 from statestore.partition.archived import known_of, lives_in_archive
-from statestore.partition.generations import newest_generation
+from statestore.partition.generations import built_from_log, newest_generation, superseded
 from statestore.partition.quarantine import clean_quarantine
 from statestore.partition.reinstating import keep_replaced
 from statestore.partition.replacement import clear_built
@@ -49,7 +49,7 @@ from statestore.recovery.spec import RestoreSpec as RestoreSpec
 from statestore.recovery.staged_check import check_staged
 from statestore.recovery.staging import OffsetRange, Staging
 from statestore.recovery.tail import build_replayed
-from statestore.reports import Failure, Loss, RestoreRow, VerifyRow
+from statestore.reports import Failure, Loss, RestoreRow, Status, VerifyRow
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import install_digests, seal
 from statestore.statedir.sidecar import Judgement, read_text
@@ -227,7 +227,7 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
             found = found.model_copy(update={"loss": Loss.NONE})
         covered = decided.needs is not None and snapshot is not None and not against
         loss = found.loss if found.loss is not None and not covered else Loss.UNPROVEN
-        verdict = Judgement(found.status, loss, found.loss_detail)
+        verdict = _verdict(store, found, loss)
         begins = f"snapshot {spec.request.snapshot} by hand: {against}" if against else ""
         if not begins and loss is Loss.LIKELY:
             begins = f"an accepted loss: {found.loss_detail}"
@@ -237,6 +237,8 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
         replaced = _keep_replaced(spec, snapshot)
         if spec.diverged and store.archive is not None:
             suspect_all(store, store.archive, f"{found.status}: its rows were not what the changelog gives")
+        elif lives_in_archive(store) and store.archive is not None and spec.publish and _mistrusts(spec, found):
+            suspect_all(store, store.archive, f"{found.status}, and built anew from the log by restore {spec.label}")
         quarantine = swap(
             store.paths, store.store, spec.label, store.partitions, verdict=verdict, record=record, grown_from=grown
         )
@@ -247,12 +249,31 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
         of_its_log = mode != "tail" or (store.exactly_once and store.owned)
         publishes = spec.publish and of_its_log
         published = publish_row(store, store.archive, "restore") if store.archive is not None and publishes else None
+    if begins and lives_in_archive(store) and published is not None and published.failure is not None:
+        # Before its generation has begun, it is no more than a copy that nobody uses.
+        row = row.model_copy(update={"failure": published.failure})
     # Where the archive has the store, the one that lay here was a copy of what was replaced, or of an older one.
     kept = None if quarantine is None or lives_in_archive(store) else str(quarantine)
     done = {"mode": mode, "keys": keys, "quarantine": kept, "replaced": replaced, "published": published}
     return row.model_copy(
         update={**_figures(built, logs, spec), **done, "snapshot": None if snapshot is None else str(snapshot.name)}
     )
+
+
+def _mistrusts(spec: RestoreSpec, found: VerifyRow) -> bool:
+    """Tell whether copies of the store on other nodes are not to be used either."""
+    return found.status is Status.CORRUPT or (spec.request.force and spec.request.mode in ("auto", "full"))
+
+
+def _verdict(store: StorePartitionSpec, found: VerifyRow, loss: Loss) -> Judgement:
+    """Judge what lies in the place of the new store; where the archive has stores, it was not looked at before."""
+    if not lives_in_archive(store):
+        return Judgement(found.status, loss, found.loss_detail)
+    copy = check(store, _OFFSETS)
+    # Another store may count in its place, and then its log does not give it.
+    known = store.archive is not None and superseded(store, store.archive) is None
+    lost = copy.loss if copy.loss is not None and known else Loss.UNPROVEN
+    return Judgement(copy.status, lost, copy.loss_detail or "it was a copy, and not all is known of it")
 
 
 def _keep_replaced(spec: RestoreSpec, base: Manifest | None) -> str | None:
@@ -277,6 +298,8 @@ def _grown_from(store: StorePartitionSpec, mode: str, snapshot: Manifest | None,
         return read_text(store.paths.snapshot(store.store.name))
     if begins:
         return beginning(begins, newest_generation(store), by_hand=snapshot is not None)
+    if snapshot is None and lives_in_archive(store):
+        return built_from_log(store)
     if snapshot is None or store.archive is None:
         return None
     return continuing(store.archive.url, snapshot)

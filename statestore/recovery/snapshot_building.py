@@ -98,7 +98,9 @@ def snapshot_from_log(
         if not accept_loss:
             _begin_generation(store)
         with scratch_directory(scratch) as directory:
-            there = store.model_copy(update={"state_dir": directory / "state"})
+            # What is judged is what lies there.
+            archive = store.archive and store.archive.model_copy(update={"node_local": False})
+            there = store.model_copy(update={"state_dir": directory / "state", "archive": archive})
             spec = spec._replace(store=there)
             built = restore(spec)
             if built.failure is not None:
@@ -129,7 +131,7 @@ def _begin_generation(store: StorePartitionSpec) -> None:
     SnapshotError
         If its application has run since.
     """
-    if store.archive is None or (why := replaced_with(store)) is None:
+    if store.archive is None or store.archive.node_local or (why := replaced_with(store)) is None:
         return
     with locked_task(store.paths, store.lock_wait_s):
         published = publish_live(store, store.archive, "restore")

@@ -26,11 +26,14 @@ from statestore.errors import (
     ProcessingError,
     StateStoreError,
     StoreCorruptedError,
+    SupersededError,
     of_os_error,
 )
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
 from statestore.model import TopicPartition, transactional_id
+from statestore.partition.archived import lives_in_archive
+from statestore.partition.generations import superseded
 from statestore.reports import Failure, ProcessRow
 from statestore.statedir.swap import locked_task
 from statestore.tasks.garbage import CollectingNowAndThen
@@ -187,6 +190,7 @@ class StreamTask:
         self._progress.tell("recovering")
         self._writer.init()
         kill_switch.reached("transactions initialized")
+        self._require_current()
         spec, asked_ms = self._spec, clock.now_ms()
         ranges = self._settled_ranges(Topics(spec.bootstrap_servers, spec.kafka_timeout_s))
         self._stores.recover(ranges, asked_ms)
@@ -198,6 +202,18 @@ class StreamTask:
         self.state = TaskState.RUNNING
         kill_switch.reached("recovered")
         self._recover_s = time.monotonic() - started
+
+    def _require_current(self) -> None:
+        """Refuse stores that others have taken the place of since they were brought here.
+
+        Raises
+        ------
+        SupersededError
+            If there is one.
+        """
+        for store in self._spec.stores_on_disk:
+            if lives_in_archive(store) and store.archive is not None and (why := superseded(store, store.archive)):
+                raise SupersededError(f"{store.store_partition} cannot be used here: {why}; run again, which brings it")
 
     def _settled_ranges(self, topics: Topics) -> dict[TopicPartition, LogRange]:
         """Wait until no transaction hides the end of a changelog: a replay would stop before it and miss the rest.

@@ -84,6 +84,8 @@ class TaskStore:
         Offset that this run has committed in it; None: nothing.
     logged
         Records that this run has committed in its changelog.
+    caught_up_ms
+        Wall clock time of which it was last known to have all of its log, ms since the epoch.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class TaskStore:
         self.damage: RebuildError | None = None
         self.committed: int | None = None
         self.logged = 0
+        self.caught_up_ms = 0
 
     def _build(self) -> AnyStore:
         definition = self._spec.store
@@ -183,6 +186,7 @@ class TaskStore:
             self._rebuild(reason, log, cut, asked_ms)
         self.damage = None
         self._end = end
+        self.caught_up_ms = asked_ms
         if self.store.persistent:
             write_record(self._spec.paths, self._name, self.known().model_copy(update={"caught_up_ms": asked_ms}))
 

@@ -195,13 +195,19 @@ class TaskStores:
         """
         asked = {name: self._stores[name].changelog for name in records if self._stores[name].committed is not None}
         times = {changelog: time_ms for name, changelog in asked.items() if (time_ms := oldest[name]) is not None}
+        asked_ms = clock.now_ms()
         try:
             unexpired = self._changelogs.first_from(times)
             logs = self._changelogs.settled(asked.values())
             ends = self._changelogs.ends(logs)
         except StateStoreError:
             unexpired, logs, ends = {}, {}, {}
-        found = dict(records)
+        # A task may have been stopped since it recovered, and then another one may have worked: what nobody has looked
+        # at since is not known to be whole now.
+        found = {
+            name: record.model_copy(update={"caught_up_ms": min(record.caught_up_ms, self._stores[name].caught_up_ms)})
+            for name, record in records.items()
+        }
         for name, changelog in asked.items():
             part = self._stores[name]
             # Behind our last record there is the marker of its transaction; whatever comes then is not known.
@@ -210,6 +216,8 @@ class TaskStores:
             ours = end.offset is not None and end.offset <= last and (self._spec.exactly_once or part.logged_alone)
             told = end if ours else ChangelogEnd()
             update = {"end": told.offset, "epoch": told.epoch}
+            if ours:
+                update["caught_up_ms"] = asked_ms
             if changelog in unexpired:
                 update["needed_from"] = part.needed_from(logs[changelog], unexpired[changelog], times[changelog])
             found[name] = records[name].model_copy(update=update)

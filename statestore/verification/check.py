@@ -35,6 +35,7 @@ from statestore.partition.archived import ArchivedStore, copied, lives_in_archiv
 from statestore.partition.changelog_time import stream_time_at_least
 from statestore.partition.inspection import damaged_file, inspect
 from statestore.partition.judgement import (
+    Had,
     Inspection,
     Lost,
     Supply,
@@ -218,13 +219,26 @@ def _in_archive(specs: Sequence[StorePartitionSpec], options: VerifyOptions, clu
         seen = look_into_archive(specs, look_at_files=options.depth != "offsets")
     except (ArchiveUnavailableError, ArchiveAccessError) as error:
         return [not_now(spec, error).model_copy(update={"depth": options.depth}) for spec in specs]
-    rows = _judged(specs, [found.seen for found in seen], cluster, offsets_only=options.depth == "offsets")
+    looks = _with_cut_logs(specs, [found.seen for found in seen], cluster)
+    rows = _judged(specs, looks, cluster, offsets_only=options.depth == "offsets")
     rows = [
         _of_archived(spec, found, row_found, options, cluster)
         for spec, found, row_found in zip(specs, seen, rows, strict=True)
     ]
     seconds = round((time.monotonic() - started) / max(len(specs), 1), 4)
     return [found.model_copy(update={"seconds": seconds, "depth": options.depth}) for found in rows]
+
+
+def _with_cut_logs(
+    specs: Sequence[StorePartitionSpec], seen: Sequence[Inspection], cluster: Cluster
+) -> list[Inspection]:
+    """Take a store of which nothing is known for one that had all of its log, where that has lost its start."""
+    unknown = [spec for spec, found in zip(specs, seen, strict=True) if not found.had.anything and spec.changelog]
+    logs = cluster.log_ranges(unknown)
+    return [
+        found._replace(had=Had(anything=True)) if spec in unknown and logs[spec.partition].start > 0 else found
+        for spec, found in zip(specs, seen, strict=True)
+    ]
 
 
 def _of_archived(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from statestore import clock
+from statestore.partition.archived import known_of, lives_in_archive
 from statestore.partition.judgement import may_be_archived, waits_for_loss
 from statestore.partition.restore_points import restore_points
 from statestore.partition.snapshots import Needs
@@ -37,7 +38,8 @@ def _with_point(spec: StorePartitionSpec, row: VerifyRow, point: RestorePoint | 
         return row.model_copy(update={"status": Status.MISSING, "action": Action.FULL, "detail": detail})
     if not waits_for_loss(row) or point.snapshot is None:
         return row
-    needs = Needs.of(read_record(spec.paths, spec.store.name))
+    known = known_of(spec) if lives_in_archive(spec) else None
+    needs = Needs.of(read_record(spec.paths, spec.store.name) if known is None else known.record)
     if point.usable and may_be_archived(row) and needs.met_by(point) and row.status is not Status.DIVERGED:
         detail = f"{row.detail}; snapshot {point.snapshot} has what the changelog has lost"
         return row.model_copy(update={"action": Action.FULL, "detail": detail})

@@ -139,6 +139,8 @@ class ArchiveOracle:
         paths = self._subject.paths(task, state_dir)
         fetch(objects, manifest, paths.live(store), {})
         for name, text in manifest.own.items():
+            if not name.startswith("segments/"):
+                continue
             kept = paths.own_dir / "segments" / store.name / name.partition("/")[2]
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.write_text(text)

@@ -21,6 +21,7 @@ from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.partition.snapshots import publish_row
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import RestoreSpec, restore
+from statestore.recovery.snapshot_building import snapshot_from_log
 from statestore.reports import Action, ProcessRow, RestoreRow, Status, VerifyRow
 from statestore.requests.restore import RestoreRequest
 from statestore.statedir.seal import seal
@@ -29,8 +30,8 @@ from statestore.tasks import ValueAndTimestamp
 from statestore.verification.check import verify, verify_many
 from statestore.verification.options import VerifyOptions
 from tests.integration.archived import ROWS, TINY_RUN, Archived
-from tests.integration.broker import delete_records, set_topic_config
-from tests.integration.support import Application
+from tests.integration.broker import create_topic, delete_records, delete_topic, set_topic_config
+from tests.integration.support import CHANGELOG_CONFIG, Application
 
 
 class Nodes(Archived):
@@ -89,6 +90,15 @@ class Nodes(Archived):
         seal(spec.paths, spec.store.name, spec.store.store_kind)
         found = publish_row(spec, self.archive, "process")
         assert found.failure is None, found.failure
+
+    def contents_on(self, node: str) -> dict[bytes, Any]:
+        """Return the rows of the node's copy."""
+        spec = self.spec_on(node)
+        store = open_key_value_store(spec.store, spec.live, read_only=True)
+        try:
+            return dict(store.range())
+        finally:
+            store.close(clean=False)
 
     def newest(self, node: str) -> Manifest:
         """Return the newest snapshot that can be used."""
@@ -357,3 +367,85 @@ def test_a_snapshot_that_its_log_does_not_continue_is_not_reinstated(nodes: Node
     with pytest.raises(InputError, match="cannot be the store again"):
         reinstate(nodes.spec_on("c"), before, "by a test")
     assert nodes.newest("a").generation == 0
+
+
+# -- what only a copy has ---------------------------------------------------------------------------------------------
+
+
+def test_a_copy_that_has_what_neither_archive_nor_log_has_is_left_and_its_task_refuses(nodes: Nodes) -> None:
+    nodes.send([(b"new", b"value")])
+    assert Application.run(nodes, archive=None, state_dir=nodes.disk("a")).failure is None  # without publishing
+    recreate(nodes)
+    nodes.send([(b"newer", b"value")])
+    row = run_here(nodes.task_spec(archive=nodes.archive, state_dir=nodes.disk("a")), "run", TINY_RUN)
+    assert row.failure is not None
+    assert row.failure.kind == "ChangelogReplacedError"
+    assert nodes.contents_on("a")[b"new"]
+
+
+def test_a_damaged_copy_of_a_store_without_a_snapshot_is_kept_where_its_log_has_lost_its_start(nodes: Nodes) -> None:
+    shutil.rmtree(nodes.directory / "archive" / "stores")
+    set_topic_config(nodes.servers, nodes.changelog, cleanup_policy="compact,delete")
+    delete_records(nodes.servers, nodes.changelog, 50)
+    (table, *_) = sorted(nodes.spec_on("a").live.rglob("*.sst"))
+    table.write_bytes(b"no table")
+    nodes.send([(b"new", b"value")])
+    row = run_here(nodes.task_spec(archive=nodes.archive, state_dir=nodes.disk("a")), "run", TINY_RUN)
+    assert row.failure is not None
+    assert "would lose something" in row.failure.message
+    assert table.read_bytes() == b"no table"
+    found = nodes.verify_on("b")
+    assert (found.status, found.action, found.loss) == (Status.MISSING, Action.BY_HAND, "likely")
+
+
+def test_an_empty_store_on_a_node_does_not_stand_for_the_one_in_the_archive(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    nodes = Nodes(bootstrap_servers, tmp_path)
+    nodes.run_on("b")  # nothing was logged yet
+    nodes.send(ROWS)
+    nodes.run_on("a")
+    set_topic_config(nodes.servers, nodes.changelog, cleanup_policy="compact,delete")
+    delete_records(nodes.servers, nodes.changelog, 50)
+    nodes.send([(b"new", b"value")])
+    assert "not on this node" in brought(nodes.run_on("b"))
+    assert len(nodes.contents_on("b")) == 201
+
+
+def test_the_job_snapshot_makes_one_also_of_a_store_that_is_whole_in_the_archive(nodes: Nodes) -> None:
+    before = nodes.newest("a")
+    row = snapshot_from_log(nodes.spec_on("b"), "run", TINY_RUN, nodes.directory / "scratch")
+    assert (row.failure, row.outcome, row.snapshot) == (None, "restored", str(before.name))
+    assert nodes.newest("a").record.caught_up_ms > before.record.caught_up_ms
+
+
+def test_a_definition_that_was_changed_is_refused_on_each_node(nodes: Nodes) -> None:
+    nodes.send([(b"new", b"value")])
+    changed = nodes.definition.stores[0].model_copy(update={"value_serde": "int64"})
+    nodes.definition = nodes.definition.model_copy(update={"stores": (changed,)})
+    row = run_here(nodes.task_spec(archive=nodes.archive, state_dir=nodes.disk("b")), "run", TINY_RUN)
+    assert row.failure is not None
+    assert row.failure.kind == "DefinitionError"
+
+
+def test_a_store_that_another_one_replaces_while_its_task_begins_is_not_worked_on(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = nodes.newest("a")
+    nodes.send([(b"new", b"value")])
+
+    def reinstated(point: str) -> None:
+        if point == "transactions initialized" and nodes.newest("a").generation == 0:
+            reinstate(nodes.spec_on("c"), before, "by a test")
+
+    monkeypatch.setattr("statestore.kill_switch.reached", reinstated)
+    row = run_here(nodes.task_spec(archive=nodes.archive, state_dir=nodes.disk("a")), "run", TINY_RUN)
+    assert row.failure is not None
+    assert (row.failure.kind, row.failure.retriable, row.records_in) == ("SupersededError", True, 0)
+    assert "generation 1 has begun" in brought(nodes.run_on("a"))
+
+
+def recreate(nodes: Nodes) -> None:
+    """Delete the changelog, and make it anew."""
+    delete_topic(nodes.servers, nodes.changelog)
+    create_topic(nodes.servers, nodes.changelog, 1, CHANGELOG_CONFIG)

@@ -123,7 +123,9 @@ def nodes(bootstrap_servers: str, tmp_path: Path) -> Nodes:
 # -- verification -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("depth", ["offsets", "scan", "deep"])
+@pytest.mark.parametrize(
+    "depth", ["deep", *(pytest.param(depth, marks=pytest.mark.long) for depth in ("offsets", "scan"))]
+)
 def test_a_store_that_lies_on_another_node_is_not_missing(nodes: Nodes, depth: str) -> None:
     row = nodes.verify_on("b", depth)
     assert (row.status, row.action, row.committed, row.lag) == (Status.OK, Action.NONE, 199, 0)
@@ -134,6 +136,7 @@ def test_a_store_that_lies_on_another_node_is_not_missing(nodes: Nodes, depth: s
     assert [path for path in nodes.disk("b").rglob("*") if path.is_file()] == [], "something is left in scratch space"
 
 
+@pytest.mark.long
 def test_a_snapshot_that_is_behind_its_log_lags(nodes: Nodes) -> None:
     nodes.send([(b"new", b"value")])
     assert Application.run(nodes, archive=None, state_dir=nodes.disk("a")).failure is None  # without publishing
@@ -142,6 +145,7 @@ def test_a_snapshot_that_is_behind_its_log_lags(nodes: Nodes) -> None:
         assert (row.status, row.action, row.lag) == (Status.LAGGING, Action.TAIL, 2)
 
 
+@pytest.mark.long
 def test_a_store_without_a_snapshot_is_behind_its_log_and_not_missing(nodes: Nodes) -> None:
     shutil.rmtree(nodes.directory / "archive" / "stores")
     row = nodes.verify_on("b")
@@ -149,6 +153,7 @@ def test_a_store_without_a_snapshot_is_behind_its_log_and_not_missing(nodes: Nod
     assert row.detail == "the archive has no snapshot of it that can be used"
 
 
+@pytest.mark.long
 def test_a_snapshot_without_one_of_its_files_is_damaged(nodes: Nodes) -> None:
     blob, *_ = nodes.objects.entries(BLOBS)
     nodes.objects.delete(blob.name)
@@ -158,6 +163,7 @@ def test_a_snapshot_without_one_of_its_files_is_damaged(nodes: Nodes) -> None:
     assert "the archive lacks 1 files of snapshot" in row.detail
 
 
+@pytest.mark.long
 def test_a_file_of_a_snapshot_with_other_bytes_is_found_by_depth_deep(nodes: Nodes) -> None:
     largest = max(nodes.objects.entries(BLOBS), key=lambda found: found.size)
     path = nodes.directory / "archive" / largest.name
@@ -168,6 +174,7 @@ def test_a_file_of_a_snapshot_with_other_bytes_is_found_by_depth_deep(nodes: Nod
     assert "other bytes" in row.detail
 
 
+@pytest.mark.long
 def test_a_suspect_snapshot_is_what_is_known_and_is_not_used(nodes: Nodes) -> None:
     spec = nodes.spec_on("b")
     directory = snapshot_directory(spec, nodes.archive)
@@ -182,6 +189,7 @@ def test_a_suspect_snapshot_is_what_is_known_and_is_not_used(nodes: Nodes) -> No
     assert "its changelog begins at offset 50" in row.detail
 
 
+@pytest.mark.long
 def test_where_the_archive_does_not_answer_the_stores_are_to_be_looked_at_later(nodes: Nodes) -> None:
     shutil.rmtree(nodes.directory / "archive")
     (nodes.directory / "archive").write_text("no directory")
@@ -232,6 +240,7 @@ def test_a_copy_of_a_generation_that_was_replaced_elsewhere_does_not_come_back(n
     nodes.assert_on("a")
 
 
+@pytest.mark.long
 def test_a_copy_that_grew_from_a_suspect_snapshot_is_not_used(nodes: Nodes) -> None:
     spec = nodes.spec_on("a")
     directory = snapshot_directory(spec, nodes.archive)
@@ -244,6 +253,7 @@ def test_a_copy_that_grew_from_a_suspect_snapshot_is_not_used(nodes: Nodes) -> N
     assert nodes.verify_on("b", "deep").status is Status.OK
 
 
+@pytest.mark.long
 def test_a_damaged_copy_is_replaced_by_the_snapshot(nodes: Nodes) -> None:
     (table, *_) = sorted(nodes.spec_on("a").live.rglob("*.sst"))
     table.write_bytes(b"no table")
@@ -252,6 +262,7 @@ def test_a_damaged_copy_is_replaced_by_the_snapshot(nodes: Nodes) -> None:
     nodes.assert_on("a")
 
 
+@pytest.mark.long
 def test_where_the_archive_does_not_answer_no_task_runs(nodes: Nodes) -> None:
     shutil.move(nodes.directory / "archive", nodes.directory / "away")
     (nodes.directory / "archive").write_text("no directory")
@@ -266,6 +277,7 @@ def test_where_the_archive_does_not_answer_no_task_runs(nodes: Nodes) -> None:
 # -- restore ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_store_that_lies_on_another_node_is_not_restored(nodes: Nodes) -> None:
     row = nodes.restore_on("b")
     assert (row.before, row.outcome, row.mode) == (Status.OK, "skipped", None)
@@ -281,6 +293,7 @@ def test_a_store_without_a_snapshot_is_built_somewhere_and_published(nodes: Node
     assert nodes.verify_on("c", "deep").status is Status.OK
 
 
+@pytest.mark.long
 def test_a_snapshot_that_lags_is_brought_to_the_end_of_its_log(nodes: Nodes) -> None:
     nodes.send([(b"new", b"value")])
     assert Application.run(nodes, archive=None, state_dir=nodes.disk("a")).failure is None  # without publishing
@@ -289,6 +302,7 @@ def test_a_snapshot_that_lags_is_brought_to_the_end_of_its_log(nodes: Nodes) -> 
     assert nodes.verify_on("c", "deep").status is Status.OK
 
 
+@pytest.mark.long
 def test_what_was_wrong_in_the_archive_is_built_from_the_log_and_no_copy_brings_it_back(nodes: Nodes) -> None:
     nodes.falsify()
     found = nodes.verify_on("b", "deep")
@@ -301,6 +315,7 @@ def test_what_was_wrong_in_the_archive_is_built_from_the_log_and_no_copy_brings_
     nodes.assert_on("a")
 
 
+@pytest.mark.long
 def test_a_damaged_file_in_the_archive_is_put_right_by_a_restore(nodes: Nodes) -> None:
     largest = max(nodes.objects.entries(BLOBS), key=lambda found: found.size)
     (nodes.directory / "archive" / largest.name).write_bytes(bytes(largest.size))
@@ -309,6 +324,7 @@ def test_a_damaged_file_in_the_archive_is_put_right_by_a_restore(nodes: Nodes) -
     assert nodes.verify_on("c", "deep").status is Status.OK
 
 
+@pytest.mark.long
 def test_what_the_log_has_lost_comes_from_the_snapshot(nodes: Nodes) -> None:
     set_topic_config(nodes.servers, nodes.changelog, cleanup_policy="compact,delete")
     delete_records(nodes.servers, nodes.changelog, 50)
@@ -358,6 +374,7 @@ def test_what_a_restore_has_replaced_can_be_the_store_again_and_no_copy_of_the_o
     assert list(pins(nodes.objects)) == []
 
 
+@pytest.mark.long
 def test_a_snapshot_that_its_log_does_not_continue_is_not_reinstated(nodes: Nodes) -> None:
     before = nodes.newest("a")
     nodes.send([(b"new", b"value")])
@@ -383,6 +400,7 @@ def test_a_copy_that_has_what_neither_archive_nor_log_has_is_left_and_its_task_r
     assert nodes.contents_on("a")[b"new"]
 
 
+@pytest.mark.long
 def test_a_damaged_copy_of_a_store_without_a_snapshot_is_kept_where_its_log_has_lost_its_start(nodes: Nodes) -> None:
     shutil.rmtree(nodes.directory / "archive" / "stores")
     set_topic_config(nodes.servers, nodes.changelog, cleanup_policy="compact,delete")
@@ -398,6 +416,7 @@ def test_a_damaged_copy_of_a_store_without_a_snapshot_is_kept_where_its_log_has_
     assert (found.status, found.action, found.loss) == (Status.MISSING, Action.BY_HAND, "likely")
 
 
+@pytest.mark.long
 def test_an_empty_store_on_a_node_does_not_stand_for_the_one_in_the_archive(
     bootstrap_servers: str, tmp_path: Path
 ) -> None:
@@ -412,6 +431,7 @@ def test_an_empty_store_on_a_node_does_not_stand_for_the_one_in_the_archive(
     assert len(nodes.contents_on("b")) == 201
 
 
+@pytest.mark.long
 def test_the_job_snapshot_makes_one_also_of_a_store_that_is_whole_in_the_archive(nodes: Nodes) -> None:
     before = nodes.newest("a")
     row = snapshot_from_log(nodes.spec_on("b"), "run", TINY_RUN, nodes.directory / "scratch")
@@ -419,6 +439,7 @@ def test_the_job_snapshot_makes_one_also_of_a_store_that_is_whole_in_the_archive
     assert nodes.newest("a").record.caught_up_ms > before.record.caught_up_ms
 
 
+@pytest.mark.long
 def test_a_definition_that_was_changed_is_refused_on_each_node(nodes: Nodes) -> None:
     nodes.send([(b"new", b"value")])
     changed = nodes.definition.stores[0].model_copy(update={"value_serde": "int64"})
@@ -428,6 +449,7 @@ def test_a_definition_that_was_changed_is_refused_on_each_node(nodes: Nodes) -> 
     assert row.failure.kind == "DefinitionError"
 
 
+@pytest.mark.long
 def test_a_store_that_another_one_replaces_while_its_task_begins_is_not_worked_on(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from tests.integration.support import Application
 from tests.spark.test_jobs import Installation
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.timeout(1_200),
     pytest.mark.skipif(not may_unshare(), reason="only root may give each worker a disk of its own"),
 ]
@@ -44,7 +45,7 @@ class Nodes(Installation):
     def produce(self, number: int) -> None:
         """Send input to each partition."""
         for partition in range(PARTITIONS):
-            rows = [(b"key-%d" % (at % 20), b"%d-%d" % (number, at)) for at in range(30)]
+            rows = [(b"%d-key-%d" % (partition, at % 20), b"%d-%d" % (number, at)) for at in range(30)]
             self.application.send(rows, partition)
 
     def process(self) -> ProcessReport:
@@ -99,7 +100,6 @@ def nodes(bootstrap_servers: str, tmp_path: Path) -> Iterator[Nodes]:
             yield made
 
 
-@pytest.mark.share_for(why="the cluster that users have")
 def test_every_task_moves_to_another_node_and_back(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = nodes.cluster
     nodes.produce(0)

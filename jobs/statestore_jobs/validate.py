@@ -61,7 +61,9 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
     definitions = catalogue.definitions()
     specs, replaced = _chosen(request, settings, definitions, topics)
     archive = archive_of(settings, topics)
-    specs = [spec.model_copy(update={"archive": archive}) for spec in specs]
+    # What was built as of a point lies in a directory of its own, wherever the others are.
+    here = settings.state_dir.absolute()
+    specs = [spec.model_copy(update={"archive": archive}) if spec.state_dir == here else spec for spec in specs]
     stores = [list(of_store) for _, of_store in groupby(specs, lambda spec: spec.store_partition[:2])]
     suites = [suite_of(of_store[0].application, of_store[0].store) for of_store in stores]
     judged: list[Judged] = []

@@ -30,16 +30,13 @@ def run_here(spec: TaskSpec, label: str, run_bytes: int) -> ProcessRow:
     try:
         if (offset := _idle_elsewhere(spec)) is not None:
             return _timed(idle_row(spec, offset), started)
-    except (StateStoreError, OSError) as error:
-        return _timed(_row(spec).model_copy(update={"failure": Failure.of(error)}), started)
-    brought = bring_stores(spec.stores_on_disk, label, run_bytes)
-    for why, built in brought.values():
-        if built.failure is not None:
-            return _timed(_row(spec).model_copy(update={"failure": _about(built.failure, built.label, why)}), started)
-    try:
+        brought = bring_stores(spec.stores_on_disk, label, run_bytes)
+        for why, built in brought.values():
+            if built.failure is not None:
+                return _timed(_failed(spec, _about(built.failure, built.label, why)), started)
         adopt_shape(spec.stores_on_disk)
     except (StateStoreError, OSError) as error:
-        return _timed(_row(spec).model_copy(update={"failure": Failure.of(error)}), started)
+        return _timed(_failed(spec, Failure.of(error)), started)
     row = run_task(spec)
     stores = (_with_building(figures, brought) for figures in row.stores)
     return _timed(row.model_copy(update={"stores": tuple(stores)}), started)
@@ -69,8 +66,8 @@ def _about(failure: Failure, label: str, why: str) -> Failure:
     return failure.model_copy(update={"message": said})
 
 
-def _row(spec: TaskSpec) -> ProcessRow:
-    return ProcessRow(application=spec.application.name, task=str(spec.task))
+def _failed(spec: TaskSpec, failure: Failure) -> ProcessRow:
+    return ProcessRow(application=spec.application.name, task=str(spec.task), failure=failure)
 
 
 def _timed(row: ProcessRow, started: float) -> ProcessRow:

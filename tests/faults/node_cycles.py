@@ -63,7 +63,7 @@ class NodeCycles:
 
     Attributes
     ----------
-    done
+    kills
         How many kills and stops there were, by point.
     """
 
@@ -84,7 +84,7 @@ class NodeCycles:
             node_local=True,
         )
         self.oracle = ArchiveOracle(self.subject)
-        self.done: Counter[str] = Counter()
+        self.kills: Counter[str] = Counter()
         self._number = 0
         self._took_s = dict.fromkeys(POINTS, 0.3)
         self.subject.produce(40)
@@ -127,7 +127,7 @@ class NodeCycles:
             what = str(kill)
         child = Child(self._work(kind, node), self.subject.directory / f"run-{node}", kill=kill, hooks=hooks)
         if child.was_killed():
-            self.done[f"{kind}: {kill.point if kill else what}"] += 1
+            self.kills[f"{kind}: {kill.point if kill else what}"] += 1
             return f"killed at {what}"
         self._took_s[kind] = child.seconds
         return f"not killed at {what}"
@@ -155,7 +155,7 @@ class NodeCycles:
             child.ended()
         finally:
             child.end()
-        self.done[f"stop: {at.point}"] += 1
+        self.kills[f"stop: {at.point}"] += 1
         return f"stopped at {at}, while {other} worked"
 
     # -- what happens besides -----------------------------------------------------------------------------------------

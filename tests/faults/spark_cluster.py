@@ -1,4 +1,4 @@
-"""A Spark cluster on this machine whose workers do not see each other's disks: each has a mount namespace."""
+"""A Spark cluster on this machine; its workers may have mount namespaces, and then do not see each other's disks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,12 @@ _START_S = 300
 class SparkCluster:
     """A standalone master, and workers by number.
 
-    A worker's host is its address on loopback, also by its own name. Where the state directory is, it has its own disk.
+    A worker's host is its address on loopback. With disks of their own, workers have that for their own name, too.
+
+    Parameters
+    ----------
+    state_dir
+        Where each worker has its own disk; None: they share all.
 
     Attributes
     ----------
@@ -35,7 +40,7 @@ class SparkCluster:
         The master's.
     """
 
-    def __init__(self, directory: Path, state_dir: Path, environment: dict[str, str]) -> None:
+    def __init__(self, directory: Path, state_dir: Path | None, environment: dict[str, str]) -> None:
         self._directory = directory
         self._state_dir = state_dir
         self._environment = {**Installation.base_environment(), **_SMALL, **environment}
@@ -56,17 +61,21 @@ class SparkCluster:
     def start_worker(self, number: int) -> None:
         """Start a worker with one core, and wait until the master knows it."""
         host = f"127.0.0.{number + 1}"
-        for directory in (self.disk(number), self._state_dir):
-            directory.mkdir(parents=True, exist_ok=True)
         work = self._directory / f"work-{number}"
         size = ("--cores", "1", "--memory", "1g", "--work-dir", str(work))
         worker = [*_class("worker.Worker"), "--host", host, "--webui-port", "0", *size, self.url]
-        mounted = f"mount --bind {shlex.quote(str(self.disk(number)))} {shlex.quote(str(self._state_dir))}"
+        if self._state_dir is not None:
+            worker = self._on_own_disk(number, self._state_dir, host, worker)
         known = len(self._logged("Successfully registered with master"))
-        self._workers[number] = self._start(
-            ["unshare", "--mount", "--uts", "sh", "-c", f"{mounted} && hostname {host} && exec {shlex.join(worker)}"]
-        )
+        self._workers[number] = self._start(worker)
         wait_for(lambda: len(self._logged("Successfully registered with master")) > known, "a worker", _START_S)
+
+    def _on_own_disk(self, number: int, state_dir: Path, host: str, worker: list[str]) -> list[str]:
+        for directory in (self.disk(number), state_dir):
+            directory.mkdir(parents=True, exist_ok=True)
+        mounted = f"mount --bind {shlex.quote(str(self.disk(number)))} {shlex.quote(str(state_dir))}"
+        program = f"{mounted} && hostname {host} && exec {shlex.join(worker)}"
+        return ["unshare", "--mount", "--uts", "sh", "-c", program]
 
     def kill_worker(self, number: int) -> None:
         """Kill a worker with all of its executors and their Python workers."""
@@ -88,9 +97,11 @@ class SparkCluster:
 
 
 @contextmanager
-def spark_cluster(directory: Path, state_dir: Path, environment: dict[str, str]) -> Iterator[SparkCluster]:
+def spark_cluster(
+    directory: Path, state_dir: Path | None = None, environment: dict[str, str] | None = None
+) -> Iterator[SparkCluster]:
     """Have a cluster without a worker while the context lasts."""
-    cluster = SparkCluster(directory, state_dir, environment)
+    cluster = SparkCluster(directory, state_dir, environment or {})
     try:
         cluster.begin()
         yield cluster

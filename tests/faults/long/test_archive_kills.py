@@ -14,35 +14,21 @@ from tests.faults.archive_cycles import ArchiveCycles
 from tests.faults.archive_oracle import ArchiveOracle
 from tests.faults.children import Kill
 from tests.faults.made import processor_subject
+from tests.faults.repeated import campaigns, repeat
 from tests.faults.subject import Subject
 
 SEED = int(os.environ.get("FAULTS_SEED", "1"))
 KILLS = int(os.environ.get("FAULTS_ARCHIVE_KILLS", "200"))
-#: Kills of one application.
-LENGTH = 8
-CAMPAIGNS = -(-KILLS // LENGTH)
-#: Some points are not met, and some moments come too late.
-_MOST_CYCLES = 5 * LENGTH
+CAMPAIGNS = campaigns(KILLS)
 
 
 @pytest.mark.share_for("campaign-0", why="one application")
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("number", range(CAMPAIGNS), ids=[f"seed-{SEED}-campaign-{at}" for at in range(CAMPAIGNS)])
+@pytest.mark.parametrize("number", CAMPAIGNS, ids=[f"seed-{SEED}-campaign-{at}" for at in CAMPAIGNS])
 def test_killed_anywhere_what_an_archive_has_is_true_and_gives_the_stores_again(
     bootstrap_servers: str, tmp_path: Path, number: int
 ) -> None:
-    cycles = ArchiveCycles(bootstrap_servers, tmp_path, SEED, number)
-    done: list[str] = []
-    try:
-        while sum(cycles.kills.values()) < LENGTH:
-            assert len(done) < _MOST_CYCLES, f"O8: only {cycles.kills} in {done}"
-            done.append(cycles.cycle())
-        cycles.end()
-    except Exception as error:
-        error.add_note(f"after the cycles {done} of campaign {number}, FAULTS_SEED={SEED}")
-        raise
-    finally:
-        cycles.subject.delete_topics()
+    repeat(ArchiveCycles(bootstrap_servers, tmp_path, SEED, number), SEED, number)
 
 
 @pytest.fixture

@@ -2,73 +2,34 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
-import psutil
-import pyspark
 import pytest
 
 from statestore.changelog.topics import Topics
 from statestore.definitions.aggregation import AggregationDefinition
 from statestore.model import TopicPartition, changelog_topic, repartition_topic
 from statestore.reports import ProcessReport, read_report
+from tests.faults.spark_cluster import spark_cluster
 from tests.integration import broker
-from tests.integration.broker import WAIT_S, consume, wait_for
+from tests.integration.broker import WAIT_S, consume
 from tests.integration.spark_work import alone_in_spark
 from tests.integration.support import Application
 from tests.oracle.rows import fold
 from tests.spark.test_jobs import QUICKLY, ROOT, SUBMIT, Installation
 
-_SPARK = Path(pyspark.__file__).parent
-#: Workers and executors, besides the drivers of other tests, have little memory.
-_SMALL = {"SPARK_DAEMON_MEMORY": "256m"}
-#: Each takes ports that are free.
-_MASTER_AT = ("--host", "127.0.0.1", "--webui-port", "0", "--port", "0")
-#: Spark copies a task to another host only.
-_WORKER_HOSTS = ("127.0.0.1", "127.0.0.2")
-
 
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[str]:
-    """A standalone master with two workers on loopback."""
-    log = tmp_path / "standalone.log"
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(name: str, *arguments: str) -> None:
-        command = [_SPARK / "bin" / "spark-class", f"org.apache.spark.deploy.{name.lower()}.{name}", *arguments]
-        environment = {**Installation.base_environment(), **_SMALL}
-        with log.open("ab") as output:
-            started.append(subprocess.Popen(command, stdout=output, stderr=output, env=environment))
-
-    def logged(pattern: str) -> list[str]:
-        return re.findall(pattern, log.read_text(errors="replace"))
-
-    try:
-        start("Master", *_MASTER_AT)
-        (url,) = wait_for(lambda: logged(r"Starting Spark master at (spark://\S+)"), "the master", 300)
-        for host in _WORKER_HOSTS:
-            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / "work"))
-            start("Worker", "--host", host, "--webui-port", "0", *size, url)
-        wait_for(lambda: len(logged("Successfully registered with master")) >= 2, "workers", 300)
-        yield url
-    finally:
-        for process in started:
-            _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    try:
-        family = [process, *psutil.Process(process.pid).children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return
-    for member in family:
-        member.kill()
-    process.wait(60)
+    """A standalone master with two workers on loopback, on two hosts: Spark copies a task to another host only."""
+    with spark_cluster(tmp_path) as cluster:
+        for number in range(2):
+            cluster.start_worker(number)
+        yield cluster.url
 
 
 _COPIED = """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 
 import pytest
 from statestore_dags.suggestions import remember
@@ -279,9 +278,7 @@ def test_ten_thousand_store_partitions_are_read_from_the_newest_report_and_only_
     rows = [verify_row(partition) for partition in range(10_000)]
     for minute in range(5):
         reports.verify(rows, minute)
-    began = time.process_time()
     first = overviews.get(reports.directory, tmp_path)
-    assert time.process_time() - began < 3  # of this process alone, whatever else the machine does
     assert overviews.files.parsed == 1
     assert len(json.loads(first.full)["rows"]) == 10_000
     assert len(first.full) < 2_500_000

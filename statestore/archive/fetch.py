@@ -123,7 +123,7 @@ def _fetch_one(objects: ObjectStore, path: Path, file: SnapshotFile, advanced: C
     name, digest = blob(file.sha256), hashlib.sha256()
     with path.open("xb") as out:
         try:
-            for chunk in objects.read_chunks(name, file.bytes):
+            for chunk in objects.read_chunks(name, file.bytes) if file.content is None else [file.content]:
                 digest.update(chunk)
                 out.write(chunk)
                 advanced(len(chunk))

@@ -11,7 +11,8 @@ from uuid import uuid4
 from pydantic import BaseModel, ConfigDict
 
 from statestore import clock
-from statestore.archive.manifest import Manifest
+from statestore.archive.manifest import Manifest, SnapshotFile
+from statestore.archive.snapshots import History
 from statestore.durable import read_checked, with_checksum, write_checked
 from statestore.errors import SnapshotError
 from statestore.statedir.lock import require_locks
@@ -29,6 +30,8 @@ class GrownFrom(BaseModel):
         Of the snapshots that it may become. If it begins one: the newest one then, as far as was known.
     snapshot
         Name of the snapshot; None: it was built from the log alone.
+    files
+        Of that snapshot.
     begins
         The store was replaced with something that the log does not give, such as a rollback: its next snapshot begins a
         new generation. What it was replaced with, for people; None: it is of its log.
@@ -46,9 +49,17 @@ class GrownFrom(BaseModel):
     cluster: str
     generation: int
     snapshot: str | None
+    files: tuple[SnapshotFile, ...] = ()
     begins: str | None = None
     by_hand: str | None = None
     id: str = ""
+
+    def kept(self, found: History) -> tuple[SnapshotFile, ...]:
+        """Return the files whose blobs need not be uploaded again, while the snapshot is among those that are there.
+
+        Clean-up leaves its blobs for a grace period from then on. Of one that is gone, they may go at any moment.
+        """
+        return self.files if self.snapshot in {str(one.name) for one in found.snapshots} else ()
 
 
 def beginning(why: str, newest: int, *, by_hand: bool = False) -> str:
@@ -76,14 +87,18 @@ def beginning(why: str, newest: int, *, by_hand: bool = False) -> str:
 
 def continuing(url: str, snapshot: Manifest) -> str:
     """Return the file's content for a store that grew from a snapshot of an archive."""
-    grown = GrownFrom(
+    return with_checksum(_grown(url, snapshot).model_dump_json())
+
+
+def _grown(url: str, snapshot: Manifest) -> GrownFrom:
+    return GrownFrom(
         url=url,
         cluster=snapshot.cluster,
         generation=snapshot.generation,
         snapshot=str(snapshot.name),
+        files=snapshot.files,
         by_hand=snapshot.by_hand,
     )
-    return with_checksum(grown.model_dump_json())
 
 
 def read_grown_from(paths: TaskPaths, store: str) -> GrownFrom | None:
@@ -105,7 +120,7 @@ def read_grown_from(paths: TaskPaths, store: str) -> GrownFrom | None:
         ) from None
 
 
-def write_grown_from(paths: TaskPaths, store: str, grown: GrownFrom) -> None:
-    """Write it down, durably; its holder must still have the task's locks."""
+def write_grown_from(paths: TaskPaths, store: str, url: str, snapshot: Manifest) -> None:
+    """Write down which snapshot a store is, durably; its holder must still have the task's locks."""
     require_locks(paths)
-    write_checked(paths.snapshot(store), grown.model_dump_json())
+    write_checked(paths.snapshot(store), _grown(url, snapshot).model_dump_json())

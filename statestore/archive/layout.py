@@ -42,7 +42,7 @@ class SnapshotName(NamedTuple):
     generation
         Counts how often the store was replaced with something that its log does not give.
     offset
-        Number of changelog offsets that the store has seen: its committed offset + 1; 0: nothing.
+        Number of changelog offsets that the store has `seen`.
     uuid
         32 hexadecimal digits, the time first: by the clock of one machine, a later one is greater.
     """
@@ -53,6 +53,17 @@ class SnapshotName(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.generation:08d}-{self.offset:020d}-{self.uuid}"
+
+
+def seen(committed: int | None) -> int:
+    """Return the number of changelog offsets that a store has seen, as snapshots' names have it.
+
+    Parameters
+    ----------
+    committed
+        Offset of the last changelog record in it; None: it has none.
+    """
+    return 0 if committed is None else committed + 1
 
 
 class StoreDirectory(NamedTuple):

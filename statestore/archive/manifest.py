@@ -6,13 +6,14 @@ have been damaged, or written by somebody else.
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import re
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from statestore.archive.layout import SnapshotName, StoreDirectory, blob
+from statestore.archive.layout import SnapshotName, StoreDirectory, blob, seen
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import SnapshotError
 from statestore.model import Name, StorePartition, TaskId, check_name
@@ -41,13 +42,24 @@ class SnapshotFile(BaseModel):
     ----------
     path
         In the store's directory, parts separated by `/`.
+    content
+        Its bytes, where it is so small that a request for it would cost more; None: they are in a blob.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
 
     path: Annotated[str, AfterValidator(_inside)]
     bytes: Annotated[int, Field(ge=0, le=_MAX_FILE_BYTES)]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    content: builtins.bytes | None = None
+
+    @model_validator(mode="after")
+    def _content_is_the_files(self) -> Self:
+        if self.content is not None and (
+            len(self.content) != self.bytes or hashlib.sha256(self.content).hexdigest() != self.sha256
+        ):
+            raise ValueError(f"the content of {self.path} is not what its size and SHA-256 say")
+        return self
 
 
 class Manifest(BaseModel):
@@ -131,12 +143,12 @@ class Manifest(BaseModel):
     @property
     def name(self) -> SnapshotName:
         """Its name in that directory."""
-        return SnapshotName(self.generation, 0 if self.committed is None else self.committed + 1, self.uuid)
+        return SnapshotName(self.generation, seen(self.committed), self.uuid)
 
     @property
     def blobs(self) -> set[str]:
         """Objects with the bytes of its files."""
-        return {blob(file.sha256) for file in self.files}
+        return {blob(file.sha256) for file in self.files if file.content is None}
 
     @property
     def bytes(self) -> int:

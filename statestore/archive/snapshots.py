@@ -178,7 +178,7 @@ def readable(objects: ObjectStore, listed: Iterable[Listed], refused: list[str])
 
 def missing_files(objects: ObjectStore, files: Iterable[SnapshotFile]) -> list[SnapshotFile]:
     """Return the files whose blobs are not there with their size; of several with the same bytes one."""
-    distinct = list({file.sha256: file for file in files}.values())
+    distinct = list({file.sha256: file for file in files if file.content is None}.values())
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = list(pool.map(lambda file: objects.stat(blob(file.sha256)), distinct))
     return [file for file, there in zip(distinct, found, strict=True) if there is None or there.size != file.bytes]

@@ -5,8 +5,8 @@ blobs put, manifest not         the blobs are orphans, which clean-up removes
 manifest put, answer lost       asked again, the same manifest is found: nothing is published twice
 a blob is gone                  all are looked at after the manifest is there, and put where they are missing
 
-Here a publication waits for the archive three times: for the uploads, for the manifest, and for that look, beside which
-the store partition's snapshots are listed.
+A publication waits for the archive three times: for the uploads, for the manifest, and for that look, beside which the
+store partition's snapshots are listed. Files that the manifest has in itself are no uploads.
 """
 
 from __future__ import annotations
@@ -55,40 +55,66 @@ class Published(NamedTuple):
     after: History
 
 
-def publish(objects: ObjectStore, manifest: Manifest, directory: Path, parent: Manifest | None = None) -> Published:
-    """Upload a closed store's files and commit the snapshot.
+class Uploading:
+    """The uploads of one publication: a closed store's files, some of them perhaps before it is certain to be made.
 
     Parameters
     ----------
     directory
         The store's; nobody may write in it meanwhile.
-    parent
-        An earlier snapshot, whose blobs need not be uploaded again.
-
-    Raises
-    ------
-    StoreCorruptedError
-        If a file is not what the manifest says: nothing is published.
     """
-    known = {file.sha256 for file in parent.files} if parent else set()
-    distinct = {file.sha256: file for file in manifest.files}
-    new = [file for digest, file in distinct.items() if digest not in known]
-    began_s = time.monotonic()
-    put = _put(objects, directory, new)
-    if time.monotonic() - began_s > MOST_S:
-        raise ArchiveUnavailableError(
-            f"archive {objects.url}: uploading {sum(put)} bytes took more than {MOST_S / 3600:g} hours, so no snapshot "
-            "of them is published; the next one goes on with what was uploaded"
-        )
-    kill_switch.reached("snapshot, blobs uploaded")
-    commit(objects, manifest)
-    kill_switch.reached("snapshot, manifest written")
-    # From now on clean-up sees that ours needs them. What it, or anything else, has removed before is put again: a
-    # blob that was uploaded, too, as one of the same bytes may have been there, which nobody needed.
-    with ThreadPoolExecutor(1) as pool:
-        listing = pool.submit(history, objects, manifest.directory)
-        put += _put(objects, directory, missing_files(objects, distinct.values()))
-        return Published(manifest, len(put), sum(put), listing.result())
+
+    def __init__(self, objects: ObjectStore, directory: Path) -> None:
+        self._objects = objects
+        self._directory = directory
+        self._began_s = time.monotonic()
+        self._put: dict[str, int] = {}
+
+    def upload(self, files: Iterable[SnapshotFile], there: Iterable[SnapshotFile] = ()) -> None:
+        """Upload what has not been uploaded and need not be there.
+
+        Parameters
+        ----------
+        there
+            Files of an earlier snapshot, whose blobs need not be uploaded again.
+
+        Raises
+        ------
+        StoreCorruptedError
+            If a file is not what is said of it.
+        """
+        known = {*self._put, *(file.sha256 for file in there)}
+        self._upload(file for file in files if file.content is None and file.sha256 not in known)
+
+    def publish(self, manifest: Manifest) -> Published:
+        """Commit the snapshot whose files were uploaded, or are said to be there."""
+        if time.monotonic() - self._began_s > MOST_S:
+            raise ArchiveUnavailableError(
+                f"archive {self._objects.url}: uploading {sum(self._put.values())} bytes took more than "
+                f"{MOST_S / 3600:g} hours, so no snapshot of them is published; the next one goes on with what was "
+                "uploaded"
+            )
+        kill_switch.reached("snapshot, blobs uploaded")
+        commit(self._objects, manifest)
+        kill_switch.reached("snapshot, manifest written")
+        # From now on clean-up sees that ours needs them. What it, or anything else, has removed before is put again: a
+        # blob that was uploaded, too, as one of the same bytes may have been there, which nobody needed.
+        with ThreadPoolExecutor(1) as pool:
+            listing = pool.submit(history, self._objects, manifest.directory)
+            self._upload(missing_files(self._objects, manifest.files))
+            return Published(manifest, len(self._put), sum(self._put.values()), listing.result())
+
+    def _upload(self, files: Iterable[SnapshotFile]) -> None:
+        distinct = {file.sha256: file for file in files}.values()
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            work = [pool.submit(_put_one, self._objects, self._directory / file.path, file) for file in distinct]
+            try:
+                for done in work:
+                    done.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        self._put |= {file.sha256: file.bytes for file in distinct}
 
 
 def commit(objects: ObjectStore, manifest: Manifest) -> None:
@@ -101,21 +127,9 @@ def commit(objects: ObjectStore, manifest: Manifest) -> None:
         raise InvalidStateError(f"snapshot {place} is there already, with another content; nothing was changed")
 
 
-def _put(objects: ObjectStore, directory: Path, files: Iterable[SnapshotFile]) -> list[int]:
-    """Upload files, several at a time; return how many bytes each has."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        work = [pool.submit(_put_one, objects, directory / file.path, file) for file in files]
-        try:
-            return [done.result() for done in work]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _put_one(objects: ObjectStore, path: Path, file: SnapshotFile) -> int:
+def _put_one(objects: ObjectStore, path: Path, file: SnapshotFile) -> None:
     with _uploading_large if file.bytes > _SMALL else nullcontext():
         objects.upload(blob(file.sha256), _verified(path, file))
-    return file.bytes
 
 
 def _verified(path: Path, file: SnapshotFile) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from statestore import clock
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.grown_from import GrownFrom, read_grown_from, write_grown_from
-from statestore.archive.layout import StoreDirectory, snapshot_name, time_ordered_uuid
+from statestore.archive.layout import seen, snapshot_name, time_ordered_uuid
 from statestore.archive.manifest import Manifest, SnapshotFile
 from statestore.archive.objects import ObjectStore
 from statestore.archive.snapshots import (
@@ -22,10 +22,9 @@ from statestore.archive.snapshots import (
     begin_generation,
     history,
     mark_suspect,
-    read_manifest,
     readable,
 )
-from statestore.archive.upload import Published, publish
+from statestore.archive.upload import Published, Uploading
 from statestore.changelog.epochs import LogComparison, compare_ends
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import SnapshotError, StateStoreError, StoreCorruptedError
@@ -50,6 +49,8 @@ from statestore.statedir.seal import Seal, check_seal
 _SAME = {"kind", "format", "retention_ms", "window_size_ms", "retain_duplicates", "supplier"}
 #: In a manifest: what the stores of its task were built for (`tasks/shape.py`).
 SHAPE = "shape"
+#: Bytes of a file that a manifest has in itself, and of all of them together: each would cost requests of its own.
+_INLINE, _ALL_INLINE = 16 * 1024, 64 * 1024
 Source = Literal["process", "snapshot", "restore"]
 
 
@@ -78,21 +79,23 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
         return None
     objects, directory = archive.open(), snapshot_directory(spec, archive)
     grown = read_grown_from(spec.paths, spec.store.name)
+    files = snapshot_files(spec, sealed)
+    uploading = Uploading(objects, spec.live)
     with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(_parent, objects, directory, grown)
-        found = history(objects, directory)
-        files = snapshot_files(spec, sealed)
-        parent = reading.result()
+        listing = pool.submit(history, objects, directory)
+        if grown is not None and grown.files:  # it is likely to be published, and little is new
+            uploading.upload(files, grown.files)
+        found = listing.result()
     known = known_origin(spec, archive, objects, found, grown)
     begins = None if known is None else known.begins
-    if begins is not None or known is not grown:  # what was read was not its parent
-        parent = None if begins is not None else _parent(objects, directory, known)
     if begins is None:
         _require_fold(spec, record)
         _require_successor(spec, objects, found, known)
     generation = found.generation if begins is None else found.generation + 1
-    if parent is not None and (parent.committed, parent.files) == (sealed.committed, files):
+    kept = () if known is None else known.kept(found)
+    if kept == files and _has_all(known, sealed):
         return None
+    uploading.upload(files, kept)
     made = Manifest(
         cluster=archive.cluster,
         application=spec.application,
@@ -108,15 +111,15 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
         files=files,
         source=source,
         host=socket.gethostname(),
-        parent=None if parent is None else str(parent.name),
+        parent=None if known is None else known.snapshot,
         begins=begins is not None,
         by_hand=None if grown is None else grown.by_hand,
         written_ms=clock.now_ms(),
         written_by=_our_version(),
     )
-    done = publish(objects, made, spec.live, parent)
-    if parent is not None and str(parent.name) in done.after.suspects:
-        mark_suspect(objects, directory, made.name, f"it grew from {parent.name}, which is suspect")
+    done = uploading.publish(made)
+    if made.parent in done.after.suspects:
+        mark_suspect(objects, directory, made.name, f"it grew from {made.parent}, which is suspect")
         raise SnapshotError(f"{spec.store_partition}: the snapshot that it grew from has become suspect; verify it")
     if known is not None and begins is not None:
         if not begin_generation(objects, made, begins, known.id):
@@ -125,15 +128,14 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
         for other in done.after.snapshots:  # of an attempt that was killed before it began the generation
             if other.name.generation == generation and other.name != made.name:
                 mark_suspect(objects, directory, other.name, "it was not what began its generation")
-    grown = GrownFrom(
-        url=archive.url,
-        cluster=archive.cluster,
-        generation=generation,
-        snapshot=str(made.name),
-        by_hand=made.by_hand,
-    )
-    write_grown_from(spec.paths, spec.store.name, grown)
+    write_grown_from(spec.paths, spec.store.name, archive.url, made)
     return done
+
+
+def _has_all(known: GrownFrom | None, sealed: Seal) -> bool:
+    """Tell whether the snapshot that a store grew from has seen as much of its log as the sealed store."""
+    name = None if known is None or known.snapshot is None else snapshot_name(f"{known.snapshot}.json")
+    return name is not None and name.offset == seen(sealed.committed)
 
 
 def publish_row(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source) -> SnapshotRow:
@@ -266,17 +268,6 @@ def suspect_all(spec: StorePartitionSpec, archive: ArchiveSpec, why: str) -> Non
         mark_suspect(objects, found.directory, listed.name, why)
 
 
-def _parent(objects: ObjectStore, directory: StoreDirectory, known: GrownFrom | None) -> Manifest | None:
-    """Return the snapshot whose blobs need not be uploaded again; None if there is none that can be read."""
-    name = None if known is None or known.snapshot is None else snapshot_name(f"{known.snapshot}.json")
-    if name is None:
-        return None
-    try:
-        return read_manifest(objects, directory, name)
-    except SnapshotError:
-        return None
-
-
 @cache
 def _our_version() -> str:
     return version("statestore")
@@ -285,12 +276,14 @@ def _our_version() -> str:
 def snapshot_files(spec: StorePartitionSpec, sealed: Seal) -> tuple[SnapshotFile, ...]:
     """Describe the files that make up a sealed store, by path; RocksDB's logs and lock are no part of it."""
     files = {path: SnapshotFile(path=path, bytes=file.bytes, sha256=file.sha256) for path, file in sealed.sst.items()}
+    inline = 0
     for name, database in sealed.databases.items():
         inside = f"{name}/" if name else ""
         options = sorted(path.name for path in (spec.live / name).glob("OPTIONS-*[0-9]"))[-1:]
         for small in ("CURRENT", "IDENTITY", database.manifest, *options):
             if (spec.live / name / small).exists():
-                files[inside + small] = _described(spec.live, inside + small)
+                files[inside + small] = found = _described(spec.live, inside + small, _ALL_INLINE - inline)
+                inline += 0 if found.content is None else found.bytes
         if files[inside + database.manifest].sha256 != database.manifest_sha256:
             raise StoreCorruptedError(
                 f"{spec.live / name / database.manifest} is not as it was when the store was closed; restore the store"
@@ -298,9 +291,11 @@ def snapshot_files(spec: StorePartitionSpec, sealed: Seal) -> tuple[SnapshotFile
     return tuple(files[path] for path in sorted(files))
 
 
-def _described(directory: Path, path: str) -> SnapshotFile:
+def _described(directory: Path, path: str, room: int) -> SnapshotFile:
+    """Describe a file, with its content if that is small and fits into the room that is left, in bytes."""
     content = (directory / path).read_bytes()
-    return SnapshotFile(path=path, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    inline = content if len(content) <= min(room, _INLINE) else None
+    return SnapshotFile(path=path, bytes=len(content), sha256=hashlib.sha256(content).hexdigest(), content=inline)
 
 
 def _own_files(spec: StorePartitionSpec) -> dict[str, str]:

@@ -10,7 +10,7 @@ from threading import Thread
 
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.grown_from import read_grown_from
-from statestore.archive.layout import snapshot_name
+from statestore.archive.layout import seen, snapshot_name
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import (
     ArchiveAccessError,
@@ -116,4 +116,4 @@ def current_snapshot(spec: TaskSpec, store: StoreDefinition, archive: ArchiveSpe
         return None
     if name is None or sealed is None:
         return None
-    return str(name) if name.offset == (0 if sealed.committed is None else sealed.committed + 1) else None
+    return str(name) if name.offset == seen(sealed.committed) else None

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from statestore.archive.manifest import Manifest, SnapshotFile
 from statestore.archive.objects import ObjectStore
-from statestore.archive.upload import publish
+from statestore.archive.upload import Published, Uploading
 from statestore.definitions.store import StoreDefinition
 from statestore.statedir.record import StoreRecord
 
@@ -24,9 +24,17 @@ def written(directory: Path, files: dict[str, bytes]) -> Path:
     return directory
 
 
-def file(path: str, content: bytes) -> SnapshotFile:
+def file(path: str, content: bytes, *, inline: bool = False) -> SnapshotFile:
     """Describe a file."""
-    return SnapshotFile(path=path, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    digest = hashlib.sha256(content).hexdigest()
+    return SnapshotFile(path=path, bytes=len(content), sha256=digest, content=content if inline else None)
+
+
+def publish(objects: ObjectStore, made: Manifest, directory: Path, parent: Manifest | None = None) -> Published:
+    """Publish a snapshot of the files in a directory; those of the parent need not be uploaded again."""
+    uploading = Uploading(objects, directory)
+    uploading.upload(made.files, parent.files if parent else ())
+    return uploading.publish(made)
 
 
 def published(objects: ObjectStore, directory: Path, **changes: Any) -> Manifest:

@@ -13,11 +13,10 @@ from statestore.archive.archive import open_archive
 from statestore.archive.fetch import fetch
 from statestore.archive.objects import ObjectStore
 from statestore.archive.snapshots import history, read_manifest
-from statestore.archive.upload import publish
 from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, SnapshotError
 from tests.archive.faulty import FaultyStore, cut_off, hang, lose_the_answer, other_bytes, status
 from tests.archive.s3 import BUCKET, environment
-from tests.archive.snapshots import manifest, written
+from tests.archive.snapshots import manifest, publish, written
 
 FILES = {"CURRENT": b"MANIFEST-000005\n", "000007.sst": os.urandom(100_000)}
 TIMEOUT_S = 1.5

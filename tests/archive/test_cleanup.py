@@ -15,9 +15,8 @@ from statestore.archive.manifest import Manifest
 from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import SnapshotSet, all_sets, put_back, write_set
 from statestore.archive.snapshots import begin_generation, history, mark_suspect, missing_files
-from statestore.archive.upload import publish
 from statestore.errors import SnapshotError
-from tests.archive.snapshots import manifest, written
+from tests.archive.snapshots import manifest, publish, written
 
 LATER = 1 << 50
 NOTHING_LOST = lambda *_: False  # noqa: E731

@@ -11,7 +11,7 @@ import tempfile
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import hypothesis.strategies as st
 import pytest
@@ -27,13 +27,14 @@ from hypothesis.stateful import (
 
 from statestore.archive import cleanup, fetch, snapshots, upload
 from statestore.archive.cleanup import Retention, expendable, mark, server_time_ms, sweep
+from statestore.archive.grown_from import GrownFrom
 from statestore.archive.layout import TRASH
 from statestore.archive.manifest import Manifest, from_bytes
 from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import Pin, kept_snapshots, pin, pins, put_back, unpin
 from statestore.archive.snapshots import history, missing_files, read_manifest, readable
 from statestore.errors import ArchiveUnavailableError, SnapshotError
-from tests.archive.snapshots import manifest, written
+from tests.archive.snapshots import manifest, publish, written
 from tests.archive.stepped import Actor, InOneThread, SteppedStore, one_step
 
 GRACE_MS = 1_000
@@ -66,6 +67,7 @@ class CleanUpsBesideOthers(RuleBasedStateMachine):
         self.roles: list[_Role] = []
         self.writing: set[str] = set()
         self.reading: dict[int, Manifest] = {}
+        self.known: list[GrownFrom] = []
         self.published = False
         self._patch = pytest.MonkeyPatch()
         for module in (cleanup, fetch, snapshots, upload):
@@ -105,7 +107,7 @@ class CleanUpsBesideOthers(RuleBasedStateMachine):
     def one_begins(self, name: str, content: list[int], at: int, requests: int) -> None:
         self.count += 1
         work, within_ms = {
-            "writer": (partial(self._write, content, bool(at)), GRACE_MS // 2),
+            "writer": (partial(self._write, content, at), GRACE_MS // 2),
             "reader": (partial(self._read, self.count, at), GRACE_MS),
             "pin": (partial(self._make_pin, f"pin-{self.count}", at), GRACE_MS // 2),
             "clean-up": (self._clean_up, GRACE_MS // 2),
@@ -113,13 +115,14 @@ class CleanUpsBesideOthers(RuleBasedStateMachine):
         self.roles.append(_Role(name, Actor(work), self.now_ms + within_ms))
         self._go_on(self.roles[-1], requests)
 
-    def _write(self, content: list[int], grows: bool) -> None:
+    def _write(self, content: list[int], at: int) -> None:
+        """Publish, as `publish_live` does, a store that grew from one of the latest snapshots, which may be gone."""
         made = manifest({f"{number}.sst": b"%d" % number for number in content}, committed=self.count)
         store = written(self.root / f"store-{self.count}", {file.path: file.path[0].encode() for file in made.files})
         self.writing.add(made.uuid)
-        found = history(self.objects, DIRECTORY).usable if grows else ()
-        parent = next(readable(self.objects, found, []), None)
-        upload.publish(self.objects, made, store, parent)
+        grown = None if at == 0 or at > len(self.known) else self.known[-at]
+        _publish_grown_from(grown, made, self.objects, store)
+        self.known.append(_known(made))
         self.writing.remove(made.uuid)
         self.published = True
 
@@ -205,6 +208,20 @@ class CleanUpsBesideOthers(RuleBasedStateMachine):
         assert complete or not self.published, "no snapshot is left"
 
 
+def _known(made: Manifest) -> GrownFrom:
+    return GrownFrom(url="", cluster="", generation=0, snapshot=str(made.name), files=made.files)
+
+
+def _publish_grown_from(grown: GrownFrom | None, made: Manifest, objects: ObjectStore, store: Path) -> None:
+    """Publish with the requests of `publish_live`."""
+    uploading = upload.Uploading(objects, store)
+    if grown is not None:
+        uploading.upload(made.files, grown.files)
+    found = history(objects, DIRECTORY)
+    uploading.upload(made.files, () if grown is None else grown.kept(found))
+    uploading.publish(made)
+
+
 def _pinned(objects: ObjectStore, place: str) -> Manifest:
     """Return the manifest of a pinned snapshot, which may have been marked while the pin was made."""
     (name,) = [name for name in (snapshots.layout.snapshot_name(place.rpartition("/")[2]),) if name is not None]
@@ -235,7 +252,7 @@ def directory(tmp_path: Path) -> ObjectStore:
 
 def _published(objects: ObjectStore, tmp_path: Path, committed: int) -> Manifest:
     made = manifest({"a.sst": b"a%d" % committed}, committed=committed)
-    upload.publish(objects, made, written(tmp_path / f"store-{committed}", {"a.sst": b"a%d" % committed}))
+    publish(objects, made, written(tmp_path / f"store-{committed}", {"a.sst": b"a%d" % committed}))
     return made
 
 
@@ -265,6 +282,24 @@ def test_a_pin_that_is_removed_while_pins_are_read_keeps_nothing(
     unpin(directory, "kept")
     monkeypatch.setattr(directory, "entries", lambda _: iter(listed))
     assert list(pins(directory)) == []
+
+
+def test_what_grew_from_a_snapshot_that_is_gone_does_not_rely_on_its_blobs(
+    directory: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, _ = (_published(directory, tmp_path, committed) for committed in (1, 2))
+    mark(directory, history(directory, DIRECTORY).snapshots[-1])
+    later = manifest({"a.sst": b"a1"}, committed=3)
+    delete = cleanup._delete_if_unchanged
+
+    def published_before_it_deletes(*arguments: Any) -> None:
+        monkeypatch.setattr(cleanup, "_delete_if_unchanged", delete)
+        _publish_grown_from(_known(old), later, directory, tmp_path / "store-1")
+        delete(*arguments)
+
+    monkeypatch.setattr(cleanup, "_delete_if_unchanged", published_before_it_deletes)
+    sweep(directory, 0, 1 << 50)
+    assert missing_files(directory, later.files) == []
 
 
 def test_a_blob_that_goes_between_its_upload_and_the_manifest_is_uploaded_again(

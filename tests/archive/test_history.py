@@ -17,11 +17,10 @@ from statestore.archive.snapshots import (
     read_snapshot,
     readable,
 )
-from statestore.archive.upload import publish
 from statestore.errors import InputError, SnapshotError
 from statestore.model import TopicPartition
 from statestore.statedir.record import StoreRecord
-from tests.archive.snapshots import CLUSTER, manifest
+from tests.archive.snapshots import CLUSTER, manifest, publish
 
 
 def _published(objects: ObjectStore, tmp_path, *made: Manifest) -> None:

@@ -15,6 +15,7 @@ from statestore.errors import SnapshotError
 from tests.archive.snapshots import CLUSTER, file, manifest
 
 MADE = manifest({"CURRENT": b"MANIFEST-000005\n", "000007.sst": b"rows"}, own={"interval": "60000"})
+_A = hashlib.sha256(b"a").hexdigest()
 PLACE = (MADE.directory, MADE.name)
 
 
@@ -43,6 +44,11 @@ def test_any_changed_byte_is_found(at: int, mask: int) -> None:
         from_bytes(bytes(data), *PLACE)
 
 
+def test_a_files_content_comes_back_from_its_manifest() -> None:
+    made = MADE.model_copy(update={"files": (file("CURRENT", bytes(range(256)), inline=True),)})
+    assert from_bytes(to_bytes(made), *PLACE) == made
+
+
 def test_a_torn_manifest_is_refused() -> None:
     with pytest.raises(SnapshotError, match="its checksum does not fit"):
         from_bytes(to_bytes(MADE)[:-10], *PLACE)
@@ -65,6 +71,9 @@ def test_a_path_that_could_leave_the_store_is_refused(path: str) -> None:
         ({"files": [{"path": "a", "bytes": 1 << 50, "sha256": "0" * 64}]}, "bytes"),
         ({"files": [{"path": "a", "bytes": -1, "sha256": "0" * 64}]}, "bytes"),
         ({"files": [{"path": "a", "bytes": 1, "sha256": "../../" + "0" * 58}]}, "sha256"),
+        ({"files": [{"path": "a", "bytes": 1, "sha256": _A, "content": "Yg=="}]}, "of a is not"),
+        ({"files": [{"path": "a", "bytes": 2, "sha256": _A, "content": "YQ=="}]}, "of a is not"),
+        ({"files": [{"path": "a", "bytes": 1, "sha256": _A, "content": "?"}]}, "content"),
         ({"schema_version": 2}, "schema_version"),
         ({"application": "../other"}, "application"),
         ({"task": "0"}, "task"),

@@ -11,9 +11,8 @@ from statestore.archive.fetch import Fetched, fetch
 from statestore.archive.layout import BLOBS, blob
 from statestore.archive.objects import ObjectStore
 from statestore.archive.snapshots import history, read_manifest
-from statestore.archive.upload import publish
 from statestore.errors import InvalidStateError, SnapshotError, StoreCorruptedError
-from tests.archive.snapshots import file, manifest, written
+from tests.archive.snapshots import file, manifest, publish, written
 
 MIB = 1 << 20
 FILES = {
@@ -38,6 +37,17 @@ def test_what_is_published_is_fetched_byte_for_byte(objects: ObjectStore, tmp_pa
     assert fetch(objects, found, tmp_path / "copy", {}, added.append) == Fetched(0, made.bytes)
     assert _content(tmp_path / "copy") == files
     assert sum(added) == made.bytes
+
+
+def test_a_file_that_the_manifest_has_in_itself_is_no_object_of_its_own(objects: ObjectStore, tmp_path: Path) -> None:
+    files = tuple(file(path, content, inline=len(content) < MIB // 8) for path, content in FILES.items())
+    made = manifest().model_copy(update={"files": files})
+    done = publish(objects, made, written(tmp_path / "store", FILES))
+    assert done.files == 1
+    assert {found.name for found in objects.entries(BLOBS)} == made.blobs
+    found = read_manifest(objects, made.directory, made.name)
+    assert fetch(objects, found, tmp_path / "copy", {}) == Fetched(0, made.bytes)
+    assert _content(tmp_path / "copy") == FILES
 
 
 def test_only_what_the_earlier_snapshot_does_not_have_is_uploaded(objects: ObjectStore, tmp_path: Path) -> None:

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from statestore.archive.archive import archive_spec
-from statestore.archive.upload import publish
 from statestore.cli.selection import Where
 from statestore.definitions.store import StoreDefinition
 from statestore.metastore.command_topic import CONFIG
 from statestore.metastore.commands import PutApplication
 from statestore.metastore.drift import find_drift
 from statestore.metastore.evolution import partitions_of
-from tests.archive.snapshots import manifest
+from tests.archive.snapshots import manifest, publish
 from tests.integration.broker import (
     add_partitions,
     create_topic,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from statestore.archive.layout import BLOBS
-from statestore.archive.snapshots import histories, history, mark_suspect
+from statestore.archive.snapshots import histories, history, mark_suspect, read_snapshot
 from statestore.errors import InputError
 from statestore.recovery.planning import plan_restore
 from statestore.recovery.restore import restore
@@ -58,7 +58,8 @@ def test_verification_names_the_last_restore_point_and_what_it_would_read(archiv
     assert (point.snapshot, point.usable, point.detail) == (name, True, "")
     (listed,) = archived.objects.entries("stores")
     assert (point.committed, point.written_ms) == (199, listed.modified_ms)
-    assert point.fetched == sum(found.size for found in archived.objects.entries(BLOBS))
+    (directory,) = archived.directories()
+    assert point.fetched == read_snapshot(archived.objects, history(archived.objects, directory).usable[0]).bytes
     assert point.offsets == 3  # a marker, the record, and its marker
     day_ms = 24 * 60 * 60 * 1000
     assert 0 <= point.written_ms + day_ms - point.until_ms < 60_000

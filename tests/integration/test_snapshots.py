@@ -124,10 +124,11 @@ def test_a_damaged_snapshot_is_passed_over_for_an_older_one_and_then_for_the_log
     archived.process([(b"new", b"value")])
     expected, names = archived.contents(), archived.snapshots()
     (directory,) = archived.directories()
-    for found in history(archived.objects, directory).usable[:damaged]:
-        manifest = read_manifest(archived.objects, directory, found.name)
-        own = next(file for file in manifest.files if file.path.startswith("MANIFEST"))
-        archived.objects.delete(f"{BLOBS}/{own.sha256[:2]}/{own.sha256}")
+    newer, older = (
+        read_manifest(archived.objects, directory, found.name) for found in history(archived.objects, directory).usable
+    )
+    for name in newer.blobs if damaged == 2 else newer.blobs - older.blobs:
+        archived.objects.delete(name)
     archived.lose_all()
     with caplog.at_level(logging.WARNING):
         row = archived.restored()
@@ -498,8 +499,7 @@ def test_snapshots_are_listed_shown_kept_and_checked(
     assert list(pins(archived.objects)) == []
     assert run.shown("snapshot", "check", *where)["broken"] == {}
     newer, older = (read_manifest(archived.objects, *history_of(archived, name)) for name in names)
-    own = next(iter({file.sha256 for file in newer.files} - {file.sha256 for file in older.files}))
-    archived.objects.delete(f"{BLOBS}/{own[:2]}/{own}")
+    archived.objects.delete(min(newer.blobs - older.blobs))
     (broken,) = run.shown("snapshot", "check", *where, code=1)["broken"]
     assert broken.endswith(f"{names[0]}.json")
 

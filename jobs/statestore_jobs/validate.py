@@ -80,7 +80,7 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
     if judged and all(found.retry for found in judged):
         raise judged[0].retry or AssertionError
     for of_store, found in zip(stores, judged, strict=True):
-        rows += [_row(spec, found, replaced.get(spec.store_partition, Replaced())) for spec in of_store]
+        rows += [_row(spec, found, replaced.get(spec.store_partition, Replaced()), started) for spec in of_store]
     index = settings.data_docs_dir / "index.html"
     return ValidateReport(
         run_id=run_id,
@@ -180,10 +180,10 @@ def _quarantined(spec: StorePartitionSpec, directory: Path) -> Path:
 # -- what follows -----------------------------------------------------------------------------------------------------
 
 
-def _row(spec: StorePartitionSpec, judged: Judged, replaced: Replaced) -> ValidateRow:
+def _row(spec: StorePartitionSpec, judged: Judged, replaced: Replaced, started_ms: int) -> ValidateRow:
     store, detail, rollback, quarantine = judged.store, judged.store.detail, None, replaced.quarantine
     if replaced.snapshot is not None and store.verdict == "passed":
-        detail = _unpin(spec) or detail
+        detail = _unpin(spec, started_ms) or detail
     elif replaced.snapshot is not None:
         rollback = reinstate_command(spec, replaced.snapshot)
         kept = f"the snapshot that was replaced is kept, to put it back: {rollback}"
@@ -223,10 +223,10 @@ def reinstate_command(spec: StorePartitionSpec, snapshot: str) -> str:
     return f"statestore snapshot reinstate {snapshot} --application {spec.application}"
 
 
-def _unpin(spec: StorePartitionSpec) -> str:
-    """Let clean-up have what was replaced; say why if it cannot be done now."""
+def _unpin(spec: StorePartitionSpec, before_ms: int) -> str:
+    """Let clean-up have what was replaced by then; say why if it cannot be done now."""
     try:
-        release_replaced_pins(spec)
+        release_replaced_pins(spec, before_ms)
     except StateStoreError as error:
         return f"the snapshot that was replaced is still pinned: {error}"
     return ""

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from uuid import uuid4
 
 from statestore import clock, kill_switch
-from statestore.archive.layout import time_ordered_uuid
+from statestore.archive.layout import snapshot_place, time_ordered_uuid
 from statestore.archive.manifest import Manifest
 from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import Pin, pin, pins, unpin
@@ -84,18 +84,30 @@ def reinstate(spec: StorePartitionSpec, snapshot: Manifest, why: str) -> Manifes
 
 
 def keep_replaced(spec: StorePartitionSpec, snapshot: Manifest, label: str) -> str:
-    """Pin a snapshot that a restore is about to replace, so that it can be reinstated; return its name."""
+    """Pin a snapshot that a restore is about to replace, so that it can be reinstated; return its name.
+
+    If an earlier attempt has put this snapshot there, it is what that one has replaced.
+    """
     assert spec.archive is not None
-    place = snapshot.directory.snapshot(snapshot.name)
+    before = replaced_by(spec, label)
+    if before is not None and (before == str(snapshot.name) or snapshot.record.restored_by == label):
+        return before
     made = Pin(
         name=f"{REPLACED}{uuid4().hex}",
-        snapshots=(place,),
-        by=f"restore {label}",
+        snapshots=(snapshot.directory.snapshot(snapshot.name),),
+        by=_restore(label),
         why=f"{spec.store_partition} was restored",
         written_ms=clock.now_ms(),
     )
     pin(spec.archive.open(), made)
     return str(snapshot.name)
+
+
+def replaced_by(spec: StorePartitionSpec, label: str) -> str | None:
+    """Return the name of the snapshot that a restore has replaced last, or was about to; None if there is none."""
+    made = [one for one in _replaced_pins(spec) if one.by == _restore(label)]
+    place = snapshot_place(max(made, key=lambda one: one.written_ms).snapshots[0]) if made else None
+    return None if place is None else str(place[1])
 
 
 def unpin_old(objects: ObjectStore, older_than_s: float, *, dry_run: bool) -> tuple[str, ...]:
@@ -107,12 +119,27 @@ def unpin_old(objects: ObjectStore, older_than_s: float, *, dry_run: bool) -> tu
     return tuple(name for one in found for name in one.snapshots)
 
 
-def release_replaced_pins(spec: StorePartitionSpec) -> int:
-    """Remove the pins that keep what restores of a store partition have replaced; return how many."""
+def release_replaced_pins(spec: StorePartitionSpec, before_ms: int) -> int:
+    """Remove the pins that keep what restores of a store partition had replaced by then; return how many.
+
+    Parameters
+    ----------
+    before_ms
+        Wall clock time before the store was read that nobody wants to go back from: what is replaced later stays.
+    """
     if not lives_in_archive(spec) or spec.archive is None:
         return 0
-    objects, directory = spec.archive.open(), f"{snapshot_directory(spec, spec.archive)}/"
-    found = [one for one in pins(objects) if one.name.startswith(REPLACED) and one.snapshots[0].startswith(directory)]
+    found = [one for one in _replaced_pins(spec) if one.written_ms < before_ms]
     for one in found:
-        unpin(objects, one.name)
+        unpin(spec.archive.open(), one.name)
     return len(found)
+
+
+def _replaced_pins(spec: StorePartitionSpec) -> list[Pin]:
+    assert spec.archive is not None
+    objects, directory = spec.archive.open(), f"{snapshot_directory(spec, spec.archive)}/"
+    return [one for one in pins(objects) if one.name.startswith(REPLACED) and one.snapshots[0].startswith(directory)]
+
+
+def _restore(label: str) -> str:
+    return f"restore {label}"

@@ -262,10 +262,11 @@ def compared_end(spec: StorePartitionSpec, snapshot: Manifest) -> LogComparison 
 
 def suspect_all(spec: StorePartitionSpec, archive: ArchiveSpec, why: str) -> None:
     """Mark the snapshots of a store whose rows were found to be wrong: nobody restores from them any more."""
-    objects = archive.open()
-    found = history(objects, snapshot_directory(spec, archive))
-    for listed in found.usable:
-        mark_suspect(objects, found.directory, listed.name, why)
+    objects, directory = archive.open(), snapshot_directory(spec, archive)
+    # Again, as what another node has published meanwhile may have grown from one that was not yet marked.
+    while usable := history(objects, directory).usable:
+        for listed in usable:
+            mark_suspect(objects, directory, listed.name, why)
 
 
 @cache

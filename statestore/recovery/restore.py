@@ -28,7 +28,7 @@ from statestore.errors import (
 from statestore.partition.archived import known_of, lives_in_archive
 from statestore.partition.generations import built_from_log, newest_generation, superseded
 from statestore.partition.quarantine import clean_quarantine
-from statestore.partition.reinstating import keep_replaced
+from statestore.partition.reinstating import keep_replaced, replaced_by
 from statestore.partition.replacement import clear_built
 from statestore.partition.snapshots import publish_row, suspect_all
 from statestore.partition.spec import StorePartitionSpec
@@ -363,6 +363,11 @@ def _done_before(spec: RestoreSpec) -> dict[str, object]:
     That attempt may have ended before its report, and then nobody else would know what is to be validated.
     """
     paths, name = spec.store.paths, spec.store.store.name
+    if lives_in_archive(spec.store):
+        newest = known_of(spec.store)
+        if newest is None or newest.record.restored_by != spec.label:
+            return {"outcome": "skipped"}
+        return {"outcome": "restored", "replaced": replaced_by(spec.store, spec.label)}
     replaced = paths.quarantine(name, spec.label)
     if replaced.exists():
         return {"outcome": "restored", "quarantine": str(replaced)}

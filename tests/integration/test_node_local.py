@@ -18,7 +18,7 @@ from statestore.partition.archived import look_into_archive
 from statestore.partition.generations import snapshot_directory
 from statestore.partition.reinstating import reinstate, release_replaced_pins
 from statestore.partition.rollback import RollbackSpec, roll_back
-from statestore.partition.snapshots import publish_row
+from statestore.partition.snapshots import publish_row, suspect_all
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.recovery.snapshot_building import snapshot_from_log
@@ -370,8 +370,44 @@ def test_what_a_restore_has_replaced_can_be_the_store_again_and_no_copy_of_the_o
     found = nodes.verify_on("c", "deep")
     assert (found.status, found.action) == (Status.DIVERGED, Action.BY_HAND), "nobody replaces it unasked"
     assert "by a test" in found.detail
-    assert release_replaced_pins(nodes.spec_on("c")) == 1
+    (kept,) = pins(nodes.objects)
+    assert release_replaced_pins(nodes.spec_on("c"), kept.written_ms) == 0, "it may have been replaced since"
+    assert release_replaced_pins(nodes.spec_on("c"), kept.written_ms + 1) == 1
     assert list(pins(nodes.objects)) == []
+
+
+def test_a_restore_that_is_tried_again_on_another_node_knows_what_it_had_replaced(nodes: Nodes) -> None:
+    nodes.falsify()
+    falsified = nodes.newest("a")
+    request = RestoreRequest(mode="full", force=True)
+    rows = [
+        restore(RestoreSpec(nodes.spec_on(node), how, "one restore", TINY_RUN, diverged=diverged))
+        for node, how, diverged in [("b", request, True), ("c", RestoreRequest(), False), ("c", request, False)]
+    ]
+    assert [row.failure for row in rows] == [None] * 3
+    assert [row.outcome for row in rows] == ["restored"] * 3
+    assert [row.replaced for row in rows] == [str(falsified.name)] * 3
+    (kept,) = pins(nodes.objects)
+    assert kept.snapshots == (falsified.directory.snapshot(falsified.name),)
+    assert nodes.restore_on("c").outcome == "skipped", "of another restore"
+
+
+def test_what_grew_from_a_suspect_snapshot_while_it_was_marked_is_marked_too(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes.send([(b"new", b"value")])
+    marked: list[str] = []
+
+    def published_before_the_first(objects: Any, directory: Any, name: Any, why: str) -> None:
+        if not marked:
+            nodes.run_on("a")
+        marked.append(str(name))
+        mark_suspect(objects, directory, name, why)
+
+    monkeypatch.setattr("statestore.partition.snapshots.mark_suspect", published_before_the_first)
+    suspect_all(nodes.spec_on("b"), nodes.archive, "by a test")
+    assert len(marked) == len(set(marked)) == 2
+    assert history(nodes.objects, snapshot_directory(nodes.spec_on("b"), nodes.archive)).usable == ()
 
 
 @pytest.mark.long

@@ -19,6 +19,7 @@ from benchmarks.restore_program import Order
 from benchmarks.restore_run import RestoreOutcome, RestoringRun, seconds_of
 from benchmarks.restore_shapes import BASE
 from benchmarks.verify_fleet import APPLICATION, RECORDS, make_fleet, stores
+from benchmarks.verify_job import case_of, measure_job
 from demo.kafka_jars import check_disk
 from demo.processes import Processes, ServiceError
 
@@ -35,17 +36,21 @@ CORES_OF = {"ours, 1 core": 1, f"ours, {CORES} cores": CORES}
 def offsets(processes: Processes, servers: str, scratch: Path, state_dir: Path, cores: int) -> float:
     """Return the seconds in which the offsets of all stores are verified."""
     with tempfile.TemporaryDirectory(dir=scratch) as directory:
-        order = Order(
-            work="offsets",
-            servers=servers,
-            application=APPLICATION,
-            stores=stores(STORES),
-            partitions=TASKS,
-            workers=cores,
-            state_dir=state_dir,
-            result=Path(directory) / "result.json",
-        )
+        order = _fleet_order(servers, state_dir, Path(directory)).model_copy(update={"workers": cores})
         return _done(processes, order, STORES * TASKS * RECORDS).seconds
+
+
+def _fleet_order(servers: str, state_dir: Path, directory: Path) -> Order:
+    return Order(
+        work="offsets",
+        servers=servers,
+        application=APPLICATION,
+        stores=stores(STORES),
+        partitions=TASKS,
+        workers=CORES,
+        state_dir=state_dir,
+        result=directory / "result.json",
+    )
 
 
 def contents(processes: Processes, log: Log, work: str, scratch: Path, state_dir: Path) -> float:
@@ -67,7 +72,8 @@ def _done(processes: Processes, order: Order, records: int) -> RestoreOutcome:
 def run(asked: Asked) -> list[Result]:
     """Start a broker, make stores, and measure."""
     many, large = f"offsets of {STORES * TASKS:,} store partitions", f"contents: {BASE.case}"
-    asked.require_some((many, large))
+    job = case_of(STORES * TASKS)
+    asked.require_some((many, job, large))
     chosen = asked.systems(dict.fromkeys((*DEPTHS, *CORES_OF)))
     rounds = asked.rounds or ROUNDS
     with tempfile.TemporaryDirectory() as directory, Processes(Path(directory)) as processes:
@@ -86,14 +92,17 @@ def run(asked: Asked) -> list[Result]:
             }
             contents(processes, log, "deep", scratch, state_dir)  # kernels are compiled once for an installation
             results += measure([Case(large, "records/s", work)], rounds)
-        if asked.part in many:
+        if asked.part in many or asked.part in job:
             state_dir = make_fleet(processes, servers, scratch, STORES, TASKS)
+        if asked.part in many:
             work = {
                 name: partial(offsets, processes, servers, scratch, state_dir, cores)
                 for name, cores in CORES_OF.items()
                 if name in chosen
             }
             results += measure([Case(many, "s", work)], rounds)
+        if asked.part in job:
+            results += measure_job(processes, scratch, _fleet_order(servers, state_dir, scratch), rounds)
     return results
 
 

@@ -6,8 +6,8 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -58,8 +58,14 @@ class SparkCluster:
         """Return what a worker sees at the state directory."""
         return self._directory / f"disk-{number}"
 
-    def start_worker(self, number: int) -> None:
-        """Start a worker with one core, and wait until the master knows it."""
+    def start_worker(self, number: int, **environment: str) -> None:
+        """Start a worker with one core, and wait until the master knows it.
+
+        Parameters
+        ----------
+        environment
+            What its executors have besides the cluster's.
+        """
         host = f"127.0.0.{number + 1}"
         work = self._directory / f"work-{number}"
         size = ("--cores", "1", "--memory", "1g", "--work-dir", str(work))
@@ -67,7 +73,7 @@ class SparkCluster:
         if self._state_dir is not None:
             worker = self._on_own_disk(number, self._state_dir, host, worker)
         known = len(self._logged("Successfully registered with master"))
-        self._workers[number] = self._start(worker)
+        self._workers[number] = self._start(worker, environment)
         wait_for(lambda: len(self._logged("Successfully registered with master")) > known, "a worker", _START_S)
 
     def _on_own_disk(self, number: int, state_dir: Path, host: str, worker: list[str]) -> list[str]:
@@ -86,9 +92,24 @@ class SparkCluster:
         for process in self._started:
             _end(process)
 
-    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
+    def stop_worker(self, number: int) -> None:
+        """Stop a worker's machine: the worker with all that it has started does nothing until it is woken."""
+        for process in _family(self._workers[number]):
+            process.suspend()
+
+    def wake_worker(self, number: int) -> None:
+        """Have a worker's machine go on, the tasks before those who would end them."""
+        for process in reversed(_family(self._workers[number])):
+            process.resume()
+
+    def is_idle(self, number: int) -> bool:
+        """Tell whether a worker has no executor."""
+        return len(_family(self._workers[number])) == 1
+
+    def _start(self, command: list[str], environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output, env=self._environment)
+            started = {**self._environment, **(environment or {})}
+            process = subprocess.Popen(command, stdout=output, stderr=output, env=started)
         self._started.append(process)
         return process
 
@@ -118,11 +139,17 @@ def _class(name: str) -> list[str]:
     return [str(_SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """Return a process and all that it has started, the youngest last; nothing if it has ended."""
     try:
-        family = [process, *psutil.Process(process.pid).children(recursive=True)]
+        first = psutil.Process(process.pid)
+        return [first, *first.children(recursive=True)]
     except psutil.NoSuchProcess:
-        return
-    for member in family:
-        member.kill()
+        return []
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    for member in _family(process):
+        with suppress(psutil.NoSuchProcess):  # it has ended with those before it
+            member.kill()
     process.wait(60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from statestore.archive.archive import ArchiveSpec
-from statestore.archive.snapshots import histories
+from statestore.archive.layout import StoreDirectory
+from statestore.archive.snapshots import History, histories
 from statestore.changelog.topics import Topics
-from statestore.reports import ProcessReport, Status, VerifyReport, read_report
+from statestore.reports import ProcessReport, RestoreReport, Status, VerifyReport, read_report
 from tests.archive.s3 import BUCKET, running_s3
 from tests.archive.s3 import environment as s3_environment
 from tests.faults.spark_cluster import SparkCluster, may_unshare, spark_cluster
-from tests.integration.broker import WAIT_S, settle
+from tests.integration.broker import WAIT_S, settle, wait_for
 from tests.integration.support import Application
-from tests.spark.test_jobs import Installation
+from tests.spark.test_jobs import JOB_S, Installation
 
 pytestmark = [
     pytest.mark.long,
@@ -48,11 +50,18 @@ class Nodes(Installation):
             rows = [(b"%d-key-%d" % (partition, at % 20), b"%d-%d" % (number, at)) for at in range(30)]
             self.application.send(rows, partition)
 
+    def begin(self, job: str, *arguments: str) -> subprocess.Popen[str]:
+        """Submit a job for the application to the cluster."""
+        named = ("--application", self.application.name, *arguments)
+        return self.start(job, *named, master=self.cluster.url, PYSPARK_PYTHON=sys.executable)
+
     def process(self) -> ProcessReport:
         """Process all input; no task may fail."""
-        self.submit(
-            "process", "--application", self.application.name, master=self.cluster.url, PYSPARK_PYTHON=sys.executable
-        )
+        _end(self.begin("process"))
+        return self.processed()
+
+    def processed(self) -> ProcessReport:
+        """Read the report of a run; no task may have failed."""
         report = read_report(self.report("process"), ProcessReport)
         assert [row.failure for row in report.rows] == [None] * PARTITIONS
         assert [found.failure for row in report.rows for found in row.snapshots] == [None] * PARTITIONS
@@ -60,24 +69,20 @@ class Nodes(Installation):
 
     def verify(self, depth: str = "deep") -> VerifyReport:
         """Verify the application; each store must be whole."""
-        name = self.application.name
-        self.submit(
-            "verify", "--application", name, "--depth", depth, master=self.cluster.url, PYSPARK_PYTHON=sys.executable
-        )
+        _end(self.begin("verify", "--depth", depth))
         report = read_report(self.report("verify"), VerifyReport)
         assert [(row.task, row.status) for row in report.rows] == [
             (f"0_{number}", Status.OK) for number in range(PARTITIONS)
         ]
         return report
 
-    def assert_generation(self, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Look into the archive."""
+    def archived(self, monkeypatch: pytest.MonkeyPatch) -> dict[StoreDirectory, History]:
+        """Return the snapshots of all store partitions."""
         for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
             monkeypatch.setenv(name, self.environment[name])
         cluster = Topics(self.application.servers, WAIT_S).cluster_id()
         archive = ArchiveSpec(url=self.environment["STATESTORE_ARCHIVE"], cluster=cluster)
-        found = histories(archive.open(), cluster, self.application.name)
-        assert {one.generation for one in found.values()} == {expected}
+        return histories(archive.open(), cluster, self.application.name)
 
     def brought(self, report: ProcessReport) -> list[str]:
         """Return the tasks whose stores were built on their node."""
@@ -89,6 +94,29 @@ class Nodes(Installation):
         for partition, number in on.items():
             self.application.state_dir = self.cluster.disk(number)
             self.application.assert_oracle(partition)
+
+    def wait_until_paused(self, job: subprocess.Popen[str], point: str) -> None:
+        """Wait until a Python worker has stopped itself at a point."""
+
+        def stopped() -> bool:
+            assert job.poll() is None, job.communicate()[0][-3_000:]
+            return self.mark.exists() and self.mark.read_text().startswith(f"{point}\n")
+
+        wait_for(stopped, f"a worker to stop at {point}", JOB_S)
+
+    @property
+    def mark(self) -> Path:
+        """File that says where a Python worker has stopped itself."""
+        return self.directory / "mark"
+
+    def pausing_at(self, point: str) -> dict[str, str]:
+        """Return the environment of a worker that stops a task at a point, once."""
+        return {"STATESTORE_PAUSE_AT": point, "STATESTORE_KILL_MARK": str(self.mark)}
+
+
+def _end(job: subprocess.Popen[str]) -> None:
+    log, _ = job.communicate(timeout=JOB_S)
+    assert job.returncode == 0, log[-3_000:]
 
 
 @pytest.fixture
@@ -125,4 +153,67 @@ def test_every_task_moves_to_another_node_and_back(nodes: Nodes, monkeypatch: py
 
     cluster.start_worker(1)
     nodes.verify()
-    nodes.assert_generation(0, monkeypatch)
+    assert {found.generation for found in nodes.archived(monkeypatch).values()} == {0}
+
+
+@pytest.mark.parametrize(
+    ("job", "arguments", "point"),
+    [
+        ("process", (), "Kafka committed, stores not"),
+        ("process", (), "snapshot, blobs uploaded"),
+        ("restore", ("--mode", "full", "--force"), "restore, built, not swapped"),
+        ("restore", ("--mode", "full", "--force"), "snapshot, manifest written"),
+    ],
+)
+def test_a_node_that_is_lost_in_the_middle_of_a_job_costs_that_job_nothing(
+    nodes: Nodes, job: str, arguments: tuple[str, ...], point: str
+) -> None:
+    cluster = nodes.cluster
+    nodes.produce(0)
+    cluster.start_worker(0)
+    nodes.process()
+    cluster.kill_worker(0)
+
+    nodes.produce(1)
+    cluster.start_worker(1, **nodes.pausing_at(point))
+    begun = nodes.begin(job, *arguments)
+    nodes.wait_until_paused(begun, point)
+    cluster.start_worker(2)
+    cluster.kill_worker(1)
+    _end(begun)
+    if job == "process":
+        nodes.processed()
+    else:
+        restored = read_report(nodes.report("restore"), RestoreReport)
+        assert [(row.outcome, row.failure) for row in restored.rows] == [("restored", None)] * PARTITIONS
+        nodes.process()
+    nodes.assert_oracle(dict.fromkeys(range(PARTITIONS), 2))
+    nodes.verify()
+
+
+def test_a_node_that_wakes_when_another_one_has_done_its_work_changes_nothing(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, point = nodes.cluster, "flushed, not committed"
+    nodes.produce(0)
+    cluster.start_worker(0, **nodes.pausing_at(point))
+    slept = nodes.begin("process")
+    nodes.wait_until_paused(slept, point)
+    cluster.stop_worker(0)
+    slept.kill()  # as Airflow does when the task has taken too long
+    slept.communicate()
+
+    cluster.start_worker(1)
+    nodes.process()
+    nodes.assert_oracle(dict.fromkeys(range(PARTITIONS), 1))
+    before = nodes.archived(monkeypatch)
+    cluster.wake_worker(0)
+    wait_for(lambda: cluster.is_idle(0), "the executor of the job that is gone to end", JOB_S)
+    assert nodes.archived(monkeypatch) == before
+    nodes.verify()
+
+    nodes.produce(1)
+    cluster.kill_worker(1)
+    nodes.process()
+    nodes.assert_oracle(dict.fromkeys(range(PARTITIONS), 0))
+    assert {found.generation for found in nodes.archived(monkeypatch).values()} == {0}

@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import NamedTuple
 
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.manifest import Manifest
 from statestore.archive.objects import ObjectStore
-from statestore.archive.snapshots import History, Listed, missing_files, read_usable
+from statestore.archive.snapshots import History, Listed, missing_files, read_usable, readable
+from statestore.changelog.epochs import LogComparison, compare_ends
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import SnapshotError, StateStoreError
 from statestore.model import TopicPartition
 from statestore.partition.archived import listed_histories
 from statestore.partition.generations import snapshot_directory
-from statestore.partition.judgement import NO_LOG
+from statestore.partition.judgement import NO_LOG, log_end
 from statestore.partition.snapshots import compared_end, inadmissible
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import RestorePoint
@@ -49,7 +51,7 @@ def restore_points(
     for (archive, servers, timeout_s), members in groups.items():
         asked = [specs[at] for at in members]
         try:
-            points = _points(asked, archive, Topics(servers, timeout_s), now_ms, look_at_files=look_at_files)
+            points = _points(asked, archive, servers, timeout_s, now_ms, look_at_files=look_at_files)
         except StateStoreError as error:
             points = [RestorePoint(detail=str(error))] * len(asked)
         for at, point in zip(members, points, strict=True):
@@ -58,15 +60,45 @@ def restore_points(
 
 
 def _points(
-    specs: Sequence[StorePartitionSpec], archive: ArchiveSpec, topics: Topics, now_ms: int, *, look_at_files: bool
+    specs: Sequence[StorePartitionSpec],
+    archive: ArchiveSpec,
+    servers: str,
+    timeout_s: float,
+    now_ms: int,
+    *,
+    look_at_files: bool,
 ) -> list[RestorePoint]:
     objects = archive.open()
     directories = [snapshot_directory(spec, archive) for spec in specs]
     listed = listed_histories(objects, archive.cluster, directories)
-    logs = topics.log_ranges(spec.partition for spec in specs if spec.changelog is not None)
+    logs = Topics(servers, timeout_s).log_ranges(spec.partition for spec in specs if spec.changelog is not None)
     judge = partial(_point, objects, logs, now_ms, look_at_files)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(judge, specs, listed))
+        newest = list(pool.map(partial(_newest, objects), listed))
+        return list(pool.map(judge, specs, listed, _compared(specs, newest, servers, timeout_s)))
+
+
+class ComparedSnapshot(NamedTuple):
+    """A snapshot, and what became of its log since it was whole; None: not compared."""
+
+    snapshot: Manifest
+    comparison: LogComparison | None
+
+
+def _newest(objects: ObjectStore, found: History) -> Manifest | None:
+    """Read the newest snapshot; None if there is none, or it cannot be read."""
+    return next(readable(objects, found.usable[:1], []), None)
+
+
+def _compared(
+    specs: Sequence[StorePartitionSpec], newest: Sequence[Manifest | None], servers: str, timeout_s: float
+) -> list[ComparedSnapshot | None]:
+    """Compare the logs with the newest snapshots, all in one go."""
+    pairs = list(zip(specs, newest, strict=True))
+    ends = {spec.partition: log_end(made.record, spec.changelog) for spec, made in pairs if made is not None}
+    known = {partition: end for partition, end in ends.items() if end is not None}
+    found = compare_ends(servers, known, timeout_s)
+    return [None if made is None else ComparedSnapshot(made, found.get(spec.partition)) for spec, made in pairs]
 
 
 def _point(
@@ -76,11 +108,12 @@ def _point(
     look_at_files: bool,
     spec: StorePartitionSpec,
     found: History,
+    newest: ComparedSnapshot | None,
 ) -> RestorePoint:
     log, first = logs.get(spec.partition, NO_LOG), None
     passed_over: list[str] = []
     try:
-        for listed, snapshot, why in judged_snapshots(spec, objects, found, log, now_ms):
+        for listed, snapshot, why in judged_snapshots(spec, objects, found, log, now_ms, newest):
             if snapshot is not None and why is None and look_at_files:
                 missing = missing_files(objects, snapshot.files)
                 why = f"the archive lacks {len(missing)} of its files" if missing else None
@@ -98,7 +131,12 @@ def _point(
 
 
 def judged_snapshots(
-    spec: StorePartitionSpec, objects: ObjectStore, found: History, log: LogRange, now_ms: int
+    spec: StorePartitionSpec,
+    objects: ObjectStore,
+    found: History,
+    log: LogRange,
+    now_ms: int,
+    newest: ComparedSnapshot | None = None,
 ) -> Iterator[tuple[Listed, Manifest | None, str | None]]:
     """Yield the usable snapshots of a store partition, the newest first, each with why it may not be restored from.
 
@@ -108,6 +146,8 @@ def judged_snapshots(
         The changelog partition's offsets.
     now_ms
         Wall clock time before they were asked for, ms since the epoch.
+    newest
+        The newest of them, if it was read and compared before.
 
     Yields
     ------
@@ -119,6 +159,9 @@ def judged_snapshots(
         Why it is not admissible; None: it is.
     """
     for listed in found.usable:
+        if newest is not None and newest.snapshot.name == listed.name:
+            yield listed, newest.snapshot, inadmissible(spec, newest.snapshot, log, newest.comparison, now_ms)
+            continue
         try:
             snapshot = read_usable(objects, listed)
         except SnapshotError as error:

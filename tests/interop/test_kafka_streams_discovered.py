@@ -285,6 +285,7 @@ def running(directory: Path) -> Iterator[None]:
         process.stdin.close()
 
 
+@pytest.mark.long
 def test_the_command_works_on_the_directory_alone(
     stopped: Stopped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

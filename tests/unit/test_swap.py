@@ -29,6 +29,10 @@ NEW = {"CURRENT": b"MANIFEST-2\n", "000002.sst": b"new rows"}
 OLD_SEGMENTS, NEW_SEGMENTS = {"interval": b"60000", "offsets": b"0\n0\n"}, {"interval": b"90000"}
 KILLED = -signal.SIGKILL
 both_kinds = pytest.mark.parametrize("store", [KEY_VALUE, WINDOW], ids=["key-value", "window"])
+#: Segments have many steps, and each is a process that is killed.
+windows_at_length = pytest.mark.parametrize(
+    "store", [KEY_VALUE, pytest.param(WINDOW, marks=pytest.mark.long)], ids=["key-value", "window"]
+)
 
 
 def lay_out(paths, store=KEY_VALUE, *, live=True):
@@ -186,7 +190,7 @@ def test_r8_a_swap_killed_before_any_step_is_forgotten_or_completed_and_a_rerun_
 
 @pytest.mark.short_for("window")
 @pytest.mark.behaviour("R8")
-@both_kinds
+@windows_at_length
 def test_r8_a_swap_without_a_live_store_killed_before_any_step_ends_with_the_new_one(paths, store):
     for step in count(1):
         remove_tree(paths.state_dir)
@@ -230,7 +234,7 @@ def test_r8_finishing_a_swap_may_itself_be_killed_before_any_step(paths, store):
 
 @pytest.mark.short_for("window")
 @pytest.mark.behaviour("R8")
-@both_kinds
+@windows_at_length
 def test_r8_a_store_that_is_put_back_killed_before_any_step_comes_with_all_that_lay_beside_it(paths, store):
     beside = {"seal": paths.seal("s"), "record": paths.record("s"), "mode": paths.mode("s")}
     seen = set()

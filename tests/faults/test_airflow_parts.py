@@ -29,6 +29,7 @@ from statestore.statedir.lock import locked
 from statestore.statedir.paths import TaskPaths
 from tests.faults.airflow_parts import AirflowParts, pause, tries
 
+pytestmark = pytest.mark.long
 APPLICATION, STORE = "flight-delays", "aircraft"
 FLIGHTS = 2_000
 DAGS = ["process", "verify", "restore", "validate"]
@@ -132,7 +133,6 @@ def test_a_scheduler_that_is_killed_leaves_the_restore_to_the_next_one(system: S
     tells_of_another_try(system, run)
 
 
-@pytest.mark.share_for(why="the only death that Airflow has to find out by itself")
 @pytest.mark.timeout(900)
 def test_a_worker_that_is_killed_is_found_and_its_task_done_once(system: System, damaged: TaskPaths) -> None:
     run_id = "worker-killed"

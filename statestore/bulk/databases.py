@@ -6,20 +6,20 @@ taken over: reads are as after a compaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
-from statestore.bulk.runs import Runs, SegmentRows, merged
+from statestore.bulk.runs import Runs, merged
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree, sync_directory
 from statestore.errors import StoreAccessError, of_os_error
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.value_format import value_format
-from statestore.model import StoreFormat, TopicPartition
+from statestore.model import TopicPartition
 from statestore.sst.writer import SstFiles
 from statestore.stores.rocksdb import RocksDB
 
@@ -35,6 +35,14 @@ class Written(NamedTuple):
     digest: str
 
 
+class SegmentFiles(NamedTuple):
+    """SST files with rows of one segment (its start in ms; 0 in a key-value store), in key order."""
+
+    segment: int
+    files: tuple[Path, ...]
+    bytes: int
+
+
 def write_databases(
     runs: Sequence[Runs],
     store: StoreDefinition,
@@ -48,6 +56,66 @@ def write_databases(
     ----------
     runs
         One for each range of the log, in offset order.
+    directory, offsets, position
+        As of `make_databases`.
+
+    Raises
+    ------
+    StoreAccessError
+        If there is something in the directory.
+    DiskSpaceError
+        If the disk is full.
+    """
+    digest = Digest(store.format)
+    staged = directory.with_name(f".{directory.name}.sst")  # no store can have such a name
+    try:
+        remove_tree(staged)
+        size = make_databases(write_files(runs, store, staged, digest), store, directory, offsets, position)
+    finally:
+        remove_tree(staged)
+    return Written(digest.rows, size, digest.hexdigest())
+
+
+def write_files(
+    runs: Sequence[Runs], store: StoreDefinition, directory: Path, digest: Digest
+) -> Iterator[SegmentFiles]:
+    """Write the rows of sorted runs as SST files, one segment after the other; they are not forced to the disk.
+
+    Parameters
+    ----------
+    directory
+        Where the files go, each segment's into a directory of its own.
+    digest
+        The rows are added to it.
+    """
+    timestamped = value_format(store.format).timestamped
+    try:
+        for segment, rows in groupby(merged(runs, routing_of(store)), key=lambda found: found.segment):
+            into = directory / str(segment)
+            into.mkdir(parents=True)
+            with SstFiles(into, timestamped=timestamped) as files:
+                for _, batch in rows:
+                    digest.add(batch)
+                    files.add(batch)
+                files.finish()
+            yield SegmentFiles(segment, tuple(files.files), files.bytes)
+    except OSError as error:
+        raise of_os_error(error) from error
+
+
+def make_databases(
+    segments: Iterable[SegmentFiles],
+    store: StoreDefinition,
+    directory: Path,
+    offsets: Mapping[TopicPartition, int],
+    position: Mapping[TopicPartition, int] | None = None,
+) -> int:
+    """Make the databases of a store of SST files, which are moved; return their bytes. All of it is on disk then.
+
+    Parameters
+    ----------
+    segments
+        Each once.
     directory
         Where the store is to be, not there or empty: a key-value store's database, or the segments of another as
         `<directory>/<store>.<start ms>`. Those are the segments that are live at the ranges' stream time and have
@@ -64,17 +132,18 @@ def write_databases(
     """
     if directory.exists() and any(directory.iterdir()):
         raise StoreAccessError(f"{directory} is not empty; expected an empty directory to build store {store.name} in")
-    digest = Digest(store.format)
     size = databases = 0
-    staged = directory.with_name(f".{directory.name}.sst")  # no store can have such a name
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for segment, rows in groupby(merged(runs, routing_of(store)), key=lambda found: found.segment):
-            files = _write_files(rows, store.format, staged, digest)
+        for found in segments:
             _make_database(
-                store, store.store_kind.database(directory, store.name, segment), files.files, offsets, position or {}
+                store,
+                store.store_kind.database(directory, store.name, found.segment),
+                found.files,
+                offsets,
+                position or {},
             )
-            size += files.bytes
+            size += found.bytes
             databases += 1
         if not databases:
             _make_database(
@@ -84,20 +153,7 @@ def write_databases(
             sync_directory(made)
     except OSError as error:
         raise of_os_error(error) from error
-    finally:
-        remove_tree(staged)
-    return Written(digest.rows, size, digest.hexdigest())
-
-
-def _write_files(rows: Iterable[SegmentRows], store_format: StoreFormat, directory: Path, digest: Digest) -> SstFiles:
-    remove_tree(directory)
-    directory.mkdir()
-    with SstFiles(directory, timestamped=value_format(store_format).timestamped) as files:
-        for _, batch in rows:
-            digest.add(batch)
-            files.add(batch)
-        files.finish()
-    return files
+    return size
 
 
 def _make_database(

@@ -63,6 +63,11 @@ class Digest:
             )
         self.rows += batch.num_rows
 
+    def add_digest(self, rows: int, hexdigest: str) -> None:
+        """Add rows that another digest was made of."""
+        self.sums += np.array([int(hexdigest[:16], 16), int(hexdigest[16:], 16)], np.uint64)
+        self.rows += rows
+
     def hexdigest(self) -> str:
         """The digest of all rows added so far, 32 hex digits."""
         return f"{int(self.sums[0]):016x}{int(self.sums[1]):016x}"

@@ -37,6 +37,14 @@ class Routing(NamedTuple):
         oldest = max(stream_time - self.retention_ms, 0)
         return oldest - oldest % self.interval_ms
 
+    def place(self, key: bytes) -> tuple[int, bytes]:
+        """Return what a row key is ordered by: the start (ms) of its segment, and the key."""
+        if self.interval_ms is None:
+            return 0, key
+        at = len(key) - self.suffix_bytes
+        time = int.from_bytes(key[at : at + 8], "big", signed=True)
+        return time - time % self.interval_ms, key
+
 
 def routing_of(store: StoreDefinition) -> Routing:
     """Return where the rows of a store belong."""

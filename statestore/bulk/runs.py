@@ -203,13 +203,32 @@ def merged(runs: Sequence[Runs], routing: Routing, *, with_deletes: bool = False
     return (SegmentRows(*found) for found in rows)
 
 
+def sorted_records(runs: Runs, routing: Routing) -> Iterator[pa.RecordBatch]:
+    """Yield the last record of each key of one range, deletes included, in the order of segments and keys.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If a run is not as it was written.
+    """
+    if runs.memory is not None:
+        return runs.memory.batches(_MERGED_BATCH_BYTES)
+    merging = _merged(list(runs.files), routing, 0, with_deletes=True, across_segments=True)
+    return (batch for _, batch in merging)
+
+
 def stream_time(runs: Sequence[Runs]) -> int:
     """Largest time (ms) in the row keys of ranges; -1 before the first, and in key-value stores."""
     return max((found.stream_time for found in runs), default=_NO_TIME)
 
 
 def _merged(
-    sources: list[Path | SortedRun], routing: Routing, oldest: int, *, with_deletes: bool
+    sources: list[Path | SortedRun],
+    routing: Routing,
+    oldest: int,
+    *,
+    with_deletes: bool,
+    across_segments: bool = False,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     scratch: list[Path] = []
     beside = next((source.parent for source in sources if isinstance(source, Path)), None)
@@ -226,7 +245,8 @@ def _merged(
                 shutil.rmtree(done)
                 scratch.remove(done)
         batches = [_batches(source) for source in sources]
-        yield from merge(batches, routing, _BATCH_BYTES, oldest, with_deletes=with_deletes)
+        size = _MERGED_BATCH_BYTES if across_segments else _BATCH_BYTES
+        yield from merge(batches, routing, size, oldest, with_deletes=with_deletes, across_segments=across_segments)
     except OSError as error:
         raise of_os_error(error) from error
     finally:

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
-from uuid import uuid4
 
 from statestore import kill_switch
 from statestore.archive import layout
@@ -69,19 +68,6 @@ class Swept(NamedTuple):
     manifests: tuple[str, ...]
     blobs: tuple[str, ...]
     bytes: int
-
-
-def server_time_ms(objects: ObjectStore) -> int:
-    """Return the object store's clock, in ms since the epoch."""
-    name = f"{TRASH}/clock-{uuid4().hex}"
-    objects.create(name, b"")
-    try:
-        found = objects.stat(name)
-    finally:
-        objects.delete(name)
-    if found is None:
-        raise SnapshotError(f"{objects.url}/{name} was deleted while it was looked at; run again")
-    return found.modified_ms
 
 
 def expendable(

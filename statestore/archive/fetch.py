@@ -51,9 +51,7 @@ def fetch(
         If a blob is missing or has other bytes than the manifest says. The caller removes what was fetched.
     """
     target.mkdir(parents=True)
-    directories = {target, *((target / file.path).parent for file in manifest.files)}
-    for directory in directories:
-        directory.mkdir(parents=True, exist_ok=True)
+    directories = _made_for(target, manifest.files)
     linked = 0
     missing: list[SnapshotFile] = []
     for file in manifest.files:
@@ -63,10 +61,43 @@ def fetch(
             advanced(file.bytes)
         else:
             missing.append(file)
-    _fetch_all(objects, target, missing, advanced)
+    _fetch_all(objects, target, missing, blob, advanced)
     for directory in directories:
         sync_directory(directory)
     return Fetched(linked, sum(file.bytes for file in missing))
+
+
+def fetch_files(
+    objects: ObjectStore,
+    target: Path,
+    files: Iterable[SnapshotFile],
+    named: Callable[[str], str] = blob,
+    advanced: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Fetch files into a directory.
+
+    Parameters
+    ----------
+    named
+        Which object has the bytes of a SHA-256.
+    advanced
+        As of `fetch`.
+
+    Raises
+    ------
+    SnapshotError
+        If an object is missing, or has other bytes.
+    """
+    wanted = list(files)
+    _made_for(target, wanted)
+    _fetch_all(objects, target, wanted, named, advanced)
+
+
+def _made_for(target: Path, files: Iterable[SnapshotFile]) -> set[Path]:
+    directories = {target, *((target / file.path).parent for file in files)}
+    for directory in directories:
+        directory.mkdir(parents=True, exist_ok=True)
+    return directories
 
 
 def has_bytes(path: Path, file: SnapshotFile) -> bool:
@@ -105,12 +136,18 @@ def _link(source: Path, target: Path, file: SnapshotFile) -> bool:
 
 
 def _fetch_all(
-    objects: ObjectStore, target: Path, files: Iterable[SnapshotFile], advanced: Callable[[int], None]
+    objects: ObjectStore,
+    target: Path,
+    files: Iterable[SnapshotFile],
+    named: Callable[[str], str],
+    advanced: Callable[[int], None],
 ) -> None:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         # The largest first, so that none of them is fetched alone at the end.
         ordered = sorted(files, key=lambda file: -file.bytes)
-        work = [pool.submit(_fetch_one, objects, target / file.path, file, advanced) for file in ordered]
+        work = [
+            pool.submit(_fetch_one, objects, named(file.sha256), target / file.path, file, advanced) for file in ordered
+        ]
         try:
             for done in work:
                 done.result()
@@ -119,8 +156,10 @@ def _fetch_all(
             raise
 
 
-def _fetch_one(objects: ObjectStore, path: Path, file: SnapshotFile, advanced: Callable[[int], None]) -> None:
-    name, digest = blob(file.sha256), hashlib.sha256()
+def _fetch_one(
+    objects: ObjectStore, name: str, path: Path, file: SnapshotFile, advanced: Callable[[int], None]
+) -> None:
+    digest = hashlib.sha256()
     with path.open("xb") as out:
         try:
             for chunk in objects.read_chunks(name, file.bytes) if file.content is None else [file.content]:

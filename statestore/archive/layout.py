@@ -9,6 +9,11 @@
     trash/...                                                    what clean-up has marked, by the same name
     sets/<cluster>/<application>/<uuid>.json                     snapshots of all store partitions that belong together
     pins/<name>.json                                             what clean-up must keep
+    builds/<cluster>/<application>/<store>/<task>/<uuid>/        what several machines make of one log (builds.py)
+        plan.json                                                what is read, and where it is cut
+        range-<partition>-<offset>.json                          a range of the log was read
+        keys-<number>.json                                       a range of keys was merged
+        pieces/<sha256>                                          sorted records of a range of the log and one of keys
 
 Numbers have leading zeros, so that names are in order.
 """
@@ -16,6 +21,7 @@ Numbers have leading zeros, so that names are in order.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -28,9 +34,11 @@ BLOBS = "blobs"
 TRASH = "trash"
 SETS = "sets"
 PINS = "pins"
+BUILDS = "builds"
 
 _SNAPSHOT = re.compile(r"(?P<generation>[0-9]{8})-(?P<offset>[0-9]{20})-(?P<uuid>[0-9a-f]{32})\.json")
 _GENERATION = re.compile(r"generation-(?P<generation>[0-9]{8})\.json")
+_UUID = re.compile(r"[0-9a-f]{32}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -95,6 +103,61 @@ class StoreDirectory(NamedTuple):
         return f"{self}/suspect-{name}.json"
 
 
+class BuildDirectory(NamedTuple):
+    """Where a build of one store partition is.
+
+    Attributes
+    ----------
+    uuid
+        32 hexadecimal digits, the time first.
+    """
+
+    cluster: str
+    store_partition: StorePartition
+    uuid: str
+
+    def __str__(self) -> str:
+        return f"{builds_of(self.cluster, self.store_partition)}/{self.uuid}"
+
+    @property
+    def plan(self) -> str:
+        """Object that begins the build."""
+        return f"{self}/plan.json"
+
+    def log_range(self, partition: int, offset: int) -> str:
+        """Object that says that a range of the log was read, by its first offset."""
+        return f"{self}/range-{partition:08d}-{offset:020d}.json"
+
+    def key_range(self, number: int) -> str:
+        """Object that says that a range of keys was merged."""
+        return f"{self}/keys-{number:08d}.json"
+
+    def piece(self, sha256: str) -> str:
+        """Object with the bytes of this digest.
+
+        Raises
+        ------
+        ValueError
+            If it is no digest.
+        """
+        return f"{self}/pieces/{_checked(sha256)}"
+
+
+def builds_of(cluster: str, store_partition: StorePartition) -> str:
+    """Return where the builds of a store partition are."""
+    application, store, task = store_partition
+    return f"{BUILDS}/{cluster}/{application}/{store}/{task}"
+
+
+def build_directory(name: str) -> BuildDirectory | None:
+    """Return which build an object belongs to; None if it belongs to none."""
+    parts = name.split("/")
+    if len(parts) < 7 or parts[0] != BUILDS or _UUID.fullmatch(parts[5]) is None:
+        return None
+    found = _store_partition(parts[2:5])
+    return None if found is None else BuildDirectory(parts[1], found, parts[5])
+
+
 def time_ordered_uuid(now_ms: int) -> str:
     """Return 32 hexadecimal digits that nobody else has: the time in ms, and random ones, as in version 7."""
     return f"{now_ms:012x}{uuid4().hex[12:]}"
@@ -108,9 +171,13 @@ def blob(sha256: str) -> str:
     ValueError
         If it is no digest.
     """
+    return f"{BLOBS}/{_checked(sha256)[:2]}/{sha256}"
+
+
+def _checked(sha256: str) -> str:
     if _SHA256.fullmatch(sha256) is None:
         raise ValueError(f"expected 64 hexadecimal digits, found {sha256[:80]!r}")
-    return f"{BLOBS}/{sha256[:2]}/{sha256}"
+    return sha256
 
 
 def snapshot_name(file: str) -> SnapshotName | None:
@@ -130,9 +197,14 @@ def store_directory(directory: str) -> StoreDirectory | None:
     parts = directory.split("/")
     if len(parts) != 5 or parts[0] != STORES:
         return None
+    found = _store_partition(parts[2:5])
+    return None if found is None else StoreDirectory(parts[1], found)
+
+
+def _store_partition(parts: Sequence[str]) -> StorePartition | None:
+    application, store, task = parts
     try:
-        task = TaskId.parse(parts[4])
-        return StoreDirectory(parts[1], StorePartition(check_name(parts[2]), check_name(parts[3]), task))
+        return StorePartition(check_name(application), check_name(store), TaskId.parse(task))
     except (ValueError, InputError):
         return None
 

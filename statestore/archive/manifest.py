@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import builtins
 import hashlib
-import re
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from statestore.archive.documents import from_document, to_document
 from statestore.archive.layout import SnapshotName, StoreDirectory, blob, seen
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import SnapshotError
@@ -35,7 +35,16 @@ def _inside(path: str) -> str:
     return path
 
 
-class SnapshotFile(BaseModel):
+class StoredFile(BaseModel):
+    """The bytes of a file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bytes: Annotated[int, Field(ge=0, le=_MAX_FILE_BYTES)]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class SnapshotFile(StoredFile):
     """One file of the store.
 
     Attributes
@@ -49,8 +58,6 @@ class SnapshotFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
 
     path: Annotated[str, AfterValidator(_inside)]
-    bytes: Annotated[int, Field(ge=0, le=_MAX_FILE_BYTES)]
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     content: builtins.bytes | None = None
 
     @model_validator(mode="after")
@@ -156,13 +163,9 @@ class Manifest(BaseModel):
         return sum(file.bytes for file in self.files)
 
 
-_CHECKSUM = re.compile(rb'\A\{"sha256":"([0-9a-f]{64})","manifest":(.*)\}\n\Z', re.DOTALL)
-
-
 def to_bytes(manifest: Manifest) -> bytes:
     """Write a manifest, with a checksum of itself."""
-    content = manifest.model_dump_json().encode()
-    return b'{"sha256":"%s","manifest":%s}\n' % (hashlib.sha256(content).hexdigest().encode(), content)
+    return to_document(manifest, "manifest")
 
 
 def from_bytes(content: bytes, directory: StoreDirectory, name: SnapshotName) -> Manifest:
@@ -179,14 +182,7 @@ def from_bytes(content: bytes, directory: StoreDirectory, name: SnapshotName) ->
         If it is damaged, was made for another place, or by a version that this one does not know.
     """
     place = directory.snapshot(name)
-    if (found := _CHECKSUM.match(content)) is None or hashlib.sha256(found[2]).hexdigest() != found[1].decode():
-        raise SnapshotError(f"snapshot {place}: its manifest is not as it was written: its checksum does not fit")
-    try:
-        manifest = Manifest.model_validate_json(found[2])
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "manifest"
-        raise SnapshotError(f"snapshot {place}: its manifest is refused: {where}: {first['msg']}") from None
+    manifest = from_document(content, "manifest", Manifest, f"snapshot {place}: its manifest")
     if (manifest.directory, manifest.name) != (directory, name):
         raise SnapshotError(f"snapshot {place}: its manifest is that of {manifest.directory.snapshot(manifest.name)}")
     return manifest

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
@@ -24,6 +24,7 @@ from statestore import kill_switch
 from statestore.archive.layout import blob
 from statestore.archive.manifest import Manifest, SnapshotFile, to_bytes
 from statestore.archive.objects import ObjectStore
+from statestore.archive.server_time import server_time_ms
 from statestore.archive.snapshots import History, history, missing_files
 from statestore.config import LEAST_GRACE_HOURS
 from statestore.errors import ArchiveUnavailableError, InvalidStateError, StoreCorruptedError, about
@@ -76,7 +77,7 @@ class Uploading:
         Parameters
         ----------
         there
-            Files of an earlier snapshot, whose blobs need not be uploaded again.
+            Files whose blobs need not be uploaded again: of an earlier snapshot, or put lately.
 
         Raises
         ------
@@ -106,14 +107,7 @@ class Uploading:
 
     def _upload(self, files: Iterable[SnapshotFile]) -> None:
         distinct = {file.sha256: file for file in files}.values()
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            work = [pool.submit(_put_one, self._objects, self._directory / file.path, file) for file in distinct]
-            try:
-                for done in work:
-                    done.result()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        put_files(self._objects, self._directory, distinct)
         self._put |= {file.sha256: file.bytes for file in distinct}
 
 
@@ -127,9 +121,58 @@ def commit(objects: ObjectStore, manifest: Manifest) -> None:
         raise InvalidStateError(f"snapshot {place} is there already, with another content; nothing was changed")
 
 
-def _put_one(objects: ObjectStore, path: Path, file: SnapshotFile) -> None:
+def put_lately(objects: ObjectStore, files: Iterable[SnapshotFile], put_before: Collection[str]) -> list[SnapshotFile]:
+    """Return the files that were uploaded while their store was built, and need not be uploaded again.
+
+    Clean-up knows nothing of them until a manifest names them. So they must be so young that it cannot take them while
+    a publication that has begun goes on.
+
+    Parameters
+    ----------
+    put_before
+        SHA-256 of what was uploaded.
+    """
+    asked = [file for file in files if file.content is None and file.sha256 in put_before]
+    if not asked:
+        return []
+    now_ms = server_time_ms(objects)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = list(pool.map(lambda file: objects.stat(blob(file.sha256)), asked))
+    return [
+        file
+        for file, there in zip(asked, found, strict=True)
+        if there is not None and there.size == file.bytes and now_ms - there.modified_ms < MOST_S * 1000
+    ]
+
+
+def put_files(
+    objects: ObjectStore, directory: Path, files: Iterable[SnapshotFile], named: Callable[[str], str] = blob
+) -> None:
+    """Upload files, several at a time.
+
+    Parameters
+    ----------
+    named
+        Which object gets the bytes of a SHA-256.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If a file is not as it was described.
+    """
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        work = [pool.submit(_put_one, objects, named(file.sha256), directory / file.path, file) for file in files]
+        try:
+            for done in work:
+                done.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _put_one(objects: ObjectStore, name: str, path: Path, file: SnapshotFile) -> None:
     with _uploading_large if file.bytes > _SMALL else nullcontext():
-        objects.upload(blob(file.sha256), _verified(path, file))
+        objects.upload(name, _verified(path, file))
 
 
 def _verified(path: Path, file: SnapshotFile) -> Iterator[bytes]:

@@ -304,7 +304,10 @@ def clean(
     output.say(say, f"{len(done.marked)} snapshots {would}marked; their files go {grace_hours:g} hours later")
     swept = done.swept
     output.say(say, f"{len(swept.manifests)} snapshots, {len(swept.blobs)} files ({swept.bytes} bytes) {would}removed")
+    if done.builds:
+        output.say(say, f"{len(done.builds)} builds of restores that did not end {would}removed")
     content = {"archive": archive, "dry_run": dry_run, "marked": done.marked, "removed": swept._asdict()}
+    content["builds"] = [str(build.directory) for build in done.builds]
     output.write_content(json, content)
 
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from statestore.archive.archive import ArchiveSpec, archive_spec, open_archive
+from statestore.archive.builds import ListedBuild, expired_builds, remove_build
 from statestore.archive.cleanup import (
     Retention,
     Swept,
     expendable,
     mark,
     retention_of,
-    server_time_ms,
     sweep,
     sweep_sets,
 )
 from statestore.archive.contents import all_histories
 from statestore.archive.manifest import Manifest
 from statestore.archive.pins import kept_snapshots, put_back
+from statestore.archive.server_time import server_time_ms
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.discovery.changelogs import changelog_spec
@@ -45,10 +46,13 @@ class ArchiveCleanup(NamedTuple):
         Objects of the snapshots that it marked; they go after the grace period.
     swept
         What it removed.
+    builds
+        Those that it removed: nothing was added to them for the grace period.
     """
 
     marked: tuple[str, ...]
     swept: Swept
+    builds: tuple[ListedBuild, ...]
 
 
 def clean_archive(
@@ -77,7 +81,10 @@ def clean_archive(
     swept = sweep(objects, retention.grace_ms, now_ms, dry_run=dry_run)
     if not dry_run:
         sweep_sets(objects, kept_snapshots(objects))
-    return ArchiveCleanup(tuple(marked), swept)
+    builds = tuple(expired_builds(objects, retention.grace_ms, now_ms))
+    for build in () if dry_run else builds:
+        remove_build(objects, build)
+    return ArchiveCleanup(tuple(marked), swept, builds)
 
 
 def archive_rows(settings: Settings, *, dry_run: bool) -> list[MaintenanceRow]:
@@ -103,7 +110,17 @@ def archive_rows(settings: Settings, *, dry_run: bool) -> list[MaintenanceRow]:
             removed_count=len(swept.manifests) + len(swept.blobs),
             removed_bytes=swept.bytes,
         ),
+        *((_builds_row(done.builds),) if done.builds else ()),
     ]
+
+
+def _builds_row(builds: Sequence[ListedBuild]) -> MaintenanceRow:
+    return MaintenanceRow(
+        place="archive/builds",
+        removed=tuple(str(build.directory) for build in builds)[:_NAMED],
+        removed_count=len(builds),
+        removed_bytes=sum(build.bytes for build in builds),
+    )
 
 
 class _Logs:

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from statestore.archive import cleanup
-from statestore.archive.cleanup import Retention, expendable, mark, server_time_ms, sweep, sweep_sets
+from statestore.archive.cleanup import Retention, expendable, mark, sweep, sweep_sets
 from statestore.archive.contents import listed_sets
 from statestore.archive.fetch import fetch
 from statestore.archive.layout import BLOBS, TRASH
 from statestore.archive.manifest import Manifest
 from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import SnapshotSet, all_sets, put_back, write_set
+from statestore.archive.server_time import server_time_ms
 from statestore.archive.snapshots import begin_generation, history, mark_suspect, missing_files
 from statestore.errors import SnapshotError
 from tests.archive.snapshots import manifest, publish, written

@@ -1,0 +1,22 @@
+"""The object store's clock, by which the ages of its objects go."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from statestore.archive.layout import TRASH
+from statestore.archive.objects import ObjectStore
+from statestore.errors import SnapshotError
+
+
+def server_time_ms(objects: ObjectStore) -> int:
+    """Return the object store's clock, in ms since the epoch."""
+    name = f"{TRASH}/clock-{uuid4().hex}"
+    objects.create(name, b"")
+    try:
+        found = objects.stat(name)
+    finally:
+        objects.delete(name)
+    if found is None:
+        raise SnapshotError(f"{objects.url}/{name} was deleted while it was looked at; run again")
+    return found.modified_ms

@@ -371,6 +371,10 @@ class RestorePlanRow(StorePartitionRow):
     snapshot: Text | None = Field(default=None, description="of mode snapshot: what it would begin with")
     fetched: Int64 = Field(default=0, description="bytes of the snapshot; what is on this disk is not fetched")
     disk_needed: Int64 = Field(default=0, description="bytes, estimated; at most, if few keys are written again")
+    disk_each: Int64 = Field(
+        default=0,
+        description="bytes that each Spark task needs on its node which builds a part of the store; 0: none does",
+    )
     disk_free: Int64 = 0
     seconds: float = Field(default=0.0, description="estimated from the report's records_per_s")
     failure: Failure | None = Field(default=None, description="why it would be refused")

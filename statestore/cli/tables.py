@@ -179,8 +179,12 @@ def show_plan(console: Console, rows: Sequence[RestorePlanRow]) -> None:
             "" if row.status is None else status_text(row.status),
             Text("refused", style=_BAD) if row.failure else row.mode or "nothing",
             *((row.offsets, row.ranges, row.log_bytes, row.disk_needed, row.seconds) if row.mode else ("",) * 5),
-            row.failure.message if row.failure else row.reason,
+            row.failure.message if row.failure else f"{row.reason}{_parts(row)}",
         )
         for row in rows
     )
     console.print(table(f"{len(rows)} store partitions", columns, found))
+
+
+def _parts(row: RestorePlanRow) -> str:
+    return f"; many nodes build it, each part takes {row.disk_each} bytes of disk" if row.disk_each else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import socket
 import time
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.metadata import version
@@ -24,7 +25,7 @@ from statestore.archive.snapshots import (
     mark_suspect,
     readable,
 )
-from statestore.archive.upload import Published, Uploading
+from statestore.archive.upload import Published, Uploading, put_lately
 from statestore.changelog.epochs import LogComparison, compare_ends
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import SnapshotError, StateStoreError, StoreCorruptedError
@@ -54,8 +55,15 @@ _INLINE, _ALL_INLINE = 16 * 1024, 64 * 1024
 Source = Literal["process", "snapshot", "restore"]
 
 
-def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source) -> Published | None:
+def publish_live(
+    spec: StorePartitionSpec, archive: ArchiveSpec, source: Source, put_before: Collection[str] = ()
+) -> Published | None:
     """Publish the live store, which was closed, recorded and sealed; the caller holds the task's lock.
+
+    Parameters
+    ----------
+    put_before
+        SHA-256 of files that were uploaded while the store was built.
 
     Returns
     -------
@@ -95,7 +103,7 @@ def publish_live(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source)
     kept = () if known is None else known.kept(found)
     if kept == files and _has_all(known, sealed):
         return None
-    uploading.upload(files, kept)
+    uploading.upload(files, (*kept, *put_lately(objects, files, put_before)))
     made = Manifest(
         cluster=archive.cluster,
         application=spec.application,
@@ -138,12 +146,14 @@ def _has_all(known: GrownFrom | None, sealed: Seal) -> bool:
     return name is not None and name.offset == seen(sealed.committed)
 
 
-def publish_row(spec: StorePartitionSpec, archive: ArchiveSpec, source: Source) -> SnapshotRow:
+def publish_row(
+    spec: StorePartitionSpec, archive: ArchiveSpec, source: Source, put_before: Collection[str] = ()
+) -> SnapshotRow:
     """Publish the live store as `publish_live`; a failure of ours becomes part of the row."""
     started = time.monotonic()
     row = SnapshotRow(store=spec.store.name)
     try:
-        done = publish_live(spec, archive, source)
+        done = publish_live(spec, archive, source, put_before)
         if done is not None:
             update = {"snapshot": str(done.manifest.name), "files": done.files, "bytes": done.bytes}
             row = row.model_copy(update=update)

@@ -18,7 +18,7 @@ from statestore.errors import DiskSpaceError, StoreBehindLogStartError, StoreCor
 from statestore.formats.offsets import UNKNOWN_OFFSET
 from statestore.model import TopicPartition
 from statestore.partition.replacement import clear_built, require_tombstones
-from statestore.partition.spec import StorePartitionSpec
+from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import BuildPlan, OffsetRange, Staging, cut, misfit, next_offsets
@@ -49,6 +49,8 @@ class Built(NamedTuple):
         Largest timestamp (ms) of the rows of a window or session store; None: it has none, or it was not found out.
     first
         First offset of its log that was to be read; None after a tail.
+    uploaded
+        SHA-256 of its SST files that are in the archive already.
     """
 
     records: int
@@ -60,6 +62,7 @@ class Built(NamedTuple):
     since_ms: int
     stream_time: int | None = None
     first: int | None = None
+    uploaded: frozenset[str] = frozenset()
 
     @property
     def committed_offset(self) -> int | None:
@@ -78,17 +81,15 @@ def plan_build(spec: RestoreSpec, staging: Staging, logs: Logs, asked_ms: int) -
         Wall clock time before the logs' ends were asked for; with it a new plan starts.
     """
     store = spec.store
-    if store.changelog is None:
-        raise TopicMismatchError(f"changelog topic {store.partition.topic} does not exist: nothing to restore from")
-    routing = routing_of(store.store)
+    changelog = _changelog(store)
     if (plan := staging.plan()) is not None:
         unfit = misfit(
             plan,
             next_offsets(staging, plan.ranges),
             logs,
-            topic_id=store.changelog.topic_id,
-            routing=routing,
-            delete_retention_ms=store.changelog.delete_retention_ms,
+            topic_id=changelog.topic_id,
+            routing=routing_of(store.store),
+            delete_retention_ms=changelog.delete_retention_ms,
             now_ms=clock.now_ms(),
         )
         if unfit is None:
@@ -96,20 +97,33 @@ def plan_build(spec: RestoreSpec, staging: Staging, logs: Logs, asked_ms: int) -
             staging.begin(plan)
             return plan
     staging.clear()
+    plan = new_plan(spec, logs, asked_ms)
+    staging.begin(plan)
+    return plan
+
+
+def new_plan(spec: RestoreSpec, logs: Logs, asked_ms: int) -> BuildPlan:
+    """Return what is to be read where nothing was read before; `asked_ms` as of `plan_build`."""
+    store = spec.store
+    changelog = _changelog(store)
     ranges = [
         part
         for partition, log in logs.items()
         for part in cut(partition.partition, log.start, log.last_stable, spec.ranges)
     ]
-    plan = BuildPlan(
-        topic=store.changelog.topic,
-        topic_id=store.changelog.topic_id,
-        routing=routing,
+    return BuildPlan(
+        topic=changelog.topic,
+        topic_id=changelog.topic_id,
+        routing=routing_of(store.store),
         started_ms=asked_ms,
         ranges=tuple(ranges),
     )
-    staging.begin(plan)
-    return plan
+
+
+def _changelog(store: StorePartitionSpec) -> ChangelogSpec:
+    if store.changelog is None:
+        raise TopicMismatchError(f"changelog topic {store.partition.topic} does not exist: nothing to restore from")
+    return store.changelog
 
 
 def read_range(
@@ -223,9 +237,7 @@ def _build(spec: RestoreSpec, staging: Staging, plan: BuildPlan, progress: Resto
     staged.parent.mkdir(parents=True)
     offsets = {partition: UNKNOWN_OFFSET if offset is None else offset for partition, offset in last.items()}
     written = write_databases(runs, store.store, staged, offsets, staging.position())
-    if store.store.segmented:
-        interval = segment_interval_ms(store.store.retention_ms or 0)
-        write_durably(store.paths.staged_segments(store.store.name) / "interval", str(interval))
+    keep_interval(store)
     kill_switch.reached("restore, databases written")
     return Built(
         records=sum(found.records for found in runs),
@@ -238,6 +250,13 @@ def _build(spec: RestoreSpec, staging: Staging, plan: BuildPlan, progress: Resto
         stream_time=_stream_time(store, runs),
         first=min((part.start for part in plan.ranges), default=None),
     )
+
+
+def keep_interval(store: StorePartitionSpec) -> None:
+    """Write down how long the segments of a staged store are, if it has any."""
+    if store.store.segmented:
+        interval = segment_interval_ms(store.store.retention_ms or 0)
+        write_durably(store.paths.staged_segments(store.store.name) / "interval", str(interval))
 
 
 def _stream_time(store: StorePartitionSpec, runs: Sequence[Runs]) -> int | None:

@@ -28,9 +28,18 @@ from statestore.recovery.as_of import (
     require_free_target,
 )
 from statestore.recovery.as_of_source import point_source
-from statestore.recovery.planning import plan_restore, range_count, rebuild_snapshots, store_logs
-from statestore.recovery.restore import begin_ranges, failed, restore, restore_range
-from statestore.recovery.restore_progress import RESTORES, progress_label
+from statestore.recovery.distributed import begin_build, merge_key_range, read_log_range
+from statestore.recovery.distributed_plan import FoundBuild
+from statestore.recovery.planning import (
+    is_cut,
+    is_distributed,
+    plan_restore,
+    range_count,
+    rebuild_snapshots,
+    store_logs,
+)
+from statestore.recovery.restore import begin_ranges, failed, in_row, restore, restore_range
+from statestore.recovery.restore_progress import RESTORES, RestoreProgressWriter, progress_label
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import OffsetRange
 from statestore.reports import Action, RestorePlanRow, RestoreRow, VerifyRow
@@ -40,6 +49,7 @@ _log = logging.getLogger(__name__)
 
 S = TypeVar("S")
 M = TypeVar("M", bound=BaseModel)
+P = TypeVar("P", "_RangeOf", "_KeysOf")
 
 
 class Runner(Protocol):
@@ -61,6 +71,14 @@ class _RangeOf(NamedTuple):
 
     spec: RestoreSpec
     part: OffsetRange
+    name: str
+
+
+class _KeysOf(NamedTuple):
+    """A range of keys to merge, where ranges were read on many machines; and what its progress is called."""
+
+    spec: RestoreSpec
+    number: int
     name: str
 
 
@@ -165,7 +183,7 @@ def _lost_task(specs: Sequence[RestoreSpec], error: StateStoreError) -> _Restore
     return _Restored(rows=tuple(failed(spec, error) for spec in specs))
 
 
-def _lost_range(part: _RangeOf, error: StateStoreError) -> RestoreRow:
+def _lost_part(part: _RangeOf | _KeysOf, error: StateStoreError) -> RestoreRow:
     return failed(part.spec, error)
 
 
@@ -174,35 +192,77 @@ def _with_ranges_read(restores: Sequence[RestoreSpec], run: Runner, progress: Pa
 
     What fails here, the restore reads again, or says why it cannot.
     """
-    candidates = [spec for spec in restores if _is_cut(spec) and not _has_snapshot(spec)]
+    candidates = [spec for spec in restores if is_cut(spec) and not _has_snapshot(spec)]
     unsure = [spec for spec in candidates if not spec.request.force]
     groups = by_task(spec.store for spec in unsure)
     looked = run([[unsure[at].store for at in group] for group in groups], _look_at_task, _Verified, _not_looked_at)
     found = in_order(groups, [task.rows for task in looked])
     whole = {spec.store for spec, row in zip(unsure, found, strict=True) if not _is_rebuilt(spec, row)}
+    left = [spec for spec in candidates if spec.store not in whole]
+    here, elsewhere = ([spec for spec in left if is_distributed(spec) is apart] for apart in (False, True))
+    done = {spec.store: spec for spec in (*_read_on_one_disk(here, run, progress), *_built(elsewhere, run, progress))}
+    return [done[spec.store]._replace(from_log=True) if spec.store in done else spec for spec in restores]
+
+
+def _read_on_one_disk(specs: Sequence[RestoreSpec], run: Runner, progress: Path) -> list[RestoreSpec]:
+    """Read the ranges of logs where all machines see one disk; return the restores that this was done for."""
     parts: list[_RangeOf] = []
-    for spec in candidates:
-        if spec.store in whole:
-            continue
+    for spec in specs:
         try:
             ranges = begin_ranges(spec)
         except (StateStoreError, OSError):
             continue
         parts += [_RangeOf(spec, part, f"{number}/{len(ranges)}") for number, part in enumerate(ranges, start=1)]
-    labels = [progress_label(item.spec.store.store_partition, item.name) for item in parts]
-    if not parts:
-        return list(restores)
-    with shown(progress, labels, RESTORES):
-        rows = run(parts, _read_range, RestoreRow, _lost_range)
-    for row in rows:
+    for row in _run_parts(parts, _read_range, run, progress):
         if row.failure is not None:
             _log.warning("restore: a range of %s is read again: %s", row.label, row.failure.message)
-    read = {part.spec.store for part in parts}
-    return [spec._replace(from_log=True) if spec.store in read else spec for spec in restores]
+    return list({part.spec.store: part.spec for part in parts}.values())
 
 
-def _is_cut(spec: RestoreSpec) -> bool:
-    return spec.ranges > 1 and spec.request.mode in ("auto", "full") and not spec.store.store.supplied
+def _built(specs: Sequence[RestoreSpec], run: Runner, progress: Path) -> list[RestoreSpec]:
+    """Have many machines build what is then put together; return the restores that it was done for, all of it."""
+    begun: list[tuple[RestoreSpec, FoundBuild]] = []
+    for spec in specs:
+        try:
+            found = begin_build(spec)
+        except (StateStoreError, OSError) as error:
+            _log.warning("restore: %s is built by one task alone: %s", spec.store.store_partition, error)
+            continue
+        begun.append((spec._replace(build=found.directory.uuid), found))
+    ranges = [
+        _RangeOf(spec, part, f"{number}/{len(found.plan.reading.ranges)}")
+        for spec, found in begun
+        for number, part in enumerate(found.plan.reading.ranges, start=1)
+        if part in found.ranges_left
+    ]
+    failed_of = _failed_of(_run_parts(ranges, _read_log_range, run, progress))
+    keys = [
+        _KeysOf(spec, number, f"keys {number + 1}/{len(found.plan.key_ranges)}")
+        for spec, found in begun
+        for number in found.keys_left
+        if str(spec.store.store_partition) not in failed_of
+    ]
+    failed_of |= _failed_of(_run_parts(keys, _merge_key_range, run, progress))
+    return [spec for spec, _ in begun if str(spec.store.store_partition) not in failed_of]
+
+
+def _failed_of(rows: Sequence[RestoreRow]) -> set[str]:
+    """Return the store partitions of which a part failed, and say why."""
+    found: dict[str, str] = {row.label: row.failure.message for row in rows if row.failure is not None}
+    for label, why in found.items():
+        _log.warning("restore: %s is built by one task alone: a part of it failed: %s", label, why)
+    return set(found)
+
+
+def _run_parts(
+    parts: Sequence[P], work: Callable[[P], RestoreRow], run: Runner, progress: Path
+) -> Sequence[RestoreRow]:
+    """Do parts of restores, showing how far each is."""
+    if not parts:
+        return []
+    labels = [progress_label(part.spec.store.store_partition, part.name) for part in parts]
+    with shown(progress, labels, RESTORES):
+        return run(parts, work, RestoreRow, _lost_part)
 
 
 def _has_snapshot(spec: RestoreSpec) -> bool:
@@ -237,3 +297,22 @@ def _is_rebuilt(spec: RestoreSpec, row: VerifyRow) -> bool:
 
 def _read_range(item: _RangeOf) -> RestoreRow:
     return restore_range(item.spec, item.part, item.name)
+
+
+def _read_log_range(item: _RangeOf) -> RestoreRow:
+    def work(row: RestoreRow) -> RestoreRow:
+        with RestoreProgressWriter(item.spec.store, item.spec.progress, item.name) as progress:
+            done = read_log_range(item.spec, item.part, progress)
+        figures = {"outcome": "restored", "start": done.start, "end": done.end, "records": done.records}
+        return row.model_copy(update=figures)
+
+    return in_row(item.spec.store, work)
+
+
+def _merge_key_range(item: _KeysOf) -> RestoreRow:
+    def work(row: RestoreRow) -> RestoreRow:
+        with RestoreProgressWriter(item.spec.store, item.spec.progress, item.name) as progress:
+            done = merge_key_range(item.spec, item.number, progress)
+        return row.model_copy(update={"outcome": "restored", "keys": done.rows, "digest": done.digest})
+
+    return in_row(item.spec.store, work)

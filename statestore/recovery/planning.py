@@ -18,9 +18,11 @@ from statestore.errors import (
     StateStoreError,
     TopicMismatchError,
 )
+from statestore.partition.archived import lives_in_archive
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import point_and_target, require_free_target
 from statestore.recovery.as_of_source import point_source
+from statestore.recovery.distributed_plan import builds_there
 from statestore.recovery.full import Logs
 from statestore.recovery.mode import DecidedMode, decide_mode
 from statestore.recovery.snapshot import admissible_snapshots, named_snapshot
@@ -97,6 +99,55 @@ def disk_needed(log_bytes: int, run_bytes: int, offsets: int = 0, ranges: int = 
         return log_bytes + _DATABASE_BYTES
     copies = 2 if merge_passes(-(-in_memory // run_bytes) + ranges - 1) else 1
     return log_bytes * (1 + copies) + _DATABASE_BYTES
+
+
+def disk_to_merge(fetched_bytes: int, row_bytes: int, pieces: int) -> int:
+    """Return the bytes of disk that merging one range of keys needs at most. Pure.
+
+    Parameters
+    ----------
+    fetched_bytes, row_bytes
+        Of the pieces' files, and of the keys and values in them.
+    pieces
+        How many there are; if they are too many to be merged at once, they become fewer first.
+    """
+    return fetched_bytes + row_bytes * (1 + min(merge_passes(pieces), 2)) + _DATABASE_BYTES
+
+
+def disk_to_put_together(file_bytes: int) -> int:
+    """Return the bytes of disk that a store needs which is made of SST files of so many bytes. Pure."""
+    return file_bytes + _DATABASE_BYTES
+
+
+def disk_of_parts(log_bytes: int, run_bytes: int, offsets: int, ranges: int) -> int:
+    """Return the bytes of disk that each Spark task needs at most which builds a part of a store. Pure.
+
+    Parameters
+    ----------
+    log_bytes, offsets
+        Of the log.
+    run_bytes
+        Bound of a sorted run in memory.
+    ranges
+        Into how many ranges it is cut, and its keys are.
+    """
+    part = -(-log_bytes // ranges)
+    return max(disk_needed(part, run_bytes, -(-offsets // ranges)), disk_to_merge(part, part, ranges))
+
+
+def require_room(store: StorePartitionSpec, needed: int, what: str) -> None:
+    """Refuse a piece of work that is not likely to fit on this machine's disk.
+
+    Raises
+    ------
+    DiskSpaceError
+        With the bytes needed and free.
+    """
+    if (free := _free(store.state_dir)) < needed:
+        raise DiskSpaceError(
+            f"restoring {store.store_partition}: {what} needs about {needed} bytes in {store.state_dir}, {free} are "
+            "free: free some, then run again"
+        )
 
 
 def require_disk(spec: RestoreSpec, mode: str, logs: Logs) -> None:
@@ -216,14 +267,14 @@ def estimated_bytes(store: StorePartitionSpec, logs: Logs) -> int:
     return int(total)
 
 
-def sample_places(start: int, end: int) -> Iterator[tuple[int, int]]:
+def sample_places(start: int, end: int, samples: int = _SAMPLES) -> Iterator[tuple[int, int]]:
     """Ranges of offsets, spread evenly; all of a log that is not much longer than they are. Pure."""
-    if end - start <= 2 * _SAMPLES * _SAMPLE_OFFSETS:
+    if end - start <= 2 * samples * _SAMPLE_OFFSETS:
         if start < end:
             yield start, end
         return
-    for number in range(_SAMPLES):
-        middle = start + (end - start) * (2 * number + 1) // (2 * _SAMPLES)
+    for number in range(samples):
+        middle = start + (end - start) * (2 * number + 1) // (2 * samples)
         yield middle, middle + _SAMPLE_OFFSETS
 
 
@@ -265,7 +316,11 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
     offsets = sum(log.last_stable - log.start for log in logs.values())
     size, free = estimated_bytes(store, logs), _free(spec.request.target or store.state_dir)
     ranges = 1 if mode in ("tail", "snapshot") else spec.ranges
-    needed = disk_needed(size, spec.run_bytes, offsets, ranges) + _copied_bytes(spec, mode)
+    each = disk_of_parts(size, spec.run_bytes, offsets, ranges) if mode == "full" and is_distributed(spec) else 0
+    if each:
+        needed = max(disk_to_put_together(size), each)
+    else:
+        needed = disk_needed(size, spec.run_bytes, offsets, ranges) + _copied_bytes(spec, mode)
     needed += 0 if snapshot is None else snapshot.bytes
     short = f"needs about {needed} bytes, {free} are free"
     return row.model_copy(
@@ -274,12 +329,13 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
             "reason": reason,
             "start": start,
             "end": start + offsets,
-            "resumable": _resumable(store) if mode == "full" else 0,
+            "resumable": _resumable(spec, logs) if mode == "full" else 0,
             "ranges": spec.ranges if mode == "full" else 1,
             "log_bytes": size,
             "snapshot": None if snapshot is None else str(snapshot.name),
             "fetched": 0 if snapshot is None else snapshot.bytes,
             "disk_needed": needed,
+            "disk_each": each,
             "disk_free": free,
             "seconds": round(offsets / RECORDS_PER_S, 1),
             "failure": Failure(kind=DiskSpaceError.__name__, message=short) if free < needed else None,
@@ -334,7 +390,28 @@ def _copied_bytes(spec: RestoreSpec, mode: str) -> int:
     return size_of(spec.store.live)
 
 
-def _resumable(store: StorePartitionSpec) -> int:
+def is_cut(spec: RestoreSpec) -> bool:
+    """Tell whether a log is read in ranges, each by itself, if its store is rebuilt from it."""
+    store = spec.store
+    # What one machine has read of a global store, no other one sees.
+    alone = store.is_global and store.archive is not None and store.archive.node_local
+    return spec.ranges > 1 and spec.request.mode in ("auto", "full") and not store.store.supplied and not alone
+
+
+def is_distributed(spec: RestoreSpec) -> bool:
+    """Tell whether these ranges are read on machines that do not see each other's disks."""
+    return is_cut(spec) and lives_in_archive(spec.store)
+
+
+def _resumable(spec: RestoreSpec, logs: Logs) -> int:
+    store = spec.store
+    if is_distributed(spec):
+        assert store.archive is not None
+        found, _ = builds_there(store, store.archive.open(), logs)
+        if found is None:
+            return 0
+        left = found.ranges_left
+        return sum(part.end - part.start for part in found.plan.reading.ranges if part not in left)
     staging = Staging(store.paths, store.store.name)
     plan = staging.plan()
     return 0 if plan is None else sum(at - part.start for part, at in next_offsets(staging, plan.ranges).items())

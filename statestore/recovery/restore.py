@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from statestore import clock, kill_switch
 from statestore.archive.grown_from import beginning, continuing
@@ -18,6 +18,8 @@ from statestore.changelog.epochs import log_ends
 from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree
 from statestore.errors import (
+    ArchiveAccessError,
+    ArchiveUnavailableError,
     InputError,
     LockedError,
     SnapshotError,
@@ -34,6 +36,7 @@ from statestore.partition.snapshots import publish_row, suspect_all
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import built_before, claim_target, in_target, point_and_target, require_free_target
 from statestore.recovery.as_of_source import point_source, still_exact
+from statestore.recovery.distributed import put_together, remove_builds
 from statestore.recovery.full import Built, Logs, build_full, plan_build, read_range
 from statestore.recovery.mode import decide_mode
 from statestore.recovery.planning import (
@@ -64,16 +67,19 @@ _OFFSETS, _SCAN = VerifyOptions(depth="offsets"), VerifyOptions(depth="scan")
 
 def restore(spec: RestoreSpec) -> RestoreRow:
     """Lock the task and restore its store; a failure of ours becomes part of the row, so that others go on."""
-    started = time.monotonic()
-    store = spec.store
-    row = _row(store)
+
+    def work(row: RestoreRow) -> RestoreRow:
+        with RestoreProgressWriter(spec.store, spec.progress) as progress, one_admin_client():
+            return (_restore_as_of if spec.request.mode == "as-of" else _restore_live)(spec, row, progress)
+
+    return in_row(spec.store, work)
+
+
+def in_row(store: StorePartitionSpec, work: Callable[[RestoreRow], RestoreRow]) -> RestoreRow:
+    """Return what a piece of work makes of its row, with its time; a failure of ours becomes part of it."""
+    started, row = time.monotonic(), _row(store)
     try:
-        with RestoreProgressWriter(store, spec.progress) as progress, one_admin_client():
-            row = (
-                _restore_as_of(spec, row, progress)
-                if spec.request.mode == "as-of"
-                else _restore_live(spec, row, progress)
-            )
+        row = work(row)
     except (StateStoreError, OSError) as error:
         row = _failed(row, error)
     return row.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
@@ -121,11 +127,10 @@ def restore_range(spec: RestoreSpec, part: OffsetRange, name: str = "") -> Resto
     name
         Of the range, for its progress file.
     """
-    started = time.monotonic()
     store = spec.store
-    row = _row(store)
     staging = Staging(store.paths, store.store.name)
-    try:
+
+    def work(row: RestoreRow) -> RestoreRow:
         with (
             staging.reading(store.lock_wait_s),
             staging.reading_range(part, store.lock_wait_s),
@@ -137,10 +142,9 @@ def restore_range(spec: RestoreSpec, part: OffsetRange, name: str = "") -> Resto
             progress.reading(part.start, part.end)
             runs, resumed = read_range(spec, staging, part, progress, keep_in_memory=False)
             figures = {"outcome": "restored", "start": part.start, "end": part.end, "resumed": resumed}
-            row = row.model_copy(update={**figures, "records": sum(found.records for found in runs)})
-    except (StateStoreError, OSError) as error:
-        row = _failed(row, error)
-    return row.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
+            return row.model_copy(update={**figures, "records": sum(found.records for found in runs)})
+
+    return in_row(store, work)
 
 
 # -- the live store ---------------------------------------------------------------------------------------------------
@@ -187,6 +191,7 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
     with staging.alone(store.lock_wait_s):
         if mode is None:
             _clear(store, staging)  # a killed restore may have left something, and somebody else has mended the store
+            remove_builds(store)
             figures = {"keys": found.keys or 0, "committed": found.committed}
             return row.model_copy(update={**_done_before(spec), **figures})
         clear_built(store.paths)  # what a killed attempt left needs the room
@@ -206,11 +211,13 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
             _log.warning("restore: %s: no snapshot can be used; it is rebuilt from its log alone", row.label)
         if mode != "tail":
             mode = "full" if snapshot is None else "snapshot"
+        if mode == "full":
+            _require_no_less(store, found, logs[store.partition])
+            made = _put_together(spec, logs, progress, asked_ms)
         if made is not None:
             built, keys = made
         else:
             if mode == "full":
-                _require_no_less(store, found, logs[store.partition])
                 require_disk(spec, mode, logs)
                 built = _build_anew(spec, staging, logs, progress, asked_ms)
             else:
@@ -248,7 +255,11 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
         # At least once, a store that was only caught up may be none of its log's.
         of_its_log = mode != "tail" or (store.exactly_once and store.owned)
         publishes = spec.publish and of_its_log
-        published = publish_row(store, store.archive, "restore") if store.archive is not None and publishes else None
+        published = None
+        if store.archive is not None and publishes:
+            published = publish_row(store, store.archive, "restore", built.uploaded)
+        if published is None or published.failure is None:
+            remove_builds(store)
     if begins and lives_in_archive(store) and published is not None and published.failure is not None:
         # Before its generation has begun, it is no more than a copy that nobody uses.
         row = row.model_copy(update={"failure": published.failure})
@@ -330,6 +341,20 @@ def _build_from_first(
                 raise
             _log.warning("restore: %s: snapshot %s is not used: %s", spec.store.store_partition, snapshot.name, error)
     return None, None
+
+
+def _put_together(
+    spec: RestoreSpec, logs: Logs, progress: RestoreProgressWriter, asked_ms: int
+) -> tuple[Built, int] | None:
+    """Build and check the store from what many machines have built; None if there is nothing, or it cannot be used."""
+    if spec.build is None:
+        return None
+    try:
+        return put_together(spec, logs, progress, asked_ms)
+    except (SnapshotError, StoreCorruptedError, ArchiveUnavailableError, ArchiveAccessError) as error:
+        said = "what was built of it on other machines is not used, it is built from its log by this task alone"
+        _log.warning("restore: %s: %s: %s", spec.store.store_partition, said, error)
+        return None
 
 
 def _build_anew(

@@ -34,6 +34,8 @@ class RestoreSpec(NamedTuple):
         Its rows were found not to be what its log gives. So its snapshots are not used, and are marked.
     from_log
         Ranges of its log were read for it, so mode `auto` no longer asks for a snapshot.
+    build
+        What many machines have built of it, which is to be put together: a build in the archive; None: nothing.
     publish
         Whether a snapshot of the restored store is published, if there is an archive.
     """
@@ -48,3 +50,4 @@ class RestoreSpec(NamedTuple):
     publish: bool = True
     diverged: bool = False
     from_log: bool = False
+    build: str | None = None

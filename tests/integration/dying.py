@@ -20,6 +20,7 @@ from statestore.statedir.lock import locked
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import run_task
 from tests.integration.broker import WAIT_S, settle
+from tests.integration.distributed import DistributedRestore, run_distributed
 from tests.preloaded import PRELOADED
 
 #: Points of a task at which Kafka has committed all that was sent.
@@ -36,7 +37,12 @@ AFTER_COMMIT = [
     "store recorded, not sealed",
     "store sealed, mode not forgotten",
 ]
-_WORK: dict[type[Any], Any] = {TaskSpec: run_task, RestoreSpec: restore, RollbackSpec: roll_back}
+_WORK: dict[type[Any], Any] = {
+    TaskSpec: run_task,
+    RestoreSpec: restore,
+    RollbackSpec: roll_back,
+    DistributedRestore: run_distributed,
+}
 #: Changes the library in the child alone.
 Hook = Callable[[], None]
 
@@ -65,7 +71,7 @@ def exit_code(spec: Any, point: str, said: Path | None = None, hooks: Sequence[H
     return code
 
 
-def die_in(spec: TaskSpec | RestoreSpec | RollbackSpec, point: str, *hooks: Hook) -> None:
+def die_in(spec: TaskSpec | RestoreSpec | RollbackSpec | DistributedRestore, point: str, *hooks: Hook) -> None:
     """Work as a specification says, in a process that is killed at `point`."""
     code = exit_code(spec, point, hooks=hooks)
     # O8: it died where it was to die, and not before by an error.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from statestore.archive.archive import ArchiveSpec
-from statestore.archive.layout import StoreDirectory
+from statestore.archive.layout import BUILDS, StoreDirectory
 from statestore.archive.snapshots import History, histories
 from statestore.changelog.topics import Topics
 from statestore.reports import ProcessReport, RestoreReport, Status, VerifyReport, read_report
@@ -67,6 +67,13 @@ class Nodes(Installation):
         assert [found.failure for row in report.rows for found in row.snapshots] == [None] * PARTITIONS
         return report
 
+    def restore(self, *arguments: str) -> RestoreReport:
+        """Restore all store partitions; none may fail."""
+        _end(self.begin("restore", *arguments))
+        report = read_report(self.report("restore"), RestoreReport)
+        assert [row.failure for row in report.rows] == [None] * PARTITIONS
+        return report
+
     def verify(self, depth: str = "deep") -> VerifyReport:
         """Verify the application; each store must be whole."""
         _end(self.begin("verify", "--depth", depth))
@@ -76,13 +83,17 @@ class Nodes(Installation):
         ]
         return report
 
-    def archived(self, monkeypatch: pytest.MonkeyPatch) -> dict[StoreDirectory, History]:
-        """Return the snapshots of all store partitions."""
+    def archive(self, monkeypatch: pytest.MonkeyPatch) -> ArchiveSpec:
+        """Return its archive, which this process may look into."""
         for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
             monkeypatch.setenv(name, self.environment[name])
         cluster = Topics(self.application.servers, WAIT_S).cluster_id()
-        archive = ArchiveSpec(url=self.environment["STATESTORE_ARCHIVE"], cluster=cluster)
-        return histories(archive.open(), cluster, self.application.name)
+        return ArchiveSpec(url=self.environment["STATESTORE_ARCHIVE"], cluster=cluster)
+
+    def archived(self, monkeypatch: pytest.MonkeyPatch) -> dict[StoreDirectory, History]:
+        """Return the snapshots of all store partitions."""
+        archive = self.archive(monkeypatch)
+        return histories(archive.open(), archive.cluster, self.application.name)
 
     def brought(self, report: ProcessReport) -> list[str]:
         """Return the tasks whose stores were built on their node."""
@@ -217,3 +228,20 @@ def test_a_node_that_wakes_when_another_one_has_done_its_work_changes_nothing(
     nodes.process()
     nodes.assert_oracle(dict.fromkeys(range(PARTITIONS), 0))
     assert {found.generation for found in nodes.archived(monkeypatch).values()} == {0}
+
+
+def test_nodes_build_parts_of_one_store_and_none_builds_it_alone(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = nodes.cluster
+    nodes.produce(0)
+    nodes.produce(1)
+    cluster.start_worker(0)
+    nodes.process()
+    cluster.start_worker(1)
+    alone = nodes.restore("--mode", "full", "--force", "--ranges", "1")
+    together = nodes.restore("--mode", "full", "--force", "--ranges", "3")
+    assert [(row.resumed, row.digest) for row in together.rows] == [(row.records, row.digest) for row in alone.rows]
+    assert [row.published.snapshot is not None for row in together.rows if row.published] == [True] * PARTITIONS
+    for number in (0, 1):
+        assert (cluster.disk(number) / ".statestore" / ".scratch").exists(), f"worker {number} has done no part"
+    assert list(nodes.archive(monkeypatch).open().entries(BUILDS)) == []
+    nodes.verify()

@@ -37,6 +37,7 @@ from tests.integration.command_line import Command
 HEAD = {"run_id": "run", "applications": ("shop",), "started_ms": 1, "finished_ms": 2}
 WHERE = {"application": "shop", "store": "totals", "task": "0_1"}
 AWAY = Failure(kind="KafkaUnavailableError", message="no broker [answers]", retriable=True)
+PARTS = RestorePlanRow(**WHERE, mode="full", disk_each=7)
 FULL = Failure(kind="DiskSpaceError", message="no space")
 
 
@@ -65,6 +66,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         (RestoreReport(**HEAD, rows=(RestoreRow(**WHERE, outcome="failed", failure=FULL),)), 1, "DiskSpaceError"),
         (RestoreReport(**HEAD, rows=(RestoreRow(**WHERE, outcome="failed", failure=AWAY),)), 3, "no broker [answers]"),
         (RestorePlanReport(**HEAD, records_per_s=1, rows=(RestorePlanRow(**WHERE, mode="tail"),)), 0, "tail"),
+        (RestorePlanReport(**HEAD, records_per_s=1, rows=(PARTS,)), 0, "many nodes build it"),
         (ProcessReport(**HEAD, rows=(ProcessRow(application="shop", task="0_1", records_in=7),)), 0, "7"),
         (ProcessReport(**HEAD, rows=(ProcessRow(application="shop", task="0_1", failure=FULL),)), 1, "no space"),
         (validated("passed"), 0, "passed"),

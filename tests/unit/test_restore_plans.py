@@ -22,13 +22,19 @@ from statestore.recovery.as_of import claim_target
 from statestore.recovery.as_of_source import PointSource
 from statestore.recovery.planning import (
     disk_needed,
+    disk_of_parts,
+    disk_to_merge,
+    disk_to_put_together,
     estimated_bytes,
+    is_cut,
+    is_distributed,
     plan_restore,
     range_count,
     rebuild_snapshots,
     require_disk,
     require_disk_for_all,
     require_disk_for_snapshot,
+    require_room,
     sample_places,
     store_logs,
 )
@@ -367,6 +373,46 @@ def test_runs_that_are_too_many_to_be_merged_at_once_need_room_for_a_copy_of_the
     assert disk_needed(log, log // 64 + 1) == 2 * log + 16 * MIB
     assert disk_needed(log, log // 64 + 1, ranges=2) == 3 * log + 16 * MIB
     assert disk_needed(log, log // 64 + 1, offsets=1_000) == 3 * log + 16 * MIB  # what a run has of each record
+
+
+def test_a_part_of_a_store_needs_its_share_of_the_log_and_of_the_store():
+    assert disk_of_parts(4_000, 4096, 0, 4) == 2_000 + 16 * MIB  # pieces and their files
+    assert disk_of_parts(100_000, 390, 0, 4) == 3 * 25_000 + 16 * MIB  # runs, what is merged of them, and a piece
+    assert disk_of_parts(100_000, 1 << 30, 0, 100) == 3 * 1_000 + 16 * MIB  # pieces of 100 ranges are merged twice
+    assert disk_to_merge(10, 1_000, 64) == 10 + 1_000 + 16 * MIB
+    assert disk_to_merge(10, 1_000, 65) == 10 + 2_000 + 16 * MIB
+    assert disk_to_put_together(1_000) == 1_000 + 16 * MIB
+
+
+def test_a_part_that_does_not_fit_on_its_node_is_refused(world, store):
+    world["free"] = 99
+    require_room(store, 99, "merging")
+    with pytest.raises(DiskSpaceError, match=r"merging needs about 100 bytes in .* 99 are free"):
+        require_room(store, 100, "merging")
+
+
+def test_a_plan_of_a_store_that_many_nodes_build_says_what_each_of_them_needs(world, store, tmp_path):
+    world["row"] = world["row"].model_copy(update={"action": Action.FULL})
+    archive = ArchiveSpec(url=f"file://{tmp_path}/archive", cluster="cluster", node_local=True)
+    apart = store.model_copy(update={"archive": archive})
+    each = disk_of_parts(5_000, 4096, 2_030_090, 2)
+    row = plan(apart, ranges=2)
+    assert (row.mode, row.ranges, row.disk_each, row.disk_needed) == ("full", 2, each, each)
+    world["bytes"] = 10**9
+    row = plan(apart, ranges=100)
+    assert row.disk_each < row.disk_needed == disk_to_put_together(10**9)
+    alone = plan(apart)
+    assert (alone.disk_each, alone.disk_needed) == (0, disk_needed(10**9, 4096, 2_030_090))
+
+
+def test_what_nodes_with_a_disk_each_cannot_build_together_is_not_cut_for_them(store):
+    archive = ArchiveSpec(url="file:///archive", cluster="cluster", node_local=True)
+    apart = store.model_copy(update={"archive": archive})
+    everywhere = apart.model_copy(update={"task": GLOBAL_TASK})
+    for spec, ways in ((store, (True, False)), (apart, (True, True)), (everywhere, (False, False))):
+        asked = RestoreSpec(spec, RestoreRequest(), "label", 4096, ranges=4)
+        assert (is_cut(asked), is_distributed(asked)) == ways
+    assert not is_cut(RestoreSpec(apart, RestoreRequest(), "label", 4096))
 
 
 def test_ranges_of_a_log_that_fits_into_memory_are_on_disk_all_the_same():

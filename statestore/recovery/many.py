@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from statestore import clock
 from statestore.errors import InputError, StateStoreError
+from statestore.partition.archived import lives_in_archive
 from statestore.partition.grouping import by_task, in_order
 from statestore.partition.judgement import not_now
 from statestore.partition.spec import StorePartitionSpec
@@ -141,7 +142,8 @@ def cut_by_length(restores: Sequence[RestoreSpec], parallelism: int) -> list[Res
         except (StateStoreError, OSError):
             logs = ()  # the restore, or its plan, says why
         offsets = sum(log.last_stable - log.start for log in logs)
-        cut.append(spec._replace(ranges=range_count(offsets, tasks, parallelism)))
+        apart = lives_in_archive(spec.store)
+        cut.append(spec._replace(ranges=range_count(offsets, tasks, parallelism, apart=apart)))
     return cut
 
 

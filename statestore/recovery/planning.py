@@ -37,6 +37,8 @@ from statestore.verification.check import verify
 RECORDS_PER_S = 500_000
 #: Below so many offsets a range of its own does not pay for its Spark task.
 _LEAST_RANGE_OFFSETS = 500_000
+#: Where nodes exchange files, all of them together do two to three times the work of one task: fewer take longer.
+_LEAST_RANGES_APART = 4
 #: Samples of a log: how many, and offsets in each.
 _SAMPLES, _SAMPLE_OFFSETS = 3, 300
 #: A database without rows, and memtables on their way to disk.
@@ -64,7 +66,7 @@ def require_partitions(store: StorePartitionSpec, tasks: int) -> None:
         )
 
 
-def range_count(offsets: int, tasks: int, parallelism: int) -> int:
+def range_count(offsets: int, tasks: int, parallelism: int, *, apart: bool = False) -> int:
     """Into how many ranges a log is cut so that all Spark tasks have work. Pure.
 
     Parameters
@@ -75,8 +77,11 @@ def range_count(offsets: int, tasks: int, parallelism: int) -> int:
         How many are restored at the same time: the stores of each come one after the other.
     parallelism
         Spark tasks that run at the same time.
+    apart
+        They do not see each other's disks.
     """
-    return max(1, min(parallelism // max(tasks, 1), offsets // _LEAST_RANGE_OFFSETS))
+    count = min(parallelism // max(tasks, 1), offsets // _LEAST_RANGE_OFFSETS)
+    return 1 if count < (_LEAST_RANGES_APART if apart else 1) else count
 
 
 def disk_needed(log_bytes: int, run_bytes: int, offsets: int = 0, ranges: int = 1) -> int:

@@ -191,7 +191,8 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
     with staging.alone(store.lock_wait_s):
         if mode is None:
             _clear(store, staging)  # a killed restore may have left something, and somebody else has mended the store
-            remove_builds(store)
+            if spec.publish:
+                remove_builds(store)
             figures = {"keys": found.keys or 0, "committed": found.committed}
             return row.model_copy(update={**_done_before(spec), **figures})
         clear_built(store.paths)  # what a killed attempt left needs the room
@@ -258,7 +259,7 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
         published = None
         if store.archive is not None and publishes:
             published = publish_row(store, store.archive, "restore", built.uploaded)
-        if published is None or published.failure is None:
+        if spec.publish and (published is None or published.failure is None):
             remove_builds(store)
     if begins and lives_in_archive(store) and published is not None and published.failure is not None:
         # Before its generation has begun, it is no more than a copy that nobody uses.

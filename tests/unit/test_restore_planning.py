@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import CHANGELOG, TIMESTAMPED, contents, store_partition
 
+from statestore.archive.archive import ArchiveSpec
 from statestore.bulk.routing import Routing
 from statestore.changelog.topics import LogRange
 from statestore.durable import write_durably
@@ -231,6 +232,16 @@ def test_a_log_whose_length_cannot_be_told_is_not_cut(tmp_path, monkeypatch, err
     monkeypatch.setattr(many, "store_logs", refuse(error))
     asked = [RestoreSpec(store_partition(tmp_path), RestoreRequest(mode="full"), "label", 4096)]
     assert cut_by_length(asked, 4) == asked
+
+
+def test_a_log_is_cut_for_nodes_with_a_disk_each_only_if_they_are_enough_to_be_quicker(tmp_path, monkeypatch):
+    log = LogRange(0, 5_000_000, 5_000_000)
+    monkeypatch.setattr(many, "store_logs", lambda _: {CHANGELOG: log})
+    archive = ArchiveSpec(url="file:///archive", cluster="cluster", node_local=True)
+    for apart, counts in ((None, [1, 2, 3, 4, 9]), (archive, [1, 1, 1, 4, 9])):
+        store = store_partition(tmp_path).model_copy(update={"archive": apart})
+        asked = [RestoreSpec(store, RestoreRequest(mode="full"), "label", 4096)]
+        assert [cut_by_length(asked, cores)[0].ranges for cores in (1, 2, 3, 4, 9)] == counts
 
 
 @pytest.mark.parametrize("error", [KafkaUnavailableError("away"), OSError("I/O error")])

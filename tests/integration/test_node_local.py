@@ -503,6 +503,46 @@ def test_a_store_that_another_one_replaces_while_its_task_begins_is_not_worked_o
     assert "generation 1 has begun" in brought(nodes.run_on("a"))
 
 
+@pytest.mark.parametrize("point", ["recovered", "flushed, not committed", "before close", "snapshot, blobs uploaded"])
+@pytest.mark.parametrize("diverged", [False, True])
+@pytest.mark.long
+def test_a_restore_on_another_node_harms_no_task_that_works(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, point: str, diverged: bool
+) -> None:
+    nodes.send([(b"new", b"value")])
+    met: list[str] = []
+
+    def restored(reached: str) -> None:
+        if reached == point and not met:
+            met.append(point)
+            nodes.restore_on("b", diverged=diverged, force=True)
+
+    monkeypatch.setattr("statestore.kill_switch.reached", restored)
+    row = run_here(nodes.task_spec(archive=nodes.archive, state_dir=nodes.disk("a")), "run", TINY_RUN)
+    assert met
+    assert (row.failure, row.records_in) == (None, 1)
+    nodes.assert_on("a")
+    nodes.send([(b"newer", b"value")])
+    for node in "ba":
+        assert nodes.run_on(node).records_in == (1 if node == "b" else 0)
+        nodes.assert_on(node)
+    assert nodes.verify_on("c", "deep").status is Status.OK
+    assert nodes.newest("c").generation == 0
+
+
+def test_a_copy_whose_tail_was_deleted_while_its_node_was_away_is_not_used(nodes: Nodes) -> None:
+    nodes.send([(b"new", b"value")])
+    nodes.run_on("b")
+    set_topic_config(nodes.servers, nodes.changelog, cleanup_policy="compact,delete")
+    delete_records(nodes.servers, nodes.changelog, nodes.log_end())
+    nodes.send([(b"newer", b"value")])
+    row = nodes.run_on("a")
+    assert row.records_in == 1
+    assert brought(row) is not None
+    assert set(nodes.contents_on("a")) == {*dict(ROWS), b"new", b"newer"}
+    assert nodes.verify_on("c").status is Status.OK
+
+
 def recreate(nodes: Nodes) -> None:
     """Delete the changelog, and make it anew."""
     delete_topic(nodes.servers, nodes.changelog)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 
 from statestore.errors import StateStoreError
 from statestore.partition.archived import adopt_shape, archived_records, lives_in_archive
 from statestore.recovery.bringing import bring_stores
+from statestore.recovery.copies import clean_copies
+from statestore.recovery.spec import QUARANTINE_KEPT_S
 from statestore.reports import Failure, ProcessRow, RestoreRow, StoreFigures
 from statestore.tasks.idle import idle_offset
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import idle_row, run_task
 
+_log = logging.getLogger(__name__)
 
-def run_here(spec: TaskSpec, label: str, run_bytes: int) -> ProcessRow:
+
+def run_here(spec: TaskSpec, label: str, run_bytes: int, quarantine_s: float = QUARANTINE_KEPT_S) -> ProcessRow:
     """Run a task wherever this is.
 
     Parameters
@@ -23,6 +28,8 @@ def run_here(spec: TaskSpec, label: str, run_bytes: int) -> ProcessRow:
         Names what is replaced, in quarantine.
     run_bytes
         Bound of a sorted run in memory.
+    quarantine_s
+        Age in seconds at which this node's replaced stores are removed, and its copies of stores that others have.
     """
     if not any(map(lives_in_archive, spec.stores_on_disk)):
         return run_task(spec)
@@ -38,6 +45,8 @@ def run_here(spec: TaskSpec, label: str, run_bytes: int) -> ProcessRow:
     except (StateStoreError, OSError) as error:
         return _timed(_failed(spec, Failure.of(error)), started)
     row = run_task(spec)
+    for gone in clean_copies(spec.stores_on_disk, quarantine_s):
+        _log.info("process: %s was removed from this node: another one has published it since", gone)
     stores = (_with_building(figures, brought) for figures in row.stores)
     return _timed(row.model_copy(update={"stores": tuple(stores)}), started)
 

@@ -53,7 +53,12 @@ def run(request: ProcessRequest, settings: Settings, catalogue: Catalogue, run_i
     def run_all(planned: Sequence[TaskSpec]) -> list[ProcessRow]:
         specs = [spec.model_copy(update={"resume_from_position": request.resume_from_position}) for spec in planned]
         with shown(progress, [f"{spec.application.name}/{spec.task}" for spec in specs], TASKS):
-            work = partial(run_here, label=f"process-{run_id}", run_bytes=settings.restore_run_bytes)
+            work = partial(
+                run_here,
+                label=f"process-{run_id}",
+                run_bytes=settings.restore_run_bytes,
+                quarantine_s=settings.quarantine_days * 86_400,
+            )
             return run_each(spark, specs, work, ProcessRow, failed_row, _hosts(specs))
 
     try:

@@ -94,10 +94,11 @@ def _is_in_archive(store: StorePartitionSpec, found: VerifyRow) -> bool:
     if judged.loss is not Loss.LIKELY:
         return True
     ((_, snapshot),) = look_into_archive([store], look_at_files=False)
-    return snapshot is not None and _covers(store, snapshot, judged)
+    return snapshot is not None and covers(store, snapshot, judged)
 
 
-def _covers(store: StorePartitionSpec, snapshot: Manifest, copy: VerifyRow) -> bool:
+def covers(store: StorePartitionSpec, snapshot: Manifest, copy: VerifyRow) -> bool:
+    """Tell whether a snapshot has all that a copy has, as far as verification found it."""
     record = read_record(store.paths, store.store.name)
     if record is None or snapshot.record.topic_id != record.topic_id:
         return False

@@ -1,0 +1,105 @@
+"""Tidying up a node with a state directory of its own: what tasks have left there that run elsewhere by now.
+
+A copy goes if the archive has all that it has: a complete snapshot of the same log, as far or farther, which another
+node has published in the generation that counts. A copy of which that is not certain stays.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from statestore.durable import remove_durably, remove_tree, write_durably
+from statestore.errors import StateStoreError
+from statestore.partition.archived import lives_in_archive, look_into_archive
+from statestore.partition.generations import replaced_with
+from statestore.partition.spec import StorePartitionSpec
+from statestore.recovery.bringing import covers
+from statestore.recovery.task_cleanup import CleaningSpec, changed_last, clean_task, tasks_with_own_files
+from statestore.statedir.context import forget_mode
+from statestore.statedir.lock import require_alone
+from statestore.statedir.paths import OWN_DIRECTORY, TaskPaths
+from statestore.statedir.seal import break_seal, forget_digests
+from statestore.statedir.swap import locked_task
+from statestore.verification.check import check
+from statestore.verification.options import VerifyOptions
+
+_log = logging.getLogger(__name__)
+_OFFSETS = VerifyOptions(depth="offsets")
+#: A node is looked through so often, s.
+_EVERY_S = 24 * 60 * 60.0
+_WAIT_S = 0.0
+
+
+def clean_copies(stores: Sequence[StorePartitionSpec], older_than_s: float) -> list[Path]:
+    """Remove what this node has of the other tasks of a subtopology and nobody needs; return the stores that went.
+
+    A failure is logged. Whoever runs here a day later tries again.
+
+    Parameters
+    ----------
+    stores
+        Those of a task that has just run here.
+    older_than_s
+        Age in seconds from which on something is old.
+    """
+    if not stores or not all(map(lives_in_archive, stores)):
+        return []
+    gone: list[Path] = []
+    own = stores[0].paths
+    for paths in _others(own):
+        try:
+            is_old = time.time() - changed_last(paths.own_dir) >= older_than_s
+            clean_task(CleaningSpec(paths, tuple(store.store for store in stores), older_than_s, dry_run=False))
+            for store in stores if is_old else ():
+                gone += _removed(store.model_copy(update={"task": paths.task}))
+        except (StateStoreError, OSError) as error:
+            _log.warning("copies of %s/%s stay on this node: %s", paths.application, paths.task, error)
+    return gone
+
+
+def _others(own: TaskPaths) -> list[TaskPaths]:
+    """Return the subtopology's other tasks that are here; none if this node was looked through not long ago."""
+    looked = own.state_dir / OWN_DIRECTORY / f"looked-through-{own.application}-{own.task.subtopology}"
+    its = (own.application, own.task.subtopology)
+    try:
+        if looked.exists() and time.time() - looked.stat().st_mtime < _EVERY_S:
+            return []
+        write_durably(looked, "", several_writers=True)
+        found = tasks_with_own_files(own.state_dir)
+    except OSError as error:
+        _log.warning("%s is not looked through: %s", own.state_dir, error)
+        return []
+    return [paths for paths in found if (paths.application, paths.task.subtopology) == its and paths.task != own.task]
+
+
+def _removed(store: StorePartitionSpec) -> list[Path]:
+    """Remove a copy that the archive has; return its directory, or nothing if it stays."""
+    with locked_task(store.paths, _WAIT_S):
+        if not store.live.exists() or not _is_archived(store):
+            return []
+        _remove(store)
+    return [store.live]
+
+
+def _is_archived(store: StorePartitionSpec) -> bool:
+    ((seen, snapshot),) = look_into_archive([store], look_at_files=True)
+    if snapshot is None or seen.trouble is not None or snapshot.host == socket.gethostname():
+        return False
+    return replaced_with(store) is None and covers(store, snapshot, check(store, _OFFSETS))
+
+
+def _remove(store: StorePartitionSpec) -> None:
+    """Remove a store with all that is kept of it; what a kill leaves of it is no store, and the archive has it."""
+    paths, name = store.paths, store.store.name
+    require_alone(paths)
+    break_seal(paths, name)
+    remove_tree(store.live)
+    remove_tree(paths.segments(name))
+    forget_digests(paths, name)
+    forget_mode(paths, name)
+    for path in (paths.snapshot(name), paths.offsets(name), paths.record(name)):
+        remove_durably(path)

@@ -23,12 +23,12 @@ from benchmarks.validate_memory import JVM, PYTHON, PeakMemory
 from demo.processes import Processes, ServiceError
 from statestore.archive.archive import ArchiveSpec, archive_spec
 from statestore.archive.layout import time_ordered_uuid
-from statestore.archive.objects import ObjectStore
 from statestore.archive.snapshots import history, read_snapshot
 from statestore.archive.upload import commit
 from statestore.changelog.topics import Topics
 from statestore.config import load_settings
 from statestore.metastore.metastore import Metastore
+from statestore.objects.store import ObjectStore
 from statestore.partition.generations import snapshot_directory
 from statestore.partition.snapshots import publish_row
 from statestore.partition.spec import StorePartitionSpec

@@ -6,9 +6,7 @@ archive's credentials are never passed on: every process reads them from files t
 
 from __future__ import annotations
 
-import json
 import os
-import stat
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -17,13 +15,13 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from statestore.errors import InputError
 from statestore.model import Name
+from statestore.objects.path import Location
+from statestore.private_config import read_private_config
 
 S = TypeVar("S", bound="Directories")
 
 #: Names the file with the Kafka clients' configuration: librdkafka's properties as a JSON object.
 KAFKA_CONFIG = "STATESTORE_KAFKA_CONFIG"
-#: Names the file with the credentials of the archive: variables such as AWS_ACCESS_KEY_ID as a JSON object.
-ARCHIVE_CONFIG = "STATESTORE_ARCHIVE_CONFIG"
 BOOTSTRAP_SERVERS = "STATESTORE_BOOTSTRAP_SERVERS"
 #: Shortest grace period of the archive's clean-up: twice as long as an upload may take (`archive/upload.py`).
 LEAST_GRACE_HOURS = 48.0
@@ -42,8 +40,12 @@ class Directories(BaseSettings):
     state_dir: Annotated[
         Path, Field(description="Kafka Streams' state.dir: <state_dir>/<application.id>/<task id>/...")
     ]
-    reports_dir: Annotated[Path, Field(description="JSON reports of the jobs, one directory per job kind")]
-    data_docs_dir: Annotated[Path, Field(description="where Great Expectations writes its Data Docs")]
+    reports_dir: Annotated[
+        Location, Field(description="JSON reports of the jobs, one directory per job kind; a directory, or a URL")
+    ]
+    data_docs_dir: Annotated[
+        Location, Field(description="where Great Expectations writes its Data Docs; a directory, or a URL")
+    ]
 
 
 class Settings(Directories):
@@ -60,7 +62,7 @@ class Settings(Directories):
         Name, Field(description="names the metastore: which command topic has the definitions of this installation")
     ] = "default"
     metastore_backup: Annotated[
-        Path | None,
+        Location | None,
         Field(description="backup of the command topic; `<reports_dir>/metastore/<service_id>.backup` if not said"),
     ] = None
     kafka_timeout_s: Annotated[
@@ -202,59 +204,3 @@ def read_kafka_config() -> dict[str, Any]:
         As `read_private_config`.
     """
     return read_private_config(KAFKA_CONFIG, "Kafka", "properties")
-
-
-def read_private_config(variable: str, asked: str, content: str) -> dict[str, Any]:
-    """Return what is in the JSON file that a variable of the environment names; nothing if the variable is not set.
-
-    Parameters
-    ----------
-    asked
-        What a machine asks with what is in the file.
-    content
-        What the file is an object of.
-
-    Raises
-    ------
-    InputError
-        If the file is not there, may be read by others, or is no JSON object. No message shows what is in it.
-    """
-    name = os.environ.get(variable)
-    if not name:
-        return {}
-    try:
-        with open(name, encoding="utf-8") as file:
-            _require_private(variable, os.fstat(file.fileno()), name)
-            found = json.load(file)
-    except OSError as error:
-        raise InputError(
-            f"{variable}: {name} cannot be read ({error.strerror}); it must be there on every machine that asks "
-            f"{asked}, also on those of Spark's executors"
-        ) from error
-    except ValueError as error:
-        # Without its cause, which has the whole text in it.
-        raise InputError(f"{variable}: {name} is no JSON in UTF-8: {_where(error)}") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{variable}: {name}: expected a JSON object of {content}, found {type(found).__name__}")
-    return found
-
-
-def _require_private(variable: str, status: os.stat_result, name: str) -> None:
-    """Refuse a file with passwords that others may read, as PostgreSQL's clients do.
-
-    A file of root, such as a mounted secret, may be read by the group through which we read it.
-    """
-    others = stat.S_IWGRP | stat.S_IXGRP | stat.S_IRWXO
-    if status.st_uid == os.geteuid():
-        others |= stat.S_IRGRP
-    elif status.st_uid != 0:
-        raise InputError(f"{variable}: {name} belongs to another user; make one of your own, or of root")
-    if status.st_mode & others:
-        raise InputError(
-            f"{variable}: {name} has mode {stat.S_IMODE(status.st_mode):04o}, so that others may read or change "
-            f"it: chmod 0600 {name}"
-        )
-
-
-def _where(error: ValueError) -> str:
-    return f"line {error.lineno}, {error.msg}" if isinstance(error, json.JSONDecodeError) else "not in UTF-8"

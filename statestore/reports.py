@@ -1,19 +1,19 @@
 """The JSON reports in which jobs leave their results, for the next Airflow task, the UI and people.
 
-A report is written once, atomically, at `<reports_dir>/<job>/<run id>.json`. It is complete or absent.
+A report is written once, atomically, at `<reports_dir>/<job>/<run id>.json`, in a directory or in object storage. It is
+complete or absent.
 """
 
 from __future__ import annotations
 
 import math
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from statestore.durable import write_durably
 from statestore.errors import InputError, RetryError, StateStoreError, of_os_error
+from statestore.objects.path import Location, write_whole
 
 
 class Status(StrEnum):
@@ -552,18 +552,20 @@ R = TypeVar("R", bound=JobReport)
 _ANY: TypeAdapter[AnyReport] = TypeAdapter(Report)
 
 
-def write_report(path: Path, report: JobReport) -> None:
+def write_report(path: Location, report: JobReport) -> None:
     """Write the report so that a reader finds all of it or nothing, also after a power cut."""
-    write_durably(path, report.model_dump_json(indent=1), several_writers=True)
+    write_whole(path, report.model_dump_json(indent=1))
 
 
-def read_report(path: Path, kind: type[R]) -> R:
+def read_report(path: Location, kind: type[R]) -> R:
     """Read a report of the given kind.
 
     Raises
     ------
     InputError
         If the file is absent, cannot be read, or is not such a report.
+    ArchiveUnavailableError
+        If it lies in object storage, which does not answer.
     """
     try:
         return kind.model_validate_json(_read(path))
@@ -571,13 +573,15 @@ def read_report(path: Path, kind: type[R]) -> R:
         raise InputError(f"{path} is not a {kind.__name__} of schema version 1: {error}") from error
 
 
-def read_any_report(path: Path) -> AnyReport:
+def read_any_report(path: Location) -> AnyReport:
     """Read the report of any job.
 
     Raises
     ------
     InputError
         If the file is absent, cannot be read, or is no report.
+    ArchiveUnavailableError
+        If it lies in object storage, which does not answer.
     """
     try:
         return _ANY.validate_json(_read(path))
@@ -585,7 +589,7 @@ def read_any_report(path: Path) -> AnyReport:
         raise InputError(f"{path} is no report of schema version 1: {error}") from error
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Location) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError as error:

@@ -22,8 +22,9 @@ from airflow.sdk import DeadlineAlert, DeadlineReference, SyncCallback  # type: 
 from airflow.sdk.bases.notifier import BaseNotifier
 
 from statestore.config import load_directories
-from statestore.errors import InputError
+from statestore.errors import InputError, StateStoreError
 from statestore.reports import read_any_report
+from statestore_dags.archive_connection import reports_access
 from statestore_dags.report_parts import report_path
 from statestore_dags.row_summaries import row_to_dict
 
@@ -120,10 +121,11 @@ def what_is_wrong(context: Any) -> str:
     head = f"run {run_id} of DAG {dag_id} failed"
     try:
         path = report_path(load_directories().reports_dir, dag_id, run_id)
-        if not path.exists():
-            return f"{head} before it had a report; the log of its first red step says why"
-        rows = read_any_report(path).rows
-    except InputError as error:
+        with reports_access():
+            if not path.exists():
+                return f"{head} before it had a report; the log of its first red step says why"
+            rows = read_any_report(path).rows
+    except StateStoreError as error:
         return f"{head}: {error}"
     failed = [found for row in rows if (found := row_to_dict(row))["health"] == "failed"]
     lines = [f"{row['label']}: {row['headline']}" for row in failed[:_NAMED]]

@@ -1,6 +1,7 @@
-"""The archive's credentials from an Airflow connection, by the way of Kafka's (`connections.py`).
+"""Credentials of object storage from an Airflow connection, by the way of Kafka's (`connections.py`).
 
-While a Spark job needs them, they lie in a file of mode 0600 that STATESTORE_ARCHIVE_CONFIG names, as variables:
+They are for the archive, and for reports and Data Docs in object storage. While a Spark job or a step needs them, they
+lie in a file of mode 0600 that STATESTORE_ARCHIVE_CONFIG names, as variables:
 
     aws               login and password are the access key; extra: aws_session_token, region_name, endpoint_url
     wasb              password is the account's key; or sas_token in extra; or login, password, and tenant_id in extra
@@ -23,13 +24,16 @@ from typing import Any
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from statestore.config import ARCHIVE_CONFIG
 from statestore.errors import InputError
+from statestore.objects.credentials import ARCHIVE_CONFIG
+from statestore.objects.path import is_url
 from statestore_dags.private_files import environment, private_file
 
 #: Id of the Airflow connection; without it, the environment says who is let into the archive.
 ARCHIVE_CONNECTION = "STATESTORE_ARCHIVE_CONNECTION"
 _PREFIX = "statestore-archive-"
+#: What a step may read or write in object storage.
+_PLACES = ("STATESTORE_REPORTS_DIR", "STATESTORE_METASTORE_BACKUP")
 #: Variables of extras, by the connection's type.
 _EXTRAS = {
     "aws": {
@@ -71,9 +75,25 @@ def archive_connection(directory: Path | None = None) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def reports_access() -> Iterator[None]:
+    """Let this process read and write reports where they lie; a directory needs nothing.
+
+    Raises
+    ------
+    InputError
+        As `archive_connection`.
+    """
+    if not any(is_url(os.environ.get(variable, "").strip()) for variable in _PLACES):
+        yield
+        return
+    with archive_connection():
+        yield
+
+
 def _variables(conn_id: str) -> dict[str, str]:
     # Here, not at the top: DAG files are parsed every few seconds.
-    from statestore.archive.credentials import checked_variables
+    from statestore.objects.credentials import checked_variables
 
     try:
         connection = Connection.get(conn_id)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InputError, UnknownApplicationError
+from statestore.objects.path import Location, below
 from statestore.reports import RestoreReport, VerifyReport, read_report
 from statestore.requests.maintenance import MaintenanceRequest
 from statestore.requests.request import Request
@@ -55,7 +56,7 @@ def verify_request(params: Params, application: str) -> VerifyRequest:
     return _read(VerifyRequest, params, applications=[application])
 
 
-def restore_request(params: Params, applications: Applications, reports_dir: Path, target: Path) -> RestoreRequest:
+def restore_request(params: Params, applications: Applications, reports_dir: Location, target: Path) -> RestoreRequest:
     """What a report of `verify` found, or what the form asks for.
 
     Parameters
@@ -136,7 +137,7 @@ def snapshot_requests(params: Params, applications: Applications) -> dict[str, S
 
 
 def validate_request(
-    params: Params, applications: Applications, reports_dir: Path, *, by_time: bool = False
+    params: Params, applications: Applications, reports_dir: Location, *, by_time: bool = False
 ) -> ValidateRequest | None:
     """What a report of `restore` or `verify` names, or what the form asks for; None: there is nothing.
 
@@ -218,9 +219,9 @@ def _with_known_stores(request: S, applications: Applications) -> S:
     return request.model_copy(update={"stores": tuple(application.store(store).name for store in request.stores)})
 
 
-def _report(path: Path, kind: type[VerifyReport] | type[RestoreReport], reports_dir: Path) -> Path:
+def _report(path: Location, kind: type[VerifyReport] | type[RestoreReport], reports_dir: Location) -> Location:
     report = path.resolve()
-    if not report.is_relative_to(reports_dir.resolve()):
+    if below(report, reports_dir.resolve()) is None:
         raise InputError(f"expected a report below {reports_dir}, found {path}")
     read_report(report, kind)
     return report

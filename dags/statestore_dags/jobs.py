@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statestore.config import as_of_dir
+from statestore.objects.path import Location
 from statestore.reports import Action, VerifyReport, read_report
 from statestore.requests.arguments import argv
 from statestore.requests.process import ProcessRequest
@@ -52,7 +52,7 @@ def plan_jobs(
     params: arguments.Params,
     applications: arguments.Applications,
     settings: Settings,
-    report: Path,
+    report: Location,
     head: Sequence[str],
     asked: Trigger,
 ) -> list[dict[str, Any]]:
@@ -89,7 +89,7 @@ def _work(
     params: arguments.Params,
     applications: arguments.Applications,
     settings: Settings,
-    report: Path,
+    report: Location,
     asked: Trigger,
 ) -> _Work:
     match job:
@@ -116,7 +116,7 @@ def _work(
             return {"maintenance": arguments.maintenance_request(params, days, as_of_dir(settings.state_dir))}
 
 
-def _restores(request: RestoreRequest, report: Path) -> _Work:
+def _restores(request: RestoreRequest, report: Location) -> _Work:
     if request.verify_report is None:
         return {request.applications[0]: request}
     found = read_report(request.verify_report, VerifyReport)

@@ -12,13 +12,15 @@ import logging
 import os
 from collections.abc import Sequence
 from itertools import accumulate, groupby
-from pathlib import Path
 from typing import Any
 
 from airflow.sdk import task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from statestore.objects.path import Location, location
 from statestore.reports import AnyReport, read_any_report
+from statestore_dags.archive_connection import reports_access
+from statestore_dags.retrying import bad_input_fails
 from statestore_dags.row_summaries import AnyRow, row_to_dict
 
 log = logging.getLogger(__name__)
@@ -42,7 +44,7 @@ def by_application() -> bool:
     return value == "application"
 
 
-def squares(path: Path, report: AnyReport, *, applications: bool = False) -> list[dict[str, Any]]:
+def squares(path: Location, report: AnyReport, *, applications: bool = False) -> list[dict[str, Any]]:
     """Return a square for each row; above `MOST_SQUARES`, one for each so many rows that stand together.
 
     Parameters
@@ -89,7 +91,8 @@ def check(square: dict[str, Any]) -> None:
     if "report" not in square:
         show([square])
         return
-    report = read_any_report(Path(square["report"]))
+    with bad_input_fails(), reports_access():
+        report = read_any_report(location(square["report"]))
     if _written(report) != square["written"]:
         raise AirflowFailException(
             f"{square['report']} was written anew since this square was made: its rows are of another attempt. Clear "

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from airflow.sdk import task
 
 from statestore.config import load_settings
+from statestore_dags.archive_connection import reports_access
 from statestore_dags.arguments import definitions_form
 from statestore_dags.connections import kafka_connection
 from statestore_dags.retrying import RETRIED, bad_input_fails
@@ -43,7 +44,7 @@ def plan_definitions(params: Any = None) -> dict[str, Any]:
     """Show what the form's definitions would change; return the catalogue's pin, and a row for each application."""
     from statestore.metastore.apply import require_runnable
 
-    with bad_input_fails(), kafka_connection():
+    with bad_input_fails(), kafka_connection(), reports_access():
         text, _ = definitions_form(params)
         work = _work(text)
         require_runnable(work.plan)
@@ -59,7 +60,7 @@ def apply_definitions(catalogue: str, rows: list[dict[str, Any]], params: Any = 
     from statestore.metastore.apply import carry_out
 
     done = []
-    with bad_input_fails(), kafka_connection():
+    with bad_input_fails(), kafka_connection(), reports_access():
         text, dry_run = definitions_form(params)
         if dry_run:
             return rows

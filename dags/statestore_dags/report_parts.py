@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 from statestore.errors import InputError
+from statestore.objects.path import Location, location
 from statestore.reports import AnyReport, read_any_report, write_report
 
 PARTS = ".parts"
@@ -27,7 +27,7 @@ def job_of(dag_id: str) -> str:
     return dag_id.split(".", maxsplit=1)[0]
 
 
-def report_path(reports_dir: Path, dag_id: str, run_id: str) -> Path:
+def report_path(reports_dir: Location, dag_id: str, run_id: str) -> Location:
     """Where the report of a DAG run lies.
 
     Run ids hold colons and plus signs and may be 250 characters long; the digest keeps the short form distinct.
@@ -37,12 +37,12 @@ def report_path(reports_dir: Path, dag_id: str, run_id: str) -> Path:
     return reports_dir / job / _file_name(name)
 
 
-def part_path(report: Path, application: str) -> Path:
+def part_path(report: Location, application: str) -> Location:
     """Where one application's part of a run's report lies."""
     return report.parent / PARTS / _file_name(f"{report.stem}-{application}")
 
 
-def attempt_path(report: Path, attempt: str) -> Path:
+def attempt_path(report: Location, attempt: str) -> Location:
     """Where the job of one attempt writes its report. The name stays: the job takes its run id from it."""
     return report.parent / f"{ATTEMPT}{attempt}" / report.name
 
@@ -52,7 +52,7 @@ def _file_name(name: str) -> str:
     return f"{safe}-{sha256(name.encode()).hexdigest()[:8]}.json"
 
 
-def split_by_application(report: AnyReport, into: Path, applications: Iterable[str]) -> dict[str, Path]:
+def split_by_application(report: AnyReport, into: Location, applications: Iterable[str]) -> dict[str, Location]:
     """Write what a report says of each application into a file of its own; return the files by application."""
     found = {}
     for name in applications:
@@ -62,7 +62,7 @@ def split_by_application(report: AnyReport, into: Path, applications: Iterable[s
     return found
 
 
-def gather(jobs: Sequence[dict[str, Any]], report: Path) -> list[tuple[str, str]]:
+def gather(jobs: Sequence[dict[str, Any]], report: Location) -> list[tuple[str, str]]:
     """Put the parts that the jobs of a run have left together into its report.
 
     Parameters
@@ -79,7 +79,7 @@ def gather(jobs: Sequence[dict[str, Any]], report: Path) -> list[tuple[str, str]
     failed: list[tuple[str, str]] = []
     for job in jobs:
         try:
-            parts.append(read_any_report(Path(job["report"])))
+            parts.append(read_any_report(location(job["report"])))
         except InputError as error:
             failed.append((job["part"], str(error)))
     if not parts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -12,6 +13,7 @@ from airflow.sdk import RetryDecision, RetryPolicy
 from airflow.sdk.exceptions import AirflowFailException
 
 from statestore.errors import GiveUpError, InputError, RebuildError, RetryError, StateStoreError, of_os_error
+from statestore.objects.path import is_url
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -57,7 +59,7 @@ class RetryWhatMayPass(RetryPolicy):
 
 _DECIDED = frozenset({RebuildError.exit_code, InputError.exit_code, GiveUpError.exit_code})
 
-#: Of steps that ask Kafka. The pauses are 20 s, 40 s, 80 s; a failed form is not retried.
+#: Of steps that ask Kafka or object storage. The pauses are 20 s, 40 s, 80 s; a failed form is not retried.
 RETRIED: dict[str, Any] = {
     "retries": 3,
     "retry_delay": timedelta(seconds=20),
@@ -65,6 +67,11 @@ RETRIED: dict[str, Any] = {
     "max_retry_delay": timedelta(minutes=10),
     "retry_policy": RetryWhatMayPass(),
 }
+
+
+def retried_reads() -> dict[str, Any]:
+    """Return what is said of a step that reads a report: it is retried where the report lies in object storage."""
+    return RETRIED if is_url(os.environ.get("STATESTORE_REPORTS_DIR", "").strip()) else {}
 
 
 def _exit_code(exception: BaseException, context: Context | None) -> int | None:

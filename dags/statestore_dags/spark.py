@@ -18,8 +18,9 @@ from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from statestore.config import load_directories
+from statestore.objects.path import Location, ObjectPath, location
 from statestore.packages import files_of
-from statestore_dags.archive_connection import archive_connection
+from statestore_dags.archive_connection import archive_connection, reports_access
 from statestore_dags.connections import kafka_connection
 from statestore_dags.report_parts import attempt_path
 from statestore_dags.retrying import RETRIED, bad_input_fails
@@ -46,10 +47,11 @@ class SparkJobOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> None:
         """Submit the job, and wait until it has ended."""
-        report = Path(self.report)
+        report = location(self.report)
         written = attempt_path(report, uuid4().hex)
         with bad_input_fails():
-            report.unlink(missing_ok=True)
+            with reports_access():
+                report.unlink(missing_ok=True)
             self.application_args = [
                 str(written) if argument == self.report else argument for argument in self.application_args or []
             ]
@@ -58,9 +60,8 @@ class SparkJobOperator(SparkSubmitOperator):
                 with kafka_connection(shared), archive_connection(shared):
                     super().execute(context)
             finally:
-                if written.exists():
-                    written.replace(report)
-                shutil.rmtree(written.parent, ignore_errors=True)
+                with reports_access():
+                    _take(written, report)
 
     def seen_by_executors(self) -> Path | None:
         """Return a directory that the executors see as we do; None where they run on this machine.
@@ -72,6 +73,18 @@ class SparkJobOperator(SparkSubmitOperator):
         except AirflowNotFoundException:  # the provider takes YARN then
             master = ""
         return None if master.startswith("local") else load_directories().state_dir / ".statestore-kafka"
+
+
+def _take(written: Location, report: Location) -> None:
+    """Put what an attempt has written in the place of the report."""
+    if isinstance(written, ObjectPath):
+        if written.exists():
+            written.replace(report)
+        return
+    assert not isinstance(report, ObjectPath)
+    if written.exists():
+        written.replace(report)
+    shutil.rmtree(written.parent, ignore_errors=True)
 
 
 def spark_jobs(job: str, planned: XComArg) -> Any:

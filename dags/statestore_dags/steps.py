@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import Asset, BaseOperator, XComArg, task
 
 from statestore.config import load_settings
+from statestore.objects.path import ObjectPath, location
 from statestore.reports import AnyReport, read_any_report
 from statestore_dags import alerts, jobs
+from statestore_dags.archive_connection import reports_access
 from statestore_dags.assets import STORES, emit, processed_by
 from statestore_dags.connections import kafka_connection
 from statestore_dags.mapped_tasks import by_application, squares
 from statestore_dags.mapped_tasks import check as check
 from statestore_dags.report_parts import gather, job_of, report_path
-from statestore_dags.retrying import RETRIED, bad_input_fails
+from statestore_dags.retrying import RETRIED, bad_input_fails, retried_reads
 from statestore_dags.schedules import depth_after_process
 from statestore_dags.spark import spark_jobs
 from statestore_dags.suggestions import remember
@@ -54,7 +55,7 @@ def plan(
 
     if problem := alerts.problem():
         log.error("nobody would be told of a failure: %s", problem)
-    with bad_input_fails(), kafka_connection():
+    with bad_input_fails(), kafka_connection(), reports_access():
         settings = load_settings()
         view = Metastore.of(settings).require_running()
         applications = view.catalogue.definitions()
@@ -63,7 +64,11 @@ def plan(
         if not applications:
             log.warning("no application is defined yet: start DAG metastore with the YAML of one")
         report = report_path(settings.reports_dir, dag.dag_id, run_id)
-        report.parent.mkdir(parents=True, exist_ok=True)  # or fail now, and not when the job has done its work
+        # Or fail now, and not when the job has done its work.
+        if isinstance(report, ObjectPath):
+            report.parent.require_bucket()
+        else:
+            report.parent.mkdir(parents=True, exist_ok=True)
         head = ("--catalogue", str(view.pin), "--dag-id", dag.dag_id, "--dag-run-id", run_id)
         asked = jobs.Trigger(without, by_time=dag_run.run_type == "scheduled")
         if (processed := processed_by(triggering_asset_events)) is not None:
@@ -82,14 +87,14 @@ def rows(
     planned: list[dict[str, Any]], report: str, applications: bool, outlet_events: Any = None
 ) -> list[dict[str, Any]]:
     """Put the jobs' reports together and add what they say to the stores' assets; return what *check* maps over."""
-    with bad_input_fails():
-        failed = gather(planned, Path(report))
-        found = read_any_report(Path(report)) if len(failed) < len(planned) else None
+    with bad_input_fails(), reports_access():
+        failed = gather(planned, location(report))
+        found = read_any_report(location(report)) if len(failed) < len(planned) else None
     shown = [_failed(label, why) for label, why in failed]
     if found is None:
         return shown
     emit(outlet_events, found, report)
-    return [*shown, *squares(Path(report), found, applications=applications)]
+    return [*shown, *squares(location(report), found, applications=applications)]
 
 
 def _failed(label: str, why: str) -> dict[str, Any]:
@@ -130,9 +135,9 @@ def job_steps(job: str, *, without: Sequence[str] = (), approve: Callable[[], Ba
     spark = spark_jobs(job, planned)
     if approve is not None:
         planned >> approve() >> spark
-    found = rows(planned, report, by_application())
+    found = rows.override(**retried_reads())(planned, report, by_application())
     spark >> found
-    return Steps(report, found, check.expand(square=found))
+    return Steps(report, found, check.override(**retried_reads()).expand(square=found))
 
 
 def trigger_once(dag_id: str, wanted: Callable[[AnyReport], bool], steps: Steps, field: str) -> None:
@@ -142,10 +147,12 @@ def trigger_once(dag_id: str, wanted: Callable[[AnyReport], bool], steps: Steps,
     this run's, so that a retry or a cleared task does not start a second one.
     """
 
-    @task.short_circuit(task_id=f"needs_{dag_id}")
+    @task.short_circuit(task_id=f"needs_{dag_id}", **retried_reads())
     def needed(report: str) -> bool:
-        # Where every job has failed there is none, and the squares say so.
-        return Path(report).exists() and wanted(read_any_report(Path(report)))
+        path = location(report)
+        with bad_input_fails(), reports_access():
+            # Where every job has failed there is none, and the squares say so.
+            return path.exists() and wanted(read_any_report(path))
 
     needs = needed(steps.report)  # type: ignore[arg-type]  # as in each call of a task, what it will be is given
     steps.rows >> needs
@@ -161,11 +168,10 @@ def trigger_once(dag_id: str, wanted: Callable[[AnyReport], bool], steps: Steps,
 def told(asset: Asset, report: XComArg) -> XComArg:
     """Return the step that tells an asset of this run's report, and of its applications."""
 
-    @task(task_id="processed", outlets=[asset])
+    @task(task_id="processed", outlets=[asset], **retried_reads())
     def processed(report: str, outlet_events: Any = None) -> None:
-        outlet_events[asset].extra = {
-            "report": report,
-            "applications": list(read_any_report(Path(report)).applications),
-        }
+        with bad_input_fails(), reports_access():
+            found = read_any_report(location(report))
+        outlet_events[asset].extra = {"report": report, "applications": list(found.applications)}
 
     return processed(report)  # type: ignore[arg-type]  # as above

@@ -3,7 +3,8 @@
     <reports_dir>/metastore/names.json      {"<application>": ["<store>", ...], ...}
 
 Kafka is not asked while a DAG file is parsed, so a form may be behind the catalogue; *plan* checks what was chosen.
-Without the file, or with one that cannot be read, a form suggests nothing. A field of one name takes any name; one of
+Without the file, or with one that cannot be read, a form suggests nothing; nor if it lies in object storage, which
+is not asked either. A field of one name takes any name; one of
 several offers what is known and nothing else, and other names can be written into the form's JSON.
 """
 
@@ -13,28 +14,27 @@ import json
 import logging
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from statestore.definitions.application import ApplicationDefinition
-from statestore.durable import write_atomically
+from statestore.objects.path import TROUBLE, Location, is_url, location, write_whole
 
 log = logging.getLogger(__name__)
 
 
-def _path(reports_dir: Path) -> Path:
+def _path(reports_dir: Location) -> Location:
     return reports_dir / "metastore" / "names.json"
 
 
-def remember(reports_dir: Path, applications: Mapping[str, ApplicationDefinition]) -> None:
+def remember(reports_dir: Location, applications: Mapping[str, ApplicationDefinition]) -> None:
     """Keep the names for the forms; where they cannot be written, the forms suggest what they did before."""
     path = _path(reports_dir)
     names = {name: [store.name for store in found.stores] for name, found in sorted(applications.items())}
     if names == _read(path):
         return
     try:
-        write_atomically(path, json.dumps(names))
-    except OSError as error:
+        write_whole(path, json.dumps(names), durable=False)
+    except TROUBLE as error:
         log.warning("names for the forms could not be written: %s", error)
 
 
@@ -52,13 +52,13 @@ def suggested_stores() -> dict[str, Any]:
 
 def _known() -> dict[str, list[str]]:
     directory = os.environ.get("STATESTORE_REPORTS_DIR", "").strip()
-    return _read(_path(Path(directory))) if directory else {}
+    return _read(_path(location(directory))) if directory and not is_url(directory) else {}
 
 
-def _read(path: Path) -> dict[str, list[str]]:
+def _read(path: Location) -> dict[str, list[str]]:
     try:
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (*TROUBLE, ValueError):
         return {}
     whole = isinstance(found, dict) and all(
         isinstance(stores, list) and all(isinstance(store, str) for store in stores) for stores in found.values()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
+from statestore.objects.path import Location
 from statestore.reports import FailedRows
 
 
@@ -33,5 +33,5 @@ class Verdict:
     expectations: int
     failed: tuple[str, ...]
     detail: str
-    data_docs: Path | None
+    data_docs: Location | None
     failed_rows: tuple[FailedRows, ...] = ()

@@ -12,21 +12,26 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from socket import gethostname
 from typing import TypeVar
+from uuid import uuid4
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from statestore.config import ARCHIVE_CONFIG, KAFKA_CONFIG, Settings, load_settings
+from statestore.config import KAFKA_CONFIG, Settings, load_settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import RetryError, StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.view import Pin, View
+from statestore.objects.credentials import ARCHIVE_CONFIG
+from statestore.objects.path import Location, location
 from statestore.reports import JobReport, RestoreReport, SnapshotReport, write_report
 from statestore.requests.arguments import add_arguments, from_namespace
 from statestore.requests.request import Request
@@ -48,7 +53,9 @@ def run_job(
 ) -> None:
     """Run the job as a program and exit with its code; the report is written before a retry is decided on."""
     parser = argparse.ArgumentParser(prog=name)
-    parser.add_argument("--report", type=Path, required=True, help="where to write the JSON report")
+    parser.add_argument(
+        "--report", type=location, required=True, help="where to write the JSON report: a file, or a URL"
+    )
     parser.add_argument(
         "--catalogue", metavar="OFFSET:DIGEST", help="pin of the definitions to use; those of now if not said"
     )
@@ -64,13 +71,24 @@ def run_job(
         print(f"{name}: definitions of catalogue {view.pin}", flush=True)
         report = run(request, settings, view.catalogue, arguments.report.stem)
         said = {"catalogue": str(view.pin), "dag_id": arguments.dag_id, "dag_run_id": arguments.dag_run_id}
-        write_report(arguments.report, report.model_copy(update=said))
+        _write(arguments.report, report.model_copy(update=said))
         if (why := try_again(report)) is not None:
             raise RetryError(f"{why}; the report is at {arguments.report}")
     except StateStoreError as error:
         print(f"{name}: {error.kind}: {error}", file=sys.stderr, flush=True)
         sys.exit(error.exit_code)
     print(f"{name}: report written to {arguments.report}", flush=True)
+
+
+def _write(path: Location, report: JobReport) -> None:
+    """Write the report; where object storage does not take it, leave it on this machine's disk, and say where."""
+    try:
+        write_report(path, report)
+    except StateStoreError as error:
+        kept = Path(tempfile.gettempdir()) / "statestore-reports" / f"{report.run_id}-{uuid4().hex[:8]}.json"
+        write_report(kept, report)
+        said = f"{error} The work is done, its report lies at {kept} on {gethostname()}: `statestore report {kept}`"
+        raise type(error)(said) from error
 
 
 def all_failed_for_now(report: JobReport) -> str | None:

@@ -6,7 +6,6 @@ Internal topics are made while the catalogue has no ids of them; from then on th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from statestore.archive.archive import archive_of
 from statestore.changelog.topics import Topic, Topics, append_time_refused, has_append_time
@@ -20,6 +19,7 @@ from statestore.metastore.effects import InternalTopic, internal_topics, make_to
 from statestore.metastore.evolution import written_topics
 from statestore.metastore.metastore import Metastore
 from statestore.model import TaskId, TopicPartition, changelog_topic, repartition_topic
+from statestore.objects.path import Location
 from statestore.stores.serdes import load_serde
 from statestore.tasks.aggregates import load_aggregate
 from statestore.tasks.processor import load_key, load_processor
@@ -114,7 +114,7 @@ def task_specs(
     topics: Topics,
     application: ApplicationDefinition,
     subtopology: int = 0,
-    progress: Path | None = None,
+    progress: Location | None = None,
 ) -> list[TaskSpec]:
     """One spec per input partition of a subtopology, with the input's end of now. The application is prepared.
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from matplotlib import rc_context
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
@@ -20,6 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
+from statestore.objects.path import Location, ObjectPath
 from statestore.verification.history import read_history
 from statestore_jobs.frames import Size
 
@@ -108,9 +110,9 @@ def _known(column: str) -> Any:
     return F.col(column).isNotNull() & (F.col(column) != UNKNOWN_TIMESTAMP)
 
 
-def lag_history(reports_dir: Path, application: str, store: str) -> list[Lag]:
+def lag_history(reports_dir: Location, application: str, store: str) -> list[Lag]:
     """Return what verifications have found, the oldest first; runs that could not tell a lag are left out."""
-    found = read_history(reports_dir)
+    found = _fetched_history(reports_dir) if isinstance(reports_dir, ObjectPath) else read_history(reports_dir)
     of_store = pc.and_(pc.equal(found["application"], application), pc.equal(found["store"], store))
     rows = found.filter(pc.and_(of_store, pc.is_valid(found["lag"]))).select(["task", "started_ms", "lag"]).to_pylist()
     by_task: dict[str, list[dict[str, Any]]] = {}
@@ -120,6 +122,12 @@ def lag_history(reports_dir: Path, application: str, store: str) -> list[Lag]:
         Lag(task, [row["started_ms"] for row in seen], [row["lag"] for row in seen])
         for task, seen in sorted(by_task.items(), key=lambda item: (len(item[0]), item[0]))
     ]
+
+
+@lru_cache(maxsize=1)
+def _fetched_history(reports_dir: ObjectPath) -> pa.Table:
+    """Fetch the history once for all stores of a job: each run in it is a request."""
+    return read_history(reports_dir)
 
 
 # -- drawing ----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from statestore import clock, kill_switch
 from statestore.archive.archive import ArchiveSpec, archive_of
@@ -17,14 +16,15 @@ from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
-from statestore.durable import remove_tree
 from statestore.errors import StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.metastore.metastore import Metastore
 from statestore.model import TopicPartition
+from statestore.objects.path import Location
 from statestore.partition.archived import hosts_of, lives_in_archive
 from statestore.progress.display import shown
+from statestore.progress.files import remove_progress
 from statestore.reports import JobReport, ProcessReport, ProcessRow, SnapshotSetRow
 from statestore.requests.process import ProcessRequest
 from statestore.tasks.snapshot_sets import set_after_run
@@ -68,7 +68,7 @@ def run(request: ProcessRequest, settings: Settings, catalogue: Catalogue, run_i
             rows += run_all(_later_specs(settings, topics, ready, progress))
         rows += not_begun(_specs(settings, topics, waiting, progress, later=True), rows)
     finally:
-        remove_tree(progress)
+        remove_progress(progress)
     sets = [] if archive is None else [_set_of(settings, archive, application, rows) for application in applications]
     unfinished = {row.application for row in rows if row.failure is not None and row.failure.retriable}
     for application in applications:
@@ -112,7 +112,7 @@ def try_again(report: JobReport) -> str | None:
 
 
 def _later_specs(
-    settings: Settings, topics: Topics, applications: Sequence[ApplicationDefinition], progress: Path
+    settings: Settings, topics: Topics, applications: Sequence[ApplicationDefinition], progress: Location
 ) -> list[TaskSpec]:
     """Specs of the tasks that read repartition topics, once everything sent to these topics is visible."""
     inputs = [part.input_topic for application in applications for part in application.subtopologies[1:]]
@@ -127,7 +127,7 @@ def _specs(
     settings: Settings,
     topics: Topics,
     applications: Sequence[ApplicationDefinition],
-    progress: Path,
+    progress: Location,
     *,
     later: bool,
 ) -> list[TaskSpec]:

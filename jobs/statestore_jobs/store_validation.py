@@ -2,15 +2,20 @@
 
 <data_docs_dir>/plots/<application>.<store>/*.svg                  of the last validation
 <data_docs_dir>/verdicts/<application>.<store>/<run id>.json       one for each validation
+
+In object storage lie the pages of the Data Docs, but not what Great Expectations makes their index from: the page in
+Airflow has an index of its own, made from the verdicts.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 from great_expectations.core.expectation_suite import ExpectationSuite
@@ -22,8 +27,9 @@ from statestore_expectations.runner import Verdict, validate_store
 
 from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
-from statestore.durable import write_durably
 from statestore.errors import RetryError, StateStoreError, of_os_error
+from statestore.objects.path import Location, ObjectPath, write_whole
+from statestore.objects.path import found as found_in
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import ValidatedStore
 from statestore_jobs.frames import Frames, compared_frames
@@ -65,8 +71,8 @@ class Judge:
     spark: SparkSession
     topics: Topics
     run_id: str
-    data_docs_dir: Path
-    reports_dir: Path
+    data_docs_dir: Location
+    reports_dir: Location
 
     def store(
         self, application: ApplicationDefinition, specs: Sequence[StorePartitionSpec], suite: ExpectationSuite
@@ -80,15 +86,16 @@ class Judge:
         """
         began = time.monotonic()
         verdict, frames, retry = _not_judged(""), None, None
-        plots: tuple[Path, ...] = ()
+        plots: tuple[Location, ...] = ()
         try:
             with compared_frames(self.spark, self.topics, specs) as found:
                 if isinstance(found, str):
                     verdict = _not_judged(found)
                 else:
                     frames = found
-                    verdict = self._verdict(application, specs[0], frames, suite)
-                    verdict, plots = self._drawn(specs[0], frames, verdict)
+                    with self._on_disk(specs[0]) as docs:
+                        verdict = self._verdict(application, specs[0], frames, suite, docs)
+                        verdict, plots = self._drawn(specs[0], frames, verdict, docs)
         except ConnectionError:  # Spark itself is gone, and with it the run
             raise
         except _TROUBLE as error:
@@ -112,13 +119,32 @@ class Judge:
             plots=tuple(str(plot) for plot in plots),
         )
         try:
-            write_durably(path, judged.model_dump_json(indent=1) + "\n")
+            write_whole(path, judged.model_dump_json(indent=1) + "\n")
         except OSError as error:  # where no verdict can be kept, none is asked for
             raise of_os_error(error) from error
         return Judged(judged, keys, retry)
 
+    @contextmanager
+    def _on_disk(self, spec: StorePartitionSpec) -> Iterator[Path]:
+        """Give a directory to write Data Docs and plots into; afterwards they are where they belong."""
+        if not isinstance(self.data_docs_dir, ObjectPath):
+            yield self.data_docs_dir
+            return
+        with TemporaryDirectory(prefix="statestore-data-docs-") as name:
+            yield Path(name)
+            send_docs(Path(name), self.data_docs_dir, f"plots/{_name(spec)}")
+
+    def _place(self, path: Path, docs: Path) -> Location:
+        """Return where a file that was made on this disk belongs."""
+        return self.data_docs_dir / path.relative_to(docs).as_posix() if docs != self.data_docs_dir else path
+
     def _verdict(
-        self, application: ApplicationDefinition, spec: StorePartitionSpec, frames: Frames, suite: ExpectationSuite
+        self,
+        application: ApplicationDefinition,
+        spec: StorePartitionSpec,
+        frames: Frames,
+        suite: ExpectationSuite,
+        docs: Path,
     ) -> Verdict:
         verdict = validate_store(
             self.spark,
@@ -126,10 +152,12 @@ class Judge:
             frames.log,
             suite,
             run_id=self.run_id,
-            data_docs_dir=self.data_docs_dir,
+            data_docs_dir=docs,
             comparison=frames.comparison,
             parameters=parameters_of(application, spec, frames),
         )
+        if isinstance(verdict.data_docs, Path):
+            verdict = replace(verdict, data_docs=self._place(verdict.data_docs, docs))
         if frames.ahead:
             worst = "failed" if verdict.verdict == "passed" else verdict.verdict
             verdict = replace(verdict, verdict=worst, failed=(*verdict.failed, *frames.ahead))
@@ -138,13 +166,15 @@ class Judge:
             verdict = _saying(verdict, said)
         return verdict
 
-    def _drawn(self, spec: StorePartitionSpec, frames: Frames, verdict: Verdict) -> tuple[Verdict, tuple[Path, ...]]:
+    def _drawn(
+        self, spec: StorePartitionSpec, frames: Frames, verdict: Verdict, docs: Path
+    ) -> tuple[Verdict, tuple[Location, ...]]:
         """Draw the plots; what keeps them from being drawn is said, and changes nothing in the verdict."""
         name = _name(spec)
         try:
             lags = lag_history(self.reports_dir, spec.application, spec.store.name)
-            directory = self.data_docs_dir / "plots" / name
-            return verdict, draw_all(directory, name, frames.sizes, histogram_of(frames.store), lags)
+            drawn = draw_all(docs / "plots" / name, name, frames.sizes, histogram_of(frames.store), lags)
+            return verdict, tuple(self._place(plot, docs) for plot in drawn)
         except (*_TROUBLE, pa.ArrowException, ValueError, OverflowError) as error:  # also of a damaged history
             said = f"plots could not be drawn: {described(error)}"
             return _saying(verdict, said), ()
@@ -163,6 +193,26 @@ def parameters_of(application: ApplicationDefinition, spec: StorePartitionSpec, 
         "stream_time": (-1 if frames.stream_time is None else frames.stream_time) if store.segmented else None,
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def send_docs(made: Path, target: ObjectPath, plots: str) -> None:
+    """Send what a validation has made to object storage: pages, plots, and once what all pages share.
+
+    Parameters
+    ----------
+    plots
+        Directory of the store's plots; those of an earlier validation are removed.
+    """
+    names = sorted(path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file())
+    names = [name for name in names if not name.startswith(".") and name != "index.html"]
+    shared = [name for name in names if name.startswith("static/")]
+    if shared and (target / shared[-1]).exists():  # the last one that is sent
+        names = [name for name in names if name not in shared]
+    for name in names:
+        (target / name).write_bytes((made / name).read_bytes())
+    for old in found_in(target, f"{plots}/*.svg"):
+        if not (made / plots / old.name).exists():
+            old.unlink()
 
 
 def described(error: Exception) -> str:

@@ -24,6 +24,7 @@ from statestore.errors import InputError, LockedError, StateStoreError, UnknownS
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.model import StorePartition
+from statestore.objects.path import Location
 from statestore.partition.quarantine import release_validated, waits_for_a_person
 from statestore.partition.reinstating import release_replaced_pins
 from statestore.partition.spec import StorePartitionSpec
@@ -120,7 +121,7 @@ def _chosen(
 
 
 def _named(
-    labels: Iterable[str], report: Path, settings: Settings, definitions: Definitions, topics: Topics
+    labels: Iterable[str], report: Location, settings: Settings, definitions: Definitions, topics: Topics
 ) -> dict[str, StorePartitionSpec]:
     """Return the store partitions that a report names, by their labels and in the order of the definitions."""
     names = set(labels)

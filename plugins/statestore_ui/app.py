@@ -7,9 +7,9 @@
     GET /statestore/reports, /statestore/reports/...   the jobs' reports as they were written
     GET /statestore/ui/...                             script, style and icons of the page
 
-They read two directories, write nothing, and read STATESTORE_* on each request, so that an import never fails for a
-missing one. Whoever may read DAGs may read this: by the browser's cookie or by a bearer token, as everywhere in
-Airflow's API. What a request starts, it starts through Airflow's own API, with the rights of its user.
+They read two places, directories or in object storage, write nothing, and read STATESTORE_* on each request, so that an
+import never fails for a missing one. Whoever may read DAGs may read this: by the browser's cookie or by a bearer token,
+as everywhere in Airflow's API. What a request starts, it starts through Airflow's own API, with the rights of its user.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 from html import escape
+from mimetypes import guess_type
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +29,8 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from statestore.config import load_directories
-from statestore.errors import InputError
+from statestore.errors import ArchiveAccessError, InputError, RetryError, StateStoreError
+from statestore.objects.path import Location, ObjectPath
 from statestore_ui.data_docs import POLICY, index, styled
 from statestore_ui.history import Histories
 from statestore_ui.overview import Overviews
@@ -78,8 +80,7 @@ def overview(request: Request, rows: bool = True) -> Response:
         status alone, `lag`, and what `verify`, `restore`,
         `validate` and `process` did with it last. What is unknown is left out.
     """
-    directories = load_directories()
-    answer = overviews.get(directories.reports_dir, directories.data_docs_dir)
+    answer = overviews.get(_reports(), _data_docs())
     headers = {**_HEADERS, "ETag": f'"{answer.tag}"'}
     # A proxy that compresses makes the tag a weak one.
     if answer.tag in request.headers.get("if-none-match", ""):
@@ -98,7 +99,7 @@ def progress() -> Response:
         something, offsets `done` of `total`, `records_per_s`, `seconds_left` of reading, and the same for each of its
         first 200 store partitions that have not `ended`, with their `phase`.
     """
-    return JSONResponse(running.get(load_directories().reports_dir), headers=_HEADERS)
+    return JSONResponse(running.get(_reports()), headers=_HEADERS)
 
 
 @app.get("/api/history")
@@ -111,7 +112,7 @@ def history(application: Annotated[str, Query(min_length=1)], store: str | None 
         `points`, the oldest first: `started_ms`, `lag` of all partitions together, how many `partitions` were looked
         at, and `findings`: how many have which status, of those that are not healthy.
     """
-    return JSONResponse(histories.get(load_directories().reports_dir, application, store), headers=_HEADERS)
+    return JSONResponse(histories.get(_reports(), application, store), headers=_HEADERS)
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ def data_docs_root(request: Request) -> RedirectResponse:
 @app.get("/docs/{path:path}")
 async def data_docs(path: str, request: Request) -> Response:
     """Serve a file of the Data Docs; without a path our index of them, or a page that says how to make them."""
-    root = load_directories().data_docs_dir
+    root = _data_docs()
     if path in ("", "index.html"):
         found = await run_in_threadpool(index, root)
         if found is not None:
@@ -143,16 +144,16 @@ async def data_docs(path: str, request: Request) -> Response:
             "it has finished, reload this page.",
         )
     response = await _file(root, path, request)
-    if isinstance(response, FileResponse) and response.media_type == "text/html":
-        page = Path(response.path).read_text(encoding="utf-8", errors="replace")
-        return HTMLResponse(styled(page, path), headers=_HEADERS)
-    return response
+    if response.status_code != 200 or response.media_type != "text/html":
+        return response
+    content = Path(response.path).read_bytes() if isinstance(response, FileResponse) else bytes(response.body)
+    return HTMLResponse(styled(content.decode(errors="replace"), path), headers=_HEADERS)
 
 
 @app.get("/reports")
 def reports() -> JSONResponse:
     """Names of the reports, newest first, for each job."""
-    listed, problems = list_reports(load_directories().reports_dir)
+    listed, problems = list_reports(_reports())
     found: dict[str, list[str]] = {}
     for file in listed:
         found.setdefault(file.job, []).append(file.name)
@@ -166,7 +167,7 @@ async def report(job: str, name: str, request: Request) -> Response:
     """Serve one report as the job wrote it; what else lies there, such as the metastore's backup, is no report."""
     if not name.endswith(".json"):
         return Response(status_code=404, headers=_HEADERS)
-    return await _file(load_directories().reports_dir, f"{job}/{name}", request)
+    return await _file(_reports(), f"{job}/{name}", request)
 
 
 @app.exception_handler(InputError)
@@ -180,7 +181,31 @@ async def not_configured(request: Request, error: InputError) -> Response:
     return _page(title, str(error), status_code=503)
 
 
-async def _file(root: Path, path: str, request: Request) -> Response:
+@app.exception_handler(ArchiveAccessError)
+@app.exception_handler(RetryError)
+async def not_readable(request: Request, error: StateStoreError) -> Response:
+    """Say what object storage has answered, or that it has not."""
+    if "/api/" in request.url.path:
+        return JSONResponse({"detail": str(error)}, 503, headers=_HEADERS)
+    return _page("This cannot be read now", str(error), status_code=503)
+
+
+def _reports() -> Location:
+    return _soon(load_directories().reports_dir)
+
+
+def _data_docs() -> Location:
+    return _soon(load_directories().data_docs_dir)
+
+
+def _soon(place: Location) -> Location:
+    """A page can do without object storage that does not answer: the API server has more to do than to wait for it."""
+    return place.soon() if isinstance(place, ObjectPath) else place
+
+
+async def _file(root: Location, path: str, request: Request) -> Response:
+    if isinstance(root, ObjectPath):
+        return await run_in_threadpool(_object, root, path, request.headers.get("if-none-match", ""))
     # Starlette's: nothing outside `root` (symbolic links are followed first), 404 for what is not there, and ETags.
     files = StaticFiles(directory=root, html=True, check_dir=False)
     try:
@@ -195,6 +220,24 @@ async def _file(root: Path, path: str, request: Request) -> Response:
         return _page("This file cannot be read", f"{path} lies below {root}. {advice}", status_code=500)
     response.headers.update(_HEADERS)
     return response
+
+
+def _object(root: ObjectPath, path: str, known: str) -> Response:
+    """Serve an object below a place; names that lead out of it lead nowhere."""
+    try:
+        found = root / path
+    except InputError as error:
+        raise HTTPException(404) from error
+    try:
+        stat = found.stat()
+        tag = f'"{stat.st_mtime_ns:x}-{stat.st_ctime_ns:x}"'
+        content = b"" if tag in known else found.read_bytes()
+    except FileNotFoundError as error:
+        raise HTTPException(404) from error
+    headers = {**_HEADERS, "ETag": tag}
+    if tag in known:
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type=guess_type(found.name)[0] or "application/octet-stream", headers=headers)
 
 
 def _page(title: str, text: str, status_code: int = 200) -> HTMLResponse:

@@ -8,14 +8,16 @@ the same where the Internet is out of reach.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
-from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict
 
+from statestore.objects.path import TROUBLE, Location, ObjectPath, below, each_at_once, name_below
+from statestore.objects.path import found as found_in
 from statestore.reports import readable
 
 #: What a browser lets a page of theirs do.
@@ -38,7 +40,7 @@ class _Verdict(BaseModel):
     verdict: str
     expectations: int = 0
     failed_expectations: tuple[str, ...] = ()
-    data_docs: Path | None = None
+    data_docs: str | None = None
 
 
 def styled(page: str, path: str) -> str:
@@ -47,7 +49,7 @@ def styled(page: str, path: str) -> str:
     return page.replace("<head>", f"<head>{link}", 1)
 
 
-def index(root: Path) -> str | None:
+def index(root: Location) -> str | None:
     """Return a page of all validations, the newest first; None if there is none yet."""
     rows = list(_rows(root))
     if not rows:
@@ -61,45 +63,75 @@ def index(root: Path) -> str | None:
     return styled(page, "")
 
 
-def _rows(root: Path) -> Iterator[str]:
+def _rows(root: Location) -> Iterator[str]:
     drawn: set[str] = set()
-    for modified_s, file in sorted(_files(root), reverse=True)[:MOST]:
+    plots_of = _plots(root)
+    newest = sorted(_files(root), key=lambda file: (file.modified_s, str(file.path)), reverse=True)[:MOST]
+    for (modified_s, file, _), verdict in zip(newest, _verdicts(newest), strict=True):
         store = file.parent.name
-        plots = "" if store in drawn else _plots(root, store)
+        plots = "" if store in drawn else plots_of.get(store, "")
         drawn.add(store)
         ended = datetime.fromtimestamp(modified_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        cells = (*_told(root, file), escape(readable(file.stem)), ended, plots)
+        cells = (*_told(root, file, verdict), escape(readable(file.stem)), ended, plots)
         yield f"<tr>{''.join(f'<td>{cell}' for cell in cells)}</tr>"
 
 
-def _files(root: Path) -> Iterator[tuple[float, Path]]:
+class _File(NamedTuple):
+    modified_s: float
+    path: Location
+    changed: int
+
+
+def _files(root: Location) -> Iterator[_File]:
     for path in root.glob("verdicts/*/*.json"):
         try:
-            yield path.stat().st_mtime, path
+            stat = path.stat()
         except OSError:
             continue  # removed since it was listed
+        yield _File(stat.st_mtime, path, stat.st_ctime_ns)
 
 
-def _told(root: Path, file: Path) -> tuple[str, str, str]:
+#: Verdicts of object storage, where each is a request.
+_known: dict[_File, _Verdict | None] = {}
+
+
+def _verdicts(files: Sequence[_File]) -> list[_Verdict | None]:
+    """Return what the files say; None for one that cannot be read."""
+    known = dict(_known)
+    news = [file for file in files if file not in known]
+    found = known | dict(zip(news, each_at_once([file.path for file in news], _read), strict=True))
+    _known.clear()
+    _known.update({file: found[file] for file in files if isinstance(file.path, ObjectPath) and found[file]})
+    return [found[file] for file in files]
+
+
+def _read(path: Location) -> _Verdict | None:
     try:
-        found = _Verdict.model_validate_json(file.read_bytes())
-    except (OSError, ValueError):
+        return _Verdict.model_validate_json(path.read_bytes())
+    except (*TROUBLE, ValueError):
+        return None
+
+
+def _told(root: Location, file: Location, found: _Verdict | None) -> tuple[str, str, str]:
+    if found is None:
         return "<span class='text-warning'>cannot be read</span>", escape(readable(file.parent.name)), ""
     name = escape(f"{found.application}/{found.store}")
-    if found.data_docs is not None and found.data_docs.is_relative_to(root.absolute()):
-        name = _link(found.data_docs.relative_to(root.absolute()), name)
+    page = None if found.data_docs is None else name_below(found.data_docs, root.absolute())
+    if page is not None:
+        name = _link(page, name)
     failed = f", failed: {', '.join(found.failed_expectations)}" if found.failed_expectations else ""
     verdict = f"<span class='{_MARKS.get(found.verdict, '')}'>{escape(found.verdict)}</span>"
     return verdict, name, escape(f"{found.expectations}{failed}")
 
 
-def _plots(root: Path, store: str) -> str:
-    """Links to what was drawn of a store by its last validation."""
-    return " ".join(
-        _link(path.relative_to(root), escape(readable(path.stem)))
-        for path in sorted((root / "plots" / store).glob("*.svg"))
-    )
+def _plots(root: Location) -> dict[str, str]:
+    """Links to what was drawn of each store by its last validation."""
+    links: dict[str, list[str]] = {}
+    for path in sorted(found_in(root, "plots/*/*.svg"), key=str):
+        link = _link(below(path, root) or "", escape(readable(path.stem)))
+        links.setdefault(path.parent.name, []).append(link)
+    return {store: " ".join(of_store) for store, of_store in links.items()}
 
 
-def _link(path: Path, words: str) -> str:
-    return f"<a href='{escape(quote(os.fsencode(path.as_posix())), quote=True)}'>{words}</a>"
+def _link(name: str, words: str) -> str:
+    return f"<a href='{escape(quote(os.fsencode(name)), quote=True)}'>{words}</a>"

@@ -6,18 +6,23 @@ A file never changes, so each is read once and kept as one small sum for each st
 from __future__ import annotations
 
 import threading
-from pathlib import Path
+from io import BytesIO
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from statestore.errors import StateStoreError
+from statestore.objects.path import Location, ObjectPath, each_at_once
 from statestore.reports import Status, readable
 from statestore.verification.history import history_dir
+from statestore_ui.recent import Recent
 
 #: Runs that are looked at, the newest.
 MOST_RUNS = 500
 _COLUMNS = ["run_id", "started_ms", "application", "store", "status", "lag"]
+#: A file with its times: it never changes.
+_File = tuple[Location, int, int]
 _HEALTHY = {status.value for status in Status if status.healthy}
 
 
@@ -26,6 +31,10 @@ class _Sum(NamedTuple):
 
     lag: int
     statuses: dict[str, int]
+
+
+class _Passing(str):
+    """Why object storage has not given a file now."""
 
 
 class _Run(NamedTuple):
@@ -39,15 +48,23 @@ class Histories:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._runs: dict[tuple[Path, int, int], _Run | str] = {}
+        self._recent = Recent[list[_File]]()
+        self._runs: dict[_File, _Run | str] = {}
 
-    def get(self, reports_dir: Path, application: str, store: str | None) -> dict[str, Any]:
+    def get(self, reports_dir: Location, application: str, store: str | None) -> dict[str, Any]:
         """Return a point for each run that looked at the store, or at any of the application's, the oldest first."""
         with self._lock:
-            files = _files(history_dir(reports_dir))
-            self._runs = {file: self._runs[file] if file in self._runs else _read(file[0]) for file in files}
-            runs = self._runs
-        problems, points = [], []
+            problems, points = [], []
+            try:
+                files = self._recent.get(reports_dir, lambda: _files(history_dir(reports_dir)))
+            except StateStoreError as error:  # what was read before is shown
+                files = list(self._runs)
+                problems.append({"path": "history/verify", "message": f"It cannot be read now. {error}"})
+            news = [file for file in files if file not in self._runs]
+            said = each_at_once([path for path, _, _ in news], _read)
+            runs = self._runs | dict(zip(news, said, strict=True))
+            runs = {file: runs[file] for file in files}
+            self._runs = {file: run for file, run in runs.items() if not isinstance(run, _Passing)}
         for file, run in runs.items():
             if isinstance(run, str):
                 problems.append({"path": f"history/verify/{readable(file[0].name)}", "message": run})
@@ -73,7 +90,7 @@ def _point(run: _Run, sums: list[_Sum]) -> dict[str, Any]:
     }
 
 
-def _files(directory: Path) -> list[tuple[Path, int, int]]:
+def _files(directory: Location) -> list[_File]:
     found = []
     for path in directory.glob("[!.]*.parquet"):  # none where there is no such directory yet
         try:
@@ -84,10 +101,10 @@ def _files(directory: Path) -> list[tuple[Path, int, int]]:
     return sorted(found, key=lambda file: file[1], reverse=True)[:MOST_RUNS]
 
 
-def _read(path: Path) -> _Run | str:
+def _read(path: Location) -> _Run | str:
     """Return a run's sums, or what is wrong with its file."""
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(BytesIO(path.read_bytes()) if isinstance(path, ObjectPath) else path) as file:
             table = file.read(columns=_COLUMNS)
         if table.num_rows == 0:
             return _Run("", 0, {})
@@ -98,5 +115,7 @@ def _read(path: Path) -> _Run | str:
             statuses = {**found.statuses, row["status"]: row["count_all"]}
             stores[row["application"], row["store"]] = _Sum(found.lag + (row["lag_sum"] or 0), statuses)
         return _Run(str(table["run_id"][0].as_py()), int(table["started_ms"][0].as_py()), stores)
+    except StateStoreError as error:
+        return _Passing(f"It cannot be read now. {error}")
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         return f"This is no file of the history: {' '.join(str(error).split())[:200]}. Delete it."

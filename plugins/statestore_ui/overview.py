@@ -12,12 +12,14 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from statestore.errors import StateStoreError
+from statestore.objects.path import Location, name_below
 from statestore.reports import ProcessRow, RestoreRow
 from statestore_ui.partition_health import Dated, Newest, judge
+from statestore_ui.recent import Recent
 from statestore_ui.report_files import Head, Problem, ReportFile, ReportFiles, list_reports
 
 #: Reports of `restore` and of `validate` whose rows are read. No run of theirs is complete, so nothing else ends it.
@@ -41,19 +43,32 @@ class Overviews:
         self.files = ReportFiles()
         self._lock = threading.Lock()
         self._last: Answer | None = None
+        self._recent = Recent[Answer]()
+        self._listed: list[ReportFile] = []
+        self._names = _Names()
+        self._passing = False
 
-    def get(self, reports_dir: Path, data_docs_dir: Path) -> Answer:
+    def get(self, reports_dir: Location, data_docs_dir: Location) -> Answer:
         """Return the overview of now."""
         with self._lock:
-            listed, problems = list_reports(reports_dir)
-            defined = _read_defined(reports_dir)
-            tag = sha256(repr((listed, problems, defined, data_docs_dir)).encode()).hexdigest()[:32]
-            if self._last is None or self._last.tag != tag:
-                found = _Reading(self.files, listed, problems, defined, data_docs_dir.absolute()).overview()
-                self.files.forget_others(listed)
-                rows = found.pop("rows")
-                self._last = Answer(tag, _json({**found, "rows": rows}), _json(found))
-            return self._last
+            return self._recent.get(reports_dir, lambda: self._get(reports_dir, data_docs_dir))
+
+    def _get(self, reports_dir: Location, data_docs_dir: Location) -> Answer:
+        listed, problems = list_reports(reports_dir)
+        if any(problem.passing for problem in problems):  # what was there when it was listed last
+            there = {file.job for file in listed}
+            listed += [file for file in self._listed if file.job not in there]
+        self._listed = listed
+        defined = self._names.get(reports_dir)
+        tag = sha256(repr((listed, problems, defined, data_docs_dir)).encode()).hexdigest()[:32]
+        if self._last is None or self._last.tag != tag or self._passing:
+            reading = _Reading(self.files, listed, problems, defined, data_docs_dir.absolute())
+            found = reading.overview()
+            self._passing = reading.passing
+            self.files.forget_others(listed)
+            rows = found.pop("rows")
+            self._last = Answer(tag, _json({**found, "rows": rows}), _json(found))
+        return self._last
 
 
 class _Defined(NamedTuple):
@@ -66,15 +81,27 @@ class _Defined(NamedTuple):
         return store in self.stores.get(application, [])
 
 
-def _read_defined(reports_dir: Path) -> _Defined | None:
-    """None if that is not known; then nothing is taken for removed."""
-    path = reports_dir / "metastore" / "names.json"
-    try:
-        found_ms = path.stat().st_mtime_ns // 1_000_000
-        stores = {str(name): [str(store) for store in found] for name, found in json.loads(path.read_bytes()).items()}
-    except (OSError, ValueError, AttributeError, TypeError):
-        return None
-    return _Defined(stores, found_ms)
+class _Names:
+    """Reads what is defined, and again only if it was written again."""
+
+    def __init__(self) -> None:
+        self._read: tuple[Location, int, int, _Defined] | None = None
+
+    def get(self, reports_dir: Location) -> _Defined | None:
+        """None if that is not known; then nothing is taken for removed."""
+        path = reports_dir / "metastore" / "names.json"
+        try:
+            stat = path.stat()
+            known = path, stat.st_mtime_ns, stat.st_ctime_ns
+            if self._read is None or self._read[:3] != known:
+                names = json.loads(path.read_bytes()).items()
+                stores = {str(name): [str(store) for store in found] for name, found in names}
+                self._read = (*known, _Defined(stores, stat.st_mtime_ns // 1_000_000))
+        except StateStoreError:
+            return None if self._read is None else self._read[3]
+        except (OSError, ValueError, AttributeError, TypeError):
+            return None
+        return self._read[3]
 
 
 class _Reading:
@@ -86,11 +113,16 @@ class _Reading:
         listed: list[ReportFile],
         problems: list[Problem],
         defined: _Defined | None,
-        data_docs_dir: Path,
+        data_docs_dir: Location,
     ) -> None:
         self._files, self._listed, self._problems = files, listed, list(problems)
         self._defined, self._data_docs_dir = defined, data_docs_dir
         self._runs: list[dict[str, Any]] = []
+
+    @property
+    def passing(self) -> bool:
+        """Whether something may be read the next time that could not be read now."""
+        return any(problem.passing for problem in self._problems)
 
     def overview(self) -> dict[str, Any]:
         # Only the DAG verifies whole applications for certain; a command may have been given some of the stores.
@@ -118,7 +150,10 @@ class _Reading:
             "as_of_ms": max((run["finished_ms"] for run in self._runs), default=None),
             "applications": _summaries(rows, self._runs),
             "runs": self._runs,
-            "problems": [problem._asdict() for problem in self._problems[:_MOST_PROBLEMS]],
+            "problems": [
+                {"path": problem.path, "message": problem.message, "missing": problem.missing}
+                for problem in self._problems[:_MOST_PROBLEMS]
+            ],
             "more_problems": max(len(self._problems) - _MOST_PROBLEMS, 0),
             "rows": rows,
         }
@@ -165,10 +200,8 @@ class _Reading:
     def _heads(self, job: str) -> Iterator[tuple[ReportFile, Head]]:
         """Reports of the job, the one that finished last first; not the plans of restores, which did nothing."""
         heads = []
-        for file in self._listed:
-            if file.job != job:
-                continue
-            head = self._files.head(file)
+        files = [file for file in self._listed if file.job == job]
+        for file, head in zip(files, self._files.heads(files), strict=True):
             if isinstance(head, Problem):
                 self._problems.append(head)
             elif head.job == job:
@@ -192,9 +225,9 @@ class _Reading:
         """Turn the page's path into an address below Airflow's; one that lies elsewhere has none."""
         validated = row.get("validate") or {}
         page = validated.pop("data_docs", None)
-        if page is not None and Path(page).is_relative_to(self._data_docs_dir):
-            relative = Path(page).relative_to(self._data_docs_dir)
-            validated["data_docs"] = f"statestore/docs/{quote(relative.as_posix())}"
+        relative = None if page is None else name_below(page, self._data_docs_dir)
+        if relative is not None:
+            validated["data_docs"] = f"statestore/docs/{quote(relative)}"
 
 
 def _named(row: Any) -> Key:

@@ -2,19 +2,21 @@
 
 Reports pile up, one a run, and one of 10,000 store partitions has five megabytes. So a file is stat'ed on each request,
 its head is read once, and its rows are parsed once and kept only while they are shown. What a file says is known by its
-times and size: reports are replaced as a whole, never changed.
+times and size: reports are replaced as a whole, never changed. In object storage, one listing says that of all reports
+of a job. What object storage did not give is asked for again.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 
+from statestore.errors import StateStoreError
+from statestore.objects.path import TROUBLE, Location, ObjectPath, each_at_once
 from statestore.reports import Int64, JobReport, ProcessReport, RestoreReport, ValidateReport, VerifyReport, readable
 
 KINDS: dict[str, type[JobReport]] = {
@@ -35,13 +37,15 @@ class Problem(NamedTuple):
     message: str
     #: Nothing is broken: there was no job yet, or its directory is not mounted here.
     missing: bool = False
+    #: Object storage did not give it now.
+    passing: bool = False
 
 
 class ReportFile(NamedTuple):
     """A report as the directory shows it."""
 
     job: str
-    path: Path
+    path: Location
     mtime_ns: int
     ctime_ns: int  # a file that may be read since has no other mtime
     size: int
@@ -83,17 +87,28 @@ class ReportFiles:
 
     def head(self, file: ReportFile) -> Head | Problem:
         """Return what the report is about."""
-        if file not in self._heads:
-            self._heads[file] = _read_head(file)
-        return self._heads[file]
+        (found,) = self.heads([file])
+        return found
+
+    def heads(self, files: Sequence[ReportFile]) -> list[Head | Problem]:
+        """Return what each of the reports is about."""
+        news = [file for file in files if file not in self._heads]
+        by_path = {file.path: file for file in news}
+        said = each_at_once([file.path for file in news], lambda path: _read_head(by_path[path]))
+        heads = self._heads | dict(zip(news, said, strict=True))
+        self._heads = {file: head for file, head in heads.items() if not _is_passing(head)}
+        return [heads[file] for file in files]
 
     def rows(self, file: ReportFile) -> Sequence[Any] | Problem:
         """Return the report's rows, of the kind that its job writes."""
         self._wanted.add(file)
-        if file not in self._rows:
-            self.parsed += 1
-            self._rows[file] = _read_rows(file)
-        return self._rows[file]
+        if file in self._rows:
+            return self._rows[file]
+        self.parsed += 1
+        found = _read_rows(file)
+        if not _is_passing(found):
+            self._rows[file] = found
+        return found
 
     def forget_others(self, listed: Sequence[ReportFile]) -> None:
         """Forget files that are gone, and rows that nobody has asked for since the last call."""
@@ -103,7 +118,7 @@ class ReportFiles:
         self._wanted = set()
 
 
-def list_reports(reports_dir: Path) -> tuple[list[ReportFile], list[Problem]]:
+def list_reports(reports_dir: Location) -> tuple[list[ReportFile], list[Problem]]:
     """Return the newest reports of each job, the newest first, and the directories that cannot be read."""
     found: list[ReportFile] = []
     if problem := _unusable(reports_dir):
@@ -114,7 +129,7 @@ def list_reports(reports_dir: Path) -> tuple[list[ReportFile], list[Problem]]:
             known = [_stat(job, path) for path in (reports_dir / job).iterdir() if _is_report(path)]
         except FileNotFoundError:
             continue  # this job has not run yet
-        except OSError as error:
+        except TROUBLE as error:
             problems.append(_refused(reports_dir / job, error))
             continue
         files = [file for file in known if file is not None]
@@ -122,11 +137,11 @@ def list_reports(reports_dir: Path) -> tuple[list[ReportFile], list[Problem]]:
     return found, problems
 
 
-def _is_report(path: Path) -> bool:
+def _is_report(path: Location) -> bool:
     return path.suffix == ".json" and not path.name.startswith(".")
 
 
-def _stat(job: str, path: Path) -> ReportFile | None:
+def _stat(job: str, path: Location) -> ReportFile | None:
     try:
         stat = path.stat()
     except OSError:
@@ -134,7 +149,9 @@ def _stat(job: str, path: Path) -> ReportFile | None:
     return ReportFile(job, path, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size)
 
 
-def _unusable(reports_dir: Path) -> Problem | None:
+def _unusable(reports_dir: Location) -> Problem | None:
+    if isinstance(reports_dir, ObjectPath):
+        return None  # each listing says so
     try:
         next(reports_dir.iterdir(), None)
     except FileNotFoundError:
@@ -149,7 +166,9 @@ def _unusable(reports_dir: Path) -> Problem | None:
     return None
 
 
-def _refused(directory: Path, error: OSError) -> Problem:
+def _refused(directory: Location, error: OSError | StateStoreError) -> Problem:
+    if isinstance(error, StateStoreError):
+        return Problem(str(directory), f"It cannot be read now. {error}", passing=True)
     return Problem(
         readable(str(directory)),
         f"It cannot be read: {error.strerror or error}. Let the API server's user (id {os.geteuid()}) list it "
@@ -167,15 +186,33 @@ def _broken(file: ReportFile, why: str) -> Problem:
 
 def _read_head(file: ReportFile) -> Head | Problem:
     try:
-        with file.path.open("rb") as content:
-            return Head.model_validate(from_json(content.read(_HEAD_BYTES), allow_partial=True))
+        return Head.model_validate(from_json(_start(file.path), allow_partial=True))
+    except StateStoreError as error:
+        return _not_given(file, error)
     except (OSError, ValueError) as error:
         return _broken(file, _short(error))
+
+
+def _start(path: Location) -> bytes:
+    if isinstance(path, ObjectPath):
+        return path.read_start(_HEAD_BYTES)
+    with path.open("rb") as content:
+        return content.read(_HEAD_BYTES)
+
+
+def _not_given(file: ReportFile, error: StateStoreError) -> Problem:
+    return Problem(f"{file.job}/{file.name}", f"It cannot be read now, and is left out. {error}", passing=True)
+
+
+def _is_passing(found: object) -> bool:
+    return isinstance(found, Problem) and found.passing
 
 
 def _read_rows(file: ReportFile) -> Sequence[Any] | Problem:
     try:
         report: Any = KINDS[file.job].model_validate_json(file.path.read_bytes())
+    except StateStoreError as error:
+        return _not_given(file, error)
     except (OSError, ValueError) as error:
         return _broken(file, _short(error))
     rows: Sequence[Any] = report.rows

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
+from statestore.objects.path import TROUBLE, Location, each_at_once
 from statestore.reports import readable
+from statestore_ui.recent import Recent
 
 _PREFIX = ".progress-"
 #: A restore that said nothing for so long is left out: it was killed, and nobody has removed its files.
@@ -20,7 +20,7 @@ _FORGOTTEN_S = 86_400.0
 _PHASES = ("verifying", "fetching", "reading", "building", "checking", "ended")
 _MOST_SHOWN = 200
 _MOST = 2**63
-_Stamped = tuple[int, int, dict[str, Any] | None]
+_Stamped = tuple[int, int, int, dict[str, Any] | None]
 
 
 class Running:
@@ -28,9 +28,10 @@ class Running:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._read: dict[Path, _Stamped] = {}
+        self._recent = Recent[dict[str, Any]]()
+        self._read: dict[Location, _Stamped] = {}
 
-    def get(self, reports_dir: Path, now_s: float | None = None) -> dict[str, Any]:
+    def get(self, reports_dir: Location, now_s: float | None = None) -> dict[str, Any]:
         """Return the restores at work, the one that spoke last first.
 
         Parameters
@@ -39,24 +40,26 @@ class Running:
             Time of now, in seconds since the epoch.
         """
         with self._lock:
-            before, self._read = self._read, {}
-            found = []
-            for directory in _directories(reports_dir / "restore"):
-                restore = self._restore(directory, before, time.time() if now_s is None else now_s)
-                if restore is not None:
-                    found.append(restore)
-            return {"restores": sorted(found, key=lambda restore: restore["updated_ms"], reverse=True)}
+            at_s = time.time() if now_s is None else now_s
+            return self._recent.get(reports_dir, lambda: self._get(reports_dir, at_s))
 
-    def _restore(self, directory: Path, before: dict[Path, _Stamped], now_s: float) -> dict[str, Any] | None:
+    def _get(self, reports_dir: Location, now_s: float) -> dict[str, Any]:
+        before, self._read = self._read, {}
+        found = [self._restore(directory, before, now_s) for directory in _directories(reports_dir / "restore")]
+        restores = [restore for restore in found if restore is not None]
+        return {"restores": sorted(restores, key=lambda restore: restore["updated_ms"], reverse=True)}
+
+    def _restore(self, directory: Location, before: dict[Location, _Stamped], now_s: float) -> dict[str, Any] | None:
         parts: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
         newest_ns = 0
-        for path in _files(directory):
-            stamped = _stamped(path, before.get(path))
+        files = _files(directory)
+        found = each_at_once(files, lambda path: _stamped(path, before.get(path)))
+        for path, stamped in zip(files, found, strict=True):
             if stamped is None:
                 continue
             self._read[path] = stamped
             newest_ns = max(newest_ns, stamped[0])
-            if (told := stamped[2]) is not None:
+            if (told := stamped[3]) is not None:
                 parts.setdefault((told["application"], told["store"], told["task"]), []).append(told)
         silent_s = now_s - newest_ns / 1e9
         name = f"{directory.name.removeprefix(_PREFIX)}.json"
@@ -110,27 +113,27 @@ def _partition(key: tuple[str, str, str], told: list[dict[str, Any]]) -> dict[st
     }
 
 
-def _directories(restores: Path) -> list[Path]:
+def _directories(restores: Location) -> list[Location]:
     try:
         return [path for path in restores.iterdir() if path.name.startswith(_PREFIX)]
-    except OSError:
+    except TROUBLE:
         return []  # the overview says what is wrong with it
 
 
-def _files(directory: Path) -> Iterable[Path]:
+def _files(directory: Location) -> list[Location]:
     try:
         return [path for path in directory.iterdir() if path.suffix == ".json" and not path.name.startswith(".")]
-    except OSError:
+    except TROUBLE:
         return []  # it has just ended
 
 
-def _stamped(path: Path, before: _Stamped | None) -> _Stamped | None:
+def _stamped(path: Location, before: _Stamped | None) -> _Stamped | None:
     try:
         stat = path.stat()
-        if before is not None and before[:2] == (stat.st_mtime_ns, stat.st_size):
+        if before is not None and before[:3] == (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size):
             return before
-        return stat.st_mtime_ns, stat.st_size, _told(path.read_bytes())
-    except OSError:
+        return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, _told(path.read_bytes())
+    except TROUBLE:
         return None
 
 
@@ -154,8 +157,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and -_MOST < value < _MOST
 
 
-def _younger(report: Path, than_ns: int) -> bool:
+def _younger(report: Location, than_ns: int) -> bool:
     try:
         return report.stat().st_mtime_ns >= than_ns
-    except OSError:
+    except TROUBLE:
         return False

@@ -7,12 +7,12 @@ import time
 
 from pydantic import BaseModel, ConfigDict
 
-from statestore.archive.client import checked_url
 from statestore.archive.layout import FORMAT
-from statestore.archive.objects import ObjectStore
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.errors import ArchiveAccessError, InputError
+from statestore.objects.store import ObjectStore
+from statestore.objects.url import checked_url
 
 _VERSION = 1
 #: How long an archive counts as one of this layout, s: about as long as a run works with it.

@@ -24,10 +24,10 @@ from statestore.archive.documents import from_document, to_document
 from statestore.archive.fetch import fetch_files
 from statestore.archive.layout import BUILDS, BuildDirectory, build_directory, builds_of
 from statestore.archive.manifest import SnapshotFile, StoredFile
-from statestore.archive.objects import ObjectStore, StoredObject
 from statestore.archive.upload import MOST_S, put_files
 from statestore.errors import SnapshotError
 from statestore.model import StorePartition, TopicPartition
+from statestore.objects.store import ObjectStore, StoredObject
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -22,10 +22,10 @@ from statestore import kill_switch
 from statestore.archive import layout
 from statestore.archive.layout import BLOBS, STORES, TRASH, SnapshotName, StoreDirectory
 from statestore.archive.manifest import MAX_BYTES, Manifest, from_bytes
-from statestore.archive.objects import ObjectStore, StoredObject
 from statestore.archive.pins import all_sets
 from statestore.archive.snapshots import History, Listed, missing_files, read_manifest, readable
 from statestore.errors import SnapshotError
+from statestore.objects.store import ObjectStore, StoredObject
 
 DAY_MS = 24 * 60 * 60 * 1000
 _AT_ONCE = 16

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from statestore.archive.cleanup import marked_manifests
 from statestore.archive.layout import BLOBS, STORES, blob
 from statestore.archive.manifest import Manifest
-from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import SnapshotSet, all_sets
 from statestore.archive.snapshots import History, Listed, histories, missing_files, read_manifest
 from statestore.errors import SnapshotError
+from statestore.objects.store import ObjectStore
 
 _AT_ONCE = 16
 

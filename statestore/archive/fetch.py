@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from statestore.archive.layout import blob
 from statestore.archive.manifest import Manifest, SnapshotFile
-from statestore.archive.objects import ObjectStore
 from statestore.durable import sync_directory
 from statestore.errors import SnapshotError
+from statestore.objects.store import ObjectStore
 
 #: Files that are fetched at the same time, each over a connection of its own: one alone does not fill the network.
 _AT_ONCE = 16

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from statestore.archive.layout import PINS, SETS, STORES, TRASH, SnapshotName, StoreDirectory, snapshot_place
 from statestore.archive.manifest import MAX_BYTES
-from statestore.archive.objects import ObjectStore
 from statestore.errors import InputError, SnapshotError
 from statestore.model import Name, TopicPartition, check_name
+from statestore.objects.store import ObjectStore
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -11,11 +11,11 @@ from typing import NamedTuple
 from statestore.archive.contents import all_histories
 from statestore.archive.layout import SnapshotName, StoreDirectory, snapshot_name
 from statestore.archive.manifest import Manifest
-from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import SnapshotSet, find_set
 from statestore.archive.snapshots import History, read_manifest, readable
 from statestore.errors import InputError, SnapshotError
 from statestore.model import TaskId
+from statestore.objects.store import ObjectStore
 
 LATEST = "latest"
 _SET = re.compile(r"[0-9a-f]{32}")

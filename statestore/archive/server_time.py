@@ -5,8 +5,8 @@ from __future__ import annotations
 from uuid import uuid4
 
 from statestore.archive.layout import TRASH
-from statestore.archive.objects import ObjectStore
 from statestore.errors import SnapshotError
+from statestore.objects.store import ObjectStore
 
 
 def server_time_ms(objects: ObjectStore) -> int:

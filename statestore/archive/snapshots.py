@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from statestore.archive import layout
 from statestore.archive.layout import SnapshotName, StoreDirectory, blob
 from statestore.archive.manifest import MAX_BYTES, Manifest, SnapshotFile, from_bytes
-from statestore.archive.objects import ObjectStore, StoredObject
 from statestore.errors import SnapshotError
+from statestore.objects.store import ObjectStore, StoredObject
 
 _SMALL = 64 * 1024
 _AT_ONCE = 16

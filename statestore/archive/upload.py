@@ -23,11 +23,11 @@ from typing import NamedTuple
 from statestore import kill_switch
 from statestore.archive.layout import blob
 from statestore.archive.manifest import Manifest, SnapshotFile, to_bytes
-from statestore.archive.objects import ObjectStore
 from statestore.archive.server_time import server_time_ms
 from statestore.archive.snapshots import History, history, missing_files
 from statestore.config import LEAST_GRACE_HOURS
 from statestore.errors import ArchiveUnavailableError, InvalidStateError, StoreCorruptedError, about
+from statestore.objects.store import ObjectStore
 
 #: Half the shortest grace period of clean-up.
 MOST_S = LEAST_GRACE_HOURS / 2 * 60 * 60

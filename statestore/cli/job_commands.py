@@ -18,6 +18,7 @@ from statestore.cli.programs import run_program
 from statestore.cli.report_commands import show
 from statestore.config import as_of_dir
 from statestore.errors import InputError
+from statestore.objects.path import location
 from statestore.packages import require_extra
 from statestore.requests.arguments import argv
 from statestore.requests.maintenance import MaintenanceRequest
@@ -100,7 +101,7 @@ def _spark(master: str | None, parallel: int, conf: list[str] | None) -> str:
 
 def _run(job: str, request: Request, settings: Installation, spark: str, json: Path | None) -> None:
     require_extra("validate" if job == "validate" else "spark", f"the job {job}")
-    reports_dir = Path(settings["STATESTORE_REPORTS_DIR"])
+    reports_dir = location(settings["STATESTORE_REPORTS_DIR"])
     options.require_writable(json=json, reports_dir=reports_dir)
     report = reports_dir / job / f"command-{clock.now_ms()}.json"
     # If nothing is said, Spark would take whatever python3 is on PATH.

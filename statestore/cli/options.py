@@ -13,6 +13,7 @@ from statestore.cli import completion
 from statestore.cli.output import STANDARD_OUTPUT
 from statestore.cli.parameters import with_function
 from statestore.errors import InputError
+from statestore.objects.path import Location, ObjectPath, location
 
 # Here and in the modules of the commands, what does the work is imported when it is done: help and the shell's
 # completion need none of it.
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from statestore.cli.selection import PartitionSelection
     from statestore.cli.service import Service
 
+#: A directory, or a URL of object storage.
+_PLACE = "DIRECTORY|URL"
 StateDir = Annotated[
     Path, typer.Option(envvar="STATESTORE_STATE_DIR", help="Kafka Streams' state.dir.", show_default=False)
 ]
@@ -136,22 +139,28 @@ RunBytes = Annotated[
     ),
 ]
 ReportsDir = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         envvar="STATESTORE_REPORTS_DIR",
+        metavar=_PLACE,
         help="Below it are reports, histories, progress, and the command topic's backup.",
     ),
 ]
 ReportsDirNeeded = Annotated[
-    Path,
+    str,
     typer.Option(
-        "--reports-dir", envvar="STATESTORE_REPORTS_DIR", help="Where the jobs' reports are.", show_default=False
+        "--reports-dir",
+        envvar="STATESTORE_REPORTS_DIR",
+        metavar=_PLACE,
+        help="Where the jobs' reports are.",
+        show_default=False,
     ),
 ]
 DataDocsDir = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         envvar="STATESTORE_DATA_DOCS_DIR",
+        metavar=_PLACE,
         help="Where Data Docs are written; data-docs beside the reports if not said.",
     ),
 ]
@@ -163,10 +172,11 @@ ServiceId = Annotated[
     ),
 ]
 Backup = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--metastore-backup",
         envvar="STATESTORE_METASTORE_BACKUP",
+        metavar="FILE|URL",
         help="Backup of the command topic. If not said, it is metastore/<service id>.backup below --reports-dir.",
     ),
 ]
@@ -207,9 +217,9 @@ def _service(
         check_name(service_id)
     except ValueError as error:
         raise InputError(f"--service-id: {error}") from error
-    backup = metastore_backup
+    backup = None if metastore_backup is None else location(metastore_backup)
     if backup is None and reports_dir is not None:
-        backup = default_path(reports_dir, service_id)
+        backup = default_path(location(reports_dir), service_id)
     return Service(servers_of(bootstrap_servers), service_id, backup, kafka_timeout_s)
 
 
@@ -242,7 +252,7 @@ def _asked(
             reports_dir=reports_dir,
             kafka_timeout_s=kafka_timeout_s,
         ),
-        reports_dir=reports_dir,
+        reports_dir=None if reports_dir is None else location(reports_dir),
         definitions=definitions,
         applications=tuple(application or ()),
         stores=tuple(store or ()),
@@ -264,31 +274,36 @@ def _installation(
     metastore_backup: Backup = None,
     kafka_timeout_s: TimeoutS = 30.0,
 ) -> Installation:
+    reports = location(reports_dir).absolute()
     settings = {
         "BOOTSTRAP_SERVERS": servers_of(bootstrap_servers),
         "STATE_DIR": state_dir.absolute(),
-        "REPORTS_DIR": reports_dir.absolute(),
-        "DATA_DOCS_DIR": (data_docs_dir or reports_dir.parent / "data-docs").absolute(),
+        "REPORTS_DIR": reports,
+        "DATA_DOCS_DIR": reports.parent / "data-docs" if data_docs_dir is None else location(data_docs_dir).absolute(),
         "SERVICE_ID": service_id,
-        "METASTORE_BACKUP": metastore_backup and metastore_backup.absolute(),
+        "METASTORE_BACKUP": None if metastore_backup is None else location(metastore_backup).absolute(),
         "KAFKA_TIMEOUT_S": kafka_timeout_s,
     }
     return {f"STATESTORE_{name}": str(value) for name, value in settings.items() if value is not None}
 
 
-def require_writable(*, json: Path | None = None, reports_dir: Path | None = None) -> None:
+def require_writable(*, json: Path | None = None, reports_dir: Location | None = None) -> None:
     """Refuse files that cannot be written later, before hours of work are done for them. Nothing is made.
 
     Raises
     ------
     InputError
         Naming the option and what is in the way.
+    ArchiveUnavailableError
+        If reports lie in object storage, which does not answer.
     """
     if json is not None and json != STANDARD_OUTPUT:
         if json.is_dir():
             raise InputError(f"--json: expected a file, found the directory {json}")
         _require_writable_directory("--json", json.absolute().parent)
-    if reports_dir is not None:
+    if isinstance(reports_dir, ObjectPath):
+        reports_dir.require_bucket()
+    elif reports_dir is not None:
         _require_writable_directory("--reports-dir", reports_dir.absolute())
 
 

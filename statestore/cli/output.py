@@ -15,6 +15,7 @@ from rich.text import Text
 
 from statestore.durable import write_durably
 from statestore.errors import InputError
+from statestore.objects.path import Location
 
 if TYPE_CHECKING:
     from statestore.reports import RestorePlanReport, RestoreReport, SnapshotReport, VerifyReport
@@ -40,18 +41,18 @@ def say(console: Console, text: Text | str) -> None:
 
 def write_report(
     json: Path | None,
-    reports_dir: Path | None,
+    reports_dir: Location | None,
     report: VerifyReport | RestoreReport | RestorePlanReport | SnapshotReport,
 ) -> None:
     """Write a report to the file or to standard output, and where those of the jobs are, if that is asked for."""
     from statestore import reports
 
-    if reports_dir is not None:
-        reports.write_report(reports_dir / report.job / f"{report.run_id}.json", report)
     if json == STANDARD_OUTPUT:
         print(report.model_dump_json(indent=1), flush=True)
     elif json is not None:
         reports.write_report(json, report)
+    if reports_dir is not None:
+        reports.write_report(reports_dir / report.job / f"{report.run_id}.json", report)
 
 
 def write_rows(json: Path | None, rows: Iterable[NamedTuple], **head: Any) -> None:

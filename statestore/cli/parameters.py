@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
 from statestore.cli import completion
+from statestore.objects.path import ObjectPath
 from statestore.requests.request import Request, help_text, option, schemas
 
 _COMPLETED = {"applications": completion.applications, "stores": completion.stores}
@@ -58,12 +59,18 @@ def _option(kind: type[Request], field: str, name: str, variable: str | None) ->
         autocompletion=_COMPLETED.get(field),
     )
     annotation = list[str] | None if several else declared.annotation
+    if ObjectPath in _kinds(annotation):  # a path or a URL, which the request reads
+        annotation = str | None
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None if several else declared.default,
         annotation=Annotated[annotation, said],
     )
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    return {annotation}.union(*map(_kinds, get_args(annotation)))
 
 
 def _with(

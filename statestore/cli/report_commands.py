@@ -1,14 +1,16 @@
-"""The commands that show what jobs have left and where they are: report, progress. Only files are read."""
+"""The commands that show what jobs have left and where they are: report, progress. Nothing else is asked."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from statestore.cli import options, output
 from statestore.errors import InputError
+from statestore.objects.path import Location, location
+from statestore.objects.path import found as found_in
 
 _JOBS = ("process", "verify", "restore", "validate", "snapshot", "maintenance")
 _RUNNING = ("process", "restore", "snapshot")
@@ -22,7 +24,9 @@ def report(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="JOB|FILE", help=f"A file, or the newest report of {', '.join(_JOBS)}.", autocompletion=_jobs
+            metavar="JOB|FILE|URL",
+            help=f"A file, a URL, or the newest report of {', '.join(_JOBS)}.",
+            autocompletion=_jobs,
         ),
     ],
     reports_dir: options.ReportsDir = None,
@@ -30,12 +34,11 @@ def report(
 ) -> None:
     """Show the report of a job: of the newest run, or of a file. Exit code 1 if anything in it is not well."""
     options.require_writable(json=json)
-    path = Path(what)
-    if what in _JOBS:
-        if reports_dir is None:
-            raise InputError("--reports-dir: expected the directory that the jobs write their reports into")
-        path = newest(reports_dir, what)
-    show(path, json)
+    if what not in _JOBS:
+        show(location(what), json)
+    if reports_dir is None:
+        raise InputError("--reports-dir: expected the directory, or the URL, that the jobs write their reports into")
+    show(newest(location(reports_dir), what), json)
 
 
 def progress(reports_dir: options.ReportsDirNeeded, json: options.Json = None) -> None:
@@ -50,7 +53,7 @@ def progress(reports_dir: options.ReportsDirNeeded, json: options.Json = None) -
     rows: list[tuple[str, str, str, int, int, float | None, float | None]] = []
     for job in _RUNNING:
         found[job] = []
-        for directory in sorted((reports_dir / job).glob(".progress-*")):
+        for directory in sorted(found_in(location(reports_dir) / job, ".progress-*"), key=str):
             run = directory.name.removeprefix(".progress-")
             if job == "process":
                 for task in read_files(directory, TaskProgress):
@@ -68,7 +71,7 @@ def progress(reports_dir: options.ReportsDirNeeded, json: options.Json = None) -
     output.write_content(json, found)
 
 
-def newest(reports_dir: Path, job: str) -> Path:
+def newest(reports_dir: Location, job: str) -> Location:
     """Return the newest report of a job.
 
     Raises
@@ -76,13 +79,13 @@ def newest(reports_dir: Path, job: str) -> Path:
     InputError
         If there is none.
     """
-    found = list((reports_dir / job).glob("*.json"))
+    found = found_in(reports_dir / job, "*.json")
     if not found:
         raise InputError(f"no report of {job} is in {reports_dir / job}: no run of it has ended yet")
     return max(found, key=lambda path: path.stat().st_mtime_ns)
 
 
-def show(path: Path, json: Path | None) -> None:
+def show(path: Location, json: Path | None) -> NoReturn:
     """Show a report, and end with exit code 1 if anything in it is not well, 3 if it is so only for now."""
     from statestore.cli import tables
     from statestore.cli import verification as work

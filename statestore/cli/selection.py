@@ -18,6 +18,7 @@ from statestore.discovery.partitions import discovered_specs, store_partition_sp
 from statestore.discovery.store import DiscoveredStore
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
 from statestore.metastore.definition_files import load_definitions
+from statestore.objects.path import Location
 from statestore.partition.spec import StorePartitionSpec
 
 
@@ -59,7 +60,7 @@ class PartitionSelection:
     retentions: Sequence[str] = ()
     here_only: bool = False
     guarantee: Guarantee = "exactly_once_v2"
-    reports_dir: Path | None = None
+    reports_dir: Location | None = None
 
 
 @dataclass(frozen=True)

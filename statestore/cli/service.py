@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from statestore.changelog.topics import Topics
 from statestore.errors import InputError, MetastoreDegradedError
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.view import Health, Pin, View
+from statestore.objects.path import Location
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Service:
 
     bootstrap_servers: str
     service_id: str = "default"
-    backup: Path | None = None
+    backup: Location | None = None
     kafka_timeout_s: float = 30.0
 
     @cached_property

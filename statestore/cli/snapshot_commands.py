@@ -18,8 +18,8 @@ from statestore.requests.snapshot import SnapshotRequest
 
 if TYPE_CHECKING:
     from statestore.archive.contents import ArchivedSnapshot
-    from statestore.archive.objects import ObjectStore
     from statestore.cli.selection import PartitionSelection
+    from statestore.objects.store import ObjectStore
 
 app = typer.Typer(
     help="Snapshots of stores in the archive: list, create, compare, keep, clean up and check.",

@@ -85,9 +85,9 @@ def verify(
     tables.show_verified(output.console(json), report.rows)
     for store in chosen.troubled("unlogged"):
         print(f"statestore: {store.label} is left alone: {store.problem}", file=sys.stderr)
+    output.write_report(json, asked.reports_dir, report)
     if asked.reports_dir is not None:
         write_history(asked.reports_dir, report)
-    output.write_report(json, asked.reports_dir, report)
     raise typer.Exit(work.exit_code(report.rows))
 
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from statestore.archive.fetch import fetched
 from statestore.archive.manifest import Manifest
-from statestore.archive.objects import ObjectStore
 from statestore.discovery.links import named
 from statestore.discovery.opening import Opened, Wanted, close_all, open_databases
 from statestore.discovery.store_directory import StoreDirectory, segment_start
+from statestore.objects.store import ObjectStore
 
 
 class OpenedSnapshot(NamedTuple):

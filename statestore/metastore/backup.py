@@ -9,7 +9,8 @@ again.
 
 Lines are appended and synced to disk; a crash in that leaves a torn end, which the next writer cuts off. The file is
 replaced as a whole when it is first made, after a compaction and after a restore. Writers hold a lock beside it,
-readers need none.
+readers need none. In object storage each write replaces it as a whole, without a lock: of two writers, the one that
+knows less may be the last, and the next look at the topic adds again what is missing.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, NamedTuple
+from io import BytesIO
+from typing import Any, BinaryIO, NamedTuple
 
 from statestore.durable import write_durably
 from statestore.errors import BackupError
 from statestore.metastore.command_topic import CommandRecord
+from statestore.objects.path import Location, ObjectPath
 from statestore.statedir.lock import locked_file
 
 _FORMAT = 1
@@ -72,7 +74,7 @@ class BackupContent(NamedTuple):
     torn: bool
 
 
-def default_path(reports_dir: Path, service_id: str) -> Path:
+def default_path(reports_dir: Location, service_id: str) -> Location:
     """Where a service's backup is if nobody has said another place."""
     return reports_dir / "metastore" / f"{service_id}.backup"
 
@@ -86,7 +88,7 @@ class BackupFile:
         The file.
     """
 
-    def __init__(self, path: Path, service_id: str) -> None:
+    def __init__(self, path: Location, service_id: str) -> None:
         self.path = path
         self._service_id = service_id
 
@@ -103,7 +105,7 @@ class BackupFile:
         records: list[CommandRecord] = []
         mark, torn = after, False
         try:
-            with self.path.open("rb") as file:
+            with self._opened() as file:
                 file.seek(0 if mark is None else mark.size)
                 for line in file:
                     if not line.endswith(b"\n"):
@@ -138,7 +140,7 @@ class BackupFile:
         """Tell whether the file still begins as it was read up to a mark: its checksum stands for all before it."""
         end = f'"{mark.checksum}"}}\n'.encode()
         try:
-            with self.path.open("rb") as file:
+            with self._opened() as file:
                 file.seek(mark.size - len(end))
                 return file.read(len(end)) == end
         except FileNotFoundError:
@@ -187,17 +189,29 @@ class BackupFile:
         header = {"format": _FORMAT, "service_id": self._service_id, "topic_id": topic_id}
         line, checksum = _sealed(_json(header), "")
         text, mark = _extended(records, Mark(topic_id, len(line.encode()), 1, checksum))
-        write_durably(self.path, line + text)
+        if isinstance(self.path, ObjectPath):
+            self.path.write_bytes((line + text).encode())
+        else:
+            write_durably(self.path, line + text)
         return mark
+
+    def _opened(self) -> BinaryIO:
+        return BytesIO(self.path.read_bytes()) if isinstance(self.path, ObjectPath) else self.path.open("rb")
 
     @contextmanager
     def held(self, wait_s: float = 0) -> Iterator[None]:
-        """Keep other writers of the file away; see `update`."""
+        """Keep other writers of the file away, unless it is an object; see `update`."""
+        if isinstance(self.path, ObjectPath):
+            yield
+            return
         with locked_file(self.path.with_name(f"{self.path.name}.lock"), wait_s):
             yield
 
     def _append(self, records: Sequence[CommandRecord], mark: Mark) -> Mark:
         text, after = _extended(records, mark)
+        if isinstance(self.path, ObjectPath):
+            self.path.write_bytes(self.path.read_bytes()[: mark.size] + text.encode())
+            return after
         with self.path.open("r+b") as file:
             file.truncate(mark.size)  # a torn end
             file.seek(mark.size)

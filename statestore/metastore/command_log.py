@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from statestore.changelog.topics import Topic
@@ -27,6 +26,7 @@ from statestore.metastore.command_topic import CommandRecord, CommandTopic
 from statestore.metastore.health import Found, damage, reason_of, start_of
 from statestore.metastore.replay import fold
 from statestore.metastore.view import Health, View
+from statestore.objects.path import Location
 
 #: A broker that was just started, or a topic that was just created, may be told of wrongly for a moment.
 _BELIEVED_AFTER_S = 1.0
@@ -87,7 +87,7 @@ class CommandLog:
         Its backup; None: there is none, and a topic that was deleted is one that never was.
     """
 
-    def __init__(self, bootstrap_servers: str, service_id: str, backup: Path | None, timeout_s: float) -> None:
+    def __init__(self, bootstrap_servers: str, service_id: str, backup: Location | None, timeout_s: float) -> None:
         self.topic = CommandTopic(bootstrap_servers, service_id, timeout_s)
         self.backup = None if backup is None else BackupFile(backup, service_id)
         self._timeout_s = timeout_s

@@ -30,6 +30,7 @@ from statestore.metastore.view import (
     View,
 )
 from statestore.metastore.writer_turns import Turns
+from statestore.objects.path import Location
 
 __all__ = [
     "Compacted",
@@ -67,14 +68,15 @@ class Metastore:
     """
 
     def __init__(
-        self, bootstrap_servers: str, service_id: str, backup: Path | None = None, timeout_s: float = 30.0
+        self, bootstrap_servers: str, service_id: str, backup: Location | None = None, timeout_s: float = 30.0
     ) -> None:
         def open_writer() -> TransactionalWriter:
             return TransactionalWriter(bootstrap_servers, f"statestore-metastore-{service_id}", timeout_s)
 
         self._open_writer = open_writer
         self._log = CommandLog(bootstrap_servers, service_id, backup, timeout_s)
-        turns = None if backup is None else Turns(backup.with_name(f"{backup.name}.turns"))
+        # Beside an object nobody can hold a lock: there, who comes first is first.
+        turns = Turns(backup.with_name(f"{backup.name}.turns")) if isinstance(backup, Path) else None
         self._writer = CommandWriter(self._log, open_writer, timeout_s, turns=turns)
 
     @classmethod

@@ -18,10 +18,10 @@ from statestore.archive.fetch import fetch
 from statestore.archive.grown_from import continuing
 from statestore.archive.layout import StoreDirectory
 from statestore.archive.manifest import Manifest
-from statestore.archive.objects import ObjectStore
 from statestore.archive.snapshots import History, histories, history, missing_files, readable
 from statestore.changelog.standing import Standing
 from statestore.durable import write_durably
+from statestore.objects.store import ObjectStore
 from statestore.partition.generations import snapshot_directory
 from statestore.partition.inspection import had
 from statestore.partition.judgement import Had, Inspection

@@ -11,10 +11,10 @@ import logging
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.grown_from import GrownFrom, read_grown_from
 from statestore.archive.layout import StoreDirectory
-from statestore.archive.objects import ObjectStore
 from statestore.archive.snapshots import History, history, read_generation
 from statestore.durable import with_checksum
 from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, SnapshotError
+from statestore.objects.store import ObjectStore
 from statestore.partition.spec import StorePartitionSpec
 
 _log = logging.getLogger(__name__)

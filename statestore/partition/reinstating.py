@@ -13,12 +13,12 @@ from uuid import uuid4
 from statestore import clock, kill_switch
 from statestore.archive.layout import snapshot_place, time_ordered_uuid
 from statestore.archive.manifest import Manifest
-from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import Pin, pin, pins, unpin
 from statestore.archive.snapshots import begin_generation, history, mark_suspect, missing_files
 from statestore.archive.upload import commit
 from statestore.changelog.topics import Topics
 from statestore.errors import InputError, SnapshotError
+from statestore.objects.store import ObjectStore
 from statestore.partition.archived import lives_in_archive
 from statestore.partition.generations import snapshot_directory
 from statestore.partition.snapshots import compared_end, inadmissible

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.manifest import Manifest
-from statestore.archive.objects import ObjectStore
 from statestore.archive.snapshots import History, Listed, missing_files, read_usable, readable
 from statestore.changelog.epochs import LogComparison, compare_ends
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import SnapshotError, StateStoreError
 from statestore.model import TopicPartition
+from statestore.objects.store import ObjectStore
 from statestore.partition.archived import listed_histories
 from statestore.partition.generations import snapshot_directory
 from statestore.partition.judgement import NO_LOG, log_end

@@ -17,7 +17,6 @@ from statestore.archive.archive import ArchiveSpec
 from statestore.archive.grown_from import GrownFrom, read_grown_from, write_grown_from
 from statestore.archive.layout import seen, snapshot_name, time_ordered_uuid
 from statestore.archive.manifest import Manifest, SnapshotFile
-from statestore.archive.objects import ObjectStore
 from statestore.archive.snapshots import (
     History,
     begin_generation,
@@ -29,6 +28,7 @@ from statestore.archive.upload import Published, Uploading, put_lately
 from statestore.changelog.epochs import LogComparison, compare_ends
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import SnapshotError, StateStoreError, StoreCorruptedError
+from statestore.objects.store import ObjectStore
 from statestore.partition.changelog_time import stream_time_at_least
 from statestore.partition.generations import known_origin, outdated, snapshot_directory
 from statestore.partition.judgement import (

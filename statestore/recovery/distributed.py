@@ -37,7 +37,6 @@ from statestore.archive.builds import read_log_range as range_read
 from statestore.archive.fetch import fetch_files
 from statestore.archive.layout import BuildDirectory, time_ordered_uuid
 from statestore.archive.manifest import SnapshotFile, StoredFile
-from statestore.archive.objects import ObjectStore
 from statestore.archive.upload import put_files
 from statestore.bulk.databases import SegmentFiles, make_databases, write_files
 from statestore.bulk.digest import Digest
@@ -50,6 +49,7 @@ from statestore.durable import remove_tree
 from statestore.errors import SnapshotError, StateStoreError
 from statestore.formats.offsets import UNKNOWN_OFFSET
 from statestore.model import TopicPartition
+from statestore.objects.store import ObjectStore
 from statestore.partition.archived import lives_in_archive
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.distributed_plan import DistributedPlan, FoundBuild, builds_there, unfit

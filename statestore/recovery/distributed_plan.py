@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from statestore import clock
 from statestore.archive.builds import ListedBuild, listed_builds, read
 from statestore.archive.layout import BuildDirectory
-from statestore.archive.objects import ObjectStore
 from statestore.archive.server_time import server_time_ms
 from statestore.bulk.routing import routing_of
 from statestore.errors import SnapshotError
 from statestore.model import StoreFormat
+from statestore.objects.store import ObjectStore
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Logs
 from statestore.recovery.staging import BuildPlan, OffsetRange, misfit

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from statestore import clock
 from statestore.errors import InputError, StateStoreError
+from statestore.objects.path import Location
 from statestore.partition.archived import lives_in_archive
 from statestore.partition.grouping import by_task, in_order
 from statestore.partition.judgement import not_now
@@ -154,7 +154,7 @@ def plan_many(restores: Sequence[RestoreSpec], run: Runner) -> list[RestorePlanR
     return in_order(groups, [task.rows for task in found])
 
 
-def restore_many(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -> list[RestoreRow]:
+def restore_many(restores: Sequence[RestoreSpec], run: Runner, progress: Location) -> list[RestoreRow]:
     """Restore store partitions, showing how far each is.
 
     Parameters
@@ -189,7 +189,7 @@ def _lost_part(part: _RangeOf | _KeysOf, error: StateStoreError) -> RestoreRow:
     return failed(part.spec, error)
 
 
-def _with_ranges_read(restores: Sequence[RestoreSpec], run: Runner, progress: Path) -> list[RestoreSpec]:
+def _with_ranges_read(restores: Sequence[RestoreSpec], run: Runner, progress: Location) -> list[RestoreSpec]:
     """Read logs that are cut into ranges, and return the restores that are left to do.
 
     What fails here, the restore reads again, or says why it cannot.
@@ -206,7 +206,7 @@ def _with_ranges_read(restores: Sequence[RestoreSpec], run: Runner, progress: Pa
     return [done[spec.store]._replace(from_log=True) if spec.store in done else spec for spec in restores]
 
 
-def _read_on_one_disk(specs: Sequence[RestoreSpec], run: Runner, progress: Path) -> list[RestoreSpec]:
+def _read_on_one_disk(specs: Sequence[RestoreSpec], run: Runner, progress: Location) -> list[RestoreSpec]:
     """Read the ranges of logs where all machines see one disk; return the restores that this was done for."""
     parts: list[_RangeOf] = []
     for spec in specs:
@@ -221,7 +221,7 @@ def _read_on_one_disk(specs: Sequence[RestoreSpec], run: Runner, progress: Path)
     return list({part.spec.store: part.spec for part in parts}.values())
 
 
-def _built(specs: Sequence[RestoreSpec], run: Runner, progress: Path) -> list[RestoreSpec]:
+def _built(specs: Sequence[RestoreSpec], run: Runner, progress: Location) -> list[RestoreSpec]:
     """Have many machines build what is then put together; return the restores that it was done for, all of it."""
     begun: list[tuple[RestoreSpec, FoundBuild]] = []
     for spec in specs:
@@ -257,7 +257,7 @@ def _failed_of(rows: Sequence[RestoreRow]) -> set[str]:
 
 
 def _run_parts(
-    parts: Sequence[P], work: Callable[[P], RestoreRow], run: Runner, progress: Path
+    parts: Sequence[P], work: Callable[[P], RestoreRow], run: Runner, progress: Location
 ) -> Sequence[RestoreRow]:
     """Do parts of restores, showing how far each is."""
     if not parts:

@@ -7,7 +7,7 @@
     <data_docs_dir>/verdicts/<store>/*.json          the last of each store stays
     <as_of_dir>/<run>/                               state directories of mode as-of
 
-Nothing else is touched: what somebody has put beside them stays.
+Nothing else is touched: what somebody has put beside them stays. In object storage, age is by the object store's clock.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore.errors import LockedError, StateStoreError
+from statestore.objects.path import Location, ObjectPath, found
 from statestore.recovery.as_of import is_target
 from statestore.recovery.task_cleanup import Removed, changed_last, tasks_with_own_files
 from statestore.reports import MaintenanceRow
@@ -43,8 +44,8 @@ class OldFiles(NamedTuple):
         Say what would be removed, and remove nothing.
     """
 
-    reports_dir: Path
-    data_docs_dir: Path
+    reports_dir: Location
+    data_docs_dir: Location
     as_of_dir: Path | None
     older_than_s: float
     dry_run: bool
@@ -68,22 +69,23 @@ class OldFiles(NamedTuple):
 
     def _reports(self, job: str, removed: Removed) -> None:
         directory = self.reports_dir / job
-        self._old(all_but_last(directory.glob("[!.]*.json")), removed)
-        self._old(directory.glob(".parts/*.json"), removed)
+        self._old(all_but_last(found(directory, "[!.]*.json")), removed)
+        self._old(found(directory, ".parts/*.json"), removed)
         # A job at work writes these every second, or within moments; nobody takes the report of a killed attempt.
         for pattern in (".progress-*", ".*.json.*", ".parts/.*.json.*", ".attempt-*", ".parts/.attempt-*"):
-            self._old(directory.glob(pattern), removed, _DAY_S)
+            self._old(found(directory, pattern), removed, _DAY_S)
 
     def _history(self, removed: Removed) -> None:
-        self._old(all_but_last(history_dir(self.reports_dir).glob("run-*.parquet")), removed)
+        self._old(all_but_last(found(history_dir(self.reports_dir), "run-*.parquet")), removed)
 
     def _verdicts(self, removed: Removed) -> None:
-        for store in sorted((self.data_docs_dir / "verdicts").glob("*")):
-            self._old(all_but_last(store.glob("*.json")), removed)
+        for store in sorted(found(self.data_docs_dir / "verdicts", "*"), key=str):
+            self._old(all_but_last(found(store, "*.json")), removed)
 
     def _as_of(self, removed: Removed) -> None:
         assert self.as_of_dir is not None
-        for directory in self._older(self.as_of_dir.glob("*"), self.older_than_s):
+        for directory in self._older(found(self.as_of_dir, "*"), self.older_than_s):
+            assert isinstance(directory, Path)
             if not is_target(directory):
                 removed.keep(f"{directory}: no restore has made it")
                 continue
@@ -95,13 +97,17 @@ class OldFiles(NamedTuple):
             except LockedError:
                 removed.keep(f"{directory}: a store in it is in use")
 
-    def _old(self, found: Iterable[Path], removed: Removed, older_than_s: float | None = None) -> None:
-        for path in self._older(found, self.older_than_s if older_than_s is None else older_than_s):
+    def _old(self, old: Iterable[Location], removed: Removed, older_than_s: float | None = None) -> None:
+        for path in self._older(old, self.older_than_s if older_than_s is None else older_than_s):
             removed.remove(path)
 
-    def _older(self, found: Iterable[Path], older_than_s: float) -> Iterator[Path]:
-        latest = time.time() - older_than_s
-        for path in sorted(found):
+    def _older(self, listed: Iterable[Location], older_than_s: float) -> Iterator[Location]:
+        paths = sorted(listed, key=str)
+        if not paths:
+            return
+        now_s = paths[0].now_s() if isinstance(paths[0], ObjectPath) else time.time()
+        latest = now_s - older_than_s
+        for path in paths:
             try:
                 changed = changed_last(path)
             except FileNotFoundError:  # its job has ended meanwhile
@@ -110,6 +116,6 @@ class OldFiles(NamedTuple):
                 yield path
 
 
-def all_but_last(found: Iterable[Path]) -> list[Path]:
+def all_but_last(paths: Iterable[Location]) -> list[Location]:
     """Leave out the file that was changed last."""
-    return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))[:-1]
+    return sorted(paths, key=lambda path: (path.stat().st_mtime_ns, path.name))[:-1]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection
-from pathlib import Path
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
+from statestore.objects.path import Location
 from statestore.partition.spec import StorePartitionSpec
 from statestore.progress.display import Bar, ProgressView
 from statestore.progress.files import ProgressFile
@@ -70,7 +70,7 @@ class RestoreProgressWriter:
         Where the file goes; None: nowhere.
     """
 
-    def __init__(self, store: StorePartitionSpec, directory: Path | None, part: str = "") -> None:
+    def __init__(self, store: StorePartitionSpec, directory: Location | None, part: str = "") -> None:
         name = "-".join([store.application, store.store.name, str(store.task), *part.split("/")]).rstrip("-")
         self._file = ProgressFile(directory / f"{name}.json" if directory else None)
         self._last = RestoreProgress(
@@ -85,7 +85,7 @@ class RestoreProgressWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.phase("ended")
+        self._file.end(self._last.model_copy(update={"phase": "ended"}))
 
     def phase(self, name: str) -> None:
         """Say what is being done now."""

@@ -15,9 +15,10 @@ from statestore import clock
 from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
 from statestore.discovery.partitions import task_counts
-from statestore.durable import remove_tree
+from statestore.objects.path import Location
 from statestore.partition.judgement import waits_for_loss
 from statestore.partition.spec import StorePartitionSpec
+from statestore.progress.files import remove_progress
 from statestore.recovery.many import Runner, cut_by_length, plan_many, require_points, restore_many
 from statestore.recovery.planning import RECORDS_PER_S, require_partitions
 from statestore.recovery.spec import RestoreSpec
@@ -87,7 +88,7 @@ def run_restore(
     run: Runner,
     *,
     parallelism: int,
-    reports_dir: Path | None = None,
+    reports_dir: Location | None = None,
     started_ms: int,
 ) -> RestoreReport | RestorePlanReport:
     """Restore store partitions, or say what would be done.
@@ -114,7 +115,7 @@ def run_restore(
 
 
 @contextmanager
-def _progress(reports_dir: Path | None, run_id: str) -> Iterator[Path]:
+def _progress(reports_dir: Location | None, run_id: str) -> Iterator[Location]:
     if reports_dir is None:
         with tempfile.TemporaryDirectory(prefix="statestore-") as name:
             yield Path(name)
@@ -123,4 +124,4 @@ def _progress(reports_dir: Path | None, run_id: str) -> Iterator[Path]:
     try:
         yield directory
     finally:
-        remove_tree(directory)
+        remove_progress(directory)

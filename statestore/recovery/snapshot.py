@@ -10,10 +10,10 @@ from typing import NamedTuple
 from statestore import kill_switch
 from statestore.archive.fetch import has_bytes
 from statestore.archive.manifest import Manifest
-from statestore.archive.objects import ObjectStore
 from statestore.archive.snapshots import Listed, history, mark_suspect, read_snapshot
 from statestore.changelog.topics import LogRange
 from statestore.errors import InputError, StoreCorruptedError
+from statestore.objects.store import ObjectStore
 from statestore.partition.archived import lay
 from statestore.partition.generations import snapshot_directory
 from statestore.partition.inspection import damaged_file

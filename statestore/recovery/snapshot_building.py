@@ -13,6 +13,7 @@ from statestore import clock
 from statestore.archive.grown_from import beginning
 from statestore.durable import write_durably
 from statestore.errors import SnapshotError, StateStoreError, StoreBehindLogStartError
+from statestore.objects.path import Location
 from statestore.partition.changelog_time import stream_time_at_least
 from statestore.partition.generations import newest_generation, replaced_with
 from statestore.partition.judgement import Had, Lost, Supply, rebuild_loss
@@ -34,7 +35,7 @@ class SnapshotSpec(NamedTuple):
     label: str
     run_bytes: int
     scratch: Path
-    progress: Path | None = None
+    progress: Location | None = None
     accept_loss: bool = False
 
 
@@ -73,7 +74,7 @@ def snapshot_from_log(
     label: str,
     run_bytes: int,
     scratch: Path,
-    progress: Path | None = None,
+    progress: Location | None = None,
     *,
     accept_loss: bool = False,
 ) -> RestoreRow:

@@ -11,10 +11,11 @@ from pathlib import Path
 from statestore import clock
 from statestore.archive.archive import ArchiveSpec
 from statestore.definitions.application import ApplicationDefinition
-from statestore.durable import remove_tree
 from statestore.errors import InputError
+from statestore.objects.path import Location
 from statestore.partition.spec import StorePartitionSpec
 from statestore.progress.display import shown
+from statestore.progress.files import remove_progress
 from statestore.recovery.many import Runner
 from statestore.recovery.restore_progress import RESTORES, progress_label
 from statestore.recovery.snapshot_building import SnapshotSpec, make_snapshot, not_made
@@ -35,7 +36,7 @@ def run_snapshots(
     accept_loss: bool,
     run_bytes: int,
     scratch: Path,
-    reports_dir: Path | None = None,
+    reports_dir: Location | None = None,
     started_ms: int,
 ) -> SnapshotReport:
     """Make a snapshot of each store partition, each by itself, and say what came of it.
@@ -84,7 +85,7 @@ def run_snapshots(
                 rows = run(specs, make_snapshot, ArchivedRow, not_made)
     finally:
         if progress is not None:
-            remove_tree(progress)
+            remove_progress(progress)
     return SnapshotReport(
         run_id=run_id,
         applications=tuple(dict.fromkeys(store.application for store in stores)),

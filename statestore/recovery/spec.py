@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
+from statestore.objects.path import Location
 from statestore.partition.spec import StorePartitionSpec
 from statestore.requests.restore import RestoreRequest
 
@@ -45,7 +45,7 @@ class RestoreSpec(NamedTuple):
     label: str
     run_bytes: int
     ranges: int = 1
-    progress: Path | None = None
+    progress: Location | None = None
     quarantine_s: float = QUARANTINE_KEPT_S
     publish: bool = True
     diverged: bool = False

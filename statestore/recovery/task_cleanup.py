@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore.definitions.store import StoreDefinition
-from statestore.durable import remove_tree
 from statestore.errors import InputError, LockedError, StateStoreError
 from statestore.model import TaskId
+from statestore.objects.path import Location, ObjectPath, remove_all
 from statestore.partition.quarantine import clean_quarantine, old_quarantined, waits_for_a_person
 from statestore.partition.replacement import clear_built
 from statestore.recovery.staging import Staging
@@ -65,17 +65,17 @@ class Removed:
         self._kept: list[str] = []
         self._failure: Failure | None = None
 
-    def remove(self, path: Path) -> None:
+    def remove(self, path: Location) -> None:
         """Remove a file or a directory, and count it."""
         self.count(path)
         if self._dry_run:
             return
-        if path.is_dir() and not path.is_symlink():
-            remove_tree(path)
+        if isinstance(path, ObjectPath) or (path.is_dir() and not path.is_symlink()):
+            remove_all(path)
         else:
             path.unlink(missing_ok=True)
 
-    def count(self, path: Path, size: int | None = None) -> None:
+    def count(self, path: Location, size: int | None = None) -> None:
         """Count what the caller removes, or has removed if it says how large it was."""
         self._bytes += size_of(path) if size is None else size
         self._paths.append(str(path))
@@ -179,13 +179,17 @@ def _directories(parent: Path) -> list[Path]:
     return sorted(path for path in parent.iterdir() if path.is_dir()) if parent.is_dir() else []
 
 
-def changed_last(path: Path) -> float:
+def changed_last(path: Location) -> float:
     """Return when a file, or anything in a directory, was changed last, in seconds since the epoch."""
+    if isinstance(path, ObjectPath):
+        return path.stat().st_mtime
     return max(found.lstat().st_mtime for found in _tree(path))
 
 
-def size_of(path: Path) -> int:
+def size_of(path: Location) -> int:
     """Return the bytes of a file, or of all files in a directory."""
+    if isinstance(path, ObjectPath):
+        return path.stat().st_size
     return sum(found.lstat().st_size for found in _tree(path) if not found.is_dir())
 
 

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from statestore.errors import InputError
+from statestore.objects.path import Location
 from statestore.requests.request import Names, Partitions, Request, called
 
 Mode = Literal["auto", "tail", "snapshot", "full", "as-of"]
@@ -45,7 +46,7 @@ class RestoreRequest(Request):
     """auto does what verify advises; tail is quick, and needs a sound store; snapshot begins with the newest one of
     the archive that the changelog still continues; full rebuilds, and trusts nothing but the changelog; as-of builds
     the store as it was at a point, elsewhere."""
-    verify_report: Path | None = Field(None, title="Report of a verify run")
+    verify_report: Location | None = Field(None, title="Report of a verify run")
     """Restore only what this report of verify advises."""
     snapshot: str | None = Field(None, title="Snapshot to begin with")
     """Modes snapshot and as-of: begin with the snapshot of this name. With accept_loss whatever speaks against it."""

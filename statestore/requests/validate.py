@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Self
 
 from pydantic import Field, ValidationInfo, model_validator
 
 from statestore.errors import InputError
+from statestore.objects.path import Location
 from statestore.requests.request import Names, Request, called
 
 
@@ -18,9 +18,9 @@ class ValidateRequest(Request):
     """Name of an application (its application.id)."""
     stores: Names = ()
     """Name of a store. Default: all stores of the application."""
-    verify_report: Path | None = Field(None, title="Report of a verify run")
+    verify_report: Location | None = Field(None, title="Report of a verify run")
     """Validate what this report of verify has looked at, instead; name nothing else with it."""
-    restore_report: Path | None = Field(None, title="Report of a restore run")
+    restore_report: Location | None = Field(None, title="Report of a restore run")
     """Validate what this report of restore says was restored, instead; name nothing else with it."""
 
     @model_validator(mode="after")

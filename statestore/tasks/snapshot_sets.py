@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from statestore import clock
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.layout import StoreDirectory, snapshot_name, time_ordered_uuid
-from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import SnapshotSet, newest_set, write_set
 from statestore.archive.snapshots import histories
 from statestore.changelog.group import ConsumerGroup
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import SnapshotError, StateStoreError
 from statestore.model import StorePartition, TaskId, TopicPartition
+from statestore.objects.store import ObjectStore
 from statestore.reports import ProcessRow, SnapshotSetRow
 
 _log = logging.getLogger(__name__)

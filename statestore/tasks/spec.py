@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from statestore.archive.archive import ArchiveSpec
 from statestore.definitions.application import ApplicationDefinition, Subtopology
 from statestore.model import StorePartition, TaskId, TopicPartition
+from statestore.objects.path import Location
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.statedir.paths import TaskPaths
 from statestore.tasks.timestamp_bounds import ANY_TIMESTAMP, TimestampBounds
@@ -49,7 +50,7 @@ class TaskSpec(BaseModel):
     max_batch_bytes: int | None = None
     timestamps: TimestampBounds = ANY_TIMESTAMP
     resume_from_position: bool = False
-    progress: Path | None = None
+    progress: Location | None = None
     archive: ArchiveSpec | None = None
 
     @property

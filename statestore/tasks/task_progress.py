@@ -49,7 +49,7 @@ class TaskProgressWriter:
 
     def __exit__(self, *_: object) -> None:
         if self._last is not None:
-            self._file.write(self._last.model_copy(update={"phase": "ended"}))
+            self._file.end(self._last.model_copy(update={"phase": "ended"}))
 
     def tell(self, phase: str, next_offset: int = 0, counts: Counts | None = None) -> None:
         """Say how far the task is; most calls cost no more than a look at the clock."""

@@ -2,22 +2,25 @@
 
     <reports_dir>/history/verify/run-<run id>.parquet      one row a store partition, columns of `SCHEMA`
 
-A run's file is written at once; a rerun of the run replaces it. Any reader of Parquet reads the directory:
+A run's file is written at once; a rerun of the run replaces it. Any reader of Parquet reads the directory, or the
+prefix in object storage:
 
-    pandas.read_parquet(reports_dir / "history" / "verify")
-    spark.read.parquet(str(reports_dir / "history" / "verify"))
+    pandas.read_parquet(f"{reports_dir}/history/verify")
+    spark.read.parquet(f"{reports_dir}/history/verify")
 """
 
 from __future__ import annotations
 
 from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from statestore.durable import write_durably
 from statestore.errors import InputError
+from statestore.objects.path import Location, ObjectPath, read_all, write_whole
 from statestore.reports import VerifyReport
 
 _KEY = pa.struct(
@@ -82,18 +85,21 @@ SCHEMA = pa.schema(
     ]
 )
 
+#: Runs that are read from object storage.
+MOST_OBJECTS = 500
 
-def history_dir(reports_dir: Path) -> Path:
+
+def history_dir(reports_dir: Location) -> Location:
     """Return the data set's directory."""
     return reports_dir / "history" / "verify"
 
 
-def write_history(reports_dir: Path, report: VerifyReport) -> Path:
+def write_history(reports_dir: Location, report: VerifyReport) -> Location:
     """Add a run's rows to the history; one of the same run id is replaced.
 
     Returns
     -------
-    Path
+    Path or ObjectPath
         The run's file.
 
     Raises
@@ -108,16 +114,27 @@ def write_history(reports_dir: Path, report: VerifyReport) -> Path:
     rows = [{**head, **row.model_dump(mode="json")} for row in report.rows]
     content = BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), content, compression="zstd")
-    write_durably(path, content.getvalue())
+    write_whole(path, content.getvalue())
     return path
 
 
-def read_history(reports_dir: Path) -> pa.Table:
-    """Read the history, the oldest run first; what a file of an earlier version lacks is null."""
+def read_history(reports_dir: Location) -> pa.Table:
+    """Read the history, the oldest run first; what a file of an earlier version lacks is null.
+
+    From object storage that is the newest `MOST_OBJECTS` runs: each is a request.
+    """
     import pyarrow.dataset as ds  # loads pandas, which those who only want to know the place do without
 
     directory = history_dir(reports_dir)
-    if not directory.exists():
-        return SCHEMA.empty_table()
+    if isinstance(directory, ObjectPath):
+        newest = sorted(directory.glob("run-*.parquet"), key=lambda path: path.stat().st_mtime_ns)[-MOST_OBJECTS:]
+        with TemporaryDirectory(prefix="statestore-history-") as name:
+            for path, content in zip(newest, read_all(newest), strict=True):
+                (Path(name) / path.name).write_bytes(content)
+            return _read(ds, Path(name))
+    return _read(ds, directory) if directory.exists() else SCHEMA.empty_table()
+
+
+def _read(ds: Any, directory: Path) -> pa.Table:
     found = ds.dataset(directory, schema=SCHEMA, format="parquet").to_table()
     return found.sort_by([("started_ms", "ascending"), ("run_id", "ascending")])

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.archive.manifest import Manifest
-from statestore.archive.objects import ObjectStore
 from statestore.discovery.archived import is_segmented, opened_snapshot
 from statestore.discovery.opening import Opened, close_all, open_databases
 from statestore.discovery.store_directory import LiveStore
 from statestore.errors import InputError
+from statestore.objects.store import ObjectStore
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.seal import known_files
 from statestore.stores.scan import STORED_SCHEMA

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from statestore.archive.objects import ObjectStore
+from statestore.objects.store import ObjectStore
 from tests.archive import azure as azurite
 from tests.archive.azure import running_azurite
 from tests.archive.s3 import BUCKET, environment, running_s3

@@ -8,9 +8,9 @@ from typing import Any
 from uuid import uuid4
 
 from statestore.archive.manifest import Manifest, SnapshotFile
-from statestore.archive.objects import ObjectStore
 from statestore.archive.upload import Published, Uploading
 from statestore.definitions.store import StoreDefinition
+from statestore.objects.store import ObjectStore
 from statestore.statedir.record import StoreRecord
 
 CLUSTER = "5L6g3nShT-eMCtK--X86sw"

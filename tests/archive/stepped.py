@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from statestore.archive.objects import ObjectStore, StoredObject
+from statestore.objects.store import ObjectStore, StoredObject
 
 T = TypeVar("T")
 _WAIT_S = 60

@@ -11,9 +11,9 @@ import pytest
 
 from statestore.archive.archive import open_archive
 from statestore.archive.fetch import fetch
-from statestore.archive.objects import ObjectStore
 from statestore.archive.snapshots import history, read_manifest
 from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, SnapshotError
+from statestore.objects.store import ObjectStore
 from tests.archive.faulty import FaultyStore, cut_off, hang, lose_the_answer, other_bytes, status
 from tests.archive.s3 import BUCKET, environment
 from tests.archive.snapshots import manifest, publish, written

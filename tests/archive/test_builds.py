@@ -23,11 +23,11 @@ from statestore.archive.builds import (
 from statestore.archive.documents import to_document
 from statestore.archive.layout import BuildDirectory, blob, build_directory
 from statestore.archive.manifest import SnapshotFile, StoredFile
-from statestore.archive.objects import ObjectStore
 from statestore.archive.server_time import server_time_ms
 from statestore.archive.upload import MOST_S, Uploading, put_files, put_lately
 from statestore.errors import SnapshotError
 from statestore.model import StorePartition, TaskId
+from statestore.objects.store import ObjectStore
 from tests.archive.snapshots import CLUSTER, file, manifest, written
 
 TOTALS = StorePartition("app", "totals", TaskId(0, 3))

@@ -12,11 +12,11 @@ from statestore.archive.contents import listed_sets
 from statestore.archive.fetch import fetch
 from statestore.archive.layout import BLOBS, TRASH
 from statestore.archive.manifest import Manifest
-from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import SnapshotSet, all_sets, put_back, write_set
 from statestore.archive.server_time import server_time_ms
 from statestore.archive.snapshots import begin_generation, history, mark_suspect, missing_files
 from statestore.errors import SnapshotError
+from statestore.objects.store import ObjectStore
 from tests.archive.snapshots import manifest, publish, written
 
 LATER = 1 << 50

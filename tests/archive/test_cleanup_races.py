@@ -30,11 +30,11 @@ from statestore.archive.cleanup import Retention, expendable, mark, sweep
 from statestore.archive.grown_from import GrownFrom
 from statestore.archive.layout import TRASH
 from statestore.archive.manifest import Manifest, from_bytes
-from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import Pin, kept_snapshots, pin, pins, put_back, unpin
 from statestore.archive.server_time import server_time_ms
 from statestore.archive.snapshots import history, missing_files, read_manifest, readable
 from statestore.errors import ArchiveUnavailableError, SnapshotError
+from statestore.objects.store import ObjectStore
 from tests.archive.snapshots import manifest, publish, written
 from tests.archive.stepped import Actor, InOneThread, SteppedStore, one_step
 

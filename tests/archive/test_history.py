@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from statestore.archive.manifest import Manifest
-from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import Pin, SnapshotSet, pin, pins, sets, unpin, write_set
 from statestore.archive.snapshots import (
     begin_generation,
@@ -19,6 +18,7 @@ from statestore.archive.snapshots import (
 )
 from statestore.errors import InputError, SnapshotError
 from statestore.model import TopicPartition
+from statestore.objects.store import ObjectStore
 from statestore.statedir.record import StoreRecord
 from tests.archive.snapshots import CLUSTER, manifest, publish
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from statestore.archive.objects import ObjectStore
 from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, InputError
+from statestore.objects.store import ObjectStore
 from tests.archive import azure as azurite
 from tests.archive.s3 import environment
 

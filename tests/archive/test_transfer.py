@@ -9,9 +9,9 @@ import pytest
 
 from statestore.archive.fetch import Fetched, fetch
 from statestore.archive.layout import BLOBS, blob
-from statestore.archive.objects import ObjectStore
 from statestore.archive.snapshots import history, read_manifest
 from statestore.errors import InvalidStateError, SnapshotError, StoreCorruptedError
+from statestore.objects.store import ObjectStore
 from tests.archive.snapshots import file, manifest, publish, written
 
 MIB = 1 << 20

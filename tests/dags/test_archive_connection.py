@@ -12,8 +12,8 @@ import pytest
 from statestore_dags.archive_connection import archive_connection
 
 from statestore.archive.archive import open_archive
-from statestore.archive.credentials import archive_credentials
 from statestore.errors import InputError
+from statestore.objects.credentials import archive_credentials
 from statestore.reports import MaintenanceReport, ProcessReport, SnapshotReport, read_report
 from tests.archive.s3 import BUCKET, running_s3
 from tests.dags.runner import Runner

@@ -13,10 +13,10 @@ from pathlib import Path
 from statestore.archive.contents import all_histories, archived_snapshots, check_archive
 from statestore.archive.fetch import fetch
 from statestore.archive.manifest import Manifest
-from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import pins
 from statestore.definitions.store import StoreDefinition
 from statestore.model import changelog_topic
+from statestore.objects.store import ObjectStore
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.reports import RestoreRow, Status
 from statestore.requests.restore import RestoreRequest

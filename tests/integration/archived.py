@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from statestore.archive.archive import ArchiveSpec, archive_spec
-from statestore.archive.objects import ObjectStore
 from statestore.archive.snapshots import histories, history
 from statestore.changelog.topics import Topics
+from statestore.objects.store import ObjectStore
 from statestore.recovery.restore import restore
 from statestore.reports import ProcessRow, RestoreRow
 from tests.integration.support import STORE, Application

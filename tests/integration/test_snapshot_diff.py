@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from statestore.archive.archive import open_archive
 from statestore.archive.manifest import Manifest
-from statestore.archive.objects import ObjectStore
 from statestore.cli.app import app
 from statestore.definitions.store import StoreDefinition
+from statestore.objects.store import ObjectStore
 from tests.archive.snapshots import published
 from tests.spark.store_files import ALL_STORES, MINUTE_MS, StoreFiles, defined
 

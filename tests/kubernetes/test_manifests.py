@@ -10,7 +10,8 @@ import kubernetes_validate
 import pytest
 
 from statestore import errors
-from statestore.config import ARCHIVE_CONFIG, KAFKA_CONFIG, load_settings
+from statestore.config import KAFKA_CONFIG, load_settings
+from statestore.objects.credentials import ARCHIVE_CONFIG
 from statestore.requests.arguments import add_arguments, from_namespace
 from statestore.requests.maintenance import MaintenanceRequest
 from statestore.requests.process import ProcessRequest

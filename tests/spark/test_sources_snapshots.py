@@ -20,12 +20,12 @@ from statestore_jobs.sources.state_store_metadata import StateStoreMetadataReade
 from statestore.archive.archive import open_archive
 from statestore.archive.layout import blob
 from statestore.archive.manifest import Manifest
-from statestore.archive.objects import ObjectStore
 from statestore.archive.pins import SnapshotSet, write_set
 from statestore.archive.snapshots import mark_suspect
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import ArchiveAccessError, InputError, SnapshotError
 from statestore.model import TopicPartition
+from statestore.objects.store import ObjectStore
 from tests.archive.snapshots import CLUSTER, published
 from tests.spark.store_files import ALL_STORES, HOUR_MS, MINUTE_MS, StoreFiles, batches_of, defined, text_of
 

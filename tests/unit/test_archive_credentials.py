@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from statestore.archive.credentials import archive_credentials
-from statestore.archive.objects import ObjectStore
 from statestore.errors import InputError
+from statestore.objects.credentials import archive_credentials
+from statestore.objects.store import ObjectStore
 
 KEYS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "canary", "AWS_ENDPOINT_URL": "http://here:1"}
 

@@ -13,13 +13,13 @@ from pyspark.sql.datasource import InputPartition
 
 from statestore.archive.archive import open_archive
 from statestore.archive.manifest import Manifest
-from statestore.archive.objects import ObjectStore
 from statestore.archive.selection import SnapshotChoice, chosen_snapshots
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.archived import opened_snapshot, snapshot_label
 from statestore.discovery.opening import Opened, Wanted
 from statestore.errors import InputError, SnapshotError
 from statestore.kinds.known import BUILT_IN
+from statestore.objects.store import ObjectStore
 from statestore_jobs.sources.options import partition_list, required
 
 #: Options that say which snapshots are read (see `snapshots_of`).

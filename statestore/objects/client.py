@@ -1,4 +1,4 @@
-"""The client of an archive's object store, and the URLs that name one."""
+"""The client of an object store."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ import os
 from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from obstore.store import AzureStore, from_url
 
-from statestore.archive.credentials import archive_credentials
-from statestore.errors import InputError
+from statestore.objects.credentials import archive_credentials
+from statestore.objects.url import container_and_prefix
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
     from obstore.store import ObjectStore as Store
-
-#: Schemes of an archive's URL, and what they are called.
-SCHEMES = {"s3": "Amazon S3", "az": "Azure Blob Storage", "gs": "Google Cloud Storage", "file": "a directory"}
 
 #: What names another endpoint than the cloud's own. One without TLS is used only if it says so.
 _ENDPOINTS = (
@@ -32,7 +29,7 @@ _Variables = tuple[tuple[str, str], ...]
 
 
 def client(url: str, timeout_s: float) -> Store:
-    """Return the client of an archive that is no directory, made once in a process.
+    """Return the client of an object store that is no directory, made once in a process.
 
     Making one reads all of the machine's certificates, and its first request connects, and may have to ask for
     credentials: together that takes as long as fetching a small store.
@@ -58,42 +55,14 @@ def _client(url: str, timeout_s: float, process: int, environment: _Variables, g
     where = dict(environment) | dict(given)
     options: ClientConfig = {
         "timeout": timedelta(seconds=timeout_s),
-        "connect_timeout": timedelta(seconds=10),
+        "connect_timeout": timedelta(seconds=min(10.0, timeout_s)),
         "allow_http": any(where.get(name, "").startswith("http://") for name in _ENDPOINTS),
     }
     retry: RetryConfig = {"max_retries": 10, "retry_timeout": timedelta(seconds=timeout_s)}
     config: Any = dict(given)  # each store has a type of its own
     parts = urlsplit(url)
     if parts.scheme == "az":
-        container, prefix = _container_and_prefix(parts.path)
+        container, prefix = container_and_prefix(parts.path)
         config["account_name"] = parts.netloc
         return AzureStore(container, prefix=prefix, config=config, client_options=options, retry_config=retry)
     return from_url(url, config=config, client_options=options, retry_config=retry)
-
-
-def checked_url(url: str) -> str:
-    """Return an archive's URL, which has no secrets in it.
-
-    Raises
-    ------
-    InputError
-        If it is not one of an archive.
-    """
-    parts = urlsplit(url)
-    expected = "s3://bucket/prefix, az://account/container/prefix, gs://bucket/prefix or file:///directory"
-    if parts.scheme not in SCHEMES or (parts.scheme == "file") != (not parts.netloc):
-        raise InputError(f"expected the URL of an archive, such as {expected}; found {url.split('@')[-1]!r}")
-    if "@" in parts.netloc or parts.query:
-        raise InputError(
-            f"the URL of archive {parts.scheme}://{parts.netloc.split('@')[-1]}{parts.path} has credentials or options "
-            "in it; put them into the environment"
-        )
-    if parts.scheme == "az" and not _container_and_prefix(parts.path)[0]:
-        raise InputError(f"expected az://account/container or az://account/container/prefix, found {url!r}")
-    return url.rstrip("/")
-
-
-def _container_and_prefix(path: str) -> tuple[str, str | None]:
-    """Return what the path of an Azure URL says; obstore itself takes the account for the container."""
-    container, _, prefix = unquote(path).strip("/").partition("/")
-    return container, prefix or None

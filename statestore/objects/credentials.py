@@ -1,4 +1,4 @@
-"""Who is let into the archive: credentials from a private file, where the environment does not have them.
+"""Who is let into object storage: credentials from a private file, where the environment does not have them.
 
     STATESTORE_ARCHIVE_CONFIG   {"AWS_ACCESS_KEY_ID": "...", "AWS_SECRET_ACCESS_KEY": "..."}, mode 0600
 
@@ -11,9 +11,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from statestore.config import ARCHIVE_CONFIG, read_private_config
 from statestore.errors import InputError
+from statestore.private_config import read_private_config
 
+#: Names the file with the credentials of object storage: variables such as AWS_ACCESS_KEY_ID as a JSON object.
+ARCHIVE_CONFIG = "STATESTORE_ARCHIVE_CONFIG"
 #: Variables that say who one is, or where the object store is; no others are taken from a file or a connection.
 VARIABLES = frozenset(
     {

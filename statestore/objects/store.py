@@ -1,12 +1,13 @@
-"""The object store that holds an archive: S3, Azure, Google Cloud, or a directory, through obstore.
+"""Objects of an object store: S3, Azure, Google Cloud, or a directory, through obstore.
 
-No other module talks to object storage; `client.py` makes the client. Credentials come from the environment, a private
+No other module asks object storage; `client.py` makes the client. Credentials come from the environment, a private
 file (`credentials.py`) or the cloud's own identity; they are never in a URL, an argument, a report or a message.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,18 +20,23 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import from_url
 
-from statestore.archive.client import checked_url, client
 from statestore.durable import sync_directory
 from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, DiskSpaceError, StateStoreError
+from statestore.objects.client import client
+from statestore.objects.url import checked_url
 
 if TYPE_CHECKING:
-    from obstore import Bytes, GetOptions
+    from obstore import Bytes, GetOptions, ObjectMeta
 
 #: Parts of one object that are sent at the same time, of 5 MiB each.
 _PARTS_AT_ONCE = 4
 #: An error that comes so soon was not preceded by obstore's own attempts: it does not repeat a create whose connection
 #: was closed by the server while it was sent, as servers close connections that nobody has used for long.
 _AT_ONCE_S = 0.5
+
+#: What a listing is answered where there is no bucket or container.
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
+_ANSWER = re.compile(r"<(Code|Message)>([^<]*)</")
 
 #: What one request reads: small enough to come within its deadline, so large that its answer takes longer than the wait
 #: for it. It is handed on in chunks: buffers as large as the range cost more than hashing and writing what is in them.
@@ -48,15 +54,23 @@ class StoredObject(NamedTuple):
         In bytes.
     modified_ms
         When it was written, in ms since the epoch, by the object store's clock.
+    etag
+        What changes with its content; None if the object store has nothing of the kind.
     """
 
     name: str
     size: int
     modified_ms: int
+    etag: str | None = None
+
+    @classmethod
+    def of(cls, found: ObjectMeta) -> StoredObject:
+        """Return what obstore says of an object."""
+        return cls(found["path"], found["size"], int(found["last_modified"].timestamp() * 1000), found["e_tag"])
 
 
 class ObjectStore:
-    """The objects below an archive's URL.
+    """The objects below a URL.
 
     Parameters
     ----------
@@ -64,15 +78,18 @@ class ObjectStore:
         Such as `s3://bucket/prefix`, `az://account/container/prefix` or `file:///directory`.
     timeout_s
         Seconds after which a request that was repeated again and again counts as failed.
+    called
+        What messages call it.
 
     Raises
     ------
     InputError
-        If the URL is not one of an archive.
+        If the URL is not one of an object store.
     """
 
-    def __init__(self, url: str, timeout_s: float = 60.0) -> None:
+    def __init__(self, url: str, timeout_s: float = 60.0, *, called: str = "archive") -> None:
         self.url = checked_url(url)
+        self._called = called
         parts = urlsplit(url)
         self._directory = Path(unquote(parts.path)) if parts.scheme == "file" else None
         with self._errors(url):
@@ -143,6 +160,17 @@ class ObjectStore:
                 raise ValueError(f"{self.url}/{name} has {found.meta['size']} bytes, expected {limit} at most")
             return bytes(found.bytes())
 
+    def read_start(self, name: str, size: int) -> bytes:
+        """Return what an object begins with, so many bytes at most.
+
+        Raises
+        ------
+        FileNotFoundError
+            If it is not there.
+        """
+        with self._errors(name, reading=True):
+            return bytes(obstore.get(self._store, name, options={"range": (0, size)}).bytes())
+
     def read_chunks(self, name: str, size: int) -> Iterator[Bytes | memoryview]:
         """Yield an object's content in its order, in chunks of about 1 MiB; each is good until the next one.
 
@@ -188,21 +216,24 @@ class ObjectStore:
                 found = obstore.head(self._store, name)
             except FileNotFoundError:
                 return None
-        return StoredObject(found["path"], found["size"], int(found["last_modified"].timestamp() * 1000))
+        return StoredObject.of(found)
 
     def entries(self, prefix: str = "") -> Iterator[StoredObject]:
         """Yield all objects in a directory and in those below it, in no order."""
         with self._errors(prefix):
             for chunk in obstore.list(self._store, prefix or None, chunk_size=1000):
-                for found in chunk:
-                    modified_ms = int(found["last_modified"].timestamp() * 1000)
-                    yield StoredObject(found["path"], found["size"], modified_ms)
+                yield from map(StoredObject.of, chunk)
 
     def directories(self, prefix: str = "") -> list[str]:
         """Return the names of the directories right below one."""
+        return self.children(prefix)[1]
+
+    def children(self, prefix: str = "") -> tuple[list[StoredObject], list[str]]:
+        """Return the objects right below a directory, in no order, and the names of the directories there."""
         with self._errors(prefix):
             found = obstore.list_with_delimiter(self._store, prefix or None)
-        return sorted(name.rstrip("/").rpartition("/")[2] for name in found["common_prefixes"])
+        directories = sorted(name.rstrip("/").rpartition("/")[2] for name in found["common_prefixes"])
+        return [StoredObject.of(one) for one in found["objects"]], directories
 
     def delete(self, name: str) -> None:
         """Delete an object, if it is there."""
@@ -245,8 +276,10 @@ class ObjectStore:
             raise (refused[0] if refused else self._said(error, name or "it")) from error
 
     def _said(self, error: Exception, name: str) -> StateStoreError:
-        said = f"archive {self.url}: {name}"
-        if isinstance(error, FileNotFoundError):  # where something is written, or listed: an object may be missing
+        said = f"{self._called} {self.url}: {name}"
+        if isinstance(error, FileNotFoundError) or any(
+            code in str(error) for code in _NO_BUCKET
+        ):  # where something is written, or listed: an object may be missing
             return ArchiveAccessError(f"{said}: the bucket or container does not exist; create it, or correct the URL")
         if isinstance(error, PermissionDeniedError | UnauthenticatedError | PermissionError):
             return ArchiveAccessError(
@@ -278,4 +311,7 @@ def _noting(chunks: Iterable[bytes], refused: list[BaseException]) -> Iterator[b
 
 
 def _short(error: BaseException) -> str:
-    return str(error).partition("\n\nDebug source")[0].strip().replace("\n", " ")[:300]
+    """What happened; of an answer in XML only code and message, as others of its fields say who has asked."""
+    said, _, answer = str(error).partition("\n\nDebug source")[0].partition("<?xml")
+    fields = [found.group(2) for found in _ANSWER.finditer(answer)]
+    return " ".join([*said.split(), *fields])[:300]

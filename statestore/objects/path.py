@@ -177,6 +177,8 @@ class ObjectPath:
 
     def read_start(self, size: int) -> bytes:
         """Return the first bytes, as `read_bytes` does."""
+        if self._listed is not None and self._listed.st_size == 0:
+            return b""  # of which no range can be asked for
         return self._read(lambda objects: objects.read_start(self.key, size))
 
     def _read(self, read: Any) -> bytes:

@@ -34,8 +34,10 @@ _PARTS_AT_ONCE = 4
 #: was closed by the server while it was sent, as servers close connections that nobody has used for long.
 _AT_ONCE_S = 0.5
 
-#: What a listing is answered where there is no bucket or container.
+#: What a listing is answered where there is no bucket or container, and where it is denied: obstore has one error for
+#: whatever a listing is answered.
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
+_DENIED = ("status code: 403", "status code: 401")
 _ANSWER = re.compile(r"<(Code|Message)>([^<]*)</")
 
 #: What one request reads: small enough to come within its deadline, so large that its answer takes longer than the wait
@@ -277,16 +279,17 @@ class ObjectStore:
 
     def _said(self, error: Exception, name: str) -> StateStoreError:
         said = f"{self._called} {self.url}: {name}"
-        if isinstance(error, FileNotFoundError) or any(
-            code in str(error) for code in _NO_BUCKET
-        ):  # where something is written, or listed: an object may be missing
+        answer = str(error)
+        # Where something is written, or listed: an object may be missing.
+        if isinstance(error, FileNotFoundError) or any(code in answer for code in _NO_BUCKET):
             return ArchiveAccessError(f"{said}: the bucket or container does not exist; create it, or correct the URL")
-        if isinstance(error, PermissionDeniedError | UnauthenticatedError | PermissionError):
+        refused = isinstance(error, PermissionDeniedError | UnauthenticatedError | PermissionError)
+        if refused or any(code in answer for code in _DENIED):
             return ArchiveAccessError(
                 f"{said}: access was denied ({_short(error)}); check the credentials in the environment, and that they "
                 "allow to list, read, write and delete"
             )
-        if "No space left" in str(error):
+        if "No space left" in answer:
             return DiskSpaceError(f"{said}: no space is left on the device; free some, then run again")
         return ArchiveUnavailableError(
             f"{said} could not be reached ({_short(error)}); nothing was changed. Run again; if it persists, check the "

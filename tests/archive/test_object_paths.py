@@ -208,6 +208,7 @@ def test_who_can_do_without_an_answer_asks_once_and_then_not_for_a_while(monkeyp
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("STATESTORE_ARCHIVE_TIMEOUT_S", "0.5")
     place = ObjectPath(f"s3://{uuid4().hex}/reports").soon()
+    monkeypatch.setattr(object_paths, "_no_answer", {})
     now = [1_000.0]
     monkeypatch.setattr(object_paths.time, "monotonic", lambda: now[0])
     asked = []

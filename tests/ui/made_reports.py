@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from statestore.objects.path import Location, write_whole
 from statestore.recovery.restore_progress import RestoreProgress
 from statestore.reports import (
     Action,
@@ -41,28 +40,28 @@ def verify_row(partition: int = 0, status: Status = Status.OK, *, store: str = "
 
 
 class Reports:
-    """A reports directory, as runs of our DAGs fill it."""
+    """A reports directory, or a place in object storage, as runs of our DAGs fill it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Location) -> None:
         self.directory = directory
 
     def verify(
         self, rows: list[VerifyRow], minute: int = 0, *, kind: str = "scheduled", run: str = "", history: bool = False
-    ) -> Path:
+    ) -> Location:
         """One run of the DAG verify; `kind` "" is a run of the command."""
         report = VerifyReport(**self._head(rows, minute, "verify", kind, run), rows=tuple(rows))
         if history:
             write_history(self.directory, report)
         return self._write("verify", report)
 
-    def restore(self, rows: list[RestoreRow], minute: int = 0) -> Path:
+    def restore(self, rows: list[RestoreRow], minute: int = 0) -> Location:
         return self._write("restore", RestoreReport(**self._head(rows, minute, "restore", "manual"), rows=tuple(rows)))
 
-    def validate(self, rows: list[ValidateRow], minute: int = 0) -> Path:
+    def validate(self, rows: list[ValidateRow], minute: int = 0) -> Location:
         head = self._head(rows, minute, "validate", "manual")
         return self._write("validate", ValidateReport(**head, rows=tuple(rows)))
 
-    def process(self, tasks: list[int], stores: list[str], minute: int = 0, failure: Failure | None = None) -> Path:
+    def process(self, tasks: list[int], stores: list[str], minute: int = 0, failure: Failure | None = None) -> Location:
         figures = tuple(
             StoreFigures(store=store, commits=1, commit_latency_avg_ms=1, commit_latency_max_ms=1) for store in stores
         )
@@ -73,12 +72,11 @@ class Reports:
         head = self._head(rows, minute, "process", "scheduled")
         return self._write("process", ProcessReport(**head, rows=tuple(rows)))
 
-    def progress(self, run: str, **said: object) -> Path:
+    def progress(self, run: str, **said: object) -> Location:
         """What a running restore says of a store partition."""
         progress = RestoreProgress(**{**names(0), "phase": "reading", **said})
         path = self.directory / "restore" / f".progress-{run}" / f"{progress.label.replace('/', '-')}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(progress.model_dump_json(), encoding="utf-8")
+        write_whole(path, progress.model_dump_json())
         return path
 
     def _head(self, rows: list, minute: int, job: str, kind: str, run: str = "") -> dict:
@@ -94,7 +92,7 @@ class Reports:
             **dag_run,
         }
 
-    def _write(self, job: str, report: JobReport) -> Path:
+    def _write(self, job: str, report: JobReport) -> Location:
         path = self.directory / job / f"{report.run_id}.json"
         write_report(path, report)
         return path

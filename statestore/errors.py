@@ -38,7 +38,7 @@ class KafkaUnavailableError(RetryError):
 
 
 class ArchiveUnavailableError(RetryError):
-    """The object store of the archive did not answer, or answered with an error of its own, within the deadline."""
+    """Object storage did not answer, or answered with an error of its own, within the deadline."""
 
 
 class LockedError(RetryError):
@@ -163,7 +163,7 @@ class StoreAccessError(InputError):
 
 
 class ArchiveAccessError(InputError):
-    """The object store refuses access to the archive. Never taken for a missing snapshot."""
+    """Object storage refuses access to the archive or to reports. Never taken for a missing snapshot or report."""
 
 
 class SnapshotError(InputError):

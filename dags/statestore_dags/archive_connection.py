@@ -13,11 +13,14 @@ Anything else in a connection would not be done, so it is refused: the name of a
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,9 @@ ARCHIVE_CONNECTION = "STATESTORE_ARCHIVE_CONNECTION"
 _PREFIX = "statestore-archive-"
 #: What a step may read or write in object storage.
 _PLACES = ("STATESTORE_REPORTS_DIR", "STATESTORE_METASTORE_BACKUP")
+_BOTH = f"{ARCHIVE_CONNECTION} and {ARCHIVE_CONFIG} both say who is let into the archive: set only one of them"
+#: How often a process that serves for long looks whether the connection was changed.
+_LOOKS_EVERY_S = 60.0
 #: Variables of extras, by the connection's type.
 _EXTRAS = {
     "aws": {
@@ -64,9 +70,7 @@ def archive_connection(directory: Path | None = None) -> Iterator[None]:
         yield
         return
     if os.environ.get(ARCHIVE_CONFIG):
-        raise InputError(
-            f"{ARCHIVE_CONNECTION} and {ARCHIVE_CONFIG} both say who is let into the archive: set only one of them"
-        )
+        raise InputError(_BOTH)
     content = json.dumps(_variables(conn_id))
     with (
         private_file(content, directory or Path(tempfile.gettempdir()), _PREFIX) as path,
@@ -89,6 +93,50 @@ def reports_access() -> Iterator[None]:
         return
     with archive_connection():
         yield
+
+
+class LastingAccess:
+    """Lets a process that serves for long into object storage as the connection says, and says now.
+
+    The file is there as long as the process, and another one takes its place if the connection was changed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._looked_s = -_LOOKS_EVERY_S
+        self._content: str | None = None
+        self._file = ExitStack()
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()
+        if self._content is not None:
+            os.environ.pop(ARCHIVE_CONFIG, None)
+        self._content = None
+
+    def renew(self) -> None:
+        """Look at the connection, if that was long ago; without one, the environment says who is let in.
+
+        Raises
+        ------
+        InputError
+            As `archive_connection`.
+        """
+        conn_id = os.environ.get(ARCHIVE_CONNECTION, "").strip()
+        with self._lock:
+            if not conn_id or time.monotonic() - self._looked_s < _LOOKS_EVERY_S:
+                return
+            if self._content is None and os.environ.get(ARCHIVE_CONFIG):
+                raise InputError(_BOTH)
+            content = json.dumps(_variables(conn_id))
+            if content != self._content:
+                before, self._file = self._file.pop_all(), ExitStack()
+                path = self._file.enter_context(private_file(content, Path(tempfile.gettempdir()), _PREFIX))
+                os.environ[ARCHIVE_CONFIG] = str(path)
+                self._content = content
+                before.close()
+            self._looked_s = time.monotonic()
 
 
 def _variables(conn_id: str) -> dict[str, str]:

@@ -14,11 +14,18 @@ case ${1:-} in
         name=$2
         report=$STATESTORE_REPORTS_DIR/$name/$POD_NAME.json
         shift 2
+        shared=()
+        if [[ -n ${SHARED_CLAIM:-} ]]; then
+            volume=spark.kubernetes.executor.volumes.persistentVolumeClaim.shared
+            shared=(--conf "$volume.options.claimName=$SHARED_CLAIM" --conf "$volume.mount.path=/var/lib/statestore/shared"
+                --conf "spark.executorEnv.NUMBA_CACHE_DIR=$NUMBA_CACHE_DIR")
+        fi
         # With the pod's name, Spark lets Kubernetes remove the executors if this pod is gone.
         spark-submit --name "statestore-$name" \
             --conf "spark.kubernetes.namespace=$POD_NAMESPACE" \
             --conf "spark.kubernetes.driver.pod.name=$POD_NAME" \
             --conf "spark.kubernetes.container.image=$EXECUTOR_IMAGE" \
+            "${shared[@]}" \
             "$root/jobs/$name.py" --report "$report" "$@"
         exec statestore report "$report"
         ;;

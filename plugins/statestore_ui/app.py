@@ -27,6 +27,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
+from statestore_dags.archive_connection import LastingAccess
 
 from statestore.config import load_directories
 from statestore.errors import ArchiveAccessError, InputError, RetryError, StateStoreError
@@ -44,9 +45,21 @@ _HEADERS = {
 }
 _OWN_FILES = Path(__file__).parent / "static"
 
+access = LastingAccess()
+
+
+def _let_in(request: Request) -> None:
+    """Let this process into object storage, if that is where something lies; called by a thread, as it may wait."""
+    if "/statestore/ui/" in request.url.path:  # the page's own files, also while nothing is configured
+        return
+    places = load_directories()
+    if isinstance(places.reports_dir, ObjectPath) or isinstance(places.data_docs_dir, ObjectPath):
+        access.renew()
+
+
 app = FastAPI(
     title="State stores",
-    dependencies=[Depends(requires_access_dag(method="GET"))],
+    dependencies=[Depends(requires_access_dag(method="GET")), Depends(_let_in)],
     # They would be served without the dependency.
     docs_url=None,
     redoc_url=None,

@@ -7,14 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from statestore.objects.path import Location, ObjectPath, location
+from statestore.objects.path import found as found_in
 from statestore.reports import ProcessReport, RestoreReport, SnapshotReport, Status, VerifyReport, read_report
+from tests.archive.s3 import BUCKET, environment, running_s3
 from tests.integration.support import Application
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.manifests import DIRECTORY, composed
@@ -24,9 +27,11 @@ from tests.spark.test_jobs import Installation
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="pods are made with mounts")
 _JOB_S = 400.0
+NO_ARCHIVE: Mapping[str, str] = {}
 _OVERLAY = """
 namespace: streams
 resources: [{base}]
+components: {components}
 configMapGenerator:
   - name: statestore-settings
     behavior: merge
@@ -35,10 +40,19 @@ generatorOptions: {{disableNameSuffixHash: true}}
 """
 
 
+@pytest.fixture
+def s3() -> Iterator[str]:
+    """Endpoint of object storage, which pods reach as this process does."""
+    with running_s3() as endpoint:
+        yield endpoint
+
+
 class Deployment:
     """What one test has applied, in a cluster of its own with a broker's address and a canary in its secret."""
 
-    def __init__(self, servers: str, directory: Path, **settings: str) -> None:
+    def __init__(
+        self, servers: str, directory: Path, *components: str, archive: Mapping[str, str] = NO_ARCHIVE, **settings: str
+    ) -> None:
         self.canary = f"canary{uuid4().hex}"
         self.installation = Installation(servers, directory)
         settings |= {"STATESTORE_SERVICE_ID": self.installation.service_id, "STATESTORE_KAFKA_TIMEOUT_S": "60"}
@@ -46,14 +60,17 @@ class Deployment:
         overlay.mkdir()
         place.mkdir()
         base = os.path.relpath(DIRECTORY / "base", overlay)
+        used = json.dumps([os.path.relpath(DIRECTORY / "components" / name, overlay) for name in components])
         literals = json.dumps([f"{name}={value}" for name, value in settings.items()])
-        (overlay / "kustomization.yaml").write_text(_OVERLAY.format(base=base, literals=literals))
+        (overlay / "kustomization.yaml").write_text(_OVERLAY.format(base=base, components=used, literals=literals))
         credentials = {
             "kafka.json": json.dumps({"bootstrap.servers": servers}),
-            "archive.json": json.dumps({"AWS_SECRET_ACCESS_KEY": self.canary}),
+            "archive.json": json.dumps({**archive, "AWS_SECRET_ACCESS_KEY": self.canary}),
         }
         self.cluster = Cluster(composed(overlay), {"statestore-credentials": credentials}, place)
         self.shared = place / "statestore-shared"
+        reports = settings.get("STATESTORE_REPORTS_DIR")
+        self.reports: Location = self.shared / "reports" if reports is None else location(reports)
 
     @contextmanager
     def running(self) -> Iterator[Deployment]:
@@ -67,10 +84,10 @@ class Deployment:
         assert pod.exit_code == ends, pod.log.read_text(encoding="utf-8")[-5_000:]
         return pod
 
-    def report(self, pod: Pod) -> Path:
+    def report(self, pod: Pod) -> Location:
         """Where the report of a driver is."""
         job = pod.name.split("-")[1]
-        return self.shared / "reports" / job / f"{pod.name}.json"
+        return self.reports / job / f"{pod.name}.json"
 
     def executors(self, job: str) -> list[Pod]:
         """Return the executors of a job's runs."""
@@ -83,6 +100,10 @@ class Deployment:
             assert self.canary not in pod.log.read_text(encoding="utf-8"), pod.name
         for path in self.shared.rglob("*"):
             assert not path.is_file() or self.canary.encode() not in path.read_bytes(), path
+        if isinstance(self.reports, ObjectPath):
+            kept = found_in(self.reports, "*/*.json")
+            assert kept
+            assert not [path for path in kept if self.canary.encode() in path.read_bytes()]
 
 
 @needs_root
@@ -90,8 +111,7 @@ def test_each_job_does_its_work_on_a_shared_file_system(bootstrap_servers: str, 
     deployment = Deployment(
         bootstrap_servers,
         tmp_path,
-        STATESTORE_STATE_DIR="/var/lib/statestore/shared/state",
-        STATESTORE_NODE_LOCAL_STATE="false",
+        "shared",
     )
     application = Application(bootstrap_servers, tmp_path, partitions=2)
     application.send([(b"a", b"1"), (b"a", b"1")], 0)
@@ -121,7 +141,7 @@ def test_each_job_does_its_work_on_a_shared_file_system(bootstrap_servers: str, 
         found = deployment.report(verified)
         assert [row.status for row in read_report(found, VerifyReport).rows] == [Status.MISSING, Status.OK]
 
-        in_pod = Path("/var/lib/statestore/shared") / found.relative_to(deployment.shared)
+        in_pod = Path("/var/lib/statestore/shared/reports") / "verify" / found.name
         restored = deployment.run("restore", "--verify-report", str(in_pod))
         assert [row.outcome for row in read_report(deployment.report(restored), RestoreReport).rows] == ["restored"]
         assert list((deployment.shared / "compiled").rglob("*.nbc"))
@@ -136,9 +156,20 @@ def test_each_job_does_its_work_on_a_shared_file_system(bootstrap_servers: str, 
 
 
 @needs_root
-def test_jobs_work_on_a_disk_of_each_pod_which_is_gone_with_it(bootstrap_servers: str, tmp_path: Path) -> None:
-    archive = "file:///var/lib/statestore/shared/archive"
-    deployment = Deployment(bootstrap_servers, tmp_path, STATESTORE_ARCHIVE=archive)
+def test_jobs_work_on_a_disk_of_each_pod_which_is_gone_with_it(
+    bootstrap_servers: str, s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = f"s3://{BUCKET}/{uuid4().hex}"
+    deployment = Deployment(
+        bootstrap_servers,
+        tmp_path,
+        archive=environment(s3),
+        STATESTORE_ARCHIVE=f"{place}/archive",
+        STATESTORE_REPORTS_DIR=f"{place}/reports",
+        STATESTORE_DATA_DOCS_DIR=f"{place}/data-docs",
+    )
+    for name, value in environment(s3).items():
+        monkeypatch.setenv(name, value)
     application = Application(bootstrap_servers, tmp_path, partitions=1)
     application.send([(b"a", b"1")], 0)
     deployment.installation.define(application)
@@ -157,8 +188,12 @@ def test_jobs_work_on_a_disk_of_each_pod_which_is_gone_with_it(bootstrap_servers
         made = deployment.run("snapshot", "--application", application.name)
         (archived,) = read_report(deployment.report(made), SnapshotReport).rows
         assert archived.snapshot
-        assert list((deployment.shared / "archive").rglob(f"{archived.snapshot}.json"))
+        assert found_in(location(place), f"archive/stores/*/*/*/*/{archived.snapshot}.json")
+        restored = deployment.run("restore", "--verify-report", str(deployment.report(verified)))
+        assert read_report(deployment.report(restored), RestoreReport).rows == ()
         deployment.run("maintenance")
+        assert found_in(deployment.reports, "*/.progress-*") == []
+        assert not deployment.shared.exists()
     deployment.assert_secrets_kept()
 
 

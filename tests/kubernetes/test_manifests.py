@@ -12,6 +12,7 @@ import pytest
 from statestore import errors
 from statestore.config import KAFKA_CONFIG, load_settings
 from statestore.objects.credentials import ARCHIVE_CONFIG
+from statestore.objects.path import ObjectPath
 from statestore.requests.arguments import add_arguments, from_namespace
 from statestore.requests.maintenance import MaintenanceRequest
 from statestore.requests.process import ProcessRequest
@@ -29,7 +30,7 @@ from tests.kubernetes.manifests import (
     spark_defaults,
 )
 
-COMPOSED = ("base", "overlays/example")
+COMPOSED = ("base", "overlays/example", "overlays/shared")
 REQUESTS = {
     "process": ProcessRequest,
     "verify": VerifyRequest,
@@ -61,7 +62,7 @@ def mounts_of(pod: Manifest) -> dict[str, str]:
 @pytest.mark.parametrize("directory", COMPOSED)
 def test_every_manifest_follows_the_schemas_of_kubernetes(directory, version):
     manifests = composed(directory)
-    assert len(manifests) == 12
+    assert len(manifests) == (12 if directory == "overlays/shared" else 11)
     for manifest in (*manifests, executor_template(manifests)):
         kubernetes_validate.validate(manifest, version, strict=True)
 
@@ -92,6 +93,16 @@ def test_all_that_pods_name_is_there_and_the_secret_is_yours(directory):
     assert of_kind(manifests, "Secret") == {}
 
 
+def test_executors_mount_the_claim_where_drivers_do():
+    manifests = composed("overlays/shared")
+    (claim,) = of_kind(manifests, "PersistentVolumeClaim")
+    assert settings_of(manifests)["SHARED_CLAIM"] == claim
+    mounted = mounts_of(dict(pods(manifests))["statestore-process"])["shared"]
+    entrypoint = (ROOT / "deploy" / "kubernetes" / "entrypoint.sh").read_text(encoding="utf-8")
+    assert f"$volume.mount.path={mounted}" in entrypoint
+    assert of_kind(composed("overlays/example"), "PersistentVolumeClaim") == {}
+
+
 def test_drivers_and_executors_see_the_same_things_in_the_same_places():
     *drivers, (_, executor) = pods(composed("base"))
     assert len(drivers) == len(REQUESTS)
@@ -101,34 +112,31 @@ def test_drivers_and_executors_see_the_same_things_in_the_same_places():
         assert container_of(driver)["command"] == container_of(executor)["command"]
 
 
-def test_settings_are_known_and_lie_in_volumes(monkeypatch):
-    manifests = composed("overlays/example")
+SHARED = ("STATESTORE_STATE_DIR", "STATESTORE_REPORTS_DIR", "STATESTORE_DATA_DOCS_DIR", "NUMBA_CACHE_DIR")
+
+
+@pytest.mark.parametrize("directory", ["overlays/example", "overlays/shared"])
+def test_settings_are_known_and_lie_in_volumes_or_object_storage(monkeypatch, directory):
+    manifests = composed(directory)
     settings = settings_of(manifests)
     for name in [name for name in os.environ if name.startswith("STATESTORE_")]:
         monkeypatch.delenv(name)
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    load_settings()
+    loaded = load_settings()
     table = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     assert [name for name in settings if name.startswith("STATESTORE_") and f"| `{name}` |" not in table] == []
     at = mounts_of(dict(pods(manifests))["statestore-process"])
-    under = {
-        name: Path(value).relative_to(at[volume])
-        for name, value, volume in (
-            ("STATESTORE_STATE_DIR", settings["STATESTORE_STATE_DIR"], "state"),
-            ("STATESTORE_REPORTS_DIR", settings["STATESTORE_REPORTS_DIR"], "shared"),
-            ("STATESTORE_DATA_DOCS_DIR", settings["STATESTORE_DATA_DOCS_DIR"], "shared"),
-            ("NUMBA_CACHE_DIR", settings["NUMBA_CACHE_DIR"], "shared"),
-            (KAFKA_CONFIG, settings[KAFKA_CONFIG], "credentials"),
-            (ARCHIVE_CONFIG, settings[ARCHIVE_CONFIG], "credentials"),
-            ("SPARK_CONF_DIR", settings["SPARK_CONF_DIR"], "spark"),
-        )
-    }
-    assert settings.keys() - under.keys() == {
-        "STATESTORE_BOOTSTRAP_SERVERS",
-        "STATESTORE_ARCHIVE",
-        "STATESTORE_NODE_LOCAL_STATE",
-    }
+    shared = directory == "overlays/shared"
+    volumes = {KAFKA_CONFIG: "credentials", ARCHIVE_CONFIG: "credentials", "SPARK_CONF_DIR": "spark"}
+    volumes |= dict.fromkeys(SHARED, "shared") if shared else dict.fromkeys((SHARED[0], SHARED[3]), "state")
+    under = {name: Path(settings[name]).relative_to(at[volume]) for name, volume in volumes.items()}
+    others = {"STATESTORE_BOOTSTRAP_SERVERS", "STATESTORE_NODE_LOCAL_STATE"}
+    assert settings.keys() - under.keys() == others | (
+        {"SHARED_CLAIM"} if shared else {"STATESTORE_ARCHIVE", "STATESTORE_REPORTS_DIR", "STATESTORE_DATA_DOCS_DIR"}
+    )
+    for place in (loaded.reports_dir, loaded.data_docs_dir):
+        assert isinstance(place, Path if shared else ObjectPath)
     said = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
     assert [name for name in (KAFKA_CONFIG, ARCHIVE_CONFIG) if f"--from-file={under[name]}" not in said] == []
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from statestore_dags import archive_connection
 
 from statestore.objects import path as object_paths
 from statestore.objects.path import ObjectPath, write_whole
 from tests.archive.counted import CountedStore
 from tests.archive.faulty import status
 from tests.archive.s3 import BUCKET, environment, running_s3
+from tests.dags.test_archive_connection import save_connection
 from tests.dags.test_plugin import Server
 from tests.integration.broker import unique
 
@@ -132,3 +138,31 @@ def test_no_answer_is_said_too(server: Server, store: CountedStore, monkeypatch:
         answer = server.get_logged_in(f"/statestore/{path}")
         assert (answer.status_code, "could not be reached" in answer.text) == (503, True), path
     assert server.get_logged_in("/statestore/api/progress").json() == {"restores": []}
+
+
+def test_the_connection_lets_the_page_in_and_a_changed_one_at_the_next_look(
+    server: Server, store: CountedStore, place: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from statestore_ui import app
+
+    address = os.environ["AWS_ENDPOINT_URL"]
+    for name in environment(address):
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(app, "access", archive_connection.LastingAccess())
+    monkeypatch.setattr(archive_connection, "_LOOKS_EVERY_S", -1.0)
+    monkeypatch.setenv("STATESTORE_ARCHIVE_CONNECTION", "archive_of_stores")
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")  # as `airflow api-server` has it
+    for secret in ("first", "second"):
+        save_connection(address, secret)
+        assert server.get_logged_in("/statestore/reports").json() == {"verify": ["run.json"]}
+        (file,) = tmp_path.glob("statestore-archive-*")
+        assert os.environ["STATESTORE_ARCHIVE_CONFIG"] == str(file)
+        assert json.loads(file.read_text())["AWS_SECRET_ACCESS_KEY"] == secret
+        assert file.stat().st_mode & 0o777 == 0o600
+    monkeypatch.setenv("STATESTORE_ARCHIVE_CONNECTION", "gone")
+    answer = server.get_logged_in("/statestore/api/overview")
+    assert (answer.status_code, "Airflow has no connection 'gone'" in answer.text) == (503, True)
+    app.access.close()
+    assert list(tmp_path.iterdir()) == []
+    assert "STATESTORE_ARCHIVE_CONFIG" not in os.environ

@@ -261,6 +261,7 @@ def test_a_damaged_store_is_found_restored_and_validated_by_tasks_that_share_no_
     for variable in environment(endpoint):
         monkeypatch.delenv(variable)
     monkeypatch.setattr(app, "access", LastingAccess())
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")  # as `airflow api-server` has it
 
     def get(path: str) -> requests.Response:
         headers = {"Authorization": f"Bearer {airflow_api.token}"}
@@ -279,6 +280,5 @@ def test_a_damaged_store_is_found_restored_and_validated_by_tasks_that_share_no_
     assert len(get(f"api/history?application={name}").json()["points"]) == 1
     (credentials,) = temporary.iterdir()
     assert (credentials.stat().st_mode & 0o777, os.environ["STATESTORE_ARCHIVE_CONFIG"]) == (0o600, str(credentials))
-    app.access._file.close()
+    app.access.close()
     assert sorted(os.listdir(temporary)) == []
-    monkeypatch.delenv("STATESTORE_ARCHIVE_CONFIG")

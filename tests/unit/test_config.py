@@ -97,6 +97,27 @@ def test_the_settings_cannot_be_changed(environment):
         load_settings().state_dir = Path("/elsewhere")
 
 
+def test_reports_and_data_docs_may_lie_in_object_storage(environment):
+    urls = {
+        "STATESTORE_REPORTS_DIR": "s3://bucket/a%20prefix/",
+        "STATESTORE_DATA_DOCS_DIR": "file:///data%20docs",
+        "STATESTORE_METASTORE_BACKUP": "az://account/container/backup",
+    }
+    environment({**WHOLE, **urls})
+    found = load_settings()
+    assert (found.reports_dir / "verify").key == "a prefix/verify"
+    assert (found.data_docs_dir, str(found.metastore_backup)) == (
+        Path("/data docs"),
+        urls["STATESTORE_METASTORE_BACKUP"],
+    )
+    for url in ("s3://user:canary@bucket/a", "s3://bucket/a?token=canary", "ftp://host/canary", "s3://b/../canary"):
+        environment({**WHOLE, "STATESTORE_REPORTS_DIR": url})
+        with pytest.raises(InputError, match="STATESTORE_REPORTS_DIR: ") as refused:
+            load_directories()
+        assert "user" not in str(refused.value)
+        assert "token" not in str(refused.value)
+
+
 def test_directories_are_known_without_kafka(environment):
     environment({name: value for name, value in WHOLE.items() if name != "STATESTORE_BOOTSTRAP_SERVERS"})
     assert load_directories().reports_dir == Path("/reports")

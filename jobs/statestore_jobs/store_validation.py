@@ -28,8 +28,7 @@ from statestore_expectations.runner import Verdict, validate_store
 from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import RetryError, StateStoreError, of_os_error
-from statestore.objects.path import Location, ObjectPath, write_whole
-from statestore.objects.path import found as found_in
+from statestore.objects.path import Location, ObjectPath, listing, write_whole
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import ValidatedStore
 from statestore_jobs.frames import Frames, compared_frames
@@ -210,7 +209,7 @@ def send_docs(made: Path, target: ObjectPath, plots: str) -> None:
         names = [name for name in names if name not in shared]
     for name in names:
         (target / name).write_bytes((made / name).read_bytes())
-    for old in found_in(target, f"{plots}/*.svg"):
+    for old in listing(target, f"{plots}/*.svg"):
         if not (made / plots / old.name).exists():
             old.unlink()
 

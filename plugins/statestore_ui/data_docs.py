@@ -16,8 +16,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict
 
-from statestore.objects.path import TROUBLE, Location, ObjectPath, below, each_at_once, name_below
-from statestore.objects.path import found as found_in
+from statestore.objects.path import TROUBLE, Location, ObjectPath, below, each_at_once, listing, name_below
 from statestore.reports import readable
 
 #: What a browser lets a page of theirs do.
@@ -127,7 +126,7 @@ def _told(root: Location, file: Location, found: _Verdict | None) -> tuple[str, 
 def _plots(root: Location) -> dict[str, str]:
     """Links to what was drawn of each store by its last validation."""
     links: dict[str, list[str]] = {}
-    for path in sorted(found_in(root, "plots/*/*.svg"), key=str):
+    for path in sorted(listing(root, "plots/*/*.svg"), key=str):
         link = _link(below(path, root) or "", escape(readable(path.stem)))
         links.setdefault(path.parent.name, []).append(link)
     return {store: " ".join(of_store) for store, of_store in links.items()}

@@ -9,8 +9,7 @@ import typer
 
 from statestore.cli import options, output
 from statestore.errors import InputError
-from statestore.objects.path import Location, location
-from statestore.objects.path import found as found_in
+from statestore.objects.path import Location, listing, location
 
 _JOBS = ("process", "verify", "restore", "validate", "snapshot", "maintenance")
 _RUNNING = ("process", "restore", "snapshot")
@@ -53,7 +52,7 @@ def progress(reports_dir: options.ReportsDirNeeded, json: options.Json = None) -
     rows: list[tuple[str, str, str, int, int, float | None, float | None]] = []
     for job in _RUNNING:
         found[job] = []
-        for directory in sorted(found_in(location(reports_dir) / job, ".progress-*"), key=str):
+        for directory in sorted(listing(location(reports_dir) / job, ".progress-*"), key=str):
             run = directory.name.removeprefix(".progress-")
             if job == "process":
                 for task in read_files(directory, TaskProgress):
@@ -79,7 +78,7 @@ def newest(reports_dir: Location, job: str) -> Location:
     InputError
         If there is none.
     """
-    found = found_in(reports_dir / job, "*.json")
+    found = listing(reports_dir / job, "*.json")
     if not found:
         raise InputError(f"no report of {job} is in {reports_dir / job}: no run of it has ended yet")
     return max(found, key=lambda path: path.stat().st_mtime_ns)

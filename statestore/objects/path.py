@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
-from functools import total_ordering
+from functools import partial, total_ordering
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, TypeVar
 from urllib.parse import quote, unquote, urlsplit
@@ -30,7 +30,7 @@ from statestore.errors import ArchiveUnavailableError, InputError, StateStoreErr
 from statestore.objects.url import checked_url, container_and_prefix
 
 if TYPE_CHECKING:
-    from statestore.objects.store import StoredObject
+    from statestore.objects.store import ObjectStore, StoredObject
 
 T = TypeVar("T")
 _SHOWN = "/!$&'()*+,;=:@~"
@@ -181,9 +181,9 @@ class ObjectPath:
             return b""  # of which no range can be asked for
         return self._read(lambda objects: objects.read_start(self.key, size))
 
-    def _read(self, read: Any) -> bytes:
+    def _read(self, read: Callable[[ObjectStore], bytes]) -> bytes:
         try:
-            found: bytes = self._ask(read)
+            found = self._ask(read)
         except FileNotFoundError:
             self.require_bucket()
             raise FileNotFoundError(2, "there is no such object", str(self)) from None
@@ -268,7 +268,7 @@ class ObjectPath:
         """Delete the object, and all that lie below it."""
         names = [found.name for found in self._below()]
         for name in names or [self.key]:
-            self._ask(lambda objects, name=name: objects.delete(name))
+            self._ask(partial(_delete, name))
 
     def now_s(self) -> float:
         """Return the object store's clock, in seconds since the epoch; an object is made for that, and deleted."""
@@ -280,22 +280,21 @@ class ObjectPath:
             asked.unlink()
 
     def _below(self) -> list[StoredObject]:
-        found: list[StoredObject] = self._ask(lambda objects: list(objects.entries(self.key)))
-        return found
+        return self._ask(lambda objects: list(objects.entries(self.key)))
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def _ask(self, question: Any) -> Any:
+    def _ask(self, question: Callable[[ObjectStore], T]) -> T:
         # Here, not at the top: settings name places where nobody asks for an object.
-        from statestore.objects.store import ObjectStore
+        from statestore.objects import store
 
         if not self._soon:
-            return question(ObjectStore(self.bucket, _timeout_s(), called="object storage"))
+            return question(store.ObjectStore(self.bucket, _timeout_s(), called="object storage"))
         until, why = _no_answer.get(self.bucket, (0.0, ""))
         if time.monotonic() < until:
             raise ArchiveUnavailableError(why)
         try:
-            answer = question(ObjectStore(self.bucket, min(_SOON_S, _timeout_s()), called="object storage"))
+            answer = question(store.ObjectStore(self.bucket, min(_SOON_S, _timeout_s()), called="object storage"))
         except ArchiveUnavailableError as error:
             _no_answer[self.bucket] = time.monotonic() + _PAUSE_S, str(error)
             raise
@@ -303,6 +302,10 @@ class ObjectPath:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"bucket": self.bucket, "parts": self.parts, "_soon": self._soon, "_listed": None}
+
+
+def _delete(name: str, objects: ObjectStore) -> None:
+    objects.delete(name)
 
 
 def _timeout_s() -> float:
@@ -386,8 +389,8 @@ def name_below(text: str, directory: Location) -> str | None:
         return None
 
 
-def found(directory: Location, pattern: str) -> list[Location]:
-    """Return what `glob` finds in either kind, in no order."""
+def listing(directory: Location, pattern: str) -> list[Location]:
+    """Return what lies in a directory and fits a pattern, in no order."""
     return list(directory.glob(pattern))
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from statestore.durable import write_atomically
 from statestore.errors import StateStoreError
-from statestore.objects.path import TROUBLE, Location, ObjectPath, each_at_once, found, remove_all
+from statestore.objects.path import TROUBLE, Location, ObjectPath, each_at_once, listing, remove_all
 
 _log = logging.getLogger(__name__)
 _EVERY_S = 1.0
@@ -127,7 +127,7 @@ def read_files(directory: Location, kind: type[M], known: Known[M] | None = None
     """
     known = {} if known is None else known
     try:
-        paths = sorted(found(directory, "*.json"), key=str)
+        paths = sorted(listing(directory, "*.json"), key=str)
     except TROUBLE:
         return []
     files: list[tuple[Location, object]] = [

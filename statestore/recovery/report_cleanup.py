@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore.errors import LockedError, StateStoreError
-from statestore.objects.path import Location, ObjectPath, found
+from statestore.objects.path import Location, ObjectPath, listing
 from statestore.recovery.as_of import is_target
 from statestore.recovery.task_cleanup import Removed, changed_last, tasks_with_own_files
 from statestore.reports import MaintenanceRow
@@ -69,22 +69,22 @@ class OldFiles(NamedTuple):
 
     def _reports(self, job: str, removed: Removed) -> None:
         directory = self.reports_dir / job
-        self._old(all_but_last(found(directory, "[!.]*.json")), removed)
-        self._old(found(directory, ".parts/*.json"), removed)
+        self._old(all_but_last(listing(directory, "[!.]*.json")), removed)
+        self._old(listing(directory, ".parts/*.json"), removed)
         # A job at work writes these every second, or within moments; nobody takes the report of a killed attempt.
         for pattern in (".progress-*", ".*.json.*", ".parts/.*.json.*", ".attempt-*", ".parts/.attempt-*"):
-            self._old(found(directory, pattern), removed, _DAY_S)
+            self._old(listing(directory, pattern), removed, _DAY_S)
 
     def _history(self, removed: Removed) -> None:
-        self._old(all_but_last(found(history_dir(self.reports_dir), "run-*.parquet")), removed)
+        self._old(all_but_last(listing(history_dir(self.reports_dir), "run-*.parquet")), removed)
 
     def _verdicts(self, removed: Removed) -> None:
-        for store in sorted(found(self.data_docs_dir / "verdicts", "*"), key=str):
-            self._old(all_but_last(found(store, "*.json")), removed)
+        for store in sorted(listing(self.data_docs_dir / "verdicts", "*"), key=str):
+            self._old(all_but_last(listing(store, "*.json")), removed)
 
     def _as_of(self, removed: Removed) -> None:
         assert self.as_of_dir is not None
-        for directory in self._older(found(self.as_of_dir, "*"), self.older_than_s):
+        for directory in self._older(listing(self.as_of_dir, "*"), self.older_than_s):
             assert isinstance(directory, Path)
             if not is_target(directory):
                 removed.keep(f"{directory}: no restore has made it")

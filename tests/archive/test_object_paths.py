@@ -16,7 +16,7 @@ from statestore.objects.path import (
     ObjectPath,
     below,
     each_at_once,
-    found,
+    listing,
     location,
     name_below,
     read_all,
@@ -83,7 +83,7 @@ def test_a_report_takes_the_place_of_another(place: Location) -> None:
     write_whole(place / "verify" / ".attempt-1" / "a.json", "new")
     (place / "verify" / ".attempt-1" / "a.json").replace(place / "verify" / "a.json")  # type: ignore[arg-type]
     assert (place / "verify" / "a.json").read_bytes() == b"new"
-    assert found(place / "verify", ".attempt-1/*") == []
+    assert listing(place / "verify", ".attempt-1/*") == []
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_patterns_find_the_same_in_both(place: Location, pattern: str, expected:
     for name in ("a.json", "b.json", "c.txt", ".parts/p.json", ".parts/.attempt-7/p.json", ".progress-1/q.json"):
         write_whole(place / "verify" / name, name)
     write_whole(place / "verify-2" / "other.json", "of a neighbour")
-    assert names(found(place / "verify", pattern)) == expected
+    assert names(listing(place / "verify", pattern)) == expected
 
 
 def test_a_directory_is_removed_with_all_in_it_and_nothing_beside_it(place: Location) -> None:
@@ -165,7 +165,7 @@ def test_a_directory_is_as_young_as_its_youngest_object(bucket) -> None:
 def test_the_object_stores_clock_is_asked_and_nothing_stays(bucket) -> None:
     write_whole(bucket / "a", "1")
     assert bucket.now_s() >= (bucket / "a").stat().st_mtime
-    assert names(found(bucket, "*")) == ["a"]
+    assert names(listing(bucket, "*")) == ["a"]
 
 
 @pytest.mark.parametrize("name", ["..", "a/../../b", "../b", "a\n", "a\0b"])
@@ -196,7 +196,7 @@ def test_a_bucket_that_is_gone_is_said_by_each_request(s3: str, monkeypatch) -> 
         lambda: (gone / "a.json").read_bytes(),
         lambda: (gone / "a.json").exists(),
         lambda: write_whole(gone / "a.json", "1"),
-        lambda: found(gone, "*.json"),
+        lambda: listing(gone, "*.json"),
         gone.require_bucket,
     ):
         with pytest.raises(ArchiveAccessError, match="the bucket or container does not exist"):

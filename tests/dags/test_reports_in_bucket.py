@@ -17,7 +17,7 @@ from statestore_dags.alerts import what_is_wrong
 from statestore_dags.archive_connection import LastingAccess
 
 from statestore.model import TaskId
-from statestore.objects.path import ObjectPath, found
+from statestore.objects.path import ObjectPath, listing
 from statestore.reports import (
     Action,
     RestoreReport,
@@ -111,7 +111,7 @@ def test_a_report_in_a_bucket_decides_colours_assets_and_the_restore(in_bucket: 
     assert restore.conf == {"verify_report": str(report)}
     assert in_bucket.asset_events()["x-statestore://flight-delays/aircraft"]["report"] == str(report)
     assert read_report(report, VerifyReport).rows == DAMAGED.rows
-    assert found(place / "reports", "verify/.attempt-*/*") == []
+    assert listing(place / "reports", "verify/.attempt-*/*") == []
     names = json.loads((place / "reports" / "metastore" / "names.json").read_bytes())
     assert names == {"flight-delays": ["aircraft", "airports"]}
     assert not (in_bucket.directory / "reports").exists()
@@ -247,8 +247,8 @@ def test_a_damaged_store_is_found_restored_and_validated_by_tasks_that_share_no_
     validated = read_report(newest(place, "validate"), ValidateReport)
     assert [row.verdict for row in validated.rows] == ["passed"]
     assert read_history(place / "reports").num_rows == 1
-    assert [path.suffix for path in found(place / "reports", "metastore/*")] == [".backup", ".json"]
-    assert found(place / "reports", "*/.progress-*/*") == found(place / "reports", "*/.attempt-*/*") == []
+    assert [path.suffix for path in listing(place / "reports", "metastore/*")] == [".backup", ".json"]
+    assert listing(place / "reports", "*/.progress-*/*") == listing(place / "reports", "*/.attempt-*/*") == []
     assert not (installation / "reports").exists()
     assert not (installation / "data-docs").exists()
 

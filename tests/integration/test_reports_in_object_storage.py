@@ -13,7 +13,7 @@ import pytest
 from statestore.changelog.topics import Topics
 from statestore.errors import ArchiveUnavailableError, MetastoreDegradedError
 from statestore.metastore.metastore import Health
-from statestore.objects.path import ObjectPath, found, write_whole
+from statestore.objects.path import ObjectPath, listing, write_whole
 from statestore.recovery import report_cleanup
 from statestore.recovery.report_cleanup import OldFiles
 from statestore.reports import RestoreReport, Status, VerifyReport, read_report
@@ -70,7 +70,7 @@ def run(bootstrap_servers: str, tmp_path: Path, monkeypatch, capfd):
 def test_a_store_is_verified_and_restored_by_the_reports_in_a_bucket(run, place: ObjectPath) -> None:
     shutil.rmtree(run.application.store_spec().live)
     assert run("verify", "--parallel", "1", reports=place).code == 1
-    (report,) = found(place, "verify/*.json")
+    (report,) = listing(place, "verify/*.json")
     assert [row.status for row in read_report(report, VerifyReport).rows] == [Status.MISSING]
     assert read_history(place).num_rows == 1
     for what in ("verify", str(report)):
@@ -79,9 +79,9 @@ def test_a_store_is_verified_and_restored_by_the_reports_in_a_bucket(run, place:
 
     restored = run("restore", "--verify-report", str(report), "--parallel", "1", reports=place)
     assert restored.code == 0, restored.out + restored.err
-    (report,) = found(place, "restore/*.json")
+    (report,) = listing(place, "restore/*.json")
     assert [row.outcome for row in read_report(report, RestoreReport).rows] == ["restored"]
-    assert found(place, "restore/.progress-*") == []
+    assert listing(place, "restore/.progress-*") == []
     assert run("report", "restore", reports=place).code == 0
     assert run("report", "process", reports=place).code == 2
 
@@ -213,7 +213,7 @@ def _fill(place: ObjectPath) -> tuple[set[str], set[str]]:
 
 def _there(place: ObjectPath) -> set[str]:
     above = place.parent
-    return {str(path) for depth in range(1, 6) for path in found(above, "/".join("*" * depth)) if path._listed}
+    return {str(path) for depth in range(1, 6) for path in listing(above, "/".join("*" * depth)) if path._listed}
 
 
 def _cleaning(place: ObjectPath, older_than_s: float, *, dry_run: bool = False) -> OldFiles:

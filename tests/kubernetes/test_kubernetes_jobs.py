@@ -14,8 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from statestore.objects.path import Location, ObjectPath, location
-from statestore.objects.path import found as found_in
+from statestore.objects.path import Location, ObjectPath, listing, location
 from statestore.reports import ProcessReport, RestoreReport, SnapshotReport, Status, VerifyReport, read_report
 from tests.archive.s3 import BUCKET, environment, running_s3
 from tests.integration.support import Application
@@ -101,7 +100,7 @@ class Deployment:
         for path in self.shared.rglob("*"):
             assert not path.is_file() or self.canary.encode() not in path.read_bytes(), path
         if isinstance(self.reports, ObjectPath):
-            kept = found_in(self.reports, "*/*.json")
+            kept = listing(self.reports, "*/*.json")
             assert kept
             assert not [path for path in kept if self.canary.encode() in path.read_bytes()]
 
@@ -188,11 +187,11 @@ def test_jobs_work_on_a_disk_of_each_pod_which_is_gone_with_it(
         made = deployment.run("snapshot", "--application", application.name)
         (archived,) = read_report(deployment.report(made), SnapshotReport).rows
         assert archived.snapshot
-        assert found_in(location(place), f"archive/stores/*/*/*/*/{archived.snapshot}.json")
+        assert listing(location(place), f"archive/stores/*/*/*/*/{archived.snapshot}.json")
         restored = deployment.run("restore", "--verify-report", str(deployment.report(verified)))
         assert read_report(deployment.report(restored), RestoreReport).rows == ()
         deployment.run("maintenance")
-        assert found_in(deployment.reports, "*/.progress-*") == []
+        assert listing(deployment.reports, "*/.progress-*") == []
         assert not deployment.shared.exists()
     deployment.assert_secrets_kept()
 

@@ -16,7 +16,7 @@ from statestore_jobs.entry import run_job
 
 from statestore.errors import ArchiveUnavailableError
 from statestore.objects import path as object_paths
-from statestore.objects.path import ObjectPath, found
+from statestore.objects.path import ObjectPath, listing
 from statestore.reports import Action, Status, ValidatedStore, VerifyReport, VerifyRow, read_report
 from statestore.requests.validate import ValidateRequest
 from statestore.requests.verify import VerifyRequest
@@ -97,9 +97,9 @@ def test_pages_plots_and_verdicts_are_there_with_all_that_they_link_to(logged, p
     report = run(logged, "run-1")
     (validated,) = report.stores
     assert (validated.verdict, report.data_docs) == ("passed", None)
-    assert {path.name for path in found(docs, "plots/*/*.svg")} == {"partitions.svg", "timestamps.svg", "lag.svg"}
-    assert set(validated.plots) == {str(path) for path in found(docs, "plots/*/*.svg")}
-    (verdict,) = found(docs, "verdicts/*/run-1.json")
+    assert {path.name for path in listing(docs, "plots/*/*.svg")} == {"partitions.svg", "timestamps.svg", "lag.svg"}
+    assert set(validated.plots) == {str(path) for path in listing(docs, "plots/*/*.svg")}
+    (verdict,) = listing(docs, "verdicts/*/run-1.json")
     assert ValidatedStore.model_validate_json(verdict.read_bytes()) == validated
     assert str(verdict) == validated.verdict_file
 
@@ -109,8 +109,8 @@ def test_pages_plots_and_verdicts_are_there_with_all_that_they_link_to(logged, p
     missing = {link for link in links if not (docs / link).exists()}
     # The page in Airflow makes its own index; the icon is nowhere where Great Expectations looks for it, either.
     assert missing - {"validations/static/images/favicon.ico"} == {"index.html"}
-    assert found(docs, "static/images/*.png")
-    assert not [path for path in found(docs, "*") if path.name.startswith(".")]
+    assert listing(docs, "static/images/*.png")
+    assert not [path for path in listing(docs, "*") if path.name.startswith(".")]
 
     # Another run sends its own page and plots, and not again what all pages share.
     old = place / "data docs" / "plots" / f"{logged.application.name}.counts" / "old.svg"
@@ -118,7 +118,7 @@ def test_pages_plots_and_verdicts_are_there_with_all_that_they_link_to(logged, p
     store.asked.clear()
     run(logged, "run-2")
     assert not old.exists()
-    assert len(found(docs, "verdicts/*/*.json")) == 2
+    assert len(listing(docs, "verdicts/*/*.json")) == 2
     assert sum(count for asked, count in store.asked.items() if asked.startswith("PUT")) < 10
 
 

@@ -19,6 +19,14 @@ from tests.spark.test_jobs import Installation
 _SPARK = Path(pyspark.__file__).parent
 #: Workers and executors, besides the drivers of other tests, have little memory.
 _SMALL = {"SPARK_DAEMON_MEMORY": "256m"}
+#: A copy of each Spark task that takes longer than a second.
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.minTaskRuntime": "1s",
+}
 #: Each takes ports that are free.
 _MASTER_AT = ("--host", "127.0.0.1", "--webui-port", "0", "--port", "0")
 _START_S = 300

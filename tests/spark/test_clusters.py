@@ -16,10 +16,10 @@ from statestore.changelog.topics import Topics
 from statestore.reports import ProcessReport, RestoreReport, Status, VerifyReport, read_report
 from tests.archive.s3 import BUCKET, running_s3
 from tests.archive.s3 import environment as s3_environment
-from tests.faults.spark_cluster import SparkCluster, may_unshare, spark_cluster
+from tests.faults.spark_cluster import SPECULATION, SparkCluster, may_unshare, spark_cluster
 from tests.integration.broker import WAIT_S, settle, wait_for
 from tests.integration.support import Application
-from tests.spark.test_jobs import JOB_S, Installation
+from tests.spark.test_jobs import JOB_S, QUICKLY, ROOT, SUBMIT, Installation
 
 pytestmark = [
     pytest.mark.long,
@@ -245,3 +245,51 @@ def test_nodes_build_parts_of_one_store_and_none_builds_it_alone(nodes: Nodes, m
         assert (cluster.disk(number) / ".statestore" / ".scratch").exists(), f"worker {number} has done no part"
     assert list(nodes.archive(monkeypatch).open().entries(BUILDS)) == []
     nodes.verify()
+
+
+_COPIED = """
+from functools import partial
+
+from pyspark.sql import SparkSession
+from statestore_jobs.nodes import run_here
+from statestore_jobs.parallel import run_each
+from statestore_jobs.planning import task_specs
+
+from statestore.changelog.topics import Topics
+from statestore.config import load_settings
+from statestore.metastore.metastore import Metastore
+from statestore.reports import ProcessRow
+
+settings = load_settings()
+(entry,) = Metastore.of(settings).require_running().catalogue.applications.values()
+specs = task_specs(settings, Topics(settings.bootstrap_servers), entry.definition)
+spark = SparkSession.builder.getOrCreate()
+work = partial(run_here, label="copied", run_bytes=settings.restore_run_bytes)
+print("failures:", [row.failure for row in run_each(spark, specs, work, ProcessRow)])
+spark.stop()
+"""
+
+
+def test_a_copy_of_a_spark_task_on_another_node_takes_over_from_the_original(nodes: Nodes) -> None:
+    cluster, point = nodes.cluster, "flushed, not committed"
+    nodes.produce(0)
+    cluster.start_worker(0)
+    nodes.process()
+    nodes.produce(1)
+    cluster.kill_worker(0)
+    cluster.start_worker(0, **nodes.pausing_at(point))
+    cluster.start_worker(1)
+    program = nodes.directory / "program.py"
+    program.write_text(_COPIED)
+    # The jobs' own sessions turn this off, whatever the installation sets.
+    settings = [part for name, value in SPECULATION.items() for part in ("--conf", f"{name}={value}")]
+    command = [SUBMIT, "--master", cluster.url, *QUICKLY, *settings, program]
+    environment = {**nodes.environment, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=JOB_S, check=True)
+    assert nodes.mark.read_text().startswith(f"{point}\n"), "the original has stopped"
+    assert "failures: [None, None, None]" in ran.stdout
+    nodes.verify()
+    nodes.produce(2)
+    cluster.kill_worker(0)
+    nodes.process()
+    nodes.assert_oracle(dict.fromkeys(range(PARTITIONS), 1))

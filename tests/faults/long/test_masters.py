@@ -14,7 +14,7 @@ from statestore.changelog.topics import Topics
 from statestore.definitions.aggregation import AggregationDefinition
 from statestore.model import TopicPartition, changelog_topic, repartition_topic
 from statestore.reports import ProcessReport, read_report
-from tests.faults.spark_cluster import spark_cluster
+from tests.faults.spark_cluster import SPECULATION, spark_cluster
 from tests.integration import broker
 from tests.integration.broker import WAIT_S, consume
 from tests.integration.spark_work import alone_in_spark
@@ -47,14 +47,6 @@ rows = run_each(spark, [Parcel(number, directory / "unpacked") for number in ran
 print("rows:", [row.number for row in rows])
 spark.stop()
 """
-#: A copy of each Spark task that takes longer than a second.
-_SPECULATION = {
-    "spark.speculation": "true",
-    "spark.speculation.interval": "100ms",
-    "spark.speculation.quantile": "0.1",
-    "spark.speculation.multiplier": "1.1",
-    "spark.speculation.minTaskRuntime": "1s",
-}
 
 
 @pytest.mark.timeout(600)
@@ -64,7 +56,7 @@ def test_a_copy_of_a_spark_task_that_finds_the_locks_of_the_original_does_not_an
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text(_COPIED)
-    settings = [part for name, value in _SPECULATION.items() for part in ("--conf", f"{name}={value}")]
+    settings = [part for name, value in SPECULATION.items() for part in ("--conf", f"{name}={value}")]
     command = [SUBMIT, "--master", standalone, *QUICKLY, *settings, program, tmp_path, waits_s]
     environment = {**Installation.base_environment(), "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=True)

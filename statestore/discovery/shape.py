@@ -5,6 +5,7 @@ A sample of rows decides (row_keys.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from pathlib import Path
@@ -35,7 +36,8 @@ from statestore.stores.rocksdb import RocksDB, column_families, exists
 S = TypeVar("S", bound=StoreDirectory)
 
 _FAMILIES = COLUMN_FAMILIES
-_ROWS = 64
+#: Rows at both ends of each family: enough to have the times of a segment, whose rows are in the order of keys.
+_ROWS = 500
 _SEGMENTS = 3
 #: Where the end of the last segment is not known: how much farther off times are that were made of other bytes.
 _FAR = 1_000
@@ -83,11 +85,24 @@ class StoreShape(NamedTuple):
         return newest_format(self.families)
 
     @property
+    def longest_segment_ms(self) -> int | None:
+        """Length that no segment exceeds, as all starts are multiples of it; None where one start alone tells none."""
+        return math.gcd(*self.starts) if len(self.starts) > 1 else None
+
+    @property
     def likely_limit_ms(self) -> int | None:
         """Where no retention tells how long segments are: how far behind its segment's start a row's time may lie."""
         # The wrong reading makes times of other bytes, which are far off if they fit at all.
         nearest = min(self.spread_ms.values(), default=None)
         return None if nearest is None else _FAR * max(nearest, _SHORTEST_SEGMENT_MS)
+
+    def certain_limit_ms(self, interval_ms: int | None) -> int | None:
+        """Farther behind its segment's start than that no row's time lies, whether or not `interval_ms` is right.
+
+        What is known of a retention may be wrong: Kafka Streams adds to a changelog's what its application says.
+        """
+        found = [] if interval_ms is None else [_FAR * interval_ms]
+        return min([*found, *([] if not self.longest_segment_ms else [self.longest_segment_ms])], default=None)
 
 
 def shape_of(store: StoreDirectory) -> StoreShape:
@@ -154,7 +169,7 @@ def _shape_of_segments(store: StoreDirectory) -> StoreShape:
     families: set[str] = set()
     offsets: dict[TopicPartition, int | None] = {}
     sample: list[SampledRow] = []
-    indexed = False
+    indexed, sampled = False, 0
     for index, (start, path) in enumerate(segments.items()):
         if not exists(path):
             continue
@@ -162,10 +177,11 @@ def _shape_of_segments(store: StoreDirectory) -> StoreShape:
             families |= database.families
             for partition, offset in database.offsets().items():
                 offsets[partition] = max(offsets.get(partition), offset, key=_first_unknown)
-            if index < _SEGMENTS:
+            if sampled < _SEGMENTS:
                 found = [SampledRow(start, starts[index + 1], key, value) for key, value in database.sample()]
                 indexed = indexed or any(database.has_index_of(row) for row in found)
                 sample += found
+                sampled += bool(found)
     spread = spread_ms(sample)
     return StoreShape(
         store.directory,

@@ -165,6 +165,12 @@ def _refuse_by_topic(evidence: StoreEvidence) -> None:
             f"Topic {topic} has {COMPACTION_LAG}={lag_ms}, as the changelogs of versioned stores have; these are not "
             "known here. If the store is certainly not versioned, delete that setting from the topic first"
         )
+    policy, shape = evidence.config.get("cleanup.policy"), evidence.shape
+    if isinstance(shape, StoreShape) and shape.starts == (0,) and not shape.rows and policy == "compact":
+        raise UnknownFormatError(
+            f"{shape.directory} has one segment, which starts at 0 and has no rows, and topic {topic} is compacted and "
+            "nothing else, as with the buffers of joins with a grace period; these are not known here"
+        )
     if evidence.header is not None:
         raise UnknownFormatError(
             f"Topic {topic} has records with the header {evidence.header!r}, as the changelogs of stores that keep "
@@ -188,13 +194,13 @@ def _definition(evidence: StoreEvidence, hint: Hint, shape: StoreShape | None) -
         option = f"--retention {name}" if setting == "retention_ms" else f"--store {name}:{setting}"
         return f"say {option}={'|'.join(values)}"
 
-    retention_ms = hint.retention_ms or _retention_ms(evidence.config)
+    retention_ms = hint.retention_ms or _retention_ms(evidence.config, shape)
     interval_ms = None if retention_ms is None else segment_interval_ms(retention_ms)
     kind: str | None = hint.kind
     if evidence.here:
         here = evidence.here[0]
         if shape is not None:
-            refuse_times_in_front(shape, interval_ms, remedy)
+            refuse_times_in_front(shape, shape.certain_limit_ms(interval_ms), remedy)
             refuse_other_row_keys(shape)
         kind = discovered_kind(here, shape, kind, interval_ms, remedy)
         if hint.subtopology is not None and all(found.task.subtopology != hint.subtopology for found in evidence.here):
@@ -205,11 +211,13 @@ def _definition(evidence: StoreEvidence, hint: Hint, shape: StoreShape | None) -
     known = BUILT_IN[kind]
     if known.segmented:
         if retention_ms is None:
-            raise InputError(
-                f"retention_ms of its changelog does not tell its own retention; {remedy('retention_ms', ('MS',))}"
-            )
+            said = "no segment is left that shows its retention" if not evidence.here or shape is None else ""
+            said = said or "retention.ms of its changelog does not tell its own retention"
+            raise InputError(f"{said}; {remedy('retention_ms', ('MS',))}")
         if shape is not None:
             _require_fitting_segments(name, shape, kind, retention_ms, remedy)
+            if hint.retention_ms is None:
+                _require_shown_segments(name, shape, retention_ms, remedy)
         fields["retention_ms"] = retention_ms
     if "window_size_ms" in known.times:  # no file tells how long a window is, and no row depends on it
         fields["window_size_ms"] = 0
@@ -218,9 +226,13 @@ def _definition(evidence: StoreEvidence, hint: Hint, shape: StoreShape | None) -
     return StoreDefinition.model_validate(fields)
 
 
-def _retention_ms(config: Mapping[str, str]) -> int | None:
-    """Retention (ms) of a windowed store by its changelog's, which Kafka Streams makes longer by a day."""
-    if "delete" not in config.get("cleanup.policy", ""):
+def _retention_ms(config: Mapping[str, str], shape: StoreShape | None) -> int | None:
+    """Retention (ms) of a windowed store by its changelog's, which Kafka Streams makes longer by a day.
+
+    The application may have it made longer by something else (`windowstore.changelog.additional.retention.ms`): it is
+    believed only where segments can contradict it.
+    """
+    if shape is None or not shape.starts or "delete" not in config.get("cleanup.policy", ""):
         return None
     found = int(config.get("retention.ms") or -1) - ADDITIONAL_RETENTION_MS
     return found if found > 0 else None
@@ -236,4 +248,16 @@ def _require_fitting_segments(name: str, shape: StoreShape, kind: str, retention
         raise InputError(
             f"segment {name}.{odd[0]} does not fit a retention of {retention_ms} ms, which makes segments "
             f"{interval_ms} ms long; {remedy('retention_ms', ('MS',))} as the application has it"
+        )
+
+
+def _require_shown_segments(name: str, shape: StoreShape, retention_ms: int, remedy: Remedy) -> None:
+    """Refuse a retention that only the changelog tells, where segments may be longer than it makes them."""
+    interval_ms, longest_ms = segment_interval_ms(retention_ms), shape.longest_segment_ms
+    if longest_ms is not None and longest_ms != interval_ms:
+        raise InputError(
+            f"{shape.directory} has segments {longest_ms} ms apart, and retention.ms of its changelog, less the day "
+            f"that Kafka Streams adds by default, makes segments {interval_ms} ms long: either some are missing "
+            f"between them, or the application has windowstore.changelog.additional.retention.ms; "
+            f"{remedy('retention_ms', ('MS',))} as the application has it"
         )

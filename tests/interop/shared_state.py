@@ -217,7 +217,11 @@ def rows_of(store: AnyStore) -> list[Row]:
 def described(stores: Sequence[Store]) -> list[str]:
     """Say what an empty directory does not tell: what each store was."""
     kinds = {store.name: _KINDS[store.kind] for store in stores}
-    return [f"{store.name}:kind={kinds[store.name]},format={store.format.value},subtopology=0" for store in stores]
+    times = {store.name: "" if store.kind == "kv" else f",retention_ms={store.retention_ms}" for store in stores}
+    return [
+        f"{store.name}:kind={kinds[store.name]},format={store.format.value},subtopology=0{times[store.name]}"
+        for store in stores
+    ]
 
 
 def recent(commands: Sequence[Command]) -> list[Command]:

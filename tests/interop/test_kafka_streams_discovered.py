@@ -208,7 +208,7 @@ def test_stores_without_any_directory_are_missing_and_say_how_to_restore_them(st
     assert {row.store for row in rows.values()} == {store.name for store in STORES}
     assert "--store window:kind=" in rows["window/?_0"].detail
     assert exit_code(list(rows.values())) == 1
-    described = gone.verified("window:kind=window,format=plain,subtopology=2")
+    described = gone.verified(f"window:kind=window,format=plain,subtopology=2,retention_ms={RETENTION_MS}")
     assert {label: row.status for label, row in described.items()} == {
         "window/2_0": Status.MISSING,
         "window/2_1": Status.MISSING,

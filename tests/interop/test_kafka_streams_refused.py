@@ -84,7 +84,8 @@ def kind_of(store: Store) -> str:
 def described(store: Store) -> str:
     """What somebody says of the store who takes it for one that we know."""
     of_format = "timestamped" if store.layout == "headers" else "plain"
-    return f"{store.name}:kind={kind_of(store)},format={of_format},subtopology=0"
+    retention = "" if store.kind == "kv" else f",retention_ms={store.retention_ms}"
+    return f"{store.name}:kind={kind_of(store)},format={of_format},subtopology=0{retention}"
 
 
 @dataclass(frozen=True)
@@ -257,7 +258,7 @@ def test_one_store_that_is_left_tells_that_the_application_is_from_before_4_3(st
     as_before_4_3(state, closed=False)
     shutil.rmtree(state.directory / "0_0" / "sessions")
     with pytest.raises(InputError, match=r"plain-kv has no column family offsets"):
-        stores_to_restore(state.chosen("sessions:kind=session,subtopology=0"), state.topics)
+        stores_to_restore(state.chosen("sessions:kind=session,subtopology=0,retention_ms=3600000"), state.topics)
 
 
 def test_a_checkpoint_file_tells_it_where_every_store_is_gone(stopped: Stopped, tmp_path: Path) -> None:
@@ -267,4 +268,4 @@ def test_a_checkpoint_file_tells_it_where_every_store_is_gone(stopped: Stopped, 
         if path.is_dir():
             shutil.rmtree(path)
     with pytest.raises(InputError, match=r"0_0/\.checkpoint"):
-        stores_to_restore(state.chosen("sessions:kind=session,subtopology=0"), state.topics)
+        stores_to_restore(state.chosen("sessions:kind=session,subtopology=0,retention_ms=3600000"), state.topics)

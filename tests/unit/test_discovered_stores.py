@@ -88,7 +88,7 @@ def test_a_retention_that_is_said_goes_before_the_topics(evidence):
 
 
 def test_a_store_without_a_directory_is_what_is_said_of_it(evidence):
-    store = found(evidence(None, WINDOWED, here=False), kind="session", subtopology=0)
+    store = found(evidence(None, WINDOWED, here=False), kind="session", subtopology=0, retention_ms=HOUR)
     assert store.definition == StoreDefinition(name="s", kind="session", retention_ms=HOUR, engine="rocksDB")
     assert store.tasks == (TASK,)
     assert store.here == frozenset()
@@ -125,6 +125,28 @@ def test_segments_that_do_not_fit_the_retention_ask_for_the_right_one(evidence, 
     store = found(evidence(shape, WINDOWED, segmented=True), retention_ms=retention_ms)
     assert store.trouble == "needed"
     assert "does not fit a retention of" in store.problem
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_windowed_store_without_segments_asks_for_its_retention_whatever_its_topic_says(evidence, here):
+    # The application may have its topics keep more than a day beyond the store's own retention.
+    shape = windows({}, rows=0, starts=()) if here else None
+    store = found(evidence(shape, WINDOWED, segmented=True, here=here), kind="window", format="plain", subtopology=0)
+    assert (store.trouble, store.definition) == ("needed", None)
+    assert "no segment is left that shows its retention" in store.problem or here
+    assert "--retention s=MS" in store.problem
+
+
+@pytest.mark.parametrize("starts", [(0, HOUR), (HOUR, 2 * HOUR, 3 * HOUR)])
+def test_segments_that_may_be_longer_than_the_topic_makes_them_ask_for_the_retention(evidence, starts):
+    # Of a retention of two hours whose changelog keeps an hour less than Kafka Streams' default adds, say.
+    shape = windows({"window": 1}, starts=starts)
+    store = found(evidence(shape, WINDOWED, segmented=True))
+    assert (store.trouble, store.definition) == ("needed", None)
+    assert f"segments {HOUR} ms apart" in store.problem
+    assert "windowstore.changelog.additional.retention.ms; say --retention s=MS" in store.problem
+    for retention_ms in (HOUR, 2 * HOUR):  # either can be: some segments may never have had a row
+        assert found(evidence(shape, WINDOWED, segmented=True), retention_ms=retention_ms).trouble is None
 
 
 def test_a_windowed_store_without_rows_asks_for_its_kind(evidence):
@@ -261,10 +283,19 @@ def test_times_that_are_behind_the_end_of_their_segment_are_none(evidence):
     assert found(evidence(shape, WINDOWED, segmented=True)).definition.kind == "window"
 
 
+@pytest.mark.parametrize("said", [{}, {"retention_ms": HOUR}, {"kind": "session", "format": "plain"}])
+def test_no_retention_that_may_be_another_one_rules_out_that_times_are_first(evidence, said):
+    # One live segment, whose end only the retention tells; that of the topic is a guess, and what is said may be wrong.
+    shape = ordered({"session": HOUR}, {"session": 1}, starts=(0,))
+    store = found(evidence(shape, WINDOWED, segmented=True), **said)
+    assert (store.trouble, store.definition) == ("unknown", None)
+    assert "can be read in two ways" in store.problem
+
+
 def test_times_of_a_segment_whose_end_is_not_known_ask_for_the_retention(evidence):
     both = windows({"window": 1, "session": 1 << 40})
     assert "--retention s=MS" in found(evidence(both, {}, segmented=True)).problem
-    store = found(evidence(ordered({"window": 1 << 40}, {"window": 1}), {}, segmented=True))
+    store = found(evidence(ordered({"window": 1 << 40}, {"window": 1}, starts=(0,)), {}, segmented=True))
     assert store.trouble == "unknown"
     assert "--retention s=MS" in store.problem
 
@@ -349,6 +380,27 @@ def test_row_keys_tell_stores_that_have_their_times_first(tmp_path, evidence, ki
         store = found(evidence(shape, WINDOWED, segmented=True), **said)
         assert store.trouble == "unknown"
         assert "EmitStrategy.onWindowClose" in store.problem
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_topic_that_keeps_less_than_by_default_does_not_make_ordinary_sessions_of_those_with_times_first(
+    tmp_path, evidence, indexed
+):
+    # Retention two days, nothing added to the changelog's: taken for one day, with half as long segments. Keys have 8
+    # bytes, so that a session's end, start and key can be read as another key, an end and a start.
+    start, rows = T0 // (2 * DAY) * 2 * DAY, {}
+    for number in range(100):
+        opened = start + number * 60_000
+        times = struct.pack(">qq", opened + 13 * HOUR, opened)
+        rows[b"\0" + times + struct.pack(">q", number)] = b"v"
+        if indexed:
+            rows[b"\1" + struct.pack(">q", number) + times] = b""
+    write_database(tmp_path / "s" / f"s.{start}", rows)
+    shape = shape_of(live_store(tmp_path / "s", segmented=True))
+    config = {"cleanup.policy": "compact,delete", "retention.ms": str(2 * DAY)}
+    store = found(evidence(shape, config, segmented=True))
+    assert (store.trouble, store.definition) == ("unknown", None)
+    assert "EmitStrategy.onWindowClose" in store.problem
 
 
 @pytest.mark.parametrize("key", [b"customer-1", struct.pack(">q", 7), b"k"])

@@ -73,6 +73,29 @@ def inspect(
         return found._replace(file=damaged_file(error, spec.live))
 
 
+def _require_nothing_since(spec: StorePartitionSpec) -> None:
+    """Refuse a store from before Kafka Streams 4.3 that was written to after its offsets were.
+
+    Such a version has them in a file that it writes when it begins and when it ends, under exactly once, and nothing
+    in the store says that it was left open.
+
+    Raises
+    ------
+    StoreUncleanError
+        Naming the newest file.
+    """
+    offsets_ns = spec.paths.checkpoint.stat().st_mtime_ns
+    for directory in spec.store.store_kind.databases(spec.live):
+        if not exists(directory) or COLUMN_FAMILY in column_families(directory):
+            continue
+        newest = max(directory.glob("*.sst"), key=lambda path: path.stat().st_mtime_ns, default=None)
+        if newest is not None and newest.stat().st_mtime_ns > offsets_ns:
+            raise StoreUncleanError(
+                f"{newest} is newer than {spec.paths.checkpoint}: the application was killed, and what it wrote and "
+                "never committed may be in the store; if it processes at least once, say so"
+            )
+
+
 def had_by_record(record: StoreRecord | None) -> Had:
     """Return what our own directory alone tells of what a store had."""
     return Had(record is not None and record.committed is not None, record.committed if record else None, record)
@@ -165,6 +188,8 @@ def _open(spec: StorePartitionSpec, record: StoreRecord | None, *, sealed: bool)
     try:
         empty = store.is_empty
         legacy = None if empty else legacy_offsets(spec.paths).get(spec.partition)
+        if legacy is not None and spec.exactly_once:
+            _require_nothing_since(spec)
         committed = store.committed_offset(spec.partition) if legacy is None else legacy
         return Inspection(
             present=True,

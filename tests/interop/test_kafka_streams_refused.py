@@ -253,6 +253,26 @@ def test_an_application_from_before_4_3_is_verified_and_not_restored(
     assert contents_of(state.directory) == before
 
 
+def test_what_was_written_after_the_offsets_of_such_an_application_makes_its_store_unclean(
+    stopped: Stopped, tmp_path: Path
+) -> None:
+    # As Kafka Streams 4.2.0 was seen to leave a store that it was killed on, exactly once.
+    state = stopped.copy(tmp_path / "state")
+    as_before_4_3(state)
+    database = state.directory / "0_0" / "rocksdb" / "plain-kv"
+    opened = Rdict(str(database), Options(raw_mode=True), {"default": Options(raw_mode=True)})
+    opened[b"uncommitted"] = b"x"
+    opened.flush()
+    opened.close()
+    (database / "rocksdict-config.json").unlink()
+    for depth in ("offsets", "scan", "deep"):
+        rows = state.verified(*names(KNOWN), depth=depth)
+        assert (rows["plain-kv"].status, rows["sessions"].status) == (Status.UNCLEAN, Status.OK)
+        assert ".sst is newer than" in rows["plain-kv"].detail
+    chosen = state.chosen("plain-kv", guarantee="at_least_once")
+    assert [row.status for row in verify_all(chosen.specs, VerifyOptions("scan"))] == [Status.OK]
+
+
 def test_one_store_that_is_left_tells_that_the_application_is_from_before_4_3(stopped: Stopped, tmp_path: Path) -> None:
     state = stopped.copy(tmp_path / "state")
     as_before_4_3(state, closed=False)

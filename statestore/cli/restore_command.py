@@ -98,7 +98,7 @@ def restore(
     if isinstance(report, RestorePlanReport):
         require_disk_for_all(report.rows)
     output.write_report(json, reports_dir, report)
-    raise typer.Exit(restoring.exit_code(report.rows))
+    raise typer.Exit(restoring.exit_code(report.rows) or (1 if chosen.troubled("missing") else 0))
 
 
 def _replaced(

@@ -32,8 +32,8 @@ def stores_to_restore(chosen: Chosen, topics: Topics, *, elsewhere: bool = False
     LockedError
         If a store is in use.
     InputError
-        If nothing is left, something must be said of a store first, or the application is from before Kafka Streams
-        4.3 and could not start on what a restore writes.
+        If nothing is left, something must be said first of a store that is named, or the application is from before
+        Kafka Streams 4.3 and could not start on what a restore writes.
     UnknownFormatError
         If a store that is asked for by name is not one that we know, or none that we know is left.
     TopicMismatchError
@@ -41,14 +41,15 @@ def stores_to_restore(chosen: Chosen, topics: Topics, *, elsewhere: bool = False
     """
     chosen.require_free()
     chosen.require_known()
-    if gone := chosen.troubled("missing"):
+    gone = chosen.troubled("missing")
+    if gone and (not chosen.specs or any(store.name in chosen.named for store in gone)):
         raise InputError(
             _listed(f"{len(gone)} stores need to be described, or left out by naming others with --store:", gone)
         )
-    unknown = chosen.troubled("unknown")
+    unknown = [*chosen.troubled("unknown"), *chosen.troubled("needed")]
     if named := [store for store in unknown if store.name in chosen.named]:
         raise UnknownFormatError(_listed(f"{len(named)} stores cannot be restored:", named))
-    for store in (*unknown, *chosen.troubled("unlogged")):
+    for store in (*unknown, *gone, *chosen.troubled("unlogged")):
         print(f"statestore: {store.label} is left alone: {store.problem}", file=sys.stderr)
     for spec in chosen.specs:
         if spec.is_global:

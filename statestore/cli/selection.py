@@ -80,7 +80,7 @@ class Chosen:
     catalogue
         Pin of the catalogue that the definitions are from; None if they are not from one.
     named
-        Stores that are asked for by name; empty: all are.
+        Stores that are asked for by name, or of which something is said; empty: all are, and of none.
     """
 
     applications: tuple[str, ...]
@@ -106,14 +106,16 @@ class Chosen:
             raise LockedError(f"{store.label}: {store.problem}")
 
     def require_known(self) -> None:
-        """Refuse to work on stores of which something must be said first.
+        """Refuse to work on stores that are named, and of which something must be said first.
+
+        One that is not named is its own trouble: no other store waits for what it needs.
 
         Raises
         ------
         InputError
             Naming each of them and the option that is needed.
         """
-        needed = [f"{store.label}: {store.problem}" for store in self.troubled("needed")]
+        needed = [f"{store.label}: {store.problem}" for store in self.troubled("needed") if store.name in self.named]
         if needed:
             raise InputError(
                 f"{len(needed)} stores need to be described, or left out by naming others with --store:\n  "
@@ -164,7 +166,8 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
     specs = store_partition_specs(asked.where, topics, defined, wanted)
     specs += discovered_specs(asked.where, discovered, exactly_once=asked.guarantee == "exactly_once_v2")
     specs = _of_partitions(specs, asked.partitions)
-    return Chosen(tuple(names), tuple(defined), specs, discovered, catalogue, frozenset(wanted))
+    named = frozenset(wanted | {store.name for store in discovered if store.name in said})
+    return Chosen(tuple(names), tuple(defined), specs, discovered, catalogue, named)
 
 
 def _definitions(asked: PartitionSelection, *, certain: bool) -> tuple[dict[str, ApplicationDefinition], str | None]:

@@ -60,9 +60,10 @@ def _verify(piece: _Piece) -> list[VerifyRow]:
 
 
 def rows_without_work(chosen: Chosen, topics: Topics) -> list[VerifyRow]:
-    """Return rows of stores that cannot be looked at: in use, left alone, or gone."""
+    """Return rows of stores that cannot be looked at: in use, left alone, not determined, or gone."""
     rows = []
-    outcomes = {"in use": (Status.LOCKED, Action.LATER), "unknown": (Status.UNKNOWN_FORMAT, Action.BY_HAND)}
+    unknown = Status.UNKNOWN_FORMAT, Action.BY_HAND
+    outcomes = {"in use": (Status.LOCKED, Action.LATER), "unknown": unknown, "needed": unknown}
     for trouble, (status, action) in outcomes.items():
         for store in chosen.troubled(trouble):
             names = [str(task) for task in store.tasks] or ["-"]

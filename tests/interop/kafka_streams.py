@@ -61,7 +61,7 @@ class Store:
     retention_ms: int = 3_600_000
     window_ms: int = 60_000
     duplicates: bool = False
-    layout: Literal["time-ordered", "sliding", "headers", "versioned"] | None = None
+    layout: Literal["time-ordered", "sliding", "headers", "versioned", "in-memory"] | None = None
 
     def __str__(self) -> str:
         layout = self.layout or self.format.value
@@ -213,6 +213,9 @@ class KafkaStreams:
     tables, global_tables
         By store: the topic that fills it, so that no other changelog is needed. Their stores are timestamped, and each
         table is a sub-topology of its own; these come first.
+    dsl
+        Topics of the stream and of the table that `java/DslTopology.java` works on, both with as many partitions; they
+        are a sub-topology of their own.
     """
 
     def __init__(
@@ -223,8 +226,10 @@ class KafkaStreams:
         changelog_config: Mapping[str, str] = KEPT,
         tables: Mapping[str, str] | None = None,
         global_tables: Mapping[str, str] | None = None,
+        dsl: tuple[str, str] | None = None,
     ) -> None:
         self._driver = driver
+        self._dsl = dsl or ()
         self._tables = {"--table": tables or {}, "--global-table": global_tables or {}}
         self.bootstrap_servers = bootstrap_servers
         self.application_id = f"streams-{uuid4().hex[:8]}"
@@ -333,6 +338,7 @@ class KafkaStreams:
             *(part for store in stores for part in ("--store", str(store))),
             *(part for item in (config or {}).items() for part in ("--config", "=".join(item))),
             *(part for flag, of in self._tables.items() for item in of.items() for part in (flag, "=".join(item))),
+            *(part for topic in self._dsl for part in ("--dsl", topic)),
             *(part for item in self._changelog_config.items() for part in ("--changelog-config", "=".join(item))),
         ]
         return arguments, output

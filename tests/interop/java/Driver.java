@@ -30,8 +30,9 @@ import org.apache.kafka.streams.state.KeyValueStore;
  * </ul>
  *
  * Flags: --bootstrap-servers, --application, --state-dir, --input, --output, --timeout-s; repeated: --store (see
- * StoreSpec), --config and --changelog-config (name=value), --table and --global-table (store=topic). Everything is one
- * thread, exactly once, and without tables one sub-topology; a table's changelog is its topic. With --while FILE it
+ * StoreSpec), --config and --changelog-config (name=value), --table and --global-table (store=topic); --dsl twice, the
+ * topics of a stream and of a table (see DslTopology). Everything is one thread, exactly once, and without tables and
+ * streams one sub-topology; a table's changelog is its topic. With --while FILE it
  * writes that file when its work is done, runs on until somebody deletes the file, and has then processed all input.
  */
 public final class Driver implements AutoCloseable {
@@ -59,6 +60,11 @@ public final class Driver implements AutoCloseable {
         StreamsBuilder builder = new StreamsBuilder();
         tables.forEach((name, topic) -> builder.table(topic, bytes(), stored(name)));
         flags.settings("--global-table").forEach((name, topic) -> builder.globalTable(topic, bytes(), stored(name)));
+        List<String> dsl = flags.all("--dsl");
+        if (!dsl.isEmpty()) {
+            topics.add(dsl.get(0));
+            DslTopology.add(builder, dsl.get(0), dsl.get(1));
+        }
         Properties optimized = new Properties();
         optimized.put(StreamsConfig.TOPOLOGY_OPTIMIZATION_CONFIG, StreamsConfig.REUSE_KTABLE_SOURCE_TOPICS);
         Topology topology = builder.build(optimized);
@@ -150,10 +156,16 @@ public final class Driver implements AutoCloseable {
 
     @Override
     public void close() {
-        // Leaving the group lets the next run start at once.
-        boolean closed = streams.close(CloseOptions
-            .groupMembershipOperation(CloseOptions.GroupMembershipOperation.LEAVE_GROUP)
-            .withTimeout(Duration.ofSeconds(30)));
+        Duration timeout = Duration.ofSeconds(30);
+        boolean closed;
+        try {
+            // Leaving the group lets the next run start at once.
+            closed = streams.close(CloseOptions
+                .groupMembershipOperation(CloseOptions.GroupMembershipOperation.LEAVE_GROUP)
+                .withTimeout(timeout));
+        } catch (NoClassDefFoundError olderVersion) {
+            closed = streams.close(timeout);
+        }
         admin.close();
         if (!closed || failure.get() != null) {
             throw new IllegalStateException("Kafka Streams did not close cleanly", failure.get());

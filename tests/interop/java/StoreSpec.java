@@ -20,8 +20,9 @@ record StoreSpec(String name, Kind kind, Format format, Duration retention, Dura
     /**
      * TIME_ORDERED is what the DSL makes for EmitStrategy.onWindowClose(), SLIDING the same with sliding windows (with
      * an index); HEADERS what it makes for dsl.store.format=HEADERS. A versioned store's retention is its history's.
+     * IN_MEMORY is a key-value store that is logged and never on disk.
      */
-    enum Format { PLAIN, TIMESTAMPED, TIME_ORDERED, SLIDING, HEADERS, VERSIONED }
+    enum Format { PLAIN, TIMESTAMPED, TIME_ORDERED, SLIDING, HEADERS, VERSIONED, IN_MEMORY }
 
     /** Reads `name:kind:format:retention ms:window ms:duplicates`, such as `ts-kv:kv:timestamped:0:0:false`. */
     static StoreSpec parse(String text) {
@@ -30,7 +31,7 @@ record StoreSpec(String name, Kind kind, Format format, Duration retention, Dura
         Format format = Format.valueOf(parts[2].toUpperCase().replace('-', '_'));
         boolean exists = switch (kind) {
             case KV -> format != Format.TIME_ORDERED && format != Format.SLIDING;
-            case WINDOW -> format != Format.VERSIONED;
+            case WINDOW -> format != Format.VERSIONED && format != Format.IN_MEMORY;
             case SESSION -> format == Format.PLAIN || format == Format.TIME_ORDERED || format == Format.HEADERS;
         };
         if (!exists) {
@@ -67,6 +68,7 @@ record StoreSpec(String name, Kind kind, Format format, Duration retention, Dura
             case VERSIONED ->
                 Stores.versionedKeyValueStoreBuilder(
                     Stores.persistentVersionedKeyValueStore(name, retention), keys, values);
+            case IN_MEMORY -> Stores.keyValueStoreBuilder(Stores.inMemoryKeyValueStore(name), keys, values);
             case HEADERS ->
                 Stores.timestampedKeyValueStoreWithHeadersBuilder(
                     Stores.persistentTimestampedKeyValueStoreWithHeaders(name), keys, values);

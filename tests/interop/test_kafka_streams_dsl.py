@@ -1,0 +1,117 @@
+"""A real Kafka Streams application of the DSL: one store that cannot be determined is its own trouble, and no other's.
+
+It has what the DSL makes (`java/DslTopology.java`): sessions and windows that are emitted when they close, a versioned
+table, the buffer of a join with a grace period, and a suppression; beside them a store in memory, one that has had no
+row yet, and two that we know. Keys have 8 bytes, and every store has one live segment at most.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from kafka_streams import KEPT, Command, KafkaStreams, Store
+from shared_state import contents_of
+
+from statestore.changelog.topics import Topics
+from statestore.cli.restore_selection import stores_to_restore
+from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
+from statestore.cli.verification import exit_code, rows_without_work, verify_all
+from statestore.errors import InputError
+from statestore.reports import Action, Status, VerifyRow
+from statestore.verification.options import Depth, VerifyOptions
+from tests.integration.broker import T0, create_topic, produce
+from tests.integration.restored import restored_here
+
+STORES = [Store("plain-kv"), Store("mem", layout="in-memory"), Store("young", "window")]
+#: By store that is not known or not determined: what the row of it says.
+LEFT_ALONE = {
+    "closed": "onWindowClose",
+    "closed-windows": "onWindowClose",
+    "prices": "versioned",
+    "priced-Buffer": "onWindowClose",
+    "young": "--store young:kind=window|session",
+}
+HEALTHY = {"plain-kv", "counts"}
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A stopped application, and its state directory."""
+
+    app: KafkaStreams
+    state_dir: Path
+
+    @property
+    def directory(self) -> Path:
+        return self.state_dir / self.app.application_id
+
+    @property
+    def topics(self) -> Topics:
+        return Topics(self.app.bootstrap_servers)
+
+    def chosen(self, *stores: str, **changes: Any) -> Chosen:
+        where = Where(self.app.bootstrap_servers, self.state_dir)
+        asked = PartitionSelection(where, applications=[self.app.application_id], stores=stores, **changes)
+        return choose(asked, self.topics)
+
+    def verified(self, *stores: str, depth: Depth = "scan") -> dict[str, VerifyRow]:
+        chosen = self.chosen(*stores)
+        chosen.require_known()
+        rows = [*verify_all(chosen.specs, VerifyOptions(depth)), *rows_without_work(chosen, self.topics)]
+        return {row.store: row for row in rows}
+
+    def copy(self, directory: Path) -> Stopped:
+        shutil.copytree(self.state_dir, directory)
+        return replace(self, state_dir=directory)
+
+
+@pytest.fixture(scope="module")
+def stopped(
+    kafka_streams: Callable[..., KafkaStreams], bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory
+) -> Stopped:
+    name = uuid4().hex[:8]
+    stream, table = (create_topic(bootstrap_servers, f"{what}-{name}", 1, KEPT) for what in ("stream", "table"))
+    keys = [struct.pack(">q", number) for number in range(40)]
+    produce(bootstrap_servers, table, [(key, b"price") for key in keys], partition=0, timestamp=T0)
+    for number in range(100):
+        rows = [(keys[(number + at) % len(keys)], b"v") for at in range(5)]
+        produce(bootstrap_servers, stream, rows, partition=0, timestamp=T0 + number * 2_000)
+    app = kafka_streams(changelog_config={}, dsl=(stream, table))
+    state_dir = tmp_path_factory.mktemp("dsl") / "state"
+    app.write(state_dir, STORES, [Command(store, b"key", b"value", T0) for store in ("plain-kv", "mem")])
+    return Stopped(app, state_dir)
+
+
+@pytest.mark.parametrize("depth", ["offsets", pytest.param("deep", marks=pytest.mark.long)])
+def test_stores_that_cannot_be_determined_are_rows_beside_the_healthy_ones(stopped: Stopped, depth: Depth) -> None:
+    rows = stopped.verified(depth=depth)
+    assert {name: (rows[name].status, rows[name].detail) for name in HEALTHY} == dict.fromkeys(HEALTHY, (Status.OK, ""))
+    for name, said in LEFT_ALONE.items():
+        assert (rows[name].status, rows[name].action) == (Status.UNKNOWN_FORMAT, Action.BY_HAND), name
+        assert said in rows[name].detail
+
+
+def test_one_that_is_named_needs_to_be_described_first(stopped: Stopped) -> None:
+    with pytest.raises(InputError, match=r"young: .* --store young:kind=window\|session"):
+        stopped.verified("young")
+    with pytest.raises(InputError, match=r"young: .* --store young:kind=window\|session"):
+        stores_to_restore(stopped.chosen("young", "plain-kv"), stopped.topics)
+
+
+def test_the_stores_that_are_known_are_restored_beside_the_others_and_these_are_left_alone(
+    stopped: Stopped, tmp_path: Path
+) -> None:
+    state = stopped.copy(tmp_path / "state")
+    before = {path: of for path, of in contents_of(state.directory).items() if {*path.split("/")} & {*LEFT_ALONE}}
+    rows = restored_here(stores_to_restore(state.chosen(), state.topics), mode="full", force=True)
+    assert {(row.store, row.outcome, row.failure) for row in rows} == {(name, "restored", None) for name in HEALTHY}
+    after = contents_of(state.directory)
+    assert {path: after[path] for path in before} == before
+    assert exit_code([row for row in state.verified().values() if row.store in HEALTHY | set(LEFT_ALONE)]) == 0

@@ -14,6 +14,8 @@
         range-<partition>-<offset>.json                          a range of the log was read
         keys-<number>.json                                       a range of keys was merged
         pieces/<sha256>                                          sorted records of a range of the log and one of keys
+    shapes/<cluster>/<application>/<uuid>.json                   what the stores of an application without a definition
+                                                                 are; the newest counts
 
 Numbers have leading zeros, so that names are in order.
 """
@@ -35,6 +37,7 @@ TRASH = "trash"
 SETS = "sets"
 PINS = "pins"
 BUILDS = "builds"
+SHAPES = "shapes"
 
 _SNAPSHOT = re.compile(r"(?P<generation>[0-9]{8})-(?P<offset>[0-9]{20})-(?P<uuid>[0-9a-f]{32})\.json")
 _GENERATION = re.compile(r"generation-(?P<generation>[0-9]{8})\.json")
@@ -156,6 +159,11 @@ def build_directory(name: str) -> BuildDirectory | None:
         return None
     found = _store_partition(parts[2:5])
     return None if found is None else BuildDirectory(parts[1], found, parts[5])
+
+
+def shapes(cluster: str, application: str) -> str:
+    """Directory of what is known of the stores of an application."""
+    return f"{SHAPES}/{cluster}/{check_name(application)}"
 
 
 def time_ordered_uuid(now_ms: int) -> str:

@@ -55,9 +55,9 @@ def restore(
     """Restore store partitions from their changelogs; live stores are replaced when the new ones are whole."""
     from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics
+    from statestore.cli import known_stores, tables
     from statestore.cli import local_processes as local
     from statestore.cli import restore_selection as restoring
-    from statestore.cli import tables
     from statestore.cli.selection import choose
     from statestore.recovery.planning import require_disk_for_all
     from statestore.recovery.run import restore_specs, run_restore
@@ -79,10 +79,10 @@ def restore(
     reports_dir = None if request.dry_run else asked.reports_dir
     options.require_writable(json=json, reports_dir=reports_dir)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
-    chosen = choose(asked, topics, certain=True)
+    where = archive_spec(archive, archive_timeout_s, topics)
+    chosen = choose(replace(asked, archive=where), topics, certain=True)
     stores = restoring.stores_to_restore(chosen, topics, elsewhere=request.mode == "as-of")
     stores = restoring.advised_stores(stores, request)
-    where = archive_spec(archive, archive_timeout_s, topics)
     stores = [store.model_copy(update={"archive": where}) for store in stores]
     run_id, quarantine_s = f"command-{started_ms}", quarantine_days * 86_400
     report = run_restore(
@@ -97,6 +97,8 @@ def restore(
     tables.show(output.console(json), report)
     if isinstance(report, RestorePlanReport):
         require_disk_for_all(report.rows)
+    elif request.mode != "as-of":
+        known_stores.keep(chosen, asked.where.state_dir, report.rows, where)
     output.write_report(json, reports_dir, report)
     raise typer.Exit(restoring.exit_code(report.rows) or (1 if chosen.troubled("missing") else 0))
 

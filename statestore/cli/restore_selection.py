@@ -49,7 +49,7 @@ def stores_to_restore(chosen: Chosen, topics: Topics, *, elsewhere: bool = False
     unknown = [*chosen.troubled("unknown"), *chosen.troubled("needed")]
     if named := [store for store in unknown if store.name in chosen.named]:
         raise UnknownFormatError(_listed(f"{len(named)} stores cannot be restored:", named))
-    for store in (*unknown, *gone, *chosen.troubled("unlogged")):
+    for store in (*unknown, *gone, *chosen.troubled("unlogged"), *chosen.troubled("in memory")):
         print(f"statestore: {store.label} is left alone: {store.problem}", file=sys.stderr)
     for spec in chosen.specs:
         if spec.is_global:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from statestore.archive.archive import ArchiveSpec
 from statestore.changelog.topics import Topics
 from statestore.cli.service import Service
 from statestore.definitions.application import ApplicationDefinition
@@ -14,6 +15,8 @@ from statestore.definitions.fields import Guarantee
 from statestore.discovery.applications import discover
 from statestore.discovery.directories import applications_in
 from statestore.discovery.hints import Hint, parse_hints
+from statestore.discovery.known_store import KnownStore
+from statestore.discovery.known_stores_file import read_known
 from statestore.discovery.partitions import discovered_specs, store_partition_specs
 from statestore.discovery.store import DiscoveredStore
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
@@ -48,6 +51,8 @@ class PartitionSelection:
         `processing.guarantee` of applications without a definition.
     reports_dir
         Where reports of verifications, and progress, are kept; None: nowhere.
+    archive
+        Which archive may know what stores without a directory are; None: none.
     """
 
     where: Where
@@ -61,6 +66,7 @@ class PartitionSelection:
     here_only: bool = False
     guarantee: Guarantee = "exactly_once_v2"
     reports_dir: Location | None = None
+    archive: ArchiveSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,10 @@ class Chosen:
         Pin of the catalogue that the definitions are from; None if they are not from one.
     named
         Stores that are asked for by name, or of which something is said; empty: all are, and of none.
+    known
+        By application without a definition, and store: what was known of it before.
+    said
+        By store: what is said of it.
     """
 
     applications: tuple[str, ...]
@@ -89,6 +99,8 @@ class Chosen:
     discovered: list[DiscoveredStore]
     catalogue: str | None = None
     named: frozenset[str] = frozenset()
+    known: Mapping[str, Mapping[str, KnownStore]] = field(default_factory=dict)
+    said: Mapping[str, Hint] = field(default_factory=dict)
 
     def troubled(self, trouble: str) -> list[DiscoveredStore]:
         """Return the discovered stores that have a problem of this sort."""
@@ -155,8 +167,11 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
             f"settings of the stores {', '.join(said)} apply to one application without a definition; name it with "
             f"--application, found {', '.join(names)}"
         )
+    known = {name: read_known(asked.where.state_dir, name, asked.archive) for name in others}
     discovered = [
-        store for name in others for store in discover(asked.where, topics, name, said, here_only=asked.here_only)
+        store
+        for name in others
+        for store in discover(asked.where, topics, name, said, known=known[name], here_only=asked.here_only)
     ]
     wanted = {text.partition(":")[0] for text in asked.stores}
     wanted -= {name for name, hint in said.items() if hint.engine == "in_memory"}
@@ -167,7 +182,7 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
     specs += discovered_specs(asked.where, discovered, exactly_once=asked.guarantee == "exactly_once_v2")
     specs = _of_partitions(specs, asked.partitions)
     named = frozenset(wanted | {store.name for store in discovered if store.name in said})
-    return Chosen(tuple(names), tuple(defined), specs, discovered, catalogue, named)
+    return Chosen(tuple(names), tuple(defined), specs, discovered, catalogue, named, known, said)
 
 
 def _definitions(asked: PartitionSelection, *, certain: bool) -> tuple[dict[str, ApplicationDefinition], str | None]:

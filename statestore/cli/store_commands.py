@@ -46,6 +46,8 @@ def verify(
     asked: PartitionSelection,
     parallel: options.Parallel,
     run_bytes: options.RunBytes = options.RUN_BYTES,
+    archive: options.ArchiveIfAny = None,
+    archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
     """Verify store partitions against their changelogs. Nothing is changed, and no store in use is opened."""
@@ -53,7 +55,7 @@ def verify(
     from rich.progress import Progress
 
     from statestore.changelog.topics import Topics
-    from statestore.cli import tables
+    from statestore.cli import known_stores, tables
     from statestore.cli import verification as work
     from statestore.cli.selection import choose
     from statestore.discovery.partitions import task_counts
@@ -65,7 +67,8 @@ def verify(
     options.require_writable(json=json, reports_dir=asked.reports_dir)
     how = VerifyOptions.of(request, started_ms, run_bytes=run_bytes)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
-    chosen = choose(asked, topics)
+    kept_in = known_stores.reachable(archive, archive_timeout_s, topics)
+    chosen = choose(replace(asked, archive=kept_in), topics)
     chosen.require_known()
     rows = work.rows_without_work(chosen, topics)
     if not chosen.specs and not rows:
@@ -82,8 +85,9 @@ def verify(
         finished_ms=clock.now_ms(),
         rows=(*verified, *rows),
     )
+    known_stores.keep(chosen, asked.where.state_dir, report.rows, kept_in)
     tables.show_verified(output.console(json), report.rows)
-    for store in chosen.troubled("unlogged"):
+    for store in (*chosen.troubled("unlogged"), *chosen.troubled("in memory")):
         print(f"statestore: {store.label} is left alone: {store.problem}", file=sys.stderr)
     output.write_report(json, asked.reports_dir, report)
     if asked.reports_dir is not None:

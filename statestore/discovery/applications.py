@@ -2,7 +2,8 @@
 
 Names come from directories, and from changelog topics for stores that have no directory. The shape of one store
 partition tells format, kind, and the changelog's name where it is the application's own input; retention follows from
-the changelog's. What they do not tell is asked of the user, store by store. What they tell goes before what is said.
+the changelog's. Where no directory is left, what was found while there was one tells it (known_store.py). What they do
+not tell is asked of the user, store by store. What they tell goes before what is said.
 """
 
 from __future__ import annotations
@@ -17,15 +18,19 @@ from statestore.discovery.changelogs import (
     changelog_configs,
     changelog_spec,
     is_input,
+    log_ranges,
     logged_stores,
 )
 from statestore.discovery.directories import stores_in, tasks_in
 from statestore.discovery.hints import Hint
+from statestore.discovery.known_store import KnownStore
 from statestore.discovery.log_headers import sampled_header
+from statestore.discovery.partitions import discovered_specs
 from statestore.discovery.shape import StoreShape, shape_of, telling_shape
 from statestore.discovery.store import DiscoveredStore, Shape, StoreEvidence, discovered_store
 from statestore.discovery.store_directory import LiveStore
 from statestore.errors import (
+    InputOffsetError,
     LockedError,
     StoreCorruptedError,
     TopicMismatchError,
@@ -47,6 +52,7 @@ def discover(
     application: str,
     hints: Mapping[str, Hint] | None = None,
     *,
+    known: Mapping[str, KnownStore] | None = None,
     here_only: bool = False,
     lock_wait_s: float = 10.0,
 ) -> list[DiscoveredStore]:
@@ -56,6 +62,8 @@ def discover(
     ----------
     hints
         By store: what the user says of it.
+    known
+        By store: what was found out about it before.
     lock_wait_s
         How long to wait, in all, for tasks that are in use.
     here_only
@@ -79,16 +87,20 @@ def discover(
     for found in stores:
         here.setdefault(found.name, []).append(found)
     logged = logged_stores(where, topics, application)
-    if not tasks and not logged:
+    known = _still_true(topics, known or {})
+    if not tasks and not logged and not known and not any(hint.changelog for hint in hints.values()):
         raise UnknownApplicationError(
             f"no application {application!r}: {state_dir} has no directory of that name with tasks in it, and there is "
-            f"no topic {changelog_topic(application, '<store>')}"
+            f"no topic {changelog_topic(application, '<store>')}; if its input is a store's changelog and all else is "
+            "gone, say --changelog STORE=TOPIC"
         )
-    _check_hints(application, hints, sorted({*here, *logged}), where)
+    _check_hints(application, hints, sorted({*here, *logged, *known}), where)
     deadline = time.monotonic() + lock_wait_s
-    names = sorted({*here, *logged, *hints})
-    said = {name: hints.get(name, Hint()) for name in names}
-    shapes = {name: _shape(here.get(name, ()), deadline, said[name].changelog) for name in names}
+    names = sorted({*here, *logged, *hints, *known})
+    shapes = {
+        name: _shape(here.get(name, ()), deadline, _changelog(hints.get(name), known.get(name))) for name in names
+    }
+    said = {name: _completed(hints.get(name, Hint()), known.get(name), shapes[name]) for name in names}
     topic_of = {name: said[name].changelog or _topic(application, name, shapes[name]) for name in names}
     described = topics.describe(sorted(set(topic_of.values())))
     for name, hint in hints.items():
@@ -103,6 +115,7 @@ def discover(
         hint, partitions = said[name], here.get(name, [])
         if hint.engine == "in_memory":
             continue
+        by_user = hints.get(name, Hint())
         topic, config = described.get(topic_of[name]), configs.get(topic_of[name], {})
         changelog = None if topic is None else changelog_spec(topic, config)
         is_global = any(found.task == GLOBAL_TASK for found in partitions)
@@ -115,18 +128,60 @@ def discover(
         ):
             changelog = changelog.model_copy(update={"end_group": application})
         header = None
-        if changelog is not None and (is_global or changelog.end_group is not None):
+        lost = bool(hint.description) and shapes[name] is None and not is_global
+        if changelog is not None and (is_global or (changelog.end_group is not None and not lost)):
             config = {**config, COMPACTION_LAG: "0"}  # others make the topic, and it tells nothing of the store
-        elif changelog is not None and hint.description and shapes[name] is None:
+        if changelog is not None and not is_global and (lost or not partitions):
             header = sampled_header(where, changelog.topic, topics)
-        evidence = StoreEvidence(application, name, partitions, shapes[name], changelog, config, header)
+        evidence = StoreEvidence(
+            application, name, partitions, shapes[name], changelog, config, header, known.get(name), by_user
+        )
         should_have = _tasks(partitions, hint, changelog, tasks if here_only else None)
-        result.append(discovered_store(evidence, hint, should_have))
+        result.append(_with_end(discovered_store(evidence, hint, should_have), where, topics))
     left = [
         DiscoveredStore(application, other.path.name).with_problem("unknown", f"{other.path}: {other.reason}")
         for other in others
     ]
     return result + left
+
+
+def _still_true(topics: Topics, known: Mapping[str, KnownStore]) -> dict[str, KnownStore]:
+    """Leave out what is known of stores whose changelog is another topic by now, or gone."""
+    described = topics.describe(sorted({found.changelog for found in known.values() if found.changelog}))
+    ids = {name: topic.topic_id for name, topic in described.items()}
+    return {
+        name: found
+        for name, found in known.items()
+        if not found.changelog or ids.get(found.changelog) == found.topic_id
+    }
+
+
+def _changelog(hint: Hint | None, known: KnownStore | None) -> str | None:
+    return (hint.changelog if hint else None) or (known.changelog if known else None) or None
+
+
+def _completed(hint: Hint, known: KnownStore | None, shape: Shape) -> Hint:
+    """Add to what a user says of a store what is known of it, and no directory shows."""
+    if known is None or isinstance(shape, UnknownFormatError):
+        return hint
+    if not isinstance(shape, StoreShape):
+        return known.completed(hint)
+    kept = known.definition
+    return hint.model_copy(update={"retention_ms": hint.retention_ms or (kept.retention_ms if kept else None)})
+
+
+def _with_end(store: DiscoveredStore, where: Installation, topics: Topics) -> DiscoveredStore:
+    """Ask of a store whose changelog is the application's input how far that was processed, so that it is known to be.
+
+    Only the store has a problem if it is not.
+    """
+    if store.definition is None or store.changelog is None or store.changelog.end_group is None:
+        return store
+    try:
+        log_ranges(topics, discovered_specs(where, [store]))
+    except InputOffsetError as error:
+        return store.with_problem("needed", str(error))
+    return store
 
 
 def _check_hints(application: str, hints: Mapping[str, Hint], known: Sequence[str], where: Installation) -> None:

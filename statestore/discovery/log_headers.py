@@ -14,6 +14,8 @@ from statestore.discovery.changelogs import Installation
 from statestore.errors import StoreBehindLogStartError
 from statestore.model import TopicPartition
 
+#: What `sampled_header` finds in the changelog of a suppression, which Kafka Streams keeps in memory.
+SUPPRESSED = "v"
 #: A sample of a log: partitions that have records, and offsets at both ends of each.
 _PARTITIONS = 4
 _OFFSETS = 200

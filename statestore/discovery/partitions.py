@@ -89,6 +89,8 @@ def discovered_specs(
             exactly_once=exactly_once,
             owned=False,
             described=store.described,
+            shown=bool(store.here),
+            segments_seen=tuple(store.segments.get(str(task), {}).items()),
         )
         for store in stores
         if store.definition is not None

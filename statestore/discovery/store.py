@@ -16,6 +16,8 @@ from statestore.discovery.kind_and_format import (
     refuse_other_row_keys,
     refuse_times_in_front,
 )
+from statestore.discovery.known_store import KnownStore
+from statestore.discovery.log_headers import SUPPRESSED
 from statestore.discovery.shape import StoreShape
 from statestore.discovery.store_directory import LiveStore
 from statestore.errors import InputError, LockedError, UnknownFormatError
@@ -25,9 +27,10 @@ from statestore.model import TaskId, TopicPartition, changelog_topic
 from statestore.partition.spec import ChangelogSpec
 from statestore.stores.segments import segment_interval_ms
 
+_NOTHING_SAID = {"kind": None, "format": None}
 _LEFT_ALONE = "Nothing was changed. Leave the store to Kafka Streams, which restores it by itself."
 
-Trouble = Literal["needed", "unknown", "unlogged", "missing", "in use"]
+Trouble = Literal["needed", "unknown", "unlogged", "in memory", "missing", "in use"]
 #: A store's shape, or why none is known: it is none that we know, or all of it is in use; None: none can be read.
 Shape = StoreShape | UnknownFormatError | LockedError | None
 
@@ -50,10 +53,16 @@ class DiscoveredStore:
         Why it cannot be verified or restored, and what to do about it; empty if it can.
     trouble
         What sort of problem that is: an option is `needed`, the store is in a format that is `unknown`, it is
-        `unlogged`, its directory is `missing` and only its topic is known, or it could not be looked into because it is
-        `in use`.
+        `unlogged`, it is kept `in memory`, its directory is `missing` and only its topic is known, or it could not be
+        looked into because it is `in use`.
     described
-        What the user says that it is; empty if nothing.
+        What a user says or has said that it is, where nothing else shows it; empty if nothing.
+    shown
+        Whether its directories show what it is, without a word of a user's.
+    unknown
+        What its directory shows that is not known here; empty if nothing.
+    segments
+        By task and directory of a segment that was seen there: the identity of its database.
     applied
         By changelog partition: the offset of a record that a store here is known to have.
     """
@@ -67,6 +76,9 @@ class DiscoveredStore:
     problem: str = ""
     trouble: Trouble | None = None
     described: str = ""
+    shown: bool = False
+    unknown: str = ""
+    segments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     applied: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
@@ -93,6 +105,10 @@ class StoreEvidence:
         Its changelog topic, if there is one, and that topic's settings.
     header
         Where no directory tells what it is: a header in the changelog that stores which we know do not log.
+    known
+        What was found out about it before.
+    by_user
+        What a user says of it now, without what is known; None: nothing is known.
     """
 
     application: str
@@ -102,6 +118,8 @@ class StoreEvidence:
     changelog: ChangelogSpec | None
     config: Mapping[str, str]
     header: str | None = None
+    known: KnownStore | None = None
+    by_user: Hint | None = None
 
 
 def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId]) -> DiscoveredStore:
@@ -109,25 +127,35 @@ def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId
 
     Parameters
     ----------
+    hint
+        What a user says of it, completed with what is known.
     tasks
         Tasks that have the store, or should.
     """
-    name, shape = evidence.name, evidence.shape
+    name, shape, known = evidence.name, evidence.shape, evidence.known
     store = DiscoveredStore(
         evidence.application,
         name,
         changelog=evidence.changelog,
         tasks=tuple(tasks),
         here=frozenset(found.task for found in evidence.here),
-        described=hint.description,
+        described=_described(evidence, hint),
+        segments={} if known is None else known.segments,
         applied=_known(shape.offsets) if isinstance(shape, StoreShape) else {},
     )
     if isinstance(shape, LockedError):
         return store.with_problem("in use", str(shape))
     if isinstance(shape, UnknownFormatError):
+        store = replace(store, unknown=str(shape))
         return _unknown(store, str(shape)) if store.described else store.with_problem("unknown", str(shape))
     if evidence.changelog is None and shape is not None and not shape.offsets:
         return store.with_problem("unlogged", "it has no changelog, so there is nothing to verify it against")
+    if not evidence.here and evidence.header == SUPPRESSED and not store.described:
+        return store.with_problem("in memory", "records of its changelog are those of a suppression")
+    if known is not None and known.unknown and not evidence.here:
+        return _unknown(store, f"When a directory of it was last seen: {known.unknown}")
+    if known is not None and shape is None and (otherwise := known.contradiction(evidence.by_user or hint)):
+        return store.with_problem("needed", f"when a directory of it was last seen, it had {otherwise}; correct that")
     if not evidence.here and (hint.kind is None or hint.subtopology is None):
         topic = hint.changelog or changelog_topic(evidence.application, name)
         return store.with_problem(
@@ -139,11 +167,30 @@ def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId
         )
     try:
         _refuse_by_topic(evidence)
-        return replace(store, definition=_definition(evidence, hint, shape))
+        return replace(store, definition=_definition(evidence, hint, shape), shown=_is_shown(evidence, hint, shape))
     except UnknownFormatError as error:
-        return _unknown(store, str(error))
+        return _unknown(replace(store, unknown=str(error) if evidence.here else ""), str(error))
     except InputError as error:
         return store.with_problem("needed", str(error))
+
+
+def _is_shown(evidence: StoreEvidence, hint: Hint, shape: StoreShape | None) -> bool:
+    """Tell whether a store's kind and format would be known if nobody said them."""
+    try:
+        return shape is not None and bool(_definition(evidence, hint.model_copy(update=_NOTHING_SAID), shape))
+    except InputError:
+        return False
+
+
+def _described(evidence: StoreEvidence, hint: Hint) -> str:
+    """Return what a user says or has said of a store's kind and format, where nothing else shows them."""
+    known, said = evidence.known, (evidence.by_user or hint).description
+    if known is None or known.definition is None:
+        return said
+    if known.shown:
+        return said if isinstance(evidence.shape, StoreShape) else ""
+    same = not isinstance(evidence.shape, StoreShape) or known.definition.format is evidence.shape.format
+    return said or (known.described if same else "")
 
 
 def _known(offsets: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:

@@ -25,8 +25,10 @@ from statestore.reports import Action, Status
 from statestore.statedir.legacy import legacy_offsets, legacy_offsets_of
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import Seal, check_seal
+from statestore.stores.manifest import segment_identities
 from statestore.stores.open import build_store
 from statestore.stores.rocksdb import RocksDB, column_families, exists
+from statestore.stores.segments import segment_interval_ms
 
 
 def inspect(
@@ -53,6 +55,7 @@ def inspect(
             record = read_record(spec.paths, spec.store.name)
             if not spec.live.exists():
                 return Inspection(present=False, record=record, had=had_by_record(record))
+            _require_segments(spec)
             kind = spec.store.store_kind
             seal = check_seal(spec.paths, spec.store.name, kind, contents=contents, between=between)
             if not open_sealed and seal is not None and (by_seal := _by_seal(spec, seal, record)) is not None:
@@ -71,6 +74,33 @@ def inspect(
     except StoreCorruptedError as error:
         found = _unusable(spec, record, Status.CORRUPT, str(error))
         return found._replace(file=damaged_file(error, spec.live))
+
+
+def _require_segments(spec: StorePartitionSpec) -> None:
+    """Refuse a store that lacks a segment which was seen in it, and which cannot have expired since.
+
+    Whoever has built the store anew since has other databases in it, and what was seen before says nothing of it.
+
+    Raises
+    ------
+    StoreCorruptedError
+        Naming the segments.
+    """
+    seen, retention_ms = dict(spec.segments_seen), spec.store.retention_ms
+    if not seen or retention_ms is None:
+        return
+    here = segment_identities(spec.live)
+    if not any(here.get(name) == identity for name, identity in seen.items()):
+        return
+    starts = {name: int(name.rpartition(".")[2]) for name in {*seen, *here}}
+    interval_ms = segment_interval_ms(retention_ms)
+    oldest = max(starts.values()) + interval_ms - 1 - retention_ms  # at the latest time that the newest one can have
+    lost = sorted(name for name in seen if name not in here and starts[name] >= oldest - oldest % interval_ms)
+    if lost:
+        raise StoreCorruptedError(
+            f"store {spec.store.name} has lost {', '.join(str(spec.live / name) for name in lost)}: it was there when "
+            "the store was last verified, and had not expired; restore the store from its changelog"
+        )
 
 
 def _require_nothing_since(spec: StorePartitionSpec) -> None:

@@ -67,7 +67,11 @@ class StorePartitionSpec(BaseModel):
         Whether a definition of ours says what the store is. If not, it was found in a state directory, and one in a
         format that we do not know is left alone.
     described
-        Where none of ours does: what the user says of its kind and format; empty if nothing.
+        Where none of ours does: what a user says or has said of its kind and format; empty if nothing.
+    shown
+        Whether a directory of the store shows what it is.
+    segments_seen
+        Segments that were there when it was last verified: directory and identity of the database of each.
     headers_ignored
         Records of its changelog may have headers, which it does not keep: it has taken such records in.
     archive
@@ -87,14 +91,18 @@ class StorePartitionSpec(BaseModel):
     exactly_once: bool = True
     owned: bool = True
     described: str = ""
+    shown: bool = True
+    segments_seen: tuple[tuple[str, str], ...] = ()
     headers_ignored: bool = False
     archive: ArchiveSpec | None = None
 
     @property
     def logs_no_headers(self) -> bool:
         """True if headers in its changelog, besides positions, mean that it is not what it was taken for."""
-        own = self.changelog is not None and self.changelog.end_group is None and not self.is_global
-        return own and not self.owned and not self.headers_ignored
+        if self.changelog is None or self.is_global or self.owned or self.headers_ignored:
+            return False
+        # Others write an application's input, headers too: there they tell nothing against what a directory shows.
+        return self.changelog.end_group is None or not self.shown
 
     @property
     def store_partition(self) -> StorePartition:

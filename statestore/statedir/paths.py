@@ -2,6 +2,7 @@
 
     <state.dir>/<application.id>/<task id>/rocksdb/<store>/      Kafka Streams' own layout; nothing of ours in it
     <state.dir>/.statestore/<application.id>/<task id>/...       ours: lock, records, staging, quarantine, journals
+    <state.dir>/.statestore/<application.id>/stores.json         ours: what its stores are, if no definition says it
 
 Both are on one file system, so that a rename between them is atomic.
 """
@@ -13,10 +14,15 @@ from typing import NamedTuple
 
 from statestore.definitions.store import StoreDefinition
 from statestore.formats import checkpoint_file
-from statestore.model import KEY_VALUE_DIRECTORY, TaskId
+from statestore.model import KEY_VALUE_DIRECTORY, TaskId, check_name
 from statestore.stores.last_use import last_use_file
 
 OWN_DIRECTORY = ".statestore"
+
+
+def known_stores_file(state_dir: Path, application: str) -> Path:
+    """Where it is kept what the stores of an application without a definition are."""
+    return state_dir / OWN_DIRECTORY / check_name(application) / "stores.json"
 
 
 class TaskPaths(NamedTuple):

@@ -65,3 +65,9 @@ def database_identity(directory: Path) -> bytes | None:
             return (directory / "IDENTITY").read_bytes().strip() or None
     except FileNotFoundError:
         return None
+
+
+def segment_identities(directory: Path) -> dict[str, str]:
+    """Return the identities of the databases in a directory of segments, by the names of their directories."""
+    found = {path.name: database_identity(path) for path in sorted(directory.iterdir()) if path.is_dir()}
+    return {name: identity.decode(errors="replace") for name, identity in found.items() if identity is not None}

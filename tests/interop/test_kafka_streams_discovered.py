@@ -285,18 +285,30 @@ def running(directory: Path) -> Iterator[None]:
         process.stdin.close()
 
 
-@pytest.mark.long
-def test_the_command_works_on_the_directory_alone(
-    stopped: Stopped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    state = stopped.copy(tmp_path / "state")
+Run = Callable[..., tuple[object, str]]
 
-    def run(*arguments: str) -> tuple[object, str]:
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run the command on an application, and return its exit code and what it said."""
+
+    def run(state: Stopped, *arguments: str) -> tuple[object, str]:
         where = ["--state-dir", str(state.state_dir), "--bootstrap-servers", state.app.bootstrap_servers]
         monkeypatch.setattr(sys, "argv", ["statestore", *arguments, *where, "--application", state.app.application_id])
         with pytest.raises(SystemExit) as ended:
             main()
-        return ended.value.code, capfd.readouterr().out
+        said = capfd.readouterr()
+        return ended.value.code, said.out + said.err
+
+    return run
+
+
+@pytest.mark.long
+def test_the_command_works_on_the_directory_alone(stopped: Stopped, tmp_path: Path, command: Run) -> None:
+    state = stopped.copy(tmp_path / "state")
+
+    def run(*arguments: str) -> tuple[object, str]:
+        return command(state, *arguments)
 
     code, listed = run("partitions")
     assert code == 0
@@ -309,3 +321,62 @@ def test_the_command_works_on_the_directory_alone(
     assert run("verify", "--parallel", "2", "--depth", "offsets")[0] == 1
     assert run("restore", "--parallel", "2")[0] == 0
     assert run("verify", "--parallel", "1", "--depth", "deep")[0] == 0
+
+
+# -- what is known before the loss ------------------------------------------------------------------------------------
+
+
+def test_what_a_verification_has_found_restores_every_store_after_a_total_loss(
+    stopped: Stopped, tmp_path: Path, command: Run
+) -> None:
+    state = stopped.copy(tmp_path / "state")
+    archive = ["--archive", f"file://{tmp_path}/archive"]
+    for _ in range(2):
+        assert command(state, "verify", "--parallel", "1", "--depth", "offsets", *archive)[0] == 0
+    assert len(list((tmp_path / "archive" / "shapes").rglob("*.json"))) == 1, "what has not changed is not kept again"
+    shutil.rmtree(state.state_dir)
+    state.state_dir.mkdir()
+    found = {store.name: store for store in state.chosen().discovered}
+    assert {store.trouble for store in found.values()} == {"missing"}, "without the archive"
+    code, said = command(state, "restore", "--parallel", "1", "--store", "window:format=timestamped", *archive)
+    assert code == 2
+    assert "when a directory of it was last seen, it had format=plain, not timestamped" in said
+    assert command(state, "restore", "--parallel", "1", *archive)[0] == 0
+    rows = state.verified(depth="deep")
+    assert {label: (row.status, row.detail) for label, row in rows.items()} == dict.fromkeys(rows, (Status.OK, ""))
+    assert len(rows) == 2 * len(STORES) + 2
+    assert {store.name: store.definition for store in stopped.chosen().discovered if store.name != "rates-store"} == {
+        store.name: store.definition for store in state.chosen().discovered
+    }
+
+
+def test_a_store_that_its_input_restores_is_described_with_its_changelog_and_stays_what_was_said(
+    stopped: Stopped, tmp_path: Path, command: Run
+) -> None:
+    state = replace(stopped, state_dir=tmp_path / "state")
+    state.state_dir.mkdir()
+    said = ["--store", "by-id:kind=key-value,format=timestamped,subtopology=0", "--changelog", f"by-id={state.table}"]
+    code, plan = command(state, "restore", "--parallel", "1", "--dry-run", *said)
+    assert (code, "by-id/0_1" in plan) == (0, True)
+    assert command(state, "restore", "--parallel", "1", *said)[0] == 0
+    # Nothing but what was said tells the format, also in later runs that say nothing.
+    for rows in (state.verified("by-id", depth="deep"), state.verified("by-id", depth="deep")):
+        assert {row.status for row in rows.values()} == {Status.OK}
+        assert all("as described by you: kind=key-value, format=timestamped" in row.detail for row in rows.values())
+
+
+def test_a_segment_that_was_there_and_is_gone_is_damage_at_every_depth(
+    stopped: Stopped, tmp_path: Path, command: Run
+) -> None:
+    state = stopped.copy(tmp_path / "state")
+    assert command(state, "verify", "--parallel", "1", "--depth", "offsets")[0] == 0
+    segments = sorted((state.directory / "2_0" / "window").iterdir(), key=lambda path: path.name)
+    middle = segments[-2]
+    shutil.rmtree(middle)
+    for depth in get_args(Depth):
+        row = state.verified("window", depth=depth)["window/2_0"]
+        assert (row.status, row.action) == (Status.CORRUPT, Action.FULL)
+        assert f"has lost {middle}" in row.detail
+    assert command(state, "verify", "--parallel", "1")[0] == 1, "and it stays so"
+    assert command(state, "restore", "--parallel", "1")[0] == 0
+    assert command(state, "verify", "--parallel", "1", "--depth", "offsets")[0] == 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import struct
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from kafka_streams import KEPT, Command, KafkaStreams, Store
 from shared_state import contents_of
 
 from statestore.changelog.topics import Topics
+from statestore.cli.app import main
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
 from statestore.cli.verification import exit_code, rows_without_work, verify_all
@@ -115,3 +117,24 @@ def test_the_stores_that_are_known_are_restored_beside_the_others_and_these_are_
     after = contents_of(state.directory)
     assert {path: after[path] for path in before} == before
     assert exit_code([row for row in state.verified().values() if row.store in HEALTHY | set(LEFT_ALONE)]) == 0
+
+
+def test_suppressions_are_told_by_their_logs_and_stores_in_memory_are_named_once(
+    stopped: Stopped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    state = stopped.copy(tmp_path / "state")
+
+    def verify(*said: str) -> tuple[object, str]:
+        where = ["--state-dir", str(state.state_dir), "--bootstrap-servers", state.app.bootstrap_servers]
+        argv = ["statestore", "verify", "--depth", "offsets", "--parallel", "1", *where]
+        monkeypatch.setattr(sys, "argv", [*argv, "--application", state.app.application_id, *said])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, capfd.readouterr().err
+
+    code, said = verify()
+    assert code == 1, "a store in memory cannot be told from a lost one"
+    assert "held-store is left alone: records of its changelog are those of a suppression" in said
+    assert {name for name, row in state.verified().items() if row.status is Status.MISSING} == {"mem"}
+    assert verify("--store", "mem:engine=in_memory")[0] == 0
+    assert verify() == (0, ""), "both are remembered"

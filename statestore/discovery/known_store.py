@@ -1,0 +1,84 @@
+"""What is known of a store of an application without a definition, from when a directory of it or its user told it.
+
+Nothing in Kafka tells a plain store from a timestamped one, or from one of EmitStrategy.onWindowClose, nor how long a
+window or session store keeps its rows. `known_stores_file.py` keeps what was found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict
+
+from statestore.definitions.store import StoreDefinition
+from statestore.discovery.hints import Hint
+
+
+class KnownStore(BaseModel):
+    """What is known of one store.
+
+    Attributes
+    ----------
+    definition
+        Its kind, format and retention; None: they are not known.
+    segment_interval_ms
+        Length of its segments; None: it has none.
+    subtopology
+        Of its tasks.
+    changelog, topic_id
+        Its changelog topic; what is known holds for this one alone.
+    described
+        What a user said that it is, where nothing else showed it; empty: its directories did.
+    unknown
+        Why it is none that we know; empty if it is.
+    in_memory
+        A user said that it is kept in memory.
+    segments
+        By task and directory of a segment: the identity of its database.
+    seen_ms
+        When it was seen so last, ms since the epoch.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    definition: StoreDefinition | None = None
+    segment_interval_ms: int | None = None
+    subtopology: int | None = None
+    changelog: str = ""
+    topic_id: str = ""
+    described: str = ""
+    unknown: str = ""
+    in_memory: bool = False
+    segments: Mapping[str, Mapping[str, str]] = {}
+    seen_ms: int = 0
+
+    @property
+    def shown(self) -> bool:
+        """True where its own directory showed what it is."""
+        return not self.in_memory and not self.described and (self.definition is not None or bool(self.unknown))
+
+    def completed(self, hint: Hint) -> Hint:
+        """Return what is said of a store, and what is known where nothing is said."""
+        if self.definition is None:
+            return hint.model_copy(update={"engine": hint.engine or ("in_memory" if self.in_memory else None)})
+        kept = self.definition
+        known = {
+            "kind": kept.kind,
+            "format": kept.format,
+            "retention_ms": kept.retention_ms,
+            "subtopology": self.subtopology,
+            "changelog": self.changelog,
+        }
+        return hint.model_copy(update={name: known[name] for name in known if getattr(hint, name) is None})
+
+    def contradiction(self, hint: Hint) -> str:
+        """Say what of what is said of a store its own directory has shown to be otherwise; empty if nothing."""
+        if not self.shown or self.definition is None:
+            return ""
+        kept = self.definition
+        said = {"kind": kept.kind, "format": kept.format, "retention_ms": kept.retention_ms}
+        return ", ".join(
+            f"{name}={value}, not {getattr(hint, name)}"
+            for name, value in said.items()
+            if getattr(hint, name) not in (None, value)
+        )

@@ -1,0 +1,170 @@
+"""What is known of the stores of an application without a definition, kept for the time when no directory tells it.
+
+    <state.dir>/.statestore/<application.id>/stores.json                 here
+    shapes/<cluster>/<application.id>/<time and uuid>.json               in the archive; the newest counts
+
+Each verification keeps what it found, and a restore uses it once the directories are gone. What is kept speaks of a
+changelog with a certain topic id: of another one it says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from statestore import clock
+from statestore.archive.archive import ArchiveSpec
+from statestore.archive.layout import shapes, time_ordered_uuid
+from statestore.discovery.hints import Hint
+from statestore.discovery.known_store import KnownStore
+from statestore.discovery.store import DiscoveredStore
+from statestore.durable import read_checked, with_checksum, write_durably
+from statestore.errors import InputError, about
+from statestore.model import check_name
+from statestore.objects.store import ObjectStore
+from statestore.partition.spec import GLOBAL_TASK, StorePartitionSpec
+from statestore.statedir.paths import known_stores_file
+from statestore.stores.manifest import segment_identities
+from statestore.stores.segments import segment_interval_ms
+
+_MAX_BYTES = 16 * 1024 * 1024
+
+
+class KnownStores(BaseModel):
+    """What is known of the stores of an application, by name."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    schema_version: Literal[1] = 1
+    stores: Mapping[str, KnownStore] = {}
+
+
+def read_known(state_dir: Path, application: str, archive: ArchiveSpec | None = None) -> dict[str, KnownStore]:
+    """Return what is known of the stores of an application, here and in the archive; whichever was seen later.
+
+    A file that was damaged says nothing.
+
+    Raises
+    ------
+    InputError
+        If the name cannot be that of an application.
+    ArchiveUnavailableError, ArchiveAccessError
+        If the archive does not tell.
+    """
+    try:
+        check_name(application)
+    except ValueError as error:
+        raise InputError(f"application {error}") from error
+    here = _read_file(known_stores_file(state_dir, application))
+    there = {} if archive is None else _read_archive(archive.open(), archive.cluster, application)
+    # Segments are those of this disk.
+    newer = {
+        name: known.model_copy(update={"segments": here[name].segments if name in here else {}})
+        for name, known in there.items()
+        if name not in here or known.seen_ms > here[name].seen_ms
+    }
+    return {**here, **newer}
+
+
+def keep_known(
+    state_dir: Path, application: str, stores: Mapping[str, KnownStore], archive: ArchiveSpec | None = None
+) -> None:
+    """Keep what is known of the stores of an application.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written.
+    ArchiveUnavailableError, ArchiveAccessError
+        If the archive does not take it.
+    """
+    text = KnownStores(stores=stores).model_dump_json()
+    path = known_stores_file(state_dir, application)
+    if stores and _without_time(_read_file(path)) != _without_time(stores):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(path, with_checksum(text), several_writers=True)
+    if archive is None or not stores:
+        return
+    objects = archive.open()
+    if _without_time(_read_archive(objects, archive.cluster, application)) != _without_time(stores):
+        name = f"{shapes(archive.cluster, application)}/{time_ordered_uuid(clock.now_ms())}.json"
+        objects.create(name, text.encode())
+
+
+def learned(
+    before: Mapping[str, KnownStore],
+    discovered: Iterable[DiscoveredStore],
+    specs: Iterable[StorePartitionSpec],
+    hints: Mapping[str, Hint],
+    now_ms: int,
+) -> dict[str, KnownStore]:
+    """Return what is known once the stores of an application were looked at.
+
+    Parameters
+    ----------
+    before
+        What was known.
+    discovered
+        The stores.
+    specs
+        Those store partitions of theirs that were found whole, or restored: they have all segments that they had.
+    hints
+        What a user said of stores.
+    now_ms
+        Wall clock time, ms since the epoch.
+    """
+    found = dict(before)
+    for name, hint in hints.items():
+        if hint.engine == "in_memory":
+            found[name] = KnownStore(in_memory=True, seen_ms=now_ms)
+    for store in discovered:
+        log, earlier = store.changelog, found.get(store.name)
+        topic = {} if log is None else {"changelog": log.topic, "topic_id": log.topic_id}
+        if store.definition is not None and log is not None and GLOBAL_TASK not in store.tasks:
+            subtopologies = {task.subtopology for task in store.tasks}
+            retention_ms = store.definition.retention_ms
+            found[store.name] = KnownStore(
+                definition=store.definition,
+                segment_interval_ms=None if retention_ms is None else segment_interval_ms(retention_ms),
+                subtopology=min(subtopologies, default=None),
+                # What was built as somebody said shows no more than that.
+                described=store.described if not store.shown or (earlier and earlier.described) else "",
+                segments=earlier.segments if earlier else {},
+                seen_ms=now_ms,
+                **topic,
+            )
+        elif store.trouble == "in memory":
+            found[store.name] = KnownStore(in_memory=True, seen_ms=now_ms, **topic)
+        elif store.unknown:
+            found[store.name] = KnownStore(unknown=store.unknown, seen_ms=now_ms, **topic)
+    for spec in specs:
+        name = spec.store.name
+        if name in found and spec.store.segmented and spec.live.is_dir():
+            of_tasks = {**found[name].segments, str(spec.task): segment_identities(spec.live)}
+            found[name] = found[name].model_copy(update={"segments": of_tasks})
+    return found
+
+
+def _without_time(stores: Mapping[str, KnownStore]) -> dict[str, KnownStore]:
+    return {name: known.model_copy(update={"seen_ms": 0}) for name, known in stores.items()}
+
+
+def _read_file(path: Path) -> dict[str, KnownStore]:
+    try:
+        with about(path):
+            return dict(KnownStores.model_validate_json(read_checked(path)).stores)
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def _read_archive(objects: ObjectStore, cluster: str, application: str) -> dict[str, KnownStore]:
+    names = sorted(found.name for found in objects.entries(shapes(cluster, application)))
+    for name in reversed(names):
+        try:
+            return dict(KnownStores.model_validate_json(objects.read(name, _MAX_BYTES)).stores)
+        except (FileNotFoundError, ValueError):
+            continue  # an older one says enough
+    return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statestore.changelog.compaction_gaps import holes
 from statestore.durable import remove_tree
 from statestore.errors import StoreBehindLogStartError
 from statestore.partition.spec import StorePartitionSpec
@@ -30,6 +31,19 @@ def clear_built(paths: TaskPaths) -> None:
     require_locks(paths)
     for directory in (paths.staged, paths.staged_own):
         remove_tree(directory)
+
+
+def may_follow(store: StorePartitionSpec) -> bool:
+    """Tell whether a store that nobody knew whole may get the rest of its log, if that has lost nothing since.
+
+    It then is the fold of its log as far as it is, and closed as such: a store of Kafka Streams, exactly once.
+    """
+    return not store.owned and store.exactly_once and not store.is_global and not store.store.supplied
+
+
+def has_lost_none(store: StorePartitionSpec, start: int, end: int) -> bool:
+    """Tell whether compaction has removed nothing from a part of a store's log, so that every delete is still in it."""
+    return holes(store.bootstrap_servers, store.partition, start, end, store.kafka_timeout_s) == 0
 
 
 def require_tombstones(store: StorePartitionSpec, since_ms: int, now_ms: int, advice: str) -> None:

@@ -19,9 +19,16 @@ from statestore.bulk.ingestion import ingest
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import RunWriter
 from statestore.changelog.reader import LogReader
+from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree
-from statestore.errors import StateStoreError, StoreCorruptedError
-from statestore.partition.replacement import clear_built, require_tombstones, staged_context
+from statestore.errors import StateStoreError, StoreBehindLogStartError, StoreCorruptedError
+from statestore.partition.replacement import (
+    clear_built,
+    has_lost_none,
+    may_follow,
+    require_tombstones,
+    staged_context,
+)
 from statestore.partition.replay import Replayed, replay
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built, Logs
@@ -108,7 +115,8 @@ def replay_staged(
     asked_ms
         Wall clock time before the logs' ends were asked for.
     whole_ms
-        When it was known whole, ms since the epoch; None: that does not matter, as the log is not compacted.
+        When it was known whole, ms since the epoch; None: that does not matter, as the log is not compacted, or it is
+        not known, and then what was read must have lost nothing until it was read.
     anew
         It is empty, and is replayed from the log's start.
 
@@ -152,7 +160,9 @@ def replay_staged(
             skipped += replayed.skipped
             if replayed.last_offset is not None:
                 committed[partition] = replayed.last_offset
-        if whole_ms is not None:  # if None, the log is not compacted
+        if before is not None and may_follow(store):
+            _require_no_deletes_gone(store, logs[store.partition], before, whole_ms, advice)
+        elif whole_ms is not None:  # if None, the log is not compacted
             require_tombstones(store, whole_ms, clock.now_ms(), advice)
         kill_switch.reached("restore, tail replayed")
         stream_time = opened.inner.stream_time
@@ -170,6 +180,27 @@ def replay_staged(
         stream_time=stream_time if stream_time >= 0 else None,
     )
     return built._replace(first=min(log.start for log in logs.values())) if anew else built
+
+
+def _require_no_deletes_gone(
+    store: StorePartitionSpec, log: LogRange, before: int, whole_ms: int | None, advice: str
+) -> None:
+    """Refuse what was read if a delete may have been gone from it, by the time or by what the log has now.
+
+    Raises
+    ------
+    StoreBehindLogStartError
+        Saying what to do.
+    """
+    changelog = store.changelog
+    if changelog is None or not changelog.compacted:
+        return
+    kept = whole_ms is not None and clock.now_ms() - whole_ms < changelog.delete_retention_ms
+    if not kept and not has_lost_none(store, before + 1, log.last_stable):
+        raise StoreBehindLogStartError(
+            f"{store.store_partition}: when {store.partition} was read to its end, compaction had removed something "
+            f"behind offset {before}, and a delete may be among it; {advice}"
+        )
 
 
 def _take_over(

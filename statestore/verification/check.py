@@ -49,6 +49,7 @@ from statestore.partition.judgement import (
     with_contents,
     with_loss,
 )
+from statestore.partition.replacement import has_lost_none, may_follow
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Contents, Loss, Status, VerifyRow
 from statestore.statedir.lock import give_way
@@ -343,12 +344,30 @@ def _judge(
     spec: StorePartitionSpec, seen: Inspection, supply: Supply, first: int | None, now_ms: int, *, offsets_only: bool
 ) -> VerifyRow:
     found = judge(spec, seen, supply, first, now_ms)
+    if not offsets_only and _may_be_followed(spec, seen, supply, found):
+        # All deletes are there, as in a log that is not compacted.
+        spec, supply = _uncompacted(spec), supply._replace(changelog=_uncompacted(spec).changelog)
+        found = judge(spec, seen, supply, first, now_ms)
     if supply.changelog is None or not needs_stream_time(spec, seen.record, supply.log):
         return found
     if offsets_only and found.action is Action.NONE:  # nobody is about to rebuild it, so the log is not read for that
         return found.model_copy(update={"loss": None, "loss_detail": ""})
     supply = supply._replace(stream_time=stream_time_at_least(spec, supply.log))
     return judge(spec, seen, supply, first, now_ms)
+
+
+def _may_be_followed(spec: StorePartitionSpec, seen: Inspection, supply: Supply, found: VerifyRow) -> bool:
+    """Tell whether a store lags that may be whole but for the rest of its log, and that is the smaller part of it."""
+    log, committed = supply.log, seen.committed
+    if found.status is not Status.LAGGING or found.action not in (Action.FULL, Action.BY_HAND) or committed is None:
+        return False
+    short = 2 * (log.last_stable - committed) <= log.last_stable - log.start
+    return short and may_follow(spec) and has_lost_none(spec, committed + 1, log.last_stable)
+
+
+def _uncompacted(spec: StorePartitionSpec) -> StorePartitionSpec:
+    changelog = None if spec.changelog is None else spec.changelog.model_copy(update={"compacted": False})
+    return spec.model_copy(update={"changelog": changelog})
 
 
 def _not_seen(spec: StorePartitionSpec, options: VerifyOptions, error: LockedError | InvalidStateError) -> VerifyRow:

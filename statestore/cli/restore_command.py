@@ -100,7 +100,8 @@ def restore(
     elif request.mode != "as-of":
         known_stores.keep(chosen, asked.where.state_dir, report.rows, where)
     output.write_report(json, reports_dir, report)
-    raise typer.Exit(restoring.exit_code(report.rows) or (1 if chosen.troubled("missing") else 0))
+    left = [*chosen.troubled("missing"), *chosen.troubled("damaged")]
+    raise typer.Exit(restoring.exit_code(report.rows) or (1 if left else 0))
 
 
 def _replaced(

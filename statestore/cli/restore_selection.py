@@ -41,7 +41,7 @@ def stores_to_restore(chosen: Chosen, topics: Topics, *, elsewhere: bool = False
     """
     chosen.require_free()
     chosen.require_known()
-    gone = chosen.troubled("missing")
+    gone = [*chosen.troubled("missing"), *chosen.troubled("damaged")]
     if gone and (not chosen.specs or any(store.name in chosen.named for store in gone)):
         raise InputError(
             _listed(f"{len(gone)} stores need to be described, or left out by naming others with --store:", gone)

@@ -127,11 +127,12 @@ class Chosen:
         InputError
             Naming each of them and the option that is needed.
         """
-        needed = [f"{store.label}: {store.problem}" for store in self.troubled("needed") if store.name in self.named]
+        troubled = [*self.troubled("needed"), *self.troubled("damaged")]
+        needed = [f"{store.label}: {store.problem}" for store in troubled if store.name in self.named]
         if needed:
             raise InputError(
-                f"{len(needed)} stores need to be described, or left out by naming others with --store:\n  "
-                + "\n  ".join(needed)
+                f"{len(needed)} stores cannot be worked on yet: do what each needs, or leave it out by naming others "
+                "with --store:\n  " + "\n  ".join(needed)
             )
 
 

@@ -63,7 +63,12 @@ def rows_without_work(chosen: Chosen, topics: Topics) -> list[VerifyRow]:
     """Return rows of stores that cannot be looked at: in use, left alone, not determined, or gone."""
     rows = []
     unknown = Status.UNKNOWN_FORMAT, Action.BY_HAND
-    outcomes = {"in use": (Status.LOCKED, Action.LATER), "unknown": unknown, "needed": unknown}
+    outcomes = {
+        "in use": (Status.LOCKED, Action.LATER),
+        "unknown": unknown,
+        "needed": unknown,
+        "damaged": (Status.CORRUPT, Action.BY_HAND),
+    }
     for trouble, (status, action) in outcomes.items():
         for store in chosen.troubled(trouble):
             names = [str(task) for task in store.tasks] or ["-"]

@@ -30,7 +30,7 @@ from statestore.stores.segments import segment_interval_ms
 _NOTHING_SAID = {"kind": None, "format": None}
 _LEFT_ALONE = "Nothing was changed. Leave the store to Kafka Streams, which restores it by itself."
 
-Trouble = Literal["needed", "unknown", "unlogged", "in memory", "missing", "in use"]
+Trouble = Literal["needed", "damaged", "unknown", "unlogged", "in memory", "missing", "in use"]
 #: A store's shape, or why none is known: it is none that we know, or all of it is in use; None: none can be read.
 Shape = StoreShape | UnknownFormatError | LockedError | None
 
@@ -52,9 +52,10 @@ class DiscoveredStore:
     problem
         Why it cannot be verified or restored, and what to do about it; empty if it can.
     trouble
-        What sort of problem that is: an option is `needed`, the store is in a format that is `unknown`, it is
-        `unlogged`, it is kept `in memory`, its directory is `missing` and only its topic is known, or it could not be
-        looked into because it is `in use`.
+        What sort of problem that is: an option is `needed`; it is needed because the store is `damaged`, and no
+        database of it can be read; the store is in a format that is `unknown`; it is `unlogged`; it is kept
+        `in memory`; its directory is `missing` and only its topic is known; or it could not be looked into because it
+        is `in use`.
     described
         What a user says or has said that it is, where nothing else shows it; empty if nothing.
     shown
@@ -171,6 +172,8 @@ def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId
     except UnknownFormatError as error:
         return _unknown(replace(store, unknown=str(error) if evidence.here else ""), str(error))
     except InputError as error:
+        if evidence.here and shape is None:
+            return store.with_problem("damaged", f"no database of it can be read; {error}")
         return store.with_problem("needed", str(error))
 
 

@@ -119,6 +119,22 @@ def test_the_stores_that_are_known_are_restored_beside_the_others_and_these_are_
     assert exit_code([row for row in state.verified().values() if row.store in HEALTHY | set(LEFT_ALONE)]) == 0
 
 
+def test_one_that_cannot_be_read_at_all_is_damage_and_is_left_for_somebody_to_describe(
+    stopped: Stopped, tmp_path: Path
+) -> None:
+    state = stopped.copy(tmp_path / "state")
+    (current,) = state.directory.glob("*/rocksdb/plain-kv/CURRENT")
+    current.unlink()
+    row = state.verified()["plain-kv"]
+    assert (row.status, row.action) == (Status.CORRUPT, Action.BY_HAND)
+    assert "no database of it can be read" in row.detail
+    assert exit_code([row]) == 1
+    with pytest.raises(InputError, match="plain-kv: no database of it can be read"):
+        stores_to_restore(state.chosen("plain-kv"), state.topics)
+    [row] = restored_here(stores_to_restore(state.chosen("plain-kv:format=plain"), state.topics))
+    assert (row.outcome, row.failure) == ("restored", None)
+
+
 def test_suppressions_are_told_by_their_logs_and_stores_in_memory_are_named_once(
     stopped: Stopped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -186,7 +186,9 @@ def test_a_store_says_how_it_was_described(evidence):
 
 
 def test_a_store_that_no_task_lets_itself_be_read_asks_for_its_format(evidence):
-    assert "format=plain|timestamped" in found(evidence(None)).problem
+    store = found(evidence(None))
+    assert store.trouble == "damaged"
+    assert "format=plain|timestamped" in store.problem
     assert found(evidence(None), format="plain").definition.format is StoreFormat.PLAIN
 
 

@@ -11,6 +11,7 @@ from statestore.archive.archive import ArchiveSpec, archive_spec
 from statestore.changelog.topics import Topics
 from statestore.cli.selection import Chosen
 from statestore.discovery.known_stores_file import keep_known, learned
+from statestore.discovery.older_versions import shown_layout
 from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, StateStoreError
 from statestore.reports import RestoreRow, Status, VerifyRow
 
@@ -46,6 +47,7 @@ def keep(
             [spec for spec in chosen.specs if spec.application == application and str(spec.store_partition) in whole],
             chosen.said,
             clock.now_ms(),
+            offsets_beside=shown_layout(state_dir, application).offsets_beside,
         )
         try:
             keep_known(state_dir, application, found, archive)

@@ -48,6 +48,13 @@ def restore(
             "may be the only copy of something. May be repeated.",
         ),
     ] = None,
+    kafka_streams: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VERSION",
+            help="Version of Kafka Streams, such as 4.2.0, that is to start on the stores. Default: what lies there.",
+        ),
+    ] = None,
     archive: options.ArchiveIfAny = None,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
@@ -81,7 +88,7 @@ def restore(
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     where = archive_spec(archive, archive_timeout_s, topics)
     chosen = choose(replace(asked, archive=where), topics, certain=True)
-    stores = restoring.stores_to_restore(chosen, topics, elsewhere=request.mode == "as-of")
+    stores = restoring.stores_to_restore(chosen, topics, elsewhere=request.mode == "as-of", kafka_streams=kafka_streams)
     stores = restoring.advised_stores(stores, request)
     stores = [store.model_copy(update={"archive": where}) for store in stores]
     run_id, quarantine_s = f"command-{started_ms}", quarantine_days * 86_400

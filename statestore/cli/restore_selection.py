@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from statestore.changelog.topics import Topics
 from statestore.cli.selection import Chosen
+from statestore.discovery.known_stores_file import layout_known
 from statestore.discovery.log_headers import was_taken_in
-from statestore.discovery.older_versions import older_version
+from statestore.discovery.older_versions import has_offsets_beside, shown_layout
 from statestore.discovery.store import DiscoveredStore
 from statestore.errors import InputError, UnknownFormatError
 from statestore.partition.release import ReleaseRow
@@ -19,21 +20,25 @@ from statestore.reports import ArchivedRow, RestorePlanRow, RestoreRow, VerifyRe
 from statestore.requests.restore import RestoreRequest
 
 
-def stores_to_restore(chosen: Chosen, topics: Topics, *, elsewhere: bool = False) -> list[StorePartitionSpec]:
+def stores_to_restore(
+    chosen: Chosen, topics: Topics, *, elsewhere: bool = False, kafka_streams: str | None = None
+) -> list[StorePartitionSpec]:
     """Return the store partitions to restore, or refuse.
 
     Parameters
     ----------
     elsewhere
         The stores are built into a state directory of their own, which no application uses.
+    kafka_streams
+        Version that is to start on the stores of applications without a definition; None: what lies there tells.
 
     Raises
     ------
     LockedError
         If a store is in use.
     InputError
-        If nothing is left, something must be said first of a store that is named, or the application is from before
-        Kafka Streams 4.3 and could not start on what a restore writes.
+        If nothing is left, something must be said first of a store that is named, or it cannot be told which version
+        of Kafka Streams is to start on what a restore writes.
     UnknownFormatError
         If a store that is asked for by name is not one that we know, or none that we know is left.
     TopicMismatchError
@@ -63,7 +68,7 @@ def stores_to_restore(chosen: Chosen, topics: Topics, *, elsewhere: bool = False
     if not specs:
         raise InputError(f"nothing to restore in {', '.join(chosen.applications)}")
     if not elsewhere:
-        _require_current_versions(specs)
+        specs = _with_layout(chosen, specs, kafka_streams)
     specs = _with_headers_known(chosen, specs, topics)
     require_as_many_as_tasks(specs, topics, chosen.defined)
     return specs
@@ -74,24 +79,40 @@ def _listed(what: str, stores: Iterable[DiscoveredStore]) -> str:
     return "\n  ".join([what, *(f"{store.label}: {store.problem}" for store in stores)])
 
 
-def _require_current_versions(specs: Sequence[StorePartitionSpec]) -> None:
-    """Refuse to write stores that their application could not open.
+def _with_layout(
+    chosen: Chosen, specs: Sequence[StorePartitionSpec], kafka_streams: str | None
+) -> list[StorePartitionSpec]:
+    """Note for which layout stores are built: that of the version that is to start on them.
 
     Raises
     ------
     InputError
-        Naming the first such application, what shows it, and what to do instead.
+        If that cannot be told, or is not as it was said.
     """
+    said = None if kafka_streams is None else has_offsets_beside(kafka_streams)
+    beside: dict[str, bool] = {}
     for state_dir, application in dict.fromkeys((spec.state_dir, spec.application) for spec in specs if not spec.owned):
-        shown = older_version(state_dir, application)
-        if shown is not None:
+        shown = shown_layout(state_dir, application)
+        known = shown.offsets_beside
+        if known is None and not (shown.beside and shown.inside):
+            known = layout_known(chosen.known.get(application, {}))
+        if said is None and known is None:
             raise InputError(
-                f"application {application} is of a Kafka Streams from before 4.3: {shown}. Restored stores have the "
-                "column family offsets of 4.3, and versions from 3.9 to 4.2 cannot start on them. Nothing was changed. "
-                "Either let Kafka Streams restore its stores by itself, or upgrade it to 4.3, start it once on this "
-                "directory without upgrade.from, stop it, and run this again. If what is named here is left of a store "
-                "that the application no longer has, remove it"
+                f"it cannot be told which version of Kafka Streams application {application} is: {shown}. Those from "
+                "3.9 to 4.2 have their offsets beside their stores, and do not start on stores that have them inside, "
+                "as those of 4.3. Nothing was changed. Say --kafka-streams VERSION, such as 4.3.1"
             )
+        if said and shown.inside:
+            raise InputError(
+                f"Kafka Streams {kafka_streams} cannot start on the stores of application {application}: "
+                f"{shown.inside}, which versions before 4.3 do not know. Nothing was changed. Correct --kafka-streams, "
+                "or remove the directory of the application first"
+            )
+        beside[application] = bool(known if said is None else said)
+    return [
+        spec.model_copy(update={"offsets_beside": beside[spec.application]}) if spec.application in beside else spec
+        for spec in specs
+    ]
 
 
 def _with_headers_known(

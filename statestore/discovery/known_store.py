@@ -35,6 +35,8 @@ class KnownStore(BaseModel):
         A user said that it is kept in memory.
     segments
         By task and directory of a segment: the identity of its database.
+    offsets_beside
+        Whether its application has its offsets beside its stores, as Kafka Streams before 4.3 has; None: not known.
     seen_ms
         When it was seen so last, ms since the epoch.
     """
@@ -50,6 +52,7 @@ class KnownStore(BaseModel):
     unknown: str = ""
     in_memory: bool = False
     segments: Mapping[str, Mapping[str, str]] = {}
+    offsets_beside: bool | None = None
     seen_ms: int = 0
 
     @property

@@ -100,6 +100,8 @@ def learned(
     specs: Iterable[StorePartitionSpec],
     hints: Mapping[str, Hint],
     now_ms: int,
+    *,
+    offsets_beside: bool | None = None,
 ) -> dict[str, KnownStore]:
     """Return what is known once the stores of an application were looked at.
 
@@ -115,6 +117,8 @@ def learned(
         What a user said of stores.
     now_ms
         Wall clock time, ms since the epoch.
+    offsets_beside
+        What its state directory shows of the application's version; None: nothing.
     """
     found = dict(before)
     for name, hint in hints.items():
@@ -133,6 +137,7 @@ def learned(
                 # What was built as somebody said shows no more than that.
                 described=store.described if not store.shown or (earlier and earlier.described) else "",
                 segments=earlier.segments if earlier else {},
+                offsets_beside=layout_known(before) if offsets_beside is None else offsets_beside,
                 seen_ms=now_ms,
                 **topic,
             )
@@ -146,6 +151,12 @@ def learned(
             of_tasks = {**found[name].segments, str(spec.task): segment_identities(spec.live)}
             found[name] = found[name].model_copy(update={"segments": of_tasks})
     return found
+
+
+def layout_known(stores: Mapping[str, KnownStore]) -> bool | None:
+    """Tell whether an application was last seen to have its offsets beside its stores; None: it was not."""
+    seen = [(known.seen_ms, known.offsets_beside) for known in stores.values() if known.offsets_beside is not None]
+    return max(seen)[1] if seen else None
 
 
 def _without_time(stores: Mapping[str, KnownStore]) -> dict[str, KnownStore]:

@@ -72,6 +72,8 @@ class StorePartitionSpec(BaseModel):
         Whether a directory of the store shows what it is.
     segments_seen
         Segments that were there when it was last verified: directory and identity of the database of each.
+    offsets_beside
+        Its application is of Kafka Streams from before 4.3: a new store has its offsets in the task's `.checkpoint`.
     headers_ignored
         Records of its changelog may have headers, which it does not keep: it has taken such records in.
     archive
@@ -93,6 +95,7 @@ class StorePartitionSpec(BaseModel):
     described: str = ""
     shown: bool = True
     segments_seen: tuple[tuple[str, str], ...] = ()
+    offsets_beside: bool = False
     headers_ignored: bool = False
     archive: ArchiveSpec | None = None
 

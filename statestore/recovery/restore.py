@@ -39,6 +39,7 @@ from statestore.recovery.as_of_source import point_source, still_exact
 from statestore.recovery.distributed import put_together, remove_builds
 from statestore.recovery.full import Built, Logs, build_full, plan_build, read_range
 from statestore.recovery.mode import decide_mode
+from statestore.recovery.older_layout import move_offsets_out
 from statestore.recovery.planning import (
     require_disk,
     require_disk_for_snapshot,
@@ -248,14 +249,21 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
         elif lives_in_archive(store) and store.archive is not None and spec.publish and _mistrusts(spec, found):
             suspect_all(store, store.archive, f"{found.status}, and built anew from the log by restore {spec.label}")
         quarantine = swap(
-            store.paths, store.store, spec.label, store.partitions, verdict=verdict, record=record, grown_from=grown
+            store.paths,
+            store.store,
+            spec.label,
+            store.partitions,
+            verdict=verdict,
+            record=record,
+            grown_from=grown,
+            legacy=move_offsets_out(store, built) if store.offsets_beside else (),
         )
         _seal(store, snapshot)
         kill_switch.reached("restore, sealed, runs still there")
         _clear(store, staging)
         # At least once, a store that was only caught up may be none of its log's.
         of_its_log = mode != "tail" or (store.exactly_once and store.owned)
-        publishes = spec.publish and of_its_log
+        publishes = spec.publish and of_its_log and not store.offsets_beside
         published = None
         if store.archive is not None and publishes:
             published = publish_row(store, store.archive, "restore", built.uploaded)

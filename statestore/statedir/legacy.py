@@ -5,9 +5,10 @@ Kafka Streams copies its offsets over those of the stores, so an entry must be g
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 
-from statestore.durable import remove_durably, write_durably
+from statestore.durable import remove_durably, rename_durably, write_durably
 from statestore.errors import StoreCorruptedError, unreadable_is_damaged
 from statestore.formats import checkpoint_file
 from statestore.model import StorePartition, TopicPartition
@@ -60,7 +61,13 @@ def _readable(paths: TaskPaths) -> dict[TopicPartition, int | None]:
 
 
 def _write(paths: TaskPaths, offsets: Mapping[TopicPartition, int | None]) -> None:
-    if offsets:
-        write_durably(paths.checkpoint, checkpoint_file.write(offsets))
-    else:
+    """Write the file, with the time that it had: what is newer than that was written after the offsets in it."""
+    if not offsets:
         remove_durably(paths.checkpoint)
+        return
+    written_ns = paths.checkpoint.stat().st_mtime_ns if paths.checkpoint.exists() else None
+    new = paths.checkpoint.with_name(f"{paths.checkpoint.name}.tmp")  # as Kafka Streams calls it
+    write_durably(new, checkpoint_file.write(offsets))
+    if written_ns is not None:
+        os.utime(new, ns=(written_ns, written_ns))
+    rename_durably(new, paths.checkpoint)

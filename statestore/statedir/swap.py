@@ -96,6 +96,7 @@ def swap(
     record: StoreRecord | None = None,
     replaced: str | None = None,
     grown_from: str | None = None,
+    legacy: tuple[tuple[TopicPartition, int | None], ...] = (),
 ) -> Path | None:
     """Put the staged store in the place of the live one, or one that a swap has replaced before.
 
@@ -114,6 +115,8 @@ def swap(
         Name in quarantine of the store that is put back, and its record with it; None: it is the staged one.
     grown_from
         What is to be known of the new store's snapshots (`archive/grown_from.py`); None: nothing.
+    legacy
+        The staged store's entries in the legacy checkpoint file, where that has its offsets.
 
     Returns
     -------
@@ -128,7 +131,7 @@ def swap(
     back = None
     if record is not None:
         offsets = read_text(paths.staged_offsets(name))
-        back = Sidecar(record=with_checksum(record.model_dump_json()), offsets=offsets)
+        back = Sidecar(record=with_checksum(record.model_dump_json()), offsets=offsets, legacy=legacy)
     if replaced is not None:
         staged, segments = paths.quarantine(name, replaced), paths.quarantined_segments(name, replaced)
         back = beside_quarantined(paths, name, replaced)

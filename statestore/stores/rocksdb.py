@@ -58,6 +58,31 @@ def column_families(directory: Path) -> list[str]:
         raise translate(error, directory) from error
 
 
+def drop_column_family(directory: Path, family: str) -> None:
+    """Remove a column family of a closed database with all that is in it, and what that leaves behind.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If RocksDB cannot open it.
+    """
+    kept = options()
+    kept.set_disable_auto_compactions(True)
+    try:
+        for dropped in (family, None):  # files of a dropped family go when the database is opened again
+            names = column_families(directory)
+            opened = Rdict(str(directory), options=kept, column_families=dict.fromkeys(names, kept))
+            try:
+                if dropped in names:
+                    opened.drop_column_family(dropped)
+            finally:
+                opened.close()
+    except Exception as error:  # see translate
+        raise translate(error, directory) from error
+    finally:
+        (directory / _ROCKSDICT_CONFIG).unlink(missing_ok=True)
+
+
 class RocksDB:
     """An open database with the given data column families and the `offsets` one.
 

@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from statestore.changelog.group import ConsumerGroup, GroupOffset
 from statestore.changelog.topics import Topics
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import PartitionSelection, Where, choose
 from statestore.cli.verification import rows_without_work
 from statestore.errors import UnknownFormatError
-from statestore.model import changelog_topic
+from statestore.model import TopicPartition, changelog_topic
 from statestore.partition.spec import ChangelogSpec
 from statestore.recovery import tail
 from statestore.reports import RestoreRow, Status
@@ -65,7 +66,7 @@ def restored(servers: str, state_dir: Path, name: str, *stores: str, mode: str =
     """Restore what there is of an application by its directory and topics alone."""
     topics = Topics(servers, WAIT_S)
     chosen = choose(PartitionSelection(Where(servers, state_dir, WAIT_S), applications=[name], stores=stores), topics)
-    return restored_here(stores_to_restore(chosen, topics), unique("test"), mode=mode)
+    return restored_here(stores_to_restore(chosen, topics, kafka_streams="4.3.1"), unique("test"), mode=mode)
 
 
 def failures(rows: Iterable[RestoreRow]) -> dict[str, str | None]:
@@ -167,3 +168,24 @@ def test_headers_of_an_input_say_nothing_of_the_store_that_it_fills(application:
     for changelog in changelogs:
         assert not found.model_copy(update={"changelog": changelog}).logs_no_headers
     assert not application.store_spec().logs_no_headers
+
+
+def test_headers_of_an_input_go_before_what_is_said_of_a_store_that_has_no_directory(application: Application) -> None:
+    servers = application.servers
+    topic = create_topic(servers, unique("input"), 2, {"cleanup.policy": "compact"})
+    log(servers, topic, TRACE)
+    with ConsumerGroup(servers, application.name) as group:
+        group.commit({TopicPartition(topic, 0): GroupOffset(1)})
+    topics = Topics(servers, WAIT_S)
+    asked = PartitionSelection(
+        Where(servers, application.state_dir, WAIT_S),
+        applications=[application.name],
+        stores=["table:kind=key-value,format=timestamped,subtopology=0"],
+        changelogs=[f"table={topic}"],
+    )
+    chosen = choose(asked, topics)
+    rows = rows_without_work(chosen, topics)
+    assert {row.status for row in rows} == {Status.UNKNOWN_FORMAT}
+    assert "records with the header 'traceparent'" in rows[0].detail
+    with pytest.raises(UnknownFormatError, match="traceparent"):
+        stores_to_restore(chosen, topics, kafka_streams="4.3.1")

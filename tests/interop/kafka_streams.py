@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from uuid import uuid4
@@ -40,6 +40,21 @@ KAFKA_STREAMS_JARS = JarSet(
     checksums=_HERE / "kafka_streams_jars.sha256",
     megabytes=99,
 )
+
+#: Versions whose stores have their offsets beside them. The driver is compiled for the newest, and runs with these.
+OLDER_VERSIONS = ("3.9.1", "4.0.1", "4.1.1", "4.2.0")
+
+
+def older_jars(version: str) -> JarSet:
+    """The jars of an older Kafka Streams."""
+    return JarSet(
+        title=f"Kafka Streams {version}",
+        directory=f"kafka-streams-{version}",
+        coordinates=(f"org.apache.kafka:kafka-streams:{version}", "org.slf4j:slf4j-simple:1.7.36"),
+        checksums=_HERE / f"kafka_streams_{version}_jars.sha256",
+        megabytes=97,
+    )
+
 
 #: Tests choose their timestamps, so Kafka must not delete or compact what looks old (see spark/conftest.py).
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
@@ -199,6 +214,14 @@ def build_driver(processes: Processes, java: str, directory: Path) -> Driver:
         pass
     archive = shutil.make_archive(str(directory / "driver"), "zip", classes)  # classes are shared from archives alone
     return Driver(processes, java, f"{archive}:{classpath}", directory)
+
+
+def older_driver(driver: Driver, version: str, directory: Path) -> Driver:
+    """Return the driver as it runs with an older Kafka Streams."""
+    jars = fetch_jars(driver.processes, driver.java, directory / "ivy.log", jar_set=older_jars(version))
+    compiled, _, _ = driver.classpath.partition(":")
+    classpath = ":".join([compiled, *(str(jar) for jar in sorted(jars.glob("*.jar")))])
+    return replace(driver, classpath=classpath, directory=directory)
 
 
 class KafkaStreams:

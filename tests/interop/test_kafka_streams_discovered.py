@@ -356,6 +356,7 @@ def test_a_store_that_its_input_restores_is_described_with_its_changelog_and_sta
     state = replace(stopped, state_dir=tmp_path / "state")
     state.state_dir.mkdir()
     said = ["--store", "by-id:kind=key-value,format=timestamped,subtopology=0", "--changelog", f"by-id={state.table}"]
+    said += ["--kafka-streams", "4.3.1"]
     code, plan = command(state, "restore", "--parallel", "1", "--dry-run", *said)
     assert (code, "by-id/0_1" in plan) == (0, True)
     assert command(state, "restore", "--parallel", "1", *said)[0] == 0

@@ -116,7 +116,8 @@ class Stopped:
         return {row.store: row for row in rows}
 
     def restored(self, *stores: str) -> list[tuple[str, str]]:
-        rows = restored_here(stores_to_restore(self.chosen(*stores), self.topics), mode="full", force=True)
+        chosen = stores_to_restore(self.chosen(*stores), self.topics, kafka_streams="4.3.1")
+        rows = restored_here(chosen, mode="full", force=True)
         assert [row.failure for row in rows] == [None] * len(rows)
         return [(row.store, row.outcome) for row in rows]
 
@@ -237,34 +238,55 @@ def as_before_4_3(state: Stopped, *, closed: bool = True) -> None:
 
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
-def test_an_application_from_before_4_3_is_verified_and_not_restored(
+def test_the_stores_of_an_application_from_before_4_3_are_restored_as_it_has_them(
     stopped: Stopped, tmp_path: Path, closed: bool
 ) -> None:
     state = stopped.copy(tmp_path / "state")
     as_before_4_3(state, closed=closed)
-    before = contents_of(state.directory)
     rows = state.verified(*names(KNOWN), depth="deep")
     if closed:
         assert {name: (row.status, row.detail) for name, row in rows.items()} == dict.fromkeys(rows, (Status.OK, ""))
-    assert set(rows) == set(names(KNOWN))
-    with pytest.raises(InputError, match=r"before 4\.3.*let Kafka Streams restore"):
-        stores_to_restore(state.chosen(*names(KNOWN)), state.topics)
-    assert stores_to_restore(state.chosen(*names(KNOWN)), state.topics, elsewhere=True)
-    assert contents_of(state.directory) == before
+    stores = stores_to_restore(state.chosen(*names(KNOWN)), state.topics)
+    assert all(spec.offsets_beside for spec in stores)
+    restored = restored_here(stores, mode="full", force=True)
+    assert {(row.store, row.outcome, row.failure) for row in restored} == {
+        (name, "restored", None) for name in names(KNOWN)
+    }
+    task = state.directory / "0_0"
+    assert {tuple(column_families(current.parent)) for current in task.rglob("CURRENT")} == {("default",)}
+    assert checkpoint_file.read(task / ".checkpoint") == {
+        spec.partition: row.committed for spec, row in zip(stores, restored, strict=True)
+    }
+    for depth in ("offsets", "scan", "deep"):
+        rows = state.verified(*names(KNOWN), depth=depth)
+        assert {name: (row.status, row.detail) for name, row in rows.items()} == dict.fromkeys(rows, (Status.OK, ""))
 
 
-def test_what_was_written_after_the_offsets_of_such_an_application_makes_its_store_unclean(
-    stopped: Stopped, tmp_path: Path
-) -> None:
-    # As Kafka Streams 4.2.0 was seen to leave a store that it was killed on, exactly once.
+def test_a_restore_beside_a_killed_store_does_not_make_that_one_look_whole(stopped: Stopped, tmp_path: Path) -> None:
     state = stopped.copy(tmp_path / "state")
     as_before_4_3(state)
+    write_uncommitted(state)
+    restored_here(stores_to_restore(state.chosen("sessions"), state.topics), mode="full", force=True)
+    rows = state.verified(*names(KNOWN))
+    assert (rows["plain-kv"].status, rows["sessions"].status) == (Status.UNCLEAN, Status.OK)
+
+
+def write_uncommitted(state: Stopped) -> None:
+    """Write to a store behind its offsets, as Kafka Streams 4.2.0 was seen to do before it was killed."""
     database = state.directory / "0_0" / "rocksdb" / "plain-kv"
     opened = Rdict(str(database), Options(raw_mode=True), {"default": Options(raw_mode=True)})
     opened[b"uncommitted"] = b"x"
     opened.flush()
     opened.close()
     (database / "rocksdict-config.json").unlink()
+
+
+def test_what_was_written_after_the_offsets_of_such_an_application_makes_its_store_unclean(
+    stopped: Stopped, tmp_path: Path
+) -> None:
+    state = stopped.copy(tmp_path / "state")
+    as_before_4_3(state)
+    write_uncommitted(state)
     for depth in ("offsets", "scan", "deep"):
         rows = state.verified(*names(KNOWN), depth=depth)
         assert (rows["plain-kv"].status, rows["sessions"].status) == (Status.UNCLEAN, Status.OK)
@@ -273,19 +295,34 @@ def test_what_was_written_after_the_offsets_of_such_an_application_makes_its_sto
     assert [row.status for row in verify_all(chosen.specs, VerifyOptions("scan"))] == [Status.OK]
 
 
+SESSIONS = "sessions:kind=session,subtopology=0,retention_ms=3600000"
+
+
 def test_one_store_that_is_left_tells_that_the_application_is_from_before_4_3(stopped: Stopped, tmp_path: Path) -> None:
     state = stopped.copy(tmp_path / "state")
     as_before_4_3(state, closed=False)
     shutil.rmtree(state.directory / "0_0" / "sessions")
-    with pytest.raises(InputError, match=r"plain-kv has no column family offsets"):
-        stores_to_restore(state.chosen("sessions:kind=session,subtopology=0,retention_ms=3600000"), state.topics)
+    [spec] = stores_to_restore(state.chosen(SESSIONS), state.topics)
+    assert spec.offsets_beside
+    [spec] = stores_to_restore(state.chosen(SESSIONS), state.topics, kafka_streams="4.3.1")  # it takes the others over
+    assert not spec.offsets_beside
 
 
-def test_a_checkpoint_file_tells_it_where_every_store_is_gone(stopped: Stopped, tmp_path: Path) -> None:
+def test_where_no_store_is_left_or_two_contradict_each_other_the_version_is_asked_for(
+    stopped: Stopped, tmp_path: Path
+) -> None:
     state = stopped.copy(tmp_path / "state")
     as_before_4_3(state)
     for path in (state.directory / "0_0").iterdir():
         if path.is_dir():
             shutil.rmtree(path)
-    with pytest.raises(InputError, match=r"0_0/\.checkpoint"):
-        stores_to_restore(state.chosen("sessions:kind=session,subtopology=0,retention_ms=3600000"), state.topics)
+    with pytest.raises(InputError, match=r"0_0/\.checkpoint is there.*Say --kafka-streams VERSION"):
+        stores_to_restore(state.chosen(SESSIONS), state.topics)
+    for version, beside in (("4.2.0", True), ("4.3.1", False)):
+        [spec] = stores_to_restore(state.chosen(SESSIONS), state.topics, kafka_streams=version)
+        assert spec.offsets_beside is beside
+    shutil.copytree(
+        stopped.directory / "0_0" / "rocksdb" / "plain-kv", state.directory / "0_0" / "rocksdb" / "plain-kv"
+    )
+    with pytest.raises(InputError, match=r"4\.2\.0 cannot start .*plain-kv has the column family offsets"):
+        stores_to_restore(state.chosen(SESSIONS), state.topics, kafka_streams="4.2.0")

@@ -44,7 +44,7 @@ class Wiped:
         return choose(PartitionSelection(where, applications=[self.app.application_id], stores=stores), self.topics)
 
     def restored(self, state_dir: Path, **how: Any) -> dict[str, RestoreRow]:
-        stores = stores_to_restore(self.chosen(state_dir), self.topics)
+        stores = stores_to_restore(self.chosen(state_dir), self.topics, kafka_streams="4.3.1")
         rows = restored_here(stores, **{"mode": "full", **how})
         assert [row.failure for row in rows] == [None] * len(rows)
         return {f"{row.store}/{row.task}": row for row in rows}
@@ -112,7 +112,10 @@ def test_a_wiped_directory_is_missing_and_its_restore_is_planned_before_anything
     assert {row.status for row in rows_without_work(chosen, wiped.topics)} == {Status.MISSING}
     with pytest.raises(InputError, match="6 stores need to be described"):
         stores_to_restore(chosen, wiped.topics)
-    plans = planned_here(stores_to_restore(wiped.chosen(tmp_path), wiped.topics), mode="full")
+    with pytest.raises(InputError, match=r"neither a store nor a \.checkpoint is left.*--kafka-streams VERSION"):
+        stores_to_restore(wiped.chosen(tmp_path), wiped.topics)
+    stores = stores_to_restore(wiped.chosen(tmp_path), wiped.topics, kafka_streams="4.3.1")
+    plans = planned_here(stores, mode="full")
     assert {(plan.status, plan.mode, plan.failure) for plan in plans} == {(Status.MISSING, "full", None)}
     assert all(plan.offsets > 0 and plan.disk_needed <= plan.disk_free for plan in plans)
     assert not list((tmp_path / wiped.app.application_id).glob("*_*"))

@@ -48,7 +48,7 @@ class Archived:
 
     def restore(self, state_dir: Path) -> dict[StorePartition, dict[str, Any]]:
         """Restore all stores from snapshots; they must be what their changelogs give."""
-        rows = self._shown("restore", "--mode", "snapshot", "--state-dir", str(state_dir))
+        rows = self._shown("restore", "--mode", "snapshot", "--kafka-streams", "4.3.1", "--state-dir", str(state_dir))
         assert {row["mode"] for row in rows} == {"snapshot"}
         what = ("--application", self.app.application_id, "--parallel", "1")
         found = self._run.shown("verify", "--depth", "deep", "--state-dir", str(state_dir), *what)["rows"]

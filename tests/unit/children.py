@@ -21,6 +21,7 @@ from statestore.errors import LockedError, StoreCorruptedError
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.formats.value_format import value_format
+from statestore.model import TopicPartition
 from statestore.reports import VerifyReport, write_report
 from statestore.statedir import lock as lock_module
 from statestore.statedir.lock import locked, locked_file
@@ -39,12 +40,18 @@ _CHANGES = {"open", "write", "flush", "fsync", "close", "__exit__", "rename", "r
 
 
 def swap_dying(
-    _: Connection, paths: TaskPaths, store: StoreDefinition, label: str, step: int, replaced: str | None = None
+    _: Connection,
+    paths: TaskPaths,
+    store: StoreDefinition,
+    label: str,
+    step: int,
+    replaced: str | None = None,
+    legacy: tuple[tuple[TopicPartition, int | None], ...] = (),
 ) -> None:
     """Swap the staged store in, or one that was replaced, dying before the given step."""
     record = None if replaced else StoreRecord(topic_id="new", caught_up_ms=1)
     die_before(_CHANGES, step)
-    swap(paths, store, label, record=record, replaced=replaced)
+    swap(paths, store, label, record=record, replaced=replaced, legacy=legacy)
     sys.setprofile(None)
 
 

@@ -15,7 +15,7 @@ from statestore.discovery.applications import _shape
 from statestore.discovery.changelogs import COMPACTION_LAG, changelog_configs
 from statestore.discovery.directories import applications_in, stores_in, tasks_in
 from statestore.discovery.hints import Hint
-from statestore.discovery.older_versions import older_version
+from statestore.discovery.older_versions import has_offsets_beside, shown_layout
 from statestore.discovery.shape import StoreShape, shape_of
 from statestore.discovery.store import StoreEvidence, discovered_store
 from statestore.discovery.store_directory import LiveStore
@@ -537,33 +537,40 @@ def write_without_offsets(directory):
     Rdict(str(directory), Options(raw_mode=True)).close()
 
 
-def test_a_checkpoint_file_of_any_task_tells_a_version_before_4_3(tmp_path):
-    write_database(tmp_path / "app" / "0_0" / "rocksdb" / "s", {})
-    assert older_version(tmp_path, "app") is None
+def test_a_checkpoint_file_alone_tells_no_version(tmp_path):
+    # 4.3 may leave one, too.
     for task in ("0_1", "global"):
-        (tmp_path / "app" / task).mkdir()
+        (tmp_path / "app" / task).mkdir(parents=True)
         (tmp_path / "app" / task / ".checkpoint_s").touch()  # 4.3 keeps it for stores that do not manage their offsets
-        assert older_version(tmp_path, "app") is None
+        assert shown_layout(tmp_path, "app") == (None, None, None)
         (tmp_path / "app" / task / ".checkpoint").touch()
-        assert f"{tmp_path}/app/{task}/.checkpoint is there" in older_version(tmp_path, "app")
+        shown = shown_layout(tmp_path, "app")
+        assert (shown.offsets_beside, str(shown)) == (None, f"{tmp_path}/app/{task}/.checkpoint is there")
         (tmp_path / "app" / task / ".checkpoint").unlink()
+    write_database(tmp_path / "app" / "0_0" / "rocksdb" / "s", {})
+    (tmp_path / "app" / "0_1" / ".checkpoint").touch()
+    assert shown_layout(tmp_path, "app").offsets_beside is False
 
 
 @pytest.mark.parametrize("path", ["0_1/rocksdb/t", f"0_1/t/t.{T0 + HOUR}", "global/rocksdb/t"])
-def test_any_store_without_offsets_in_it_tells_a_version_before_4_3(tmp_path, path):
-    write_database(tmp_path / "app" / "0_0" / "rocksdb" / "s", {})
-    write_database(tmp_path / "app" / "0_0" / "t" / f"t.{T0}", {})
+def test_any_store_tells_the_version_unless_another_one_contradicts_it(tmp_path, path):
+    assert shown_layout(tmp_path, "app").offsets_beside is None
     write_without_offsets(tmp_path / "app" / path)
-    assert older_version(tmp_path, "app") == f"{tmp_path}/app/{path} has no column family offsets"
+    shown = shown_layout(tmp_path, "app")
+    assert (shown.offsets_beside, str(shown)) == (True, f"{tmp_path}/app/{path} has no column family offsets")
+    write_database(tmp_path / "app" / "0_0" / "t" / f"t.{T0}", {})
+    shown = shown_layout(tmp_path, "app")
+    assert shown.offsets_beside is None
+    assert f"{tmp_path}/app/0_0/t/t.{T0} has the column family offsets" in str(shown)
 
 
-def test_a_store_that_lost_the_end_of_its_manifest_tells_no_version(tmp_path):
+def test_a_store_that_lost_the_end_of_its_manifest_tells_no_version_before_4_3(tmp_path):
     write_database(tmp_path / "app" / "0_0" / "rocksdb" / "s", {b"k": b"v"})
     manifest = next((tmp_path / "app" / "0_0" / "rocksdb" / "s").glob("MANIFEST-*"))
     whole = manifest.read_bytes()
     for length in range(len(whole)):
         manifest.write_bytes(whole[:length])
-        assert older_version(tmp_path, "app") is None, length
+        assert shown_layout(tmp_path, "app").beside is None, length
 
 
 def test_a_store_that_the_disk_does_not_give_back_tells_no_version(tmp_path, monkeypatch):
@@ -571,9 +578,20 @@ def test_a_store_that_the_disk_does_not_give_back_tells_no_version(tmp_path, mon
         raise OSError(errno.EIO, "Input/output error")
 
     write_without_offsets(tmp_path / "app" / "0_0" / "rocksdb" / "s")
-    assert older_version(tmp_path, "app") is not None
+    assert shown_layout(tmp_path, "app").offsets_beside is True
     monkeypatch.setattr(older_versions, "column_families", refuse)
-    assert older_version(tmp_path, "app") is None
+    assert shown_layout(tmp_path, "app").offsets_beside is None
+
+
+@pytest.mark.parametrize(("version", "beside"), [("3.9.1", True), ("4.0", True), ("4.2.0", True), ("4.3.1", False)])
+def test_a_version_says_where_its_offsets_are(version, beside):
+    assert has_offsets_beside(version) is beside
+
+
+@pytest.mark.parametrize("version", ["", "3.8.1", "4.4.0", "5.0", "4", "4.3.1.2", "latest", "4.3-SNAPSHOT"])
+def test_a_version_whose_layout_is_not_known_is_refused(version):
+    with pytest.raises(InputError, match=r"a version from 3\.9 to 4\.3"):
+        has_offsets_beside(version)
 
 
 # -- names of directories

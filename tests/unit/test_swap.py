@@ -137,6 +137,27 @@ def test_l6_a_swap_killed_before_any_step_leaves_its_offset_to_the_old_store_and
     assert seen == {(True, True), (True, False), (False, False)}
 
 
+@pytest.mark.long
+def test_an_offset_that_lies_beside_the_new_store_never_lies_beside_another_one_or_too_early(paths):
+    seen = set()
+    for step in count(1):
+        remove_tree(paths.state_dir)
+        lay_out(paths)
+        write_checkpoint(paths, OWN)
+        os.utime(paths.checkpoint, (1, 1))
+        if exit_code(swap_dying, paths, KEY_VALUE, "run", step, None, ((OWN, 9),)) == 0:
+            break
+        live, offset = contents(paths.live(KEY_VALUE)), legacy_offsets(paths).get(OWN)
+        assert (live, offset) in [(OLD, 7), (OLD, None), ({}, None), (NEW, None), (NEW, 9)], step
+        seen.add(offset)
+        finish_swaps(paths)
+        assert legacy_offsets(paths) == {OWN: 7 if contents(paths.live(KEY_VALUE)) == OLD else 9, NEIGHBOUR: 3}, step
+        # By its time, who looks at the neighbour tells whether that one was written to since.
+        assert paths.checkpoint.stat().st_mtime == 1
+    assert legacy_offsets(paths) == {OWN: 9, NEIGHBOUR: 3}
+    assert seen == {7, None, 9}
+
+
 def test_the_age_of_a_replaced_store_is_right_though_the_swap_ends_with_its_rename(paths, monkeypatch):
     def rename_and_fail(source, target):
         rename_durably(source, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -169,11 +170,16 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
             f"--application, found {', '.join(names)}"
         )
     known = {name: read_known(asked.where.state_dir, name, asked.archive) for name in others}
-    discovered = [
-        store
-        for name in others
-        for store in discover(asked.where, topics, name, said, known=known[name], here_only=asked.here_only)
-    ]
+    discovered: list[DiscoveredStore] = []
+    for name in others:
+        try:
+            discovered += discover(asked.where, topics, name, said, known=known[name], here_only=asked.here_only)
+        except InputError as error:
+            if len(names) == 1 or name in asked.applications:
+                raise
+            # Nobody has named it: no other application waits for what is wrong with it.
+            print(f"statestore: {name} is left alone: {error}", file=sys.stderr)
+            known.pop(name)
     wanted = {text.partition(":")[0] for text in asked.stores}
     wanted -= {name for name, hint in said.items() if hint.engine == "in_memory"}
     _require_stores(wanted, defined, discovered)

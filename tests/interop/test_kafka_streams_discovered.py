@@ -227,6 +227,22 @@ def test_a_store_in_another_format_is_named_and_left_alone(stopped: Stopped, tmp
     assert exit_code([row]) == 0
 
 
+def test_a_directory_that_is_no_applications_stops_no_other_one(
+    stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = stopped.copy(tmp_path / "state")
+    (state.state_dir / "leftover").mkdir()
+    (state.state_dir / "linked").mkdir()
+    (state.state_dir / "linked" / "0_0").symlink_to(state.directory / "0_1")
+    chosen = state.chosen(applications=[])
+    assert {store.application for store in chosen.discovered} == {state.app.application_id}
+    said = capsys.readouterr().err
+    assert "leftover is left alone: no application 'leftover'" in said
+    assert "is a symbolic link" in said
+    with pytest.raises(UnknownApplicationError, match="leftover"):
+        state.chosen(applications=["leftover", state.app.application_id])
+
+
 def test_a_retention_that_does_not_fit_the_segments_is_refused(stopped: Stopped) -> None:
     with pytest.raises(InputError, match=r"segment window\.\d+ does not fit a retention of 7000000 ms"):
         stopped.verified("window", retentions=["window=7000000"])

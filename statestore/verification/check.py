@@ -170,12 +170,27 @@ def _read(
     try:
         if options.depth == "deep" and comparable and seen.committed is not None:
             contents = _compare(spec, seen.committed, options, cluster)
-            found = _as_described(spec, _as_put_there(spec, with_contents(found, contents)))
+            found = _as_taken(spec, _as_put_there(spec, with_contents(found, contents)), contents)
+            found = _as_described(spec, found)
             said = [found.detail, _BROKERS_TIMESTAMPS if contents.brokers_timestamps else ""]
             return found.model_copy(update={"detail": "; ".join(filter(None, said))})
         return found.model_copy(update={"keys": count_rows(spec, options.give_way)})
     except StoreCorruptedError as error:
         return in_trouble(found, Status.CORRUPT, str(error), damaged_file(error, spec.live))
+
+
+def _as_taken(spec: StorePartitionSpec, found: VerifyRow, contents: Contents) -> VerifyRow:
+    """Leave a store to a person that no definition names and that has no key of its log: it may be taken for another.
+
+    What its log gives to a store of that kind would take the place of all that it has.
+    """
+    in_common = contents.equal + contents.other_value
+    if spec.owned or in_common or not contents.only_in_store or not contents.only_in_log:
+        return found
+    detail = (
+        f"{found.detail}; it has no key in common with its changelog, so it may be another store than it is taken for"
+    )
+    return found.model_copy(update={"action": Action.BY_HAND, "detail": detail})
 
 
 def _as_put_there(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:

@@ -181,6 +181,18 @@ def test_what_we_know_is_restored_beside_what_we_do_not(stopped: Stopped, tmp_pa
         state.restored("plain-kv", "history")
 
 
+def test_a_store_that_has_no_key_of_its_log_is_left_to_a_person(stopped: Stopped, tmp_path: Path) -> None:
+    state = stopped.copy(tmp_path / "state")
+    database = RocksDB(state.directory / "0_0" / "rocksdb" / "plain-kv", ["default"])
+    rows = dict(database.scan("default"))
+    database.write({"default": {**dict.fromkeys(rows), **{b"other" + key: value for key, value in rows.items()}}}, {})
+    database.sync()
+    database.close()
+    row = state.verified("plain-kv", depth="deep")["plain-kv"]
+    assert (row.status, row.action) == (Status.DIVERGED, Action.BY_HAND)
+    assert "it has no key in common with its changelog" in row.detail
+
+
 # -- by what Kafka has, where the directory is gone -------------------------------------------------------------------
 
 

@@ -31,6 +31,8 @@ from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.broker import T0, create_topic, produce
 from tests.integration.restored import restored_here
 
+pytestmark = pytest.mark.long  # its topology takes half a minute to run
+
 STORES = [Store("plain-kv"), Store("mem", layout="in-memory"), Store("young", "window")]
 #: By store that is not known or not determined: what the row of it says.
 LEFT_ALONE = {

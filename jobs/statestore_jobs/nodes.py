@@ -45,10 +45,18 @@ def run_here(spec: TaskSpec, label: str, run_bytes: int, quarantine_s: float = Q
     except (StateStoreError, OSError) as error:
         return _timed(_failed(spec, Failure.of(error)), started)
     row = run_task(spec)
-    for gone in clean_copies(spec.stores_on_disk, quarantine_s):
-        _log.info("process: %s was removed from this node: another one has published it since", gone)
+    _clean_up(spec, quarantine_s)
     stores = (_with_building(figures, brought) for figures in row.stores)
     return _timed(row.model_copy(update={"stores": tuple(stores)}), started)
+
+
+def _clean_up(spec: TaskSpec, quarantine_s: float) -> None:
+    """Remove what nobody needs of this node's other tasks; this one has done its work, whatever comes of that."""
+    try:
+        for gone in clean_copies(spec.stores_on_disk, quarantine_s):
+            _log.info("process: %s was removed from this node: another one has published it since", gone)
+    except Exception:  # also of the user's own code, such as a supplied store
+        _log.exception("process: this node was not looked through")
 
 
 def _idle_elsewhere(spec: TaskSpec) -> int | None:

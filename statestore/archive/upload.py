@@ -84,7 +84,7 @@ class Uploading:
         StoreCorruptedError
             If a file is not what is said of it.
         """
-        known = {*self._put, *(file.sha256 for file in there)}
+        known = {*self._put, *(file.sha256 for file in there if file.content is None)}
         self._upload(file for file in files if file.content is None and file.sha256 not in known)
 
     def publish(self, manifest: Manifest) -> Published:

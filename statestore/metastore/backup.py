@@ -138,7 +138,7 @@ class BackupFile:
 
     def continues(self, mark: Mark) -> bool:
         """Tell whether the file still begins as it was read up to a mark: its checksum stands for all before it."""
-        end = f'"{mark.checksum}"}}\n'.encode()
+        end = _end_of(mark)
         try:
             with self._opened() as file:
                 file.seek(mark.size - len(end))
@@ -207,10 +207,13 @@ class BackupFile:
         with locked_file(self.path.with_name(f"{self.path.name}.lock"), wait_s):
             yield
 
-    def _append(self, records: Sequence[CommandRecord], mark: Mark) -> Mark:
+    def _append(self, records: Sequence[CommandRecord], mark: Mark) -> Mark | None:
         text, after = _extended(records, mark)
         if isinstance(self.path, ObjectPath):
-            self.path.write_bytes(self.path.read_bytes()[: mark.size] + text.encode())
+            before = self.path.read_bytes()[: mark.size]
+            if not before.endswith(_end_of(mark)):  # nobody is kept away: it was replaced since it was read
+                return None
+            self.path.write_bytes(before + text.encode())
             return after
         with self.path.open("r+b") as file:
             file.truncate(mark.size)  # a torn end
@@ -252,6 +255,10 @@ class BackupFile:
 
     def _bad(self, line: int, problem: str) -> BackupError:
         return BackupError(f"backup {self.path}, line {line}: {problem}")
+
+
+def _end_of(mark: Mark) -> bytes:
+    return f'"{mark.checksum}"}}\n'.encode()
 
 
 def _missing(records: Sequence[CommandRecord], mark: Mark) -> list[CommandRecord]:

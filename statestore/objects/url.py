@@ -21,7 +21,8 @@ def checked_url(url: str) -> str:
     parts = urlsplit(url)
     expected = "s3://bucket/prefix, az://account/container/prefix, gs://bucket/prefix or file:///directory"
     if parts.scheme not in SCHEMES or (parts.scheme == "file") != (not parts.netloc):
-        raise InputError(f"expected the URL of an archive, such as {expected}; found {url.split('@')[-1]!r}")
+        found = f"{parts.scheme}://{parts.netloc.split('@')[-1]}{parts.path}" if parts.scheme else parts.path
+        raise InputError(f"expected the URL of an archive, such as {expected}; found {found!r}")
     if "@" in parts.netloc or parts.query:
         raise InputError(
             f"the URL of archive {parts.scheme}://{parts.netloc.split('@')[-1]}{parts.path} has credentials or options "

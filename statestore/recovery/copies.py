@@ -1,7 +1,7 @@
 """Tidying up a node with a state directory of its own: what tasks have left there that run elsewhere by now.
 
-A copy goes if the archive has all that it has: a complete snapshot of the same log, as far or farther, which another
-node has published in the generation that counts. A copy of which that is not certain stays.
+A copy goes if another node has published a complete snapshot of the same log, as far or farther, in the generation that
+counts, and if its log has lost nothing that the copy has and the snapshot lacks. Where that is not certain, it stays.
 """
 
 from __future__ import annotations
@@ -12,23 +12,27 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from statestore.archive.manifest import Manifest
 from statestore.durable import remove_durably, remove_tree, write_durably
-from statestore.errors import StateStoreError
+from statestore.errors import ArchiveUnavailableError, KafkaUnavailableError, StateStoreError
 from statestore.partition.archived import lives_in_archive, look_into_archive
 from statestore.partition.generations import replaced_with
+from statestore.partition.snapshots import Needs
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.bringing import covers
 from statestore.recovery.task_cleanup import CleaningSpec, changed_last, clean_task, tasks_with_own_files
+from statestore.reports import Loss, Status
 from statestore.statedir.context import forget_mode
 from statestore.statedir.lock import require_alone
 from statestore.statedir.paths import OWN_DIRECTORY, TaskPaths
+from statestore.statedir.record import read_record
 from statestore.statedir.seal import break_seal, forget_digests
 from statestore.statedir.swap import locked_task
 from statestore.verification.check import check
 from statestore.verification.options import VerifyOptions
 
 _log = logging.getLogger(__name__)
-_OFFSETS = VerifyOptions(depth="offsets")
+_OFFSETS, _SCAN = VerifyOptions(depth="offsets"), VerifyOptions(depth="scan")
 #: A node is looked through so often, s.
 _EVERY_S = 24 * 60 * 60.0
 _WAIT_S = 0.0
@@ -53,11 +57,15 @@ def clean_copies(stores: Sequence[StorePartitionSpec], older_than_s: float) -> l
     for paths in _others(own):
         try:
             is_old = time.time() - changed_last(paths.own_dir) >= older_than_s
-            clean_task(CleaningSpec(paths, tuple(store.store for store in stores), older_than_s, dry_run=False))
+            row = clean_task(CleaningSpec(paths, tuple(store.store for store in stores), older_than_s, dry_run=False))
+            if row.failure is not None:
+                _log.warning("%s was not tidied up: %s", row.place, row.failure.message)
             for store in stores if is_old else ():
                 gone += _removed(store.model_copy(update={"task": paths.task}))
         except (StateStoreError, OSError) as error:
             _log.warning("copies of %s/%s stay on this node: %s", paths.application, paths.task, error)
+            if isinstance(error, KafkaUnavailableError | ArchiveUnavailableError):  # each would wait as long
+                break
     return gone
 
 
@@ -77,19 +85,29 @@ def _others(own: TaskPaths) -> list[TaskPaths]:
 
 
 def _removed(store: StorePartitionSpec) -> list[Path]:
-    """Remove a copy that the archive has; return its directory, or nothing if it stays."""
+    """Remove a copy that nobody needs; return its directory, or nothing if it stays."""
+    if not store.live.exists():
+        return []
+    ((seen, snapshot),) = look_into_archive([store], look_at_files=True)
+    if snapshot is None or seen.trouble is not None or snapshot.host == socket.gethostname():
+        return []
     with locked_task(store.paths, _WAIT_S):
-        if not store.live.exists() or not _is_archived(store):
+        if not store.live.exists() or replaced_with(store) is not None or not _is_dispensable(store, snapshot):
             return []
         _remove(store)
     return [store.live]
 
 
-def _is_archived(store: StorePartitionSpec) -> bool:
-    ((seen, snapshot),) = look_into_archive([store], look_at_files=True)
-    if snapshot is None or seen.trouble is not None or snapshot.host == socket.gethostname():
-        return False
-    return replaced_with(store) is None and covers(store, snapshot, check(store, _OFFSETS))
+def _is_dispensable(store: StorePartitionSpec, snapshot: Manifest) -> bool:
+    """Tell whether log and snapshot give all that a copy has; unlike a store that is replaced, it would be gone."""
+    found = check(store, _OFFSETS)
+    if found.loss is None:
+        found = check(store, _SCAN)
+    if found.loss is not Loss.NONE:
+        needs = Needs.of(read_record(store.paths, store.store.name))
+        if found.loss_cause is not Status.TRUNCATED or not needs.met_by(snapshot.record):
+            return False
+    return covers(store, snapshot, found)
 
 
 def _remove(store: StorePartitionSpec) -> None:

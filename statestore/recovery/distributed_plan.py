@@ -10,17 +10,15 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from statestore import clock
 from statestore.archive.builds import ListedBuild, listed_builds, read
 from statestore.archive.layout import BuildDirectory
 from statestore.archive.server_time import server_time_ms
-from statestore.bulk.routing import routing_of
 from statestore.errors import SnapshotError
 from statestore.model import StoreFormat
 from statestore.objects.store import ObjectStore
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.full import Logs
-from statestore.recovery.staging import BuildPlan, OffsetRange, misfit
+from statestore.recovery.full import Logs, reading_unfit
+from statestore.recovery.staging import BuildPlan, OffsetRange
 
 
 class DistributedPlan(BaseModel):
@@ -112,16 +110,8 @@ def builds_there(
 
 def unfit(store: StorePartitionSpec, found: FoundBuild, logs: Logs) -> str | None:
     """Say why a build cannot be used for a store and its log of now; None if it can."""
-    assert store.changelog is not None
     if found.plan.format != store.store.format:
         return "it is of a store of another format"
     reading, left = found.plan.reading, found.ranges_left
-    return misfit(
-        reading,
-        {part: part.start if part in left else part.end for part in reading.ranges},
-        logs,
-        topic_id=store.changelog.topic_id,
-        routing=routing_of(store.store),
-        delete_retention_ms=store.changelog.delete_retention_ms,
-        now_ms=clock.now_ms(),
-    )
+    read_before = {part: part.start if part in left else part.end for part in reading.ranges}
+    return reading_unfit(store, reading, read_before, logs)

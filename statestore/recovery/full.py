@@ -11,12 +11,14 @@ from statestore import clock, kill_switch
 from statestore.bulk.databases import write_databases
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, RunWriter, stream_time
+from statestore.changelog.epochs import LogEnd, compare_ends, log_ends
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree, write_durably
 from statestore.errors import DiskSpaceError, StoreBehindLogStartError, StoreCorruptedError, TopicMismatchError
 from statestore.formats.offsets import UNKNOWN_OFFSET
 from statestore.model import TopicPartition
+from statestore.partition.judgement import cut_at
 from statestore.partition.replacement import clear_built, require_tombstones
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery.restore_progress import RestoreProgressWriter
@@ -81,25 +83,56 @@ def plan_build(spec: RestoreSpec, staging: Staging, logs: Logs, asked_ms: int) -
         Wall clock time before the logs' ends were asked for; with it a new plan starts.
     """
     store = spec.store
-    changelog = _changelog(store)
-    if (plan := staging.plan()) is not None:
-        unfit = misfit(
-            plan,
-            next_offsets(staging, plan.ranges),
-            logs,
-            topic_id=changelog.topic_id,
-            routing=routing_of(store.store),
-            delete_retention_ms=changelog.delete_retention_ms,
-            now_ms=clock.now_ms(),
-        )
-        if unfit is None:
-            plan = plan.extended({partition.partition: log.last_stable for partition, log in logs.items()})
-            staging.begin(plan)
-            return plan
+    if (plan := staging.plan()) is not None and reading_unfit(
+        store, plan, next_offsets(staging, plan.ranges), logs
+    ) is None:
+        ends = {partition.partition: log.last_stable for partition, log in logs.items()}
+        plan = plan.extended(ends, _ends_seen(store, logs))
+        staging.begin(plan)
+        return plan
     staging.clear()
     plan = new_plan(spec, logs, asked_ms)
     staging.begin(plan)
     return plan
+
+
+def reading_unfit(
+    store: StorePartitionSpec, plan: BuildPlan, read: Mapping[OffsetRange, int], logs: Logs
+) -> str | None:
+    """Say why what an earlier attempt has read cannot be used for the log of now; None if it can.
+
+    Parameters
+    ----------
+    read
+        By range, the offset before which its records were read.
+
+    Raises
+    ------
+    KafkaUnavailableError
+        If Kafka does not answer.
+    """
+    changelog = _changelog(store)
+    why = misfit(
+        plan,
+        read,
+        logs,
+        topic_id=changelog.topic_id,
+        routing=routing_of(store.store),
+        delete_retention_ms=changelog.delete_retention_ms,
+        now_ms=clock.now_ms(),
+    )
+    if why is not None or not plan.ends:
+        return why
+    seen = {store.partition._replace(partition=number): end for number, end in plan.ends.items()}
+    for partition, comparison in compare_ends(store.bootstrap_servers, seen, store.kafka_timeout_s).items():
+        if (at := cut_at(comparison)) is not None:
+            return f"{partition} was cut at offset {at} since, and has other records from there on"
+    return None
+
+
+def _ends_seen(store: StorePartitionSpec, logs: Logs) -> dict[int, LogEnd]:
+    found = log_ends(store.bootstrap_servers, logs, store.kafka_timeout_s)
+    return {partition.partition: end for partition, end in found.items()}
 
 
 def new_plan(spec: RestoreSpec, logs: Logs, asked_ms: int) -> BuildPlan:
@@ -117,6 +150,7 @@ def new_plan(spec: RestoreSpec, logs: Logs, asked_ms: int) -> BuildPlan:
         routing=routing_of(store.store),
         started_ms=asked_ms,
         ranges=tuple(ranges),
+        ends=_ends_seen(store, logs),
     )
 
 

@@ -105,7 +105,7 @@ class OldFiles(NamedTuple):
         paths = sorted(listed, key=str)
         if not paths:
             return
-        now_s = paths[0].now_s() if isinstance(paths[0], ObjectPath) else time.time()
+        now_s = paths[0].parent.now_s() if isinstance(paths[0], ObjectPath) else time.time()
         latest = now_s - older_than_s
         for path in paths:
             try:

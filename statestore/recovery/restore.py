@@ -397,14 +397,14 @@ def _done_before(spec: RestoreSpec) -> dict[str, object]:
     That attempt may have ended before its report, and then nobody else would know what is to be validated.
     """
     paths, name = spec.store.paths, spec.store.store.name
-    if lives_in_archive(spec.store):
-        newest = known_of(spec.store)
-        if newest is None or newest.record.restored_by != spec.label:
+    if lives_in_archive(spec.store) and spec.request.mode != "as-of":
+        newest, replaced = known_of(spec.store), replaced_by(spec.store, spec.label)
+        if newest is None or (newest.record.restored_by != spec.label and replaced in (None, str(newest.name))):
             return {"outcome": "skipped"}
-        return {"outcome": "restored", "replaced": replaced_by(spec.store, spec.label)}
-    replaced = paths.quarantine(name, spec.label)
-    if replaced.exists():
-        return {"outcome": "restored", "quarantine": str(replaced)}
+        return {"outcome": "restored", "replaced": replaced}
+    quarantine = paths.quarantine(name, spec.label)
+    if quarantine.exists():
+        return {"outcome": "restored", "quarantine": str(quarantine)}
     record = read_record(paths, name)
     return {"outcome": "restored" if record is not None and record.restored_by == spec.label else "skipped"}
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from statestore.bulk.routing import Routing
 from statestore.bulk.runs import Runs, finished_runs, unfinished
+from statestore.changelog.epochs import LogEnd
 from statestore.changelog.topics import LogRange
 from statestore.durable import read_checked, remove_tree, write_checked, write_durably
 from statestore.errors import StateStoreError
@@ -49,6 +50,8 @@ class BuildPlan(BaseModel):
         Wall clock time when reading began. A tombstone that came later is in the log for `delete.retention.ms` or more.
     ranges
         By partition and offset, each beginning where the one before ended.
+    ends
+        By partition, where its log was seen to end: if it is cut and grows again, offsets do not tell.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,16 +62,17 @@ class BuildPlan(BaseModel):
     routing: Routing
     started_ms: int
     ranges: tuple[OffsetRange, ...]
+    ends: dict[int, LogEnd] = {}
 
-    def extended(self, ends: Mapping[int, int]) -> BuildPlan:
-        """The plan with what the log has got since."""
+    def extended(self, ends: Mapping[int, int], seen: Mapping[int, LogEnd]) -> BuildPlan:
+        """The plan with what the log has got since, and where it was seen to end by now."""
         last = {found.partition: found.end for found in self.ranges}
         more = [
             OffsetRange(number, last[number], end)
             for number, end in ends.items()
             if number in last and end > last[number]
         ]
-        return self.model_copy(update={"ranges": tuple(sorted((*self.ranges, *more)))})
+        return self.model_copy(update={"ranges": tuple(sorted((*self.ranges, *more))), "ends": {**self.ends, **seen}})
 
 
 class Staging:

@@ -10,6 +10,7 @@ import pytest
 from statestore.archive.fetch import Fetched, fetch
 from statestore.archive.layout import BLOBS, blob
 from statestore.archive.snapshots import history, read_manifest
+from statestore.archive.upload import Uploading
 from statestore.errors import InvalidStateError, SnapshotError, StoreCorruptedError
 from statestore.objects.store import ObjectStore
 from tests.archive.snapshots import file, manifest, publish, written
@@ -48,6 +49,15 @@ def test_a_file_that_the_manifest_has_in_itself_is_no_object_of_its_own(objects:
     found = read_manifest(objects, made.directory, made.name)
     assert fetch(objects, found, tmp_path / "copy", {}) == Fetched(0, made.bytes)
     assert _content(tmp_path / "copy") == FILES
+
+
+def test_what_only_a_manifest_had_in_itself_is_uploaded_where_another_one_has_not(
+    objects: ObjectStore, tmp_path: Path
+) -> None:
+    before, now = (file("CURRENT", FILES["CURRENT"], inline=inline) for inline in (True, False))
+    uploading = Uploading(objects, written(tmp_path / "store", FILES))
+    uploading.upload([now], [before])
+    assert objects.stat(blob(now.sha256)) is not None
 
 
 def test_only_what_the_earlier_snapshot_does_not_have_is_uploaded(objects: ObjectStore, tmp_path: Path) -> None:

@@ -12,11 +12,16 @@ import pytest
 from statestore.archive.layout import BLOBS
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.copies import clean_copies
+from statestore.recovery.restore import restore
+from statestore.recovery.spec import RestoreSpec
 from statestore.reports import ProcessRow, Status
+from statestore.requests.restore import RestoreRequest
 from statestore.statedir.lock import locked
+from statestore.statedir.record import read_record, write_record
 from statestore.verification.check import verify
 from statestore.verification.options import VerifyOptions
-from tests.integration.archived import ROWS
+from tests.integration.archived import ROWS, TINY_RUN
+from tests.integration.broker import delete_records, set_topic_config
 from tests.integration.support import Application
 from tests.integration.test_node_local import Nodes
 
@@ -46,6 +51,15 @@ class TwoTasks(Nodes):
         """Have the second task go on on node `b`."""
         self.send([(b"new", b"value")], 1)
         self.on("b", 1)
+
+    def accept_loss_on(self, node: str) -> None:
+        """Build the second task's store on a node from what its log still has, and publish it."""
+        self._patch.setattr("socket.gethostname", lambda: node)
+        spec = self.copy().model_copy(update={"state_dir": self.disk(node)})
+        row = restore(RestoreSpec(spec, RestoreRequest(mode="full", accept_loss=True), "accepted", TINY_RUN))
+        assert row.failure is None, row.failure
+        assert row.published is not None
+        assert row.published.failure is None, row.published.failure
 
     def age(self) -> None:
         """Make what is kept of the copy ten days old."""
@@ -129,11 +143,33 @@ def _nothing_kept(tasks: TwoTasks) -> None:
     tasks.age()
 
 
+def _its_log_lost_what_no_snapshot_has(tasks: TwoTasks) -> None:
+    for found in list(tasks.objects.entries("stores")):  # as if it had never been published
+        if "/0_1/" in found.name:
+            tasks.objects.delete(found.name)
+    set_topic_config(tasks.servers, tasks.changelog, cleanup_policy="compact,delete")
+    delete_records(tasks.servers, tasks.changelog, 50, 1)
+    tasks.accept_loss_on("b")
+    tasks.age()
+
+
+def _it_has_rows_that_were_never_logged(tasks: TwoTasks) -> None:
+    tasks.moved()
+    spec = tasks.copy()
+    record = read_record(spec.paths, spec.store.name)
+    assert record is not None
+    with locked(spec.paths):
+        write_record(spec.paths, spec.store.name, record.model_copy(update={"adopted": True}))
+    tasks.age()
+
+
 @pytest.mark.parametrize(
     "happened",
     [
         _never_published,
         _archive_lacks_a_file,
+        _its_log_lost_what_no_snapshot_has,
+        _it_has_rows_that_were_never_logged,
         *(pytest.param(found, marks=pytest.mark.long) for found in (_young, _newest_is_its_own, _nothing_kept)),
     ],
 )

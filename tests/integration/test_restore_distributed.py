@@ -283,6 +283,16 @@ def _age(application: Distributed) -> None:
     application.objects.upload(name, [to_document(plan, "build")])
 
 
+def _cut_and_grown_again(application: Distributed) -> None:
+    """Have the plan say that the log ended further on, in the same epoch, as one that was cut says."""
+    (name,) = (name for name in application.builds() if name.endswith("plan.json"))
+    plan = builds.read(application.objects, name, DistributedPlan)
+    ends = {number: end._replace(offset=end.offset + 1_000) for number, end in plan.reading.ends.items()}
+    assert ends
+    plan = plan.model_copy(update={"reading": plan.reading.model_copy(update={"ends": ends})})
+    application.objects.upload(name, [to_document(plan, "build")])
+
+
 def _damage_the_plan(application: Distributed) -> None:
     (name,) = (name for name in application.builds() if name.endswith("plan.json"))
     raw = application.objects.read(name, 1 << 20)
@@ -295,7 +305,9 @@ def _change_the_format(application: Distributed) -> None:
 
 
 @pytest.mark.short_for("_recreate", "_damage_the_plan")
-@pytest.mark.parametrize("meanwhile", [_recreate, _cut_the_start, _age, _damage_the_plan, _change_the_format])
+@pytest.mark.parametrize(
+    "meanwhile", [_recreate, _cut_the_start, _cut_and_grown_again, _age, _damage_the_plan, _change_the_format]
+)
 def test_a_build_that_does_not_fit_the_log_any_more_is_not_used(windows: Distributed, meanwhile: Any) -> None:
     dying.die_in(windows.distributed(), "restore, range committed:2")
     meanwhile(windows)

@@ -51,12 +51,16 @@ def test_a_plan_that_cannot_be_read_is_none(staging, text):
 
 def test_a_plan_grows_behind_the_end_of_each_partition_and_by_no_other_partition():
     plan = PLAN.model_copy(update={"ranges": (OffsetRange(0, 10, 30), OffsetRange(1, 0, 5))})
-    assert plan.extended({0: 31, 1: 5, 2: 100}).ranges == (
+    assert plan.extended({0: 31, 1: 5, 2: 100}, {}).ranges == (
         OffsetRange(0, 10, 30),
         OffsetRange(0, 30, 31),
         OffsetRange(1, 0, 5),
     )
-    assert plan.extended({0: 29, 1: 9}).ranges == (OffsetRange(0, 10, 30), OffsetRange(1, 0, 5), OffsetRange(1, 5, 9))
+    assert plan.extended({0: 29, 1: 9}, {}).ranges == (
+        OffsetRange(0, 10, 30),
+        OffsetRange(1, 0, 5),
+        OffsetRange(1, 5, 9),
+    )
 
 
 def test_runs_of_a_range_are_found_from_its_start_on_without_a_gap(staging):

@@ -18,6 +18,7 @@ from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from statestore.config import load_directories
+from statestore.errors import StateStoreError
 from statestore.objects.path import Location, ObjectPath, location
 from statestore.packages import files_of
 from statestore_dags.archive_connection import archive_connection, reports_access
@@ -59,9 +60,15 @@ class SparkJobOperator(SparkSubmitOperator):
                 shared = self.seen_by_executors()
                 with kafka_connection(shared), archive_connection(shared):
                     super().execute(context)
-            finally:
-                with reports_access():
-                    _take(written, report)
+            except BaseException:
+                try:  # what the job itself has failed of says whether it is tried again
+                    with reports_access():
+                        _take(written, report)
+                except (StateStoreError, OSError) as error:
+                    self.log.error("the job's report stays at %s: %s", written, error)
+                raise
+            with reports_access():
+                _take(written, report)
 
     def seen_by_executors(self) -> Path | None:
         """Return a directory that the executors see as we do; None where they run on this machine.

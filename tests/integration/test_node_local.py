@@ -392,6 +392,12 @@ def test_a_restore_that_is_tried_again_on_another_node_knows_what_it_had_replace
     assert nodes.restore_on("c").outcome == "skipped", "of another restore"
 
 
+def test_a_store_as_of_a_point_is_built_once_however_often_that_is_tried(nodes: Nodes, tmp_path: Path) -> None:
+    request = RestoreRequest(mode="as-of", as_of_offset=100, target=tmp_path / "then")
+    rows = [restore(RestoreSpec(nodes.spec_on("b"), request, "one restore", TINY_RUN)) for _ in range(2)]
+    assert [(row.failure, row.outcome) for row in rows] == [(None, "restored")] * 2
+
+
 def test_what_grew_from_a_suspect_snapshot_while_it_was_marked_is_marked_too(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

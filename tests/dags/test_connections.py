@@ -157,6 +157,7 @@ with kafka_connection():
 """
 
 
+@pytest.mark.long
 def test_a_worker_that_was_killed_leaves_a_file_that_the_next_task_removes(connect, temporary: Path) -> None:
     connection = connect()
     command = [sys.executable, "-c", _HOLD, str(Path(__file__).parents[2] / "dags")]

@@ -76,6 +76,7 @@ def test_a_restore_of_what_verify_found_is_a_job_for_each_application(service, r
     assert len(runner.triggered("validate")) == 1
 
 
+@pytest.mark.long
 def test_an_empty_catalogue_is_no_failure(installation, runner, monkeypatch):
     monkeypatch.setenv("STATESTORE_SERVICE_ID", unique("empty"))
     states = runner.run("process")

@@ -87,6 +87,7 @@ def test_k17_nor_if_we_were_killed_over_opening_them_just_before(bootstrap_serve
     oracle.check(subject)
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("T4")
 def test_kills_one_after_the_other_while_stores_are_opened_cost_no_rebuild(
     bootstrap_servers: str, tmp_path: Path
@@ -100,6 +101,7 @@ def test_kills_one_after_the_other_while_stores_are_opened_cost_no_rebuild(
     oracle.check(subject)
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("T4")
 def test_kills_while_a_segment_is_made_cost_no_rebuild(bootstrap_servers: str, tmp_path: Path) -> None:
     subject = processor_subject(bootstrap_servers, tmp_path)

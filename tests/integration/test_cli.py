@@ -292,6 +292,7 @@ def test_a_restore_that_makes_no_sense_ends_with_2(run: Run, arguments: list[str
     assert expected in " ".join(ran.err.replace("│", " ").split())
 
 
+@pytest.mark.long
 def test_a_store_in_use_is_not_restored_and_ends_with_3(application: Application, run: Run) -> None:
     shutil.rmtree(live(application, 0))
     with locked(application.store_spec(0).paths, 1):

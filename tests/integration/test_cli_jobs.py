@@ -82,6 +82,7 @@ def test_a_job_that_cannot_begin_ends_the_command_as_it_would_end_itself(
     assert (error["kind"], error["exit_code"], error["retriable"]) == (kind, code, code == 3)
 
 
+@pytest.mark.long
 def test_no_process_of_a_job_outlives_the_command_that_started_it(
     command: CatalogueCommand, application: Application, tmp_path: Path
 ) -> None:

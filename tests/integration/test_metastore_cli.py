@@ -206,6 +206,7 @@ def test_what_get_prints_is_what_apply_takes(command: CatalogueCommand) -> None:
     assert list(command.shown("get")) == sorted([first.name, second.name])
 
 
+@pytest.mark.long
 def test_the_catalogue_is_read_as_it_was_at_an_offset_and_as_it_was_pinned(command: CatalogueCommand) -> None:
     definition = command.applied()
     pin = command.shown("list")["catalogue"]
@@ -250,6 +251,7 @@ def test_describe_shows_stores_topics_and_who_changed_it(command: CatalogueComma
     )
 
 
+@pytest.mark.long
 def test_history_tells_what_each_command_changed(command: CatalogueCommand) -> None:
     definition, other = command.define(), command.define()
     name = definition.name
@@ -355,6 +357,7 @@ def test_apply_takes_no_store_out_of_what_is_running(
     assert command("apply", one).code == 0
 
 
+@pytest.mark.long
 def test_an_application_whose_group_has_members_is_not_dropped(command: CatalogueCommand) -> None:
     definition = command.applied()
     member = Consumer({"bootstrap.servers": command.servers, "group.id": definition.name, "client.id": "somebody-else"})
@@ -391,6 +394,7 @@ def test_somebody_at_a_terminal_is_asked_before_a_drop(command: CatalogueCommand
     assert (definition.name not in command.catalogue.applications) is dropped
 
 
+@pytest.mark.long
 def test_an_application_that_feeds_another_is_not_dropped_silently(
     command: CatalogueCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -447,6 +451,7 @@ def test_a_degraded_metastore_is_read_with_a_warning_and_takes_nothing(command: 
     assert command("apply", command.file(other), "--dry-run").code == 0
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("C15")
 def test_the_command_topic_is_made_anew_from_its_backup_only_by_somebody_who_says_so(command: CatalogueCommand) -> None:
     command.applied()

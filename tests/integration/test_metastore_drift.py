@@ -231,6 +231,7 @@ def test_of_a_catalogue_that_is_not_whole_nothing_is_said_to_be_left_over(instal
     assert (ran.code, "MetastoreDegradedError" in ran.err) == (2, True)
 
 
+@pytest.mark.long
 def test_an_application_that_is_applied_while_drift_is_looked_for_is_not_left_over(installation: Installation) -> None:
     metastore = installation.metastore
     view = metastore.view()

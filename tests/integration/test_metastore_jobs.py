@@ -111,6 +111,7 @@ def test_a_missing_changelog_is_named_and_not_made_again(service: Service) -> No
     assert service.changelog not in service.topics.names()
 
 
+@pytest.mark.long
 def test_a_replaced_changelog_is_named_until_its_new_id_is_recorded(service: Service) -> None:
     service.put()
     service.prepare()

@@ -240,6 +240,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(replaced: Applicatio
     assert os.listdir(replaced.store_spec().paths.replaced / STORE) == ["run"]
 
 
+@pytest.mark.long
 def test_a_task_in_use_is_not_rolled_back_and_ends_with_3(replaced: Application, command: Run) -> None:
     with locked(replaced.store_spec().paths, 1):
         ran = command("--rollback", STORE)

@@ -153,6 +153,7 @@ def test_a_connection_of_our_own_says_why_it_was_refused(secured: SecuredBroker,
         connect((HOST, port), settings, 10)
 
 
+@pytest.mark.long
 def test_without_a_certificate_of_ours_a_broker_that_asks_for_one_is_unavailable(
     secured: SecuredBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -82,6 +82,7 @@ def test_staged_bytes_above_the_bound_commit_early(bootstrap_servers: str, tmp_p
     application.assert_oracle()
 
 
+@pytest.mark.long
 def test_commit_interval_commits_on_the_way(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path, commit_interval_ms=10)
     assert application.process([(b"%d" % (number % 7), b"1") for number in range(20_000)]).commits > 2

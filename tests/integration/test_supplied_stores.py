@@ -240,6 +240,7 @@ def test_a_suppliers_store_in_memory_is_filled_from_its_log_in_each_run(bootstra
     assert {key: row.value for key, row in logged_rows.items()} == {key: row.value for key, row in rows.items()}
 
 
+@pytest.mark.long
 def test_options_of_rocksdb_are_set_where_a_task_opens_its_stores(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path)
     application.extend(rocksdb_config_setter=f"{_MODULE}:set_options", uncommitted_max_bytes=1_024)

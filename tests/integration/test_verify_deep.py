@@ -155,6 +155,7 @@ def test_keys_may_be_left_out_of_the_report(whole: Application) -> None:
     assert b"secret".hex() not in row.model_dump_json()
 
 
+@pytest.mark.long
 def test_a_truncated_manifest_of_a_store_without_a_seal_is_found(whole: Application) -> None:
     spec, rows = whole.store_spec(), whole.contents()
     break_seal(spec.paths, STORE)

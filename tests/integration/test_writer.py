@@ -118,6 +118,7 @@ def test_r14_a_successor_fences_the_writer_wherever_it_is(bootstrap_servers: str
     assert broker.group_offset(bootstrap_servers, group, topic) < 0
 
 
+@pytest.mark.long
 def test_a_transaction_that_the_broker_aborts_for_its_age_is_told_as_that(bootstrap_servers: str, topic: str) -> None:
     writer = TransactionalWriter(bootstrap_servers, broker.unique("writer"), 60, transaction_timeout_ms=1_000)
     writer.init()

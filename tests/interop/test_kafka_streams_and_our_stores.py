@@ -123,6 +123,7 @@ def test_a_timestamped_store_is_refused_as_a_plain_one_and_left_alone(
     assert contents_of(state.state_dir) == before
 
 
+@pytest.mark.long
 def test_kafka_streams_restores_nothing_beside_an_empty_windowed_store_of_ours(
     kafka_streams: Callable[..., KafkaStreams], tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def in_quarantine(application: Application) -> list[Path]:
     return quarantined(application.store_spec().paths, STORE)
 
 
+@pytest.mark.long
 def test_a_replaced_store_goes_when_it_is_old_and_the_live_one_is_whole(application):
     assert clean(application).removed_count == 0
     (old,) = in_quarantine(application)

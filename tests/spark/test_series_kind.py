@@ -79,6 +79,7 @@ def read(spark: SparkSession, settings: Settings, application: str, **options: s
     return sorted(tuple(row)[1:5] for row in frame.collect())
 
 
+@pytest.mark.long
 def test_a_kind_from_one_file_is_applied_processed_verified_restored_validated_and_read(
     spark: SparkSession, jobs: Jobs, application: ApplicationDefinition
 ) -> None:

@@ -244,6 +244,7 @@ def test_r1_changelog_folds_to_the_latest_record_of_each_key(spark: SparkSession
     assert len(everything) == len(live) + 1
 
 
+@pytest.mark.long
 def test_a_fold_that_does_not_fit_into_memory_is_the_same(spark: SparkSession, logged_store: LoggedStores) -> None:
     store = logged_store()
     chance = random.Random(1)

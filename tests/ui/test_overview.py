@@ -274,6 +274,7 @@ def _refuse(_):
 # -- what it costs -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_ten_thousand_store_partitions_are_read_from_the_newest_report_and_only_once(reports, overviews, tmp_path):
     rows = [verify_row(partition) for partition in range(10_000)]
     for minute in range(5):

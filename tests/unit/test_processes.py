@@ -113,6 +113,7 @@ def test_what_is_left_running_outlives_the_owner_and_is_stopped_by_its_state(tmp
     assert not stop_run(tmp_path)
 
 
+@pytest.mark.long
 def test_a_run_inside_a_run_ends_with_the_outer_one(tmp_path: Path) -> None:
     with Processes(tmp_path / "outer") as outer:
         argv = [sys.executable, "-c", OWNER, str(tmp_path / "inner"), DAEMON, str(tmp_path / "pid")]

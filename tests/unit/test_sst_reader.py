@@ -52,6 +52,7 @@ def test_rows_are_read_as_they_were_written(tmp_path_factory, rows, timestamped,
     assert read(files) == expected
 
 
+@pytest.mark.long
 def test_large_rows_and_many_of_them(tmp_path):
     rows = {b"%06d" % number: b"x" * (number % 300) for number in range(20_000)} | {b"z": b"y" * 3_000_000}
     assert read(write(tmp_path, rows)) == [(key, encode(value, 7)) for key, value in sorted(rows.items())]

@@ -307,6 +307,7 @@ def test_a_swap_that_the_disk_refuses_leaves_the_live_store_and_no_trap(paths):
     assert OLD in (contents(paths.store("s")), contents(paths.quarantine("s", "run")))
 
 
+@pytest.mark.long
 def test_of_a_swap_whose_new_store_is_gone_the_old_one_is_put_back_with_its_segments(paths):
     for step in count(1):
         remove_tree(paths.state_dir)

@@ -101,6 +101,7 @@ def test_rows_that_are_still_in_the_older_format_are_read_in_the_newer(tmp_path)
     assert counted(tmp_path) == len(ROWS)
 
 
+@pytest.mark.long
 def test_a_changed_byte_in_a_block_of_rows_is_never_taken_for_the_end(tmp_path):
     whole = tmp_path / "whole"
     write(whole, ROWS)

@@ -286,6 +286,9 @@ class VerifyRow(StorePartitionRow):
     restore_point: RestorePoint | None = Field(
         default=None, description="the last snapshot; None: no archive, or a store that has no snapshots"
     )
+    global_kind: Literal["table", "processor"] | None = Field(
+        default=None, description="how a global store is filled: with the rows of its topic, or by a processor"
+    )
     seconds: float = 0.0
 
     @property

@@ -48,6 +48,11 @@ def keep(
             chosen.said,
             clock.now_ms(),
             offsets_beside=shown_layout(state_dir, application).offsets_beside,
+            tables={
+                row.store
+                for row in rows
+                if isinstance(row, VerifyRow) and row.application == application and row.global_kind == "table"
+            },
         )
         try:
             keep_known(state_dir, application, found, archive)

@@ -15,6 +15,7 @@ from statestore.errors import InputError, UnknownFormatError
 from statestore.partition.release import ReleaseRow
 from statestore.partition.rollback import RollbackRow
 from statestore.partition.spec import StorePartitionSpec
+from statestore.recovery.global_mode import require_table
 from statestore.recovery.run import advised, require_as_many_as_tasks
 from statestore.reports import ArchivedRow, RestorePlanRow, RestoreRow, VerifyReport, read_report
 from statestore.requests.restore import RestoreRequest
@@ -56,13 +57,16 @@ def stores_to_restore(
         raise UnknownFormatError(_listed(f"{len(named)} stores cannot be restored:", named))
     for store in (*unknown, *gone, *chosen.troubled("unlogged"), *chosen.troubled("in memory")):
         print(f"statestore: {store.label} is left alone: {store.problem}", file=sys.stderr)
-    for spec in chosen.specs:
-        if spec.is_global:
-            print(
-                f"statestore: {spec.store_partition} is left alone: Kafka Streams fills it at its start",
-                file=sys.stderr,
-            )
-    specs = [spec for spec in chosen.specs if not spec.is_global]
+    others = [spec for spec in chosen.specs if spec.is_global and spec.global_kind != "table"]
+    for spec in others:
+        if spec.store.name in chosen.named:
+            require_table(spec)
+        print(
+            f"statestore: {spec.store_partition} is left alone: Kafka Streams fills it at its start; it is not known "
+            "to be a global table",
+            file=sys.stderr,
+        )
+    specs = [spec for spec in chosen.specs if spec not in others]
     if not specs and unknown:
         raise UnknownFormatError(_listed(f"nothing to restore in {', '.join(chosen.applications)}:", unknown))
     if not specs:

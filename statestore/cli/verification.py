@@ -55,7 +55,7 @@ def verify_all(
 
 def _verify(piece: _Piece) -> list[VerifyRow]:
     of_tasks = iter(verify_many([spec for spec in piece.specs if not spec.is_global], piece.options, piece.tasks))
-    rows = [verify_global(spec) if spec.is_global else next(of_tasks) for spec in piece.specs]
+    rows = [verify_global(spec, piece.options) if spec.is_global else next(of_tasks) for spec in piece.specs]
     return with_restore_points(piece.specs, rows, piece.options.depth)
 
 

@@ -30,6 +30,7 @@ from statestore.discovery.shape import StoreShape, shape_of, telling_shape
 from statestore.discovery.store import DiscoveredStore, Shape, StoreEvidence, discovered_store
 from statestore.discovery.store_directory import LiveStore
 from statestore.errors import (
+    InputError,
     InputOffsetError,
     LockedError,
     StoreCorruptedError,
@@ -119,6 +120,10 @@ def discover(
         topic, config = described.get(topic_of[name]), configs.get(topic_of[name], {})
         changelog = None if topic is None else changelog_spec(topic, config)
         is_global = any(found.task == GLOBAL_TASK for found in partitions)
+        if partitions and not is_global and by_user.global_kind is not None:
+            raise InputError(f"{partitions[0].directory} is that of a task's store, not of a global one; correct it")
+        before = known.get(name)
+        is_global = is_global or (not partitions and _is_global(hint, before))
         # Of topics named otherwise, a store itself names an input only; a user may name one that nobody else writes.
         if (
             changelog is not None
@@ -136,7 +141,7 @@ def discover(
         evidence = StoreEvidence(
             application, name, partitions, shapes[name], changelog, config, header, known.get(name), by_user
         )
-        should_have = _tasks(partitions, hint, changelog, tasks if here_only else None)
+        should_have = [GLOBAL_TASK] if is_global else _tasks(partitions, hint, changelog, tasks if here_only else None)
         result.append(_with_end(discovered_store(evidence, hint, should_have), where, topics))
     left = [
         DiscoveredStore(application, other.path.name).with_problem("unknown", f"{other.path}: {other.reason}")
@@ -167,7 +172,17 @@ def _completed(hint: Hint, known: KnownStore | None, shape: Shape) -> Hint:
     if not isinstance(shape, StoreShape):
         return known.completed(hint)
     kept = known.definition
-    return hint.model_copy(update={"retention_ms": hint.retention_ms or (kept.retention_ms if kept else None)})
+    return hint.model_copy(
+        update={
+            "retention_ms": hint.retention_ms or (kept.retention_ms if kept else None),
+            "global_kind": hint.global_kind or known.global_kind,
+        }
+    )
+
+
+def _is_global(hint: Hint, known: KnownStore | None) -> bool:
+    """Tell whether a store without a directory is a global one."""
+    return hint.global_kind is not None or (known is not None and known.is_global)
 
 
 def _with_end(store: DiscoveredStore, where: Installation, topics: Topics) -> DiscoveredStore:

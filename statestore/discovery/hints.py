@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from statestore.errors import InputError
 from statestore.model import StoreFormat, check_name
+from statestore.partition.spec import GlobalKind
 
 #: Kafka's topic names; unlike a store's, they may start with any of the characters.
 _TOPIC = r"^[a-zA-Z0-9._-]{1,249}$"
@@ -29,9 +30,11 @@ class Hint(BaseModel):
         `in_memory`: the store is not on disk, so there is nothing to verify or restore.
     subtopology
         The first number of its tasks' ids.
+    global_kind
+        Said as `global`: it is a global store, and how it is filled.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     kind: Literal["key-value", "window", "session"] | None = None
     format: StoreFormat | None = None
@@ -39,6 +42,7 @@ class Hint(BaseModel):
     subtopology: int | None = Field(default=None, ge=0, lt=1_000_000_000)
     engine: Literal["rocksDB", "in_memory"] | None = None
     changelog: str | None = Field(default=None, pattern=_TOPIC)
+    global_kind: GlobalKind | None = Field(default=None, alias="global")
 
     @property
     def description(self) -> str:
@@ -91,7 +95,7 @@ def _hint(name: str, settings: dict[str, str]) -> Hint:
     try:
         return Hint.model_validate(settings)
     except ValidationError as error:
-        known = ", ".join(Hint.model_fields)
+        known = ", ".join(field.alias or name for name, field in Hint.model_fields.items())
         problems = "; ".join(
             f"{problem['loc'][0]}: {problem['msg']}, found {problem['input']!r}" for problem in error.errors()
         )

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.hints import Hint
+from statestore.partition.spec import GlobalKind
 
 
 class KnownStore(BaseModel):
@@ -37,6 +38,10 @@ class KnownStore(BaseModel):
         By task and directory of a segment: the identity of its database.
     offsets_beside
         Whether its application has its offsets beside its stores, as Kafka Streams before 4.3 has; None: not known.
+    is_global
+        It is a global store.
+    global_kind, global_said
+        How that is filled, and whether somebody has said so, as of `StorePartitionSpec`.
     seen_ms
         When it was seen so last, ms since the epoch.
     """
@@ -53,6 +58,9 @@ class KnownStore(BaseModel):
     in_memory: bool = False
     segments: Mapping[str, Mapping[str, str]] = {}
     offsets_beside: bool | None = None
+    is_global: bool = False
+    global_kind: GlobalKind | None = None
+    global_said: bool = False
     seen_ms: int = 0
 
     @property
@@ -71,6 +79,7 @@ class KnownStore(BaseModel):
             "retention_ms": kept.retention_ms,
             "subtopology": self.subtopology,
             "changelog": self.changelog,
+            "global_kind": self.global_kind,
         }
         return hint.model_copy(update={name: known[name] for name in known if getattr(hint, name) is None})
 

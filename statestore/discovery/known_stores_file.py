@@ -9,7 +9,7 @@ changelog with a certain topic id: of another one it says nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -102,6 +102,7 @@ def learned(
     now_ms: int,
     *,
     offsets_beside: bool | None = None,
+    tables: Collection[str] = (),
 ) -> dict[str, KnownStore]:
     """Return what is known once the stores of an application were looked at.
 
@@ -119,6 +120,8 @@ def learned(
         Wall clock time, ms since the epoch.
     offsets_beside
         What its state directory shows of the application's version; None: nothing.
+    tables
+        Global stores whose rows were found to be those of their topics.
     """
     found = dict(before)
     for name, hint in hints.items():
@@ -127,8 +130,9 @@ def learned(
     for store in discovered:
         log, earlier = store.changelog, found.get(store.name)
         topic = {} if log is None else {"changelog": log.topic, "topic_id": log.topic_id}
-        if store.definition is not None and log is not None and GLOBAL_TASK not in store.tasks:
-            subtopologies = {task.subtopology for task in store.tasks}
+        if store.definition is not None and log is not None:
+            is_global = GLOBAL_TASK in store.tasks
+            subtopologies = set() if is_global else {task.subtopology for task in store.tasks}
             retention_ms = store.definition.retention_ms
             found[store.name] = KnownStore(
                 definition=store.definition,
@@ -138,6 +142,9 @@ def learned(
                 described=store.described if not store.shown or (earlier and earlier.described) else "",
                 segments=earlier.segments if earlier else {},
                 offsets_beside=layout_known(before) if offsets_beside is None else offsets_beside,
+                is_global=is_global,
+                global_kind=store.global_kind or ("table" if is_global and store.name in tables else None),
+                global_said=store.global_said,
                 seen_ms=now_ms,
                 **topic,
             )

@@ -91,6 +91,8 @@ def discovered_specs(
             described=store.described,
             shown=bool(store.here),
             segments_seen=tuple(store.segments.get(str(task), {}).items()),
+            global_kind=store.global_kind,
+            global_said=store.global_said,
         )
         for store in stores
         if store.definition is not None

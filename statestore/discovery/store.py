@@ -21,10 +21,11 @@ from statestore.discovery.log_headers import SUPPRESSED
 from statestore.discovery.shape import StoreShape
 from statestore.discovery.store_directory import LiveStore
 from statestore.errors import InputError, LockedError, UnknownFormatError
+from statestore.kinds.key_value import KEY_VALUE
 from statestore.kinds.kind import ADDITIONAL_RETENTION_MS
 from statestore.kinds.known import BUILT_IN
 from statestore.model import TaskId, TopicPartition, changelog_topic
-from statestore.partition.spec import ChangelogSpec
+from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec, GlobalKind
 from statestore.stores.segments import segment_interval_ms
 
 _NOTHING_SAID = {"kind": None, "format": None}
@@ -66,6 +67,8 @@ class DiscoveredStore:
         By task and directory of a segment that was seen there: the identity of its database.
     applied
         By changelog partition: the offset of a record that a store here is known to have.
+    global_kind, global_said
+        How a global store is filled, as of `StorePartitionSpec`.
     """
 
     application: str
@@ -81,6 +84,8 @@ class DiscoveredStore:
     unknown: str = ""
     segments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     applied: Mapping[TopicPartition, int] = field(default_factory=dict)
+    global_kind: GlobalKind | None = None
+    global_said: bool = False
 
     @property
     def label(self) -> str:
@@ -143,6 +148,8 @@ def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId
         described=_described(evidence, hint),
         segments={} if known is None else known.segments,
         applied=_known(shape.offsets) if isinstance(shape, StoreShape) else {},
+        global_kind=hint.global_kind,
+        global_said=_is_said_of_global(evidence, hint),
     )
     if isinstance(shape, LockedError):
         return store.with_problem("in use", str(shape))
@@ -157,7 +164,10 @@ def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId
         return _unknown(store, f"When a directory of it was last seen: {known.unknown}")
     if known is not None and shape is None and (otherwise := known.contradiction(evidence.by_user or hint)):
         return store.with_problem("needed", f"when a directory of it was last seen, it had {otherwise}; correct that")
-    if not evidence.here and (hint.kind is None or hint.subtopology is None):
+    is_global = GLOBAL_TASK in tasks
+    if is_global and (needed := _needed_of_global(evidence, hint)):
+        return store.with_problem("needed", needed)
+    if not evidence.here and not is_global and (hint.kind is None or hint.subtopology is None):
         topic = hint.changelog or changelog_topic(evidence.application, name)
         return store.with_problem(
             "missing",
@@ -175,6 +185,26 @@ def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId
         if evidence.here and shape is None:
             return store.with_problem("damaged", f"no database of it can be read; {error}")
         return store.with_problem("needed", str(error))
+
+
+def _is_said_of_global(evidence: StoreEvidence, hint: Hint) -> bool:
+    """Tell whether it is somebody's word how a global store is filled."""
+    known = evidence.known
+    return (evidence.by_user or hint).global_kind is not None or (known is not None and known.global_said)
+
+
+def _needed_of_global(evidence: StoreEvidence, hint: Hint) -> str:
+    """Say what must be said of a global store, or corrected; empty if nothing."""
+    name = evidence.name
+    if hint.subtopology is not None:
+        return "a global store is of no sub-topology; leave its subtopology out"
+    if not evidence.here and evidence.changelog is None:
+        return f"its topic is not known; say --changelog {name}=TOPIC"
+    if hint.global_kind == "table" and (
+        hint.kind not in (None, KEY_VALUE.name) or any(found.segmented for found in evidence.here)
+    ):
+        return "a global table is a key-value store; correct its kind, or say global=processor"
+    return ""
 
 
 def _is_shown(evidence: StoreEvidence, hint: Hint, shape: StoreShape | None) -> bool:
@@ -255,6 +285,8 @@ def _definition(evidence: StoreEvidence, hint: Hint, shape: StoreShape | None) -
         kind = discovered_kind(here, shape, kind, interval_ms, remedy)
         if hint.subtopology is not None and all(found.task.subtopology != hint.subtopology for found in evidence.here):
             raise InputError(f"{here.directory} is not of sub-topology {hint.subtopology}; correct its subtopology")
+    if kind is None and hint.global_kind is not None:
+        kind = KEY_VALUE.name
     assert kind is not None, "one that has no directory is described"
     store_format = format_of(kind, shape, hint.format, remedy)
     fields: dict[str, object] = {"name": name, "kind": kind, "format": store_format, "engine": "rocksDB"}

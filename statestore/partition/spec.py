@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, InstanceOf
 
@@ -22,6 +23,9 @@ class GlobalTask(TaskId):
 
 
 GLOBAL_TASK = GlobalTask(-1, 0)
+
+#: How a global store is filled: a table has the rows of its topic; a processor of the application's makes others.
+GlobalKind = Literal["table", "processor"]
 
 
 class ChangelogSpec(BaseModel):
@@ -76,6 +80,10 @@ class StorePartitionSpec(BaseModel):
         Its application is of Kafka Streams from before 4.3: a new store has its offsets in the task's `.checkpoint`.
     headers_ignored
         Records of its changelog may have headers, which it does not keep: it has taken such records in.
+    global_kind
+        How a global store is filled; None: that is not known, or it is none.
+    global_said
+        Somebody says so who knows the topology. If not, its rows were once those of its topic.
     archive
         Where its snapshots are; None: there are none.
     """
@@ -97,6 +105,8 @@ class StorePartitionSpec(BaseModel):
     segments_seen: tuple[tuple[str, str], ...] = ()
     offsets_beside: bool = False
     headers_ignored: bool = False
+    global_kind: GlobalKind | None = None
+    global_said: bool = False
     archive: ArchiveSpec | None = None
 
     @property

@@ -42,7 +42,8 @@ class Built(NamedTuple):
     rows
         Rows written; None if only a count can tell.
     committed
-        By changelog partition, the offset of the last record in the store; None if there was none.
+        By changelog partition, the offset of the last record in the store; None if there was none. Of a global store,
+        the next offset to read, of those partitions that were read.
     digest
         Of the rows written; None after a tail.
     since_ms
@@ -69,7 +70,7 @@ class Built(NamedTuple):
     @property
     def committed_offset(self) -> int | None:
         """Offset in the only changelog partition; of a global store's several the first's."""
-        return next(iter(self.committed.values()))
+        return next(iter(self.committed.values()), None)
 
 
 def plan_build(spec: RestoreSpec, staging: Staging, logs: Logs, asked_ms: int) -> BuildPlan:
@@ -258,6 +259,8 @@ def _build(spec: RestoreSpec, staging: Staging, plan: BuildPlan, progress: Resto
         found = [run.last_offset for run in more if run.last_offset is not None]
         if found:
             last[store.partition._replace(partition=part.partition)] = found[-1]
+    if store.is_global:
+        last = {store.partition._replace(partition=part.partition): part.end for part in plan.ranges}
     require_tombstones(
         store,
         plan.started_ms,

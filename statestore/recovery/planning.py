@@ -24,6 +24,7 @@ from statestore.recovery.as_of import point_and_target, require_free_target
 from statestore.recovery.as_of_source import point_source
 from statestore.recovery.distributed_plan import builds_there
 from statestore.recovery.full import Logs
+from statestore.recovery.global_mode import decide_global
 from statestore.recovery.mode import DecidedMode, decide_mode
 from statestore.recovery.snapshot import admissible_snapshots, named_snapshot
 from statestore.recovery.spec import RestoreSpec
@@ -302,6 +303,12 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
         logs, snapshot, _ = point_source(spec)
         require_free_target(target, store.state_dir, as_of)
         reason = f"as of {spec.request.as_of}"
+    elif store.is_global:
+        whole, found = decide_global(spec)
+        row = row.model_copy(update={"status": found.status})
+        if whole:
+            return row.model_copy(update={"reason": found.detail or "whole"})
+        mode, reason, snapshot, logs = "full", found.detail or "asked for", None, store_logs(store)
     else:
         found = verify(store)
         committed = found.committed
@@ -398,9 +405,9 @@ def _copied_bytes(spec: RestoreSpec, mode: str) -> int:
 def is_cut(spec: RestoreSpec) -> bool:
     """Tell whether a log is read in ranges, each by itself, if its store is rebuilt from it."""
     store = spec.store
-    # What one machine has read of a global store, no other one sees.
-    alone = store.is_global and store.archive is not None and store.archive.node_local
-    return spec.ranges > 1 and spec.request.mode in ("auto", "full") and not store.store.supplied and not alone
+    return (
+        spec.ranges > 1 and spec.request.mode in ("auto", "full") and not store.store.supplied and not store.is_global
+    )
 
 
 def is_distributed(spec: RestoreSpec) -> bool:

@@ -38,6 +38,7 @@ from statestore.recovery.as_of import built_before, claim_target, in_target, poi
 from statestore.recovery.as_of_source import point_source, still_exact
 from statestore.recovery.distributed import put_together, remove_builds
 from statestore.recovery.full import Built, Logs, build_full, plan_build, read_range
+from statestore.recovery.global_tables import restore_global
 from statestore.recovery.mode import decide_mode
 from statestore.recovery.older_layout import move_offsets_out
 from statestore.recovery.planning import (
@@ -71,6 +72,8 @@ def restore(spec: RestoreSpec) -> RestoreRow:
 
     def work(row: RestoreRow) -> RestoreRow:
         with RestoreProgressWriter(spec.store, spec.progress) as progress, one_admin_client():
+            if spec.store.is_global:
+                return restore_global(spec, row, progress)
             return (_restore_as_of if spec.request.mode == "as-of" else _restore_live)(spec, row, progress)
 
     return in_row(spec.store, work)

@@ -82,6 +82,7 @@ SCHEMA = pa.schema(
         pa.field("loss_detail", pa.string()),
         pa.field("loss_cause", pa.string()),
         pa.field("restore_point", _RESTORE_POINT),
+        pa.field("global_kind", pa.string()),
     ]
 )
 

@@ -233,9 +233,9 @@ class KafkaStreams:
         Of the input, and so of every store.
     changelog_config
         Topic settings of changelogs that Kafka Streams creates, over its own.
-    tables, global_tables
+    tables, global_tables, global_processors
         By store: the topic that fills it, so that no other changelog is needed. Their stores are timestamped, and each
-        table is a sub-topology of its own; these come first.
+        table is a sub-topology of its own; these come first. What processors make of records: `java/GlobalStores.java`.
     dsl
         Topics of the stream and of the table that `java/DslTopology.java` works on, both with as many partitions; they
         are a sub-topology of their own.
@@ -249,11 +249,16 @@ class KafkaStreams:
         changelog_config: Mapping[str, str] = KEPT,
         tables: Mapping[str, str] | None = None,
         global_tables: Mapping[str, str] | None = None,
+        global_processors: Mapping[str, str] | None = None,
         dsl: tuple[str, str] | None = None,
     ) -> None:
         self._driver = driver
         self._dsl = dsl or ()
-        self._tables = {"--table": tables or {}, "--global-table": global_tables or {}}
+        self._tables = {
+            "--table": tables or {},
+            "--global-table": global_tables or {},
+            "--global-processor": global_processors or {},
+        }
         self.bootstrap_servers = bootstrap_servers
         self.application_id = f"streams-{uuid4().hex[:8]}"
         self.input_topic = f"{self.application_id}-input"

@@ -30,8 +30,8 @@ import org.apache.kafka.streams.state.KeyValueStore;
  * </ul>
  *
  * Flags: --bootstrap-servers, --application, --state-dir, --input, --output, --timeout-s; repeated: --store (see
- * StoreSpec), --config and --changelog-config (name=value), --table and --global-table (store=topic); --dsl twice, the
- * topics of a stream and of a table (see DslTopology). Everything is one thread, exactly once, and without tables and
+ * StoreSpec), --config and --changelog-config (name=value), --table, --global-table and --global-processor (store=topic;
+ * see GlobalStores); --dsl twice, the topics of a stream and of a table (see DslTopology). Everything is one thread, exactly once, and without tables and
  * streams one sub-topology; a table's changelog is its topic. With --while FILE it
  * writes that file when its work is done, runs on until somebody deletes the file, and has then processed all input.
  */
@@ -40,6 +40,7 @@ public final class Driver implements AutoCloseable {
 
     private final List<StoreSpec> stores;
     private final List<String> topics = new ArrayList<>();
+    private final List<String> globals = new ArrayList<>();
     private final KafkaAdmin admin;
     private final KafkaStreams streams;
     private final Restored restored = new Restored();
@@ -60,6 +61,9 @@ public final class Driver implements AutoCloseable {
         StreamsBuilder builder = new StreamsBuilder();
         tables.forEach((name, topic) -> builder.table(topic, bytes(), stored(name)));
         flags.settings("--global-table").forEach((name, topic) -> builder.globalTable(topic, bytes(), stored(name)));
+        flags.settings("--global-processor").forEach((name, topic) -> GlobalStores.process(builder, name, topic));
+        globals.addAll(flags.settings("--global-table").keySet());
+        globals.addAll(flags.settings("--global-processor").keySet());
         List<String> dsl = flags.all("--dsl");
         if (!dsl.isEmpty()) {
             topics.add(dsl.get(0));
@@ -118,6 +122,9 @@ public final class Driver implements AutoCloseable {
                 .mapToInt(thread -> thread.activeTasks().size()).sum() == expected);
         if (!command.equals("read")) {
             process();
+        }
+        for (String store : globals) {
+            GlobalStores.report(streams, store, restored.ofAllPartitions(store), output);
         }
         Contents contents = new Contents(streams, output);
         for (StoreSpec store : stores) {

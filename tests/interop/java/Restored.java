@@ -13,6 +13,11 @@ final class Restored implements StateRestoreListener {
         return records.getOrDefault(new StorePartition(store, partition), 0L);
     }
 
+    synchronized long ofAllPartitions(String store) {
+        return records.entrySet().stream()
+            .filter(entry -> entry.getKey().store().equals(store)).mapToLong(Map.Entry::getValue).sum();
+    }
+
     @Override
     public void onRestoreStart(TopicPartition changelog, String store, long startingOffset, long endingOffset) {}
 

@@ -78,6 +78,14 @@ Changelogs = Annotated[
 Retentions = Annotated[
     list[str] | None, typer.Option("--retention", metavar="STORE=MS", help="How long the store keeps its rows.")
 ]
+Shapes = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="What stores are that have no directory left, as `partitions --json` printed it where they were whole. "
+        "Directories and topics go before it.",
+    ),
+]
 HereOnly = Annotated[
     bool,
     typer.Option(
@@ -234,6 +242,7 @@ def _asked(
     partition: Partitions = None,
     changelog: Changelogs = None,
     retention: Retentions = None,
+    shapes: Shapes = None,
     here_only: HereOnly = False,
     at_least_once: AtLeastOnce = False,
     service_id: ServiceId = "default",
@@ -260,6 +269,7 @@ def _asked(
         partitions=tuple(partition or ()),
         changelogs=tuple(changelog or ()),
         retentions=tuple(retention or ()),
+        shapes=shapes,
         here_only=here_only,
         guarantee="at_least_once" if at_least_once else "exactly_once_v2",
     )

@@ -19,6 +19,7 @@ from statestore.discovery.hints import Hint, parse_hints
 from statestore.discovery.known_store import KnownStore
 from statestore.discovery.known_stores_file import read_known
 from statestore.discovery.partitions import discovered_specs, store_partition_specs
+from statestore.discovery.shapes_file import read_shapes, with_shapes
 from statestore.discovery.store import DiscoveredStore
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
 from statestore.metastore.definition_files import load_definitions
@@ -54,6 +55,8 @@ class PartitionSelection:
         Where reports of verifications, and progress, are kept; None: nowhere.
     archive
         Which archive may know what stores without a directory are; None: none.
+    shapes
+        A file that says what stores of applications without a definition are; None: none does.
     """
 
     where: Where
@@ -68,6 +71,7 @@ class PartitionSelection:
     guarantee: Guarantee = "exactly_once_v2"
     reports_dir: Location | None = None
     archive: ArchiveSpec | None = None
+    shapes: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,9 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
             f"--application, found {', '.join(names)}"
         )
     known = {name: read_known(asked.where.state_dir, name, asked.archive) for name in others}
+    if asked.shapes is not None:
+        shapes = read_shapes(asked.shapes, others, topics)
+        known = {name: with_shapes(of, shapes.get(name, {}), asked.shapes, topics) for name, of in known.items()}
     discovered: list[DiscoveredStore] = []
     for name in others:
         try:

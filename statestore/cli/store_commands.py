@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 def partitions(asked: PartitionSelection, json: options.Json = None) -> None:
     """List store partitions: what they are, where their changelogs are, and how far they were when last closed."""
     from statestore.changelog.topics import Topics
+    from statestore.cli.known_stores import shapes
     from statestore.cli.partition_listing import listed
     from statestore.cli.selection import choose
     from statestore.cli.tables import table
@@ -36,7 +37,8 @@ def partitions(asked: PartitionSelection, json: options.Json = None) -> None:
     )
     shown = ((row.label, *row[3:]) for row in rows)
     output.console(json).print(table(f"{len(rows)} store partitions", columns, shown))
-    output.write_rows(json, rows, applications=chosen.applications, catalogue=chosen.catalogue)
+    head = {"applications": chosen.applications, "catalogue": chosen.catalogue}
+    output.write_rows(json, rows, **head, shapes=shapes(chosen, asked.where.state_dir))
 
 
 @options.with_target

@@ -161,7 +161,7 @@ def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId
     if not evidence.here and evidence.header == SUPPRESSED and not store.described:
         return store.with_problem("in memory", "records of its changelog are those of a suppression")
     if known is not None and known.unknown and not evidence.here:
-        return _unknown(store, f"When a directory of it was last seen: {known.unknown}")
+        return _unknown(store, f"What is known of it: {known.unknown}")
     if known is not None and shape is None and (otherwise := known.contradiction(evidence.by_user or hint)):
         return store.with_problem("needed", f"when a directory of it was last seen, it had {otherwise}; correct that")
     is_global = GLOBAL_TASK in tasks
@@ -304,7 +304,8 @@ def _definition(evidence: StoreEvidence, hint: Hint, shape: StoreShape | None) -
     if "window_size_ms" in known.times:  # no file tells how long a window is, and no row depends on it
         fields["window_size_ms"] = 0
     if known.may_retain_duplicates:
-        fields["retain_duplicates"] = shape is not None and shape.duplicates
+        kept = None if evidence.known is None else evidence.known.definition
+        fields["retain_duplicates"] = shape.duplicates if shape is not None else bool(kept and kept.retain_duplicates)
     return StoreDefinition.model_validate(fields)
 
 

@@ -6,6 +6,7 @@ logged. It is stopped; some of it is then damaged, moved away, or gone on withou
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -365,6 +366,34 @@ def test_what_a_verification_has_found_restores_every_store_after_a_total_loss(
     assert {store.name: store.definition for store in stopped.chosen().discovered} == {
         store.name: store.definition for store in state.chosen().discovered
     }
+
+
+def test_what_another_machine_prints_of_its_stores_restores_them_here(
+    stopped: Stopped, tmp_path: Path, command: Run
+) -> None:
+    file = tmp_path / "shapes.json"
+    assert command(stopped, "partitions", "--json", str(file))[0] == 0
+    here = replace(stopped, state_dir=tmp_path / "state")
+    here.state_dir.mkdir()
+    one = ["--parallel", "1", "--shapes", str(file)]
+    # No directory is left that shows what the file says.
+    code, said = command(here, "restore", *one, "--store", "window:format=timestamped")
+    assert (code, "it had format=plain, not timestamped" in said) == (2, True)
+    assert command(here, "restore", *one)[0] == 0
+    rows = here.verified(depth="deep")
+    assert rows.pop("rates-store/global").status is Status.MISSING, "nobody said whether it is a table"
+    assert {label: (row.status, row.detail) for label, row in rows.items()} == dict.fromkeys(rows, (Status.OK, ""))
+    assert {store.name: store.definition for store in stopped.chosen().discovered} == {
+        store.name: store.definition for store in here.chosen().discovered
+    }
+    content = json.loads(file.read_text())
+    for shape in content["shapes"]:
+        shape["retention_ms"] = shape["retention_ms"] and 2 * shape["retention_ms"]
+        shape["segment_interval_ms"] = None
+    file.write_text(json.dumps(content))
+    code, said = command(here, "verify", *one)
+    assert code == 2
+    assert f"has retention_ms={2 * RETENTION_MS}, and is known here with {RETENTION_MS}" in said
 
 
 def test_a_store_that_its_input_restores_is_described_with_its_changelog_and_stays_what_was_said(

@@ -82,8 +82,8 @@ Shapes = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="What stores are that have no directory left, as `partitions --json` printed it where they were whole. "
-        "Directories and topics go before it.",
+        help="What stores are that have no directory left, as `partitions --json` printed it where they were whole, or "
+        "java/StoreShapes.java of their topology. Directories and topics go before it.",
     ),
 ]
 HereOnly = Annotated[

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from statestore.changelog.topics import Topics
 from statestore.model import StoreFormat, TopicPartition
 
 _HERE = Path(__file__).parent
+_SHAPES = _HERE.parent.parent / "java" / "StoreShapes.java"
 _RUN_S = 180
 _EXIT_S = 45  # above the run's own deadline, which names what it waited for: closing takes up to 30 s
 
@@ -208,7 +210,7 @@ def build_driver(processes: Processes, java: str, directory: Path) -> Driver:
     classpath = ":".join(str(jar) for jar in sorted(jars.glob("*.jar")))
     argv = [
         *(java, "-jar", str(compiler), "-source", "17", "-target", "17", "-proc:none"),
-        *("-cp", classpath, "-d", str(classes), str(_HERE / "java")),
+        *("-cp", classpath, "-d", str(classes), str(_HERE / "java"), str(_SHAPES)),
     ]
     with _running(processes, "ecj", argv, directory / "ecj.log", 120):
         pass
@@ -343,6 +345,19 @@ class KafkaStreams:
             wait_until(done.exists, _RUN_S, f"{service.name} to do its work", service)
             yield
             done.unlink()
+
+    def shapes(self, stores: Sequence[Store], *, driver: Driver | None = None) -> str:
+        """Return what `java/StoreShapes.java` prints of the application's topology."""
+        arguments, output = self._arguments("read", Path("nowhere"), stores, None)
+        flags = "\n".join(arguments)
+        driver = driver or self._driver
+        argv = [driver.java, "-cp", driver.classpath, "StoreShapes", self.application_id, "Driver::topology"]
+        log = output.with_suffix(".log")
+        done = subprocess.run([*argv, f"flags={flags}"], capture_output=True, text=True, timeout=_RUN_S, check=False)
+        log.write_text(done.stderr)
+        if done.returncode:
+            raise ServiceError(f"StoreShapes ended with {done.returncode}: {done.stderr[-2000:]}")
+        return done.stdout
 
     def send(self, commands: Iterable[Command]) -> None:
         """Write commands into the input, for a run that there is or will be."""

@@ -58,25 +58,12 @@ public final class Driver implements AutoCloseable {
         topics.addAll(tables.values());
         admin = new KafkaAdmin(servers, application);
 
-        StreamsBuilder builder = new StreamsBuilder();
-        tables.forEach((name, topic) -> builder.table(topic, bytes(), stored(name)));
-        flags.settings("--global-table").forEach((name, topic) -> builder.globalTable(topic, bytes(), stored(name)));
-        flags.settings("--global-processor").forEach((name, topic) -> GlobalStores.process(builder, name, topic));
         globals.addAll(flags.settings("--global-table").keySet());
         globals.addAll(flags.settings("--global-processor").keySet());
-        List<String> dsl = flags.all("--dsl");
-        if (!dsl.isEmpty()) {
-            topics.add(dsl.get(0));
-            DslTopology.add(builder, dsl.get(0), dsl.get(1));
+        if (!flags.all("--dsl").isEmpty()) {
+            topics.add(flags.all("--dsl").get(0));
         }
-        Properties optimized = new Properties();
-        optimized.put(StreamsConfig.TOPOLOGY_OPTIMIZATION_CONFIG, StreamsConfig.REUSE_KTABLE_SOURCE_TOPICS);
-        Topology topology = builder.build(optimized);
-        topology.addSource("input", input);
-        topology.addProcessor("commands", () -> new CommandProcessor(stores), "input");
-        for (StoreSpec store : stores) {
-            topology.addStateStore(store.builder(flags.settings("--changelog-config")), "commands");
-        }
+        Topology topology = topology(flags);
         Properties config = new Properties();
         config.putAll(Map.of(
             StreamsConfig.APPLICATION_ID_CONFIG, application,
@@ -97,6 +84,32 @@ public final class Driver implements AutoCloseable {
             failure.set(error);
             return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
         });
+    }
+
+    /** The topology of a run whose flags are in the property `flags`, one a line: for `java/StoreShapes.java`. */
+    static Topology topology(Properties properties) {
+        return topology(Flags.parse(properties.getProperty("flags").split("\n")));
+    }
+
+    private static Topology topology(Flags flags) {
+        List<StoreSpec> stores = flags.all("--store").stream().map(StoreSpec::parse).toList();
+        StreamsBuilder builder = new StreamsBuilder();
+        flags.settings("--table").forEach((name, topic) -> builder.table(topic, bytes(), stored(name)));
+        flags.settings("--global-table").forEach((name, topic) -> builder.globalTable(topic, bytes(), stored(name)));
+        flags.settings("--global-processor").forEach((name, topic) -> GlobalStores.process(builder, name, topic));
+        List<String> dsl = flags.all("--dsl");
+        if (!dsl.isEmpty()) {
+            DslTopology.add(builder, dsl.get(0), dsl.get(1));
+        }
+        Properties optimized = new Properties();
+        optimized.put(StreamsConfig.TOPOLOGY_OPTIMIZATION_CONFIG, StreamsConfig.REUSE_KTABLE_SOURCE_TOPICS);
+        Topology topology = builder.build(optimized);
+        topology.addSource("input", flags.one("--input"));
+        topology.addProcessor("commands", () -> new CommandProcessor(stores), "input");
+        for (StoreSpec store : stores) {
+            topology.addStateStore(store.builder(flags.settings("--changelog-config")), "commands");
+        }
+        return topology;
     }
 
     private static Consumed<Bytes, byte[]> bytes() {

@@ -21,6 +21,7 @@ from statestore.changelog.reader import first_offset
 from statestore.changelog.topics import LogRange, Topics
 from statestore.discovery.changelogs import log_ranges
 from statestore.errors import (
+    InvalidStateError,
     LockedError,
     StoreBehindLogStartError,
     StoreCorruptedError,
@@ -71,7 +72,12 @@ def verify_global(spec: StorePartitionSpec, options: VerifyOptions = _SCAN) -> V
         with locked_task(spec.paths, spec.lock_wait_s):
             return check_global(spec, replace(options, give_way=partial(give_way, spec.paths)))
     except LockedError as error:
-        return _row(spec, Status.LOCKED, Action.LATER, str(error)).model_copy(update={"depth": options.depth})
+        row = _row(spec, Status.LOCKED, Action.LATER, str(error))
+    except InvalidStateError as error:  # a swap cannot be finished
+        row = _row(spec, Status.CORRUPT, Action.BY_HAND, str(error))
+    except OSError as error:
+        raise of_os_error(error) from error
+    return row.model_copy(update={"depth": options.depth})
 
 
 def check_global(spec: StorePartitionSpec, options: VerifyOptions = _SCAN) -> VerifyRow:
@@ -147,7 +153,7 @@ def _judged(
         log = logs[partition]
         if offset is not None and offset > log.high_watermark:
             detail = f"{partition}: the store goes on at {offset}, the log ends at {log.high_watermark}"
-            return _unusable(spec, Status.AHEAD, detail, logs)
+            return _unusable(spec, Status.AHEAD, detail, logs, Lost(Loss.LIKELY, detail, Status.AHEAD))
         if offset is not None and offset < log.start:
             detail = f"{partition}: the store goes on at {offset}, the log begins at {log.start}"
             return _unusable(spec, Status.TRUNCATED, detail, logs)
@@ -189,12 +195,16 @@ def _compared(
 
 
 def _unusable(
-    spec: StorePartitionSpec, status: Status, detail: str, logs: Mapping[TopicPartition, LogRange]
+    spec: StorePartitionSpec,
+    status: Status,
+    detail: str,
+    logs: Mapping[TopicPartition, LogRange],
+    lost: Lost | None = None,
 ) -> VerifyRow:
     """Make the row of a store that Kafka Streams cannot go on with: a table can be rebuilt, another one cannot."""
     if spec.global_kind != "table":
         return _row(spec, status, Action.BY_HAND, f"{detail}; {_REFILLED}")
-    return with_loss(_row(spec, status, Action.FULL, detail), loss_of_rebuild(spec, logs))
+    return with_loss(_row(spec, status, Action.FULL, detail), lost or loss_of_rebuild(spec, logs))
 
 
 def loss_of_rebuild(spec: StorePartitionSpec, logs: Mapping[TopicPartition, LogRange]) -> Lost:
@@ -204,6 +214,13 @@ def loss_of_rebuild(spec: StorePartitionSpec, logs: Mapping[TopicPartition, LogR
     for partition, log in logs.items():
         if log.start > 0:
             return Lost(Loss.LIKELY, f"{partition} begins at offset {log.start}", Status.TRUNCATED)
+    if not any(log.high_watermark for log in logs.values()):
+        return Lost(Loss.LIKELY, "its topic is empty", Status.AHEAD)
+    record = read_record(spec.paths, spec.store.name)
+    if record is None:
+        return Lost(Loss.UNPROVEN, "which topic its offsets belong to was never recorded")
+    if spec.changelog is None or record.topic_id != spec.changelog.topic_id:
+        return Lost(Loss.LIKELY, f"its topic was {record.topic_id}, and is another one now", Status.REPLACED)
     return Lost(Loss.NONE)
 
 

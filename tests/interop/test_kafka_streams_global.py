@@ -6,7 +6,8 @@ The topics have three partitions, keys that two of them have, records without a 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ from statestore.cli.verification import exit_code, verify_all
 from statestore.errors import InputError, UnknownStoreError
 from statestore.formats.timestamped_value import encode
 from statestore.formats.value_format import TIMESTAMPED_COLUMN_FAMILY
-from statestore.reports import Action, RestoreRow, Status, VerifyRow
+from statestore.model import TopicPartition
+from statestore.reports import Action, Loss, RestoreRow, Status, VerifyRow
 from statestore.stores.rocksdb import RocksDB, column_families
 from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.broker import T0, create_topic, produce
@@ -87,9 +89,15 @@ class Stopped:
 
     def write(self, key: bytes, value: bytes | None, store: str = TABLE) -> None:
         """Write a row into a closed store, or delete it, behind its application's back."""
+        with self.written(store) as database:
+            database.write({TIMESTAMPED_COLUMN_FAMILY: {key: None if value is None else encode(value, T0)}})
+
+    @contextmanager
+    def written(self, store: str) -> Iterator[RocksDB]:
+        """Open the database of a closed store to write to it."""
         path = self.directory / store
         database = RocksDB(path, column_families(path))
-        database.write({TIMESTAMPED_COLUMN_FAMILY: {key: None if value is None else encode(value, T0)}})
+        yield database
         database.sync()
         database.close()
 
@@ -240,6 +248,16 @@ def test_a_table_that_is_lost_damaged_or_behind_is_rebuilt_by_what_is_known_of_i
     state = stopped.copy(tmp_path / "state")
     state.verified(TABLE, keep=True)
     assert state.restored(TABLE).outcome == "skipped"
+    with state.written(TABLE) as database:
+        database.write({}, {TopicPartition(stopped.topics_of[TABLE], 1): 1_000_000})
+    row = state.verified(TABLE)
+    assert (row.status, row.action, row.loss) == (Status.AHEAD, Action.BY_HAND, Loss.LIKELY)
+    failure = state.restored(TABLE).failure
+    assert failure is not None
+    assert "--accept-loss" in failure.message
+    done = state.restored(TABLE, accept_loss=True)
+    assert (done.before, done.outcome, done.failure) == (Status.AHEAD, "restored", None)
+    assert done.quarantine is not None
     (state.directory / TABLE / "CURRENT").unlink()
     row = state.verified(TABLE)
     assert (row.status, row.action) == (Status.CORRUPT, Action.FULL)

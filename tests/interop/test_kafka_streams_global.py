@@ -5,7 +5,10 @@ The topics have three partitions, keys that two of them have, records without a 
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -268,6 +271,42 @@ def test_a_table_that_is_lost_damaged_or_behind_is_rebuilt_by_what_is_known_of_i
     done = state.restored(TABLE)
     assert (done.before, done.outcome, done.failure) == (Status.MISSING, "restored", None)
     assert state.verified(TABLE).status is Status.OK
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "point",
+    [
+        "restore, range read",
+        "restore, databases written",
+        "restore, built, not swapped",
+        "swap, journal written",
+        "swap, old store in quarantine",
+        "swap, before the last rename",
+        "restore, swapped, not sealed",
+        "restore, sealed, runs still there",
+    ],
+)
+def test_a_restore_of_a_table_that_is_killed_anywhere_is_gone_on_with(
+    stopped: Stopped, tmp_path: Path, point: str
+) -> None:
+    state = stopped.copy(tmp_path / "state")
+    state.verified("rates:global=table", keep=True)
+    state.write(b"unheard of", b"wrong")
+    where = ["--state-dir", str(state.state_dir), "--bootstrap-servers", state.app.bootstrap_servers]
+    argv = [sys.executable, "-m", "statestore.cli", "restore", "--parallel", "1", "--mode", "full", "--force", *where]
+    argv += ["--application", state.app.application_id, "--store", TABLE]
+    mark = tmp_path / "mark"
+    killed = {**os.environ, "STATESTORE_KILL_AT": point, "STATESTORE_KILL_MARK": str(mark)}
+    subprocess.run(argv, env=killed, capture_output=True, timeout=120, check=False)
+    assert mark.exists(), "it was killed there"
+    row = state.verified(TABLE)
+    assert row.status in (Status.OK, Status.DIVERGED), "one of the two is live, and whole"
+    assert subprocess.run(argv, capture_output=True, timeout=120, check=False).returncode == 0
+    assert state.verified(TABLE).status is Status.OK
+    assert _without_shared(state.app.read(state.state_dir, STORES).rows[StorePartition(TABLE)]) == _without_shared(
+        stopped.rows(TABLE)
+    )
 
 
 @pytest.mark.long

@@ -69,6 +69,7 @@ class StoreFormat(StrEnum):
 
     PLAIN = "plain"
     TIMESTAMPED = "timestamped"
+    TIMESTAMPED_IN_DEFAULT = "timestamped-in-default"
 
 
 #: Kafka Streams' directory of a task's key-value stores; window and session stores lie beside it, by their names.

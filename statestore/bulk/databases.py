@@ -14,6 +14,8 @@ from typing import NamedTuple
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, merged
+from statestore.bulk.segment_files import SegmentFiles, counted, write_time_ordered
+from statestore.bulk.time_ordered import without_end
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree, sync_directory
 from statestore.errors import StoreAccessError, of_os_error
@@ -33,14 +35,6 @@ class Written(NamedTuple):
     rows: int
     bytes: int
     digest: str
-
-
-class SegmentFiles(NamedTuple):
-    """SST files with rows of one segment (its start in ms; 0 in a key-value store), in key order."""
-
-    segment: int
-    files: tuple[Path, ...]
-    bytes: int
 
 
 def write_databases(
@@ -88,15 +82,19 @@ def write_files(
     digest
         The rows are added to it.
     """
-    timestamped = value_format(store.format).timestamped
+    timestamped, kind = value_format(store.format).timestamped, store.store_kind
+    rows_by_segment = merged(runs, routing_of(store))
+    if kind.layout is not None:
+        yield from write_time_ordered(counted(rows_by_segment, digest), kind.layout, directory, store.format)
+        return
     try:
-        for segment, rows in groupby(merged(runs, routing_of(store)), key=lambda found: found.segment):
+        for segment, rows in groupby(rows_by_segment, key=lambda found: found.segment):
             into = directory / str(segment)
             into.mkdir(parents=True)
             with SstFiles(into, timestamped=timestamped) as files:
                 for _, batch in rows:
                     digest.add(batch)
-                    files.add(batch)
+                    files.add(without_end(batch, kind.logged_values_end_with))
                 files.finish()
             yield SegmentFiles(segment, tuple(files.files), files.bytes)
     except OSError as error:

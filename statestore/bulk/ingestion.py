@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, merged, stream_time
+from statestore.bulk.segment_files import write_time_ordered
+from statestore.bulk.time_ordered import without_end
 from statestore.changelog.reader import SCHEMA
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree
@@ -45,13 +47,19 @@ def ingest(runs: Sequence[Runs], store: StoreDefinition, opened: BuiltInBytes[An
     opened.advance_stream_time(stream_time(runs))
     rows, older = directory / "rows", directory / "older"
     timestamped, pending = value_format(store.format).timestamped, opened.upgrade_pending
+    found, kind = merged(runs, routing_of(store), with_deletes=True), store.store_kind
     try:
-        for segment, group in groupby(merged(runs, routing_of(store), with_deletes=True), key=lambda row: row.segment):
-            for made in (rows, older):
-                made.mkdir(parents=True)
+        if kind.layout is not None:  # which has no older format
+            for made in write_time_ordered(found, kind.layout, directory, store.format):
+                if (database := opened.database_at(made.segment, made.bytes)) is not None:
+                    database.ingest(made.files, ())
+            return
+        for segment, group in groupby(found, key=lambda row: row.segment):
+            for into in (rows, older):
+                into.mkdir(parents=True)
             with SstFiles(rows, timestamped=timestamped) as files, SstFiles(older, timestamped=False) as deletes:
                 for _, batch in group:
-                    files.add(batch)
+                    files.add(without_end(batch, kind.logged_values_end_with))
                     if pending:
                         deletes.add(_deleted(batch))
                 files.finish()

@@ -48,7 +48,7 @@ class Routing(NamedTuple):
 
 def routing_of(store: StoreDefinition) -> Routing:
     """Return where the rows of a store belong."""
-    if not store.segmented:
+    if not store.store_kind.numbers:
         return Routing()
     retention_ms = store.retention_ms or 0
     return Routing(

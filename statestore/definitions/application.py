@@ -10,7 +10,8 @@ from statestore.definitions.aggregation import AggregationDefinition
 from statestore.definitions.fields import Definition, Engine, Guarantee, Reference
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import UnknownStoreError
-from statestore.model import Name, changelog_topic, repartition_topic
+from statestore.kinds.known import BUILT_IN
+from statestore.model import Name, StoreFormat, changelog_topic, repartition_topic
 
 #: Kafka's offset.metadata.max.bytes is 4096, of which Base64 leaves three quarters (formats/commit_metadata.py).
 _MAX_TIMES_BYTES = 3_000
@@ -124,6 +125,19 @@ class ApplicationDefinition(Definition):
                     f"the changelog topic of store {store.name} is {derived}, as in Kafka Streams; found "
                     f"{store.changelog!r}. Rename the application or the store, or leave `changelog` out"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _stores_are_not_of_the_dsl_alone(self) -> ApplicationDefinition:
+        for store in self.stores:
+            kind = BUILT_IN.get(store.kind)
+            if kind is not None and kind.ordinary_kin:
+                raise ValueError(
+                    f"store {store.name}: {kind.name} stores are made by Kafka Streams' DSL alone. They are verified, "
+                    f"read and restored where it has written them; tasks here use {kind.ordinary_kin} stores"
+                )
+            if store.format is StoreFormat.TIMESTAMPED_IN_DEFAULT:
+                raise ValueError(f"store {store.name}: format {store.format} is that of time-ordered windows alone")
         return self
 
     @model_validator(mode="after")

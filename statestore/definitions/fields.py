@@ -43,7 +43,8 @@ def _check_suite(text: str) -> str:
 def _check_kind(text: str) -> str:
     """Return `text` if it is a kind of ours, or may be the reference of another one."""
     if text not in BUILT_IN and not re.fullmatch(_REFERENCE, text):
-        raise ValueError(f"expected one of {', '.join(BUILT_IN)}, or module:attribute of a kind, found {text!r:.120}")
+        ours = ", ".join(name for name, kind in BUILT_IN.items() if not kind.ordinary_kin)
+        raise ValueError(f"expected one of {ours}, or module:attribute of a kind, found {text!r:.120}")
     return text
 
 

@@ -9,16 +9,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from statestore.errors import InputError
+from statestore.kinds.known import BUILT_IN
 from statestore.model import StoreFormat, check_name
 from statestore.partition.spec import GlobalKind
 
 #: Kafka's topic names; unlike a store's, they may start with any of the characters.
 _TOPIC = r"^[a-zA-Z0-9._-]{1,249}$"
+
+
+def _check_kind(text: str) -> str:
+    if text not in BUILT_IN:
+        raise ValueError(f"expected one of {', '.join(BUILT_IN)}")
+    return text
 
 
 class Hint(BaseModel):
@@ -36,7 +43,7 @@ class Hint(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
-    kind: Literal["key-value", "window", "session"] | None = None
+    kind: Annotated[str, AfterValidator(_check_kind)] | None = None
     format: StoreFormat | None = None
     retention_ms: int | None = Field(default=None, ge=1, lt=1 << 63)
     subtopology: int | None = Field(default=None, ge=0, lt=1_000_000_000)

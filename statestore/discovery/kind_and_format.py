@@ -10,40 +10,91 @@ from collections.abc import Callable, Mapping, Sequence
 from statestore.discovery.shape import StoreShape
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import InputError, UnknownFormatError
+from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
 from statestore.kinds.key_value import KEY_VALUE
-from statestore.kinds.known import BUILT_IN, kind_of
+from statestore.kinds.known import BUILT_IN, OF_THE_DSL, kind_of
+from statestore.kinds.session import SESSION
+from statestore.kinds.time_ordered import (
+    INDEXED_TIME_ORDERED_WINDOW,
+    TIME_ORDERED_BUFFER,
+    TIME_ORDERED_SESSION,
+    TIME_ORDERED_WINDOW,
+)
+from statestore.kinds.window import WINDOW
 from statestore.model import StoreFormat
 
+_OF_THE_DSL = frozenset(kind.name for kind in OF_THE_DSL)
 #: Tells how a user says a setting that takes one of these values.
 Remedy = Callable[[str, Sequence[str]], str]
 
 
-def refuse_times_in_front(shape: StoreShape, limit_ms: int | None, remedy: Remedy) -> None:
-    """Refuse row keys that may have their times in front, whatever is said of them: their rows would be other ones.
+def kind_with_times_in_front(shape: StoreShape, said: str | None, limit_ms: int | None, remedy: Remedy) -> str | None:
+    """Return the kind of a store whose row keys have their times in front; None if they do not.
 
     Parameters
     ----------
+    said
+        The kind that a user says.
     limit_ms
         How far behind its segment's start a row's time may lie; None: not known.
 
     Raises
     ------
     UnknownFormatError
-        If the row keys of a window or session store can be read so.
+        If the row keys of a window or session store can be read so, and as ordinary ones, too; or if they are none that
+        the DSL makes. What is said of the ordinary kinds does not decide it: their rows would be other ones.
+    InputError
+        If the kind that is said is not the store's.
     """
-    if not shape.rows:
-        return
     directory = shape.directory
+    if not shape.rows:
+        return said if said in _OF_THE_DSL else None
+    if shape.buffered or said == TIME_ORDERED_BUFFER.name:
+        if not (shape.buffered or shape.starts == (0,)):
+            raise InputError(f"{directory} is not that of a {said} store, which has one segment; correct its kind")
+        return _not_otherwise(shape, said, TIME_ORDERED_BUFFER.name)
     ordered, ordinary = _within(shape.time_ordered_ms, limit_ms), _within(shape.spread_ms, limit_ms)
+    found = _made_by_the_dsl(shape, ordered)
     times_first = "begin with 00 or 01 and their times, as in stores of EmitStrategy.onWindowClose"
     if shape.indexed or (ordered and not ordinary):
-        raise UnknownFormatError(f"{directory} has row keys that {times_first}; these are not known here")
+        if len(found) != 1:
+            raise UnknownFormatError(
+                f"{directory} has row keys that {times_first}, and rows that are not as there: each session and each "
+                "sliding window has an index row, no other window has, and a window's value begins with a timestamp"
+            )
+        return _not_otherwise(shape, said, found[0])
+    if ordered and said in found:
+        return said
     if ordered:
-        said = "" if limit_ms is not None else f". If it is no such store, {remedy('retention_ms', ('MS',))}"
+        unsaid = "" if limit_ms is not None else f". If it is no such store, {remedy('retention_ms', ('MS',))}"
+        if found:
+            unsaid = f". If it is one of these, {remedy('kind', found)}{unsaid}"
         raise UnknownFormatError(
             f"{directory} has row keys that can be read in two ways: as those of a {' or '.join(ordinary)} store, and "
-            f"as such that {times_first}; these are not known here{said}"
+            f"as such that {times_first}{unsaid}"
         )
+    if said in _OF_THE_DSL:
+        raise InputError(f"{directory} has no row keys of a {said} store; correct its kind")
+    return None
+
+
+def _made_by_the_dsl(shape: StoreShape, ordered: Sequence[str]) -> list[str]:
+    """Return the kinds with times in front that rows which can be read so may be of."""
+    found = []
+    if SESSION.name in ordered and SESSION.name in shape.indexed:
+        found.append(TIME_ORDERED_SESSION.name)
+    if WINDOW.name in ordered and shape.closed_windows:
+        if WINDOW.name in shape.indexed:
+            found.append(INDEXED_TIME_ORDERED_WINDOW.name)
+        elif not shape.index_rows and not shape.indexed:
+            found.append(TIME_ORDERED_WINDOW.name)
+    return found
+
+
+def _not_otherwise(shape: StoreShape, said: str | None, found: str) -> str:
+    if said not in (None, found):
+        raise InputError(f"{shape.directory} has row keys of a {found} store, not of a {said} store; correct its kind")
+    return found
 
 
 def refuse_other_row_keys(shape: StoreShape) -> None:
@@ -93,7 +144,8 @@ def kind_without_retention(store: StoreDirectory, shape: StoreShape, said: str |
     UnknownFormatError
         If the rows are those of no store that we know.
     """
-    refuse_times_in_front(shape, shape.likely_limit_ms, remedy)
+    if store.segmented and (found := kind_with_times_in_front(shape, said, shape.likely_limit_ms, remedy)) is not None:
+        return found
     if said is not None:  # rows of neither kind may be damaged ones, of which whoever reads them is told
         return discovered_kind(store, shape, said, None, remedy)
     if store.segmented:
@@ -114,6 +166,15 @@ def format_of(kind: str, shape: StoreShape | None, said: StoreFormat | None, rem
         if found is None:
             raise InputError(f"no database tells its format; {remedy('format', ('plain', 'timestamped'))}")
         return found
+    if kind in BUILT_IN and (only := BUILT_IN[kind].only_format) is StoreFormat.TIMESTAMPED_IN_DEFAULT:
+        if said not in (None, only, StoreFormat.TIMESTAMPED):
+            raise InputError(f"{shape.directory} is a {kind} store, whose values have timestamps; correct its format")
+        if shape.format is not StoreFormat.PLAIN:
+            raise UnknownFormatError(
+                f"{shape.directory} has the column families {', '.join(sorted(shape.families))}, and the rows of a "
+                f"{kind} store are in {DEFAULT_COLUMN_FAMILY} alone"
+            )
+        return only
     if said not in (None, shape.format):
         raise InputError(
             f"{shape.directory} has the column families {', '.join(sorted(shape.families))}, which are those of a "

@@ -13,12 +13,14 @@ from typing import NamedTuple
 
 from statestore.errors import StoreCorruptedError
 from statestore.formats import session_key, time_ordered_key, window_key
+from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
 from statestore.kinds.session import SESSION
 from statestore.kinds.window import WINDOW
 
 #: Of a versioned store (KIP-889): the segment in front of a row key, -1 for latest values, and a value's time (ms).
 _SEGMENT_ID = _TIME = Struct(">q")
 _LATEST = -1
+_NO_SEQUENCE = bytes(window_key.SEQUENCE_BYTES)
 #: Time and size of one of several values; size -1 is a delete.
 _VERSION = Struct(">qi")
 
@@ -48,15 +50,41 @@ def has_sequence_numbers(sample: Sequence[SampledRow]) -> bool:
     return any(window_key.decode(row.key)[2] for row in sample)
 
 
-def indexes_of(row: SampledRow) -> Iterator[bytes]:
-    """Yield the row keys that its index would have, if this is a time-ordered row."""
-    for kind in _KINDS.values():
+def indexes_of(row: SampledRow) -> Iterator[tuple[str, bytes]]:
+    """Yield the row keys that its index would have, if this is a time-ordered row, with the kind read so."""
+    for name, kind in _KINDS.items():
         ordinary = time_ordered_key.ordinary(row.key, kind.layout)
         if ordinary is None or time_ordered_key.is_index(row.key) or not _has_key_behind(kind, row):
             continue
         time = kind.time_of(ordinary)
         if time is not None and row.start <= time < row.end:
-            yield time_ordered_key.index(ordinary)
+            yield name, time_ordered_key.index(ordinary)
+
+
+def has_index_rows(sample: Sequence[SampledRow]) -> bool:
+    """True if a row may be that of an index."""
+    return any(time_ordered_key.is_index(row.key) and not row.value for row in sample)
+
+
+def are_time_ordered_windows(sample: Sequence[SampledRow]) -> bool:
+    """True if time-ordered rows are as the DSL makes those of windows: none has a number, each value a timestamp."""
+    rows = [row for row in sample if not time_ordered_key.is_index(row.key)]
+    return bool(rows) and all(
+        row.key.endswith(_NO_SEQUENCE)
+        and len(row.value) >= _TIME.size
+        and _TIME.unpack_from(row.value)[0] >= UNKNOWN_TIMESTAMP
+        for row in rows
+    )
+
+
+def are_buffered(sample: Sequence[SampledRow]) -> bool:
+    """True if rows are a join's buffered records: each has its time in front, which begins its value, too."""
+    return bool(sample) and all(
+        len(row.key) >= time_ordered_key.PREFIX_BYTES + sum(time_ordered_key.WINDOW)
+        and row.key[0] == time_ordered_key.ROW
+        and row.key[time_ordered_key.PREFIX_BYTES :][: _TIME.size] == row.value[: _TIME.size]
+        for row in sample
+    )
 
 
 def are_versioned(rows: Sequence[tuple[bytes, bytes]]) -> bool:

@@ -15,7 +15,10 @@ from statestore.discovery.links import linked, undisturbed
 from statestore.discovery.options_file import families_in_options_file
 from statestore.discovery.row_keys import (
     SampledRow,
+    are_buffered,
+    are_time_ordered_windows,
     are_versioned,
+    has_index_rows,
     has_sequence_numbers,
     indexes_of,
     spread_ms,
@@ -29,6 +32,7 @@ from statestore.formats.value_format import (
     TIMESTAMPED_COLUMN_FAMILY,
     newest_format,
 )
+from statestore.kinds.known import BUILT_IN
 from statestore.kinds.window import WINDOW
 from statestore.model import StoreFormat, TopicPartition
 from statestore.stores.rocksdb import RocksDB, column_families, exists
@@ -66,7 +70,13 @@ class StoreShape(NamedTuple):
     time_ordered_ms
         As `spread_ms`, by kind whose time-ordered reading fits.
     indexed
-        Whether a time-ordered row was found with its index, which no other store has.
+        Kinds by whose reading a time-ordered row was found with its index, which no other store has.
+    index_rows
+        Whether a row may be that of an index.
+    closed_windows
+        Whether time-ordered rows are as those of windows that are emitted when they close.
+    buffered
+        Whether rows are those of a join's buffer, in the only segment there is.
     """
 
     directory: Path
@@ -77,7 +87,10 @@ class StoreShape(NamedTuple):
     spread_ms: dict[str, int] = {}  # noqa: RUF012 - replaced, never changed
     duplicates: bool = False
     time_ordered_ms: dict[str, int] = {}  # noqa: RUF012 - likewise
-    indexed: bool = False
+    indexed: frozenset[str] = frozenset()
+    index_rows: bool = False
+    closed_windows: bool = False
+    buffered: bool = False
 
     @property
     def format(self) -> StoreFormat:
@@ -93,8 +106,15 @@ class StoreShape(NamedTuple):
     def likely_limit_ms(self) -> int | None:
         """Where no retention tells how long segments are: how far behind its segment's start a row's time may lie."""
         # The wrong reading makes times of other bytes, which are far off if they fit at all.
-        nearest = min(self.spread_ms.values(), default=None)
+        nearest = min((self.spread_ms or self.time_ordered_ms).values(), default=None)
         return None if nearest is None else _FAR * max(nearest, _SHORTEST_SEGMENT_MS)
+
+    def spread_of(self, kind: str) -> int | None:
+        """How far rows lie behind their segment's start at most (ms), read as those of a kind; None: they are none."""
+        known = BUILT_IN.get(kind)
+        if known is not None and known.layout is not None:
+            return self.time_ordered_ms.get(known.ordinary_kin)
+        return self.spread_ms.get(kind)
 
     def certain_limit_ms(self, interval_ms: int | None) -> int | None:
         """Farther behind its segment's start than that no row's time lies, whether or not `interval_ms` is right.
@@ -169,7 +189,8 @@ def _shape_of_segments(store: StoreDirectory) -> StoreShape:
     families: set[str] = set()
     offsets: dict[TopicPartition, int | None] = {}
     sample: list[SampledRow] = []
-    indexed, sampled = False, 0
+    indexed: set[str] = set()
+    sampled = 0
     for index, (start, path) in enumerate(segments.items()):
         if not exists(path):
             continue
@@ -179,7 +200,8 @@ def _shape_of_segments(store: StoreDirectory) -> StoreShape:
                 offsets[partition] = max(offsets.get(partition), offset, key=_first_unknown)
             if sampled < _SEGMENTS:
                 found = [SampledRow(start, starts[index + 1], key, value) for key, value in database.sample()]
-                indexed = indexed or any(database.has_index_of(row) for row in found)
+                if not indexed:
+                    indexed |= next((kinds for row in found if (kinds := database.indexes_of(row))), set())
                 sample += found
                 sampled += bool(found)
     spread = spread_ms(sample)
@@ -193,7 +215,10 @@ def _shape_of_segments(store: StoreDirectory) -> StoreShape:
         WINDOW.name in spread and has_sequence_numbers(sample),
         # Time-ordered stores have one column family alone.
         {} if TIMESTAMPED_COLUMN_FAMILY in families else time_ordered_spread_ms(sample),
-        indexed,
+        frozenset(indexed),
+        has_index_rows(sample),
+        are_time_ordered_windows(sample),
+        tuple(segments) == (0,) and newest_format(families) is StoreFormat.PLAIN and are_buffered(sample),
     )
 
 
@@ -236,6 +261,6 @@ class _Database:
         except StoreCorruptedError:  # verification tells the damage
             return None
 
-    def has_index_of(self, row: SampledRow) -> bool:
-        """True if this is a time-ordered row, and its index is there, too."""
-        return any(self._open.get(DEFAULT_COLUMN_FAMILY, key) == b"" for key in indexes_of(row))
+    def indexes_of(self, row: SampledRow) -> set[str]:
+        """Return the kinds by whose reading this is a time-ordered row, and its index is there, too."""
+        return {kind for kind, key in indexes_of(row) if self._open.get(DEFAULT_COLUMN_FAMILY, key) == b""}

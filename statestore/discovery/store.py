@@ -13,8 +13,8 @@ from statestore.discovery.kind_and_format import (
     Remedy,
     discovered_kind,
     format_of,
+    kind_with_times_in_front,
     refuse_other_row_keys,
-    refuse_times_in_front,
 )
 from statestore.discovery.known_store import KnownStore
 from statestore.discovery.log_headers import SUPPRESSED
@@ -24,6 +24,7 @@ from statestore.errors import InputError, LockedError, UnknownFormatError
 from statestore.kinds.key_value import KEY_VALUE
 from statestore.kinds.kind import ADDITIONAL_RETENTION_MS
 from statestore.kinds.known import BUILT_IN
+from statestore.kinds.time_ordered import TIME_ORDERED_BUFFER
 from statestore.model import TaskId, TopicPartition, changelog_topic
 from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec, GlobalKind
 from statestore.stores.segments import segment_interval_ms
@@ -172,12 +173,13 @@ def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId
         return store.with_problem(
             "missing",
             f"topic {topic} is there, a directory of the store is not: to restore it, say --store "
-            f"{name}:kind=key-value|window|session,format=plain|timestamped,subtopology=N; if it is kept in memory, "
-            f"say --store {name}:engine=in_memory; leave it out if it is versioned, keeps headers, or belongs to "
-            "EmitStrategy.onWindowClose",
+            f"{name}:kind=key-value|window|session,format=plain|timestamped,subtopology=N (of EmitStrategy."
+            "onWindowClose, kind=time-ordered-window for tumbling and hopping windows, indexed-time-ordered-window for "
+            "sliding ones, time-ordered-session; of a join with a grace period, kind=time-ordered-buffer); if it is "
+            f"kept in memory, say --store {name}:engine=in_memory; leave it out if it is versioned, or keeps headers",
         )
     try:
-        _refuse_by_topic(evidence)
+        _refuse_by_topic(evidence, hint.kind)
         return replace(store, definition=_definition(evidence, hint, shape), shown=_is_shown(evidence, hint, shape))
     except UnknownFormatError as error:
         return _unknown(replace(store, unknown=str(error) if evidence.here else ""), str(error))
@@ -211,7 +213,7 @@ def _is_shown(evidence: StoreEvidence, hint: Hint, shape: StoreShape | None) -> 
     """Tell whether a store's kind and format would be known if nobody said them."""
     try:
         return shape is not None and bool(_definition(evidence, hint.model_copy(update=_NOTHING_SAID), shape))
-    except InputError:
+    except (InputError, UnknownFormatError):
         return False
 
 
@@ -235,7 +237,7 @@ def _unknown(store: DiscoveredStore, reason: str) -> DiscoveredStore:
     return store.with_problem("unknown", f"{reason}.{described} {_LEFT_ALONE}")
 
 
-def _refuse_by_topic(evidence: StoreEvidence) -> None:
+def _refuse_by_topic(evidence: StoreEvidence, said: str | None) -> None:
     """Refuse a store that the changelog alone shows to be one that we do not know."""
     if evidence.changelog is None:
         return
@@ -246,10 +248,19 @@ def _refuse_by_topic(evidence: StoreEvidence) -> None:
             "known here. If the store is certainly not versioned, delete that setting from the topic first"
         )
     policy, shape = evidence.config.get("cleanup.policy"), evidence.shape
-    if isinstance(shape, StoreShape) and shape.starts == (0,) and not shape.rows and policy == "compact":
+    if isinstance(shape, StoreShape) and shape.buffered and "delete" in (policy or ""):
         raise UnknownFormatError(
-            f"{shape.directory} has one segment, which starts at 0 and has no rows, and topic {topic} is compacted and "
-            "nothing else, as with the buffers of joins with a grace period; these are not known here"
+            f"{shape.directory} has row keys as the buffers of joins with a grace period, and topic {topic} has "
+            f"cleanup.policy={policy}, which theirs do not have"
+        )
+    may_be_buffer = isinstance(shape, StoreShape) and shape.starts == (0,) and policy == "compact"
+    if may_be_buffer and not (shape.buffered or said == TIME_ORDERED_BUFFER.name):  # type: ignore[union-attr]
+        rows = "rows with other keys, as Kafka Streams itself restores them (see docs/operations.md)"
+        raise UnknownFormatError(
+            f"{shape.directory} has one segment, which starts at 0 and has "  # type: ignore[union-attr]
+            f"{rows if shape.rows else 'no rows'}, and topic {topic} is compacted and "  # type: ignore[union-attr]
+            "nothing else, as with the buffers of joins with a grace period. If it is one, say --store "
+            f"{evidence.name}:kind={TIME_ORDERED_BUFFER.name}"
         )
     if evidence.header is not None:
         raise UnknownFormatError(
@@ -279,10 +290,12 @@ def _definition(evidence: StoreEvidence, hint: Hint, shape: StoreShape | None) -
     kind: str | None = hint.kind
     if evidence.here:
         here = evidence.here[0]
+        in_front = None
         if shape is not None:
-            refuse_times_in_front(shape, shape.certain_limit_ms(interval_ms), remedy)
+            in_front = kind_with_times_in_front(shape, kind, shape.certain_limit_ms(interval_ms), remedy)
+        if in_front is None and shape is not None:
             refuse_other_row_keys(shape)
-        kind = discovered_kind(here, shape, kind, interval_ms, remedy)
+        kind = in_front or discovered_kind(here, shape, kind, interval_ms, remedy)
         if hint.subtopology is not None and all(found.task.subtopology != hint.subtopology for found in evidence.here):
             raise InputError(f"{here.directory} is not of sub-topology {hint.subtopology}; correct its subtopology")
     if kind is None and hint.global_kind is not None:
@@ -291,7 +304,7 @@ def _definition(evidence: StoreEvidence, hint: Hint, shape: StoreShape | None) -
     store_format = format_of(kind, shape, hint.format, remedy)
     fields: dict[str, object] = {"name": name, "kind": kind, "format": store_format, "engine": "rocksDB"}
     known = BUILT_IN[kind]
-    if known.segmented:
+    if known.times:
         if retention_ms is None:
             said = "no segment is left that shows its retention" if not evidence.here or shape is None else ""
             said = said or "retention.ms of its changelog does not tell its own retention"
@@ -325,7 +338,8 @@ def _require_fitting_segments(name: str, shape: StoreShape, kind: str, retention
     """Refuse a retention that the segments cannot be of."""
     interval_ms = segment_interval_ms(retention_ms)
     odd = [start for start in shape.starts if start % interval_ms]
-    if not odd and shape.rows and shape.spread_ms.get(kind, interval_ms) >= interval_ms:
+    spread_ms = shape.spread_of(kind)
+    if not odd and shape.rows and (interval_ms if spread_ms is None else spread_ms) >= interval_ms:
         odd = list(shape.starts)
     if odd:
         raise InputError(

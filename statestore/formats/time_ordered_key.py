@@ -1,7 +1,7 @@
 """Row keys of time-ordered stores (Kafka Streams' PrefixedWindowKeySchemas and PrefixedSessionKeySchemas).
 
-The DSL makes them for `EmitStrategy.onWindowClose` (KIP-825), and for stream-table joins with a grace period. They are
-not written here, and only told from those of window_key.py and session_key.py.
+The DSL makes them for `EmitStrategy.onWindowClose` (KIP-825). Their changelogs have the ordinary keys, those of
+window_key.py and session_key.py.
 
 row of a window     00 | int64 start | key bytes | int32 sequence number
   its index         01 | key bytes | int64 start | int32 sequence number
@@ -18,12 +18,14 @@ from typing import NamedTuple
 
 from statestore.formats import session_key, window_key
 
-_ROW, _INDEX = 0, 1
-_PREFIX_BYTES = 1
+ROW, INDEX = 0, 1
+PREFIX_BYTES = 1
+#: Row keys `start <= key < stop` between which all rows lie, and no index row.
+ROWS_WITHOUT_INDEX = (bytes([ROW]), bytes([INDEX]))
 
 
 class KeyLayout(NamedTuple):
-    """Bytes of a row key before and behind the user's key."""
+    """Bytes of a row key before and behind the user's key, the prefix not counted."""
 
     before: int
     behind: int
@@ -34,26 +36,33 @@ SESSION = KeyLayout(session_key.SUFFIX_BYTES, 0)
 
 
 def ordinary(row_key: bytes, layout: KeyLayout) -> bytes | None:
-    """Row key that an ordinary store has for the same window or session; None if this is no time-ordered row key."""
-    if len(row_key) < _PREFIX_BYTES + sum(layout):
+    """Return the ordinary row key of a time-ordered one, of a row or of an index row; None if it is neither."""
+    if len(row_key) < PREFIX_BYTES + sum(layout):
         return None
-    rest = row_key[_PREFIX_BYTES:]
-    if row_key[0] == _INDEX:
+    rest = row_key[PREFIX_BYTES:]
+    if row_key[0] == INDEX:
         return rest
-    if row_key[0] != _ROW:
+    if row_key[0] != ROW:
         return None
     times, end = layout.before, len(rest) - layout.behind
     return rest[times:end] + rest[:times] + rest[end:]
 
 
+def row(ordinary_key: bytes, layout: KeyLayout) -> bytes:
+    """Row key of a window or session with its times in front, by its ordinary row key."""
+    end = len(ordinary_key) - layout.behind
+    times = end - layout.before
+    return bytes([ROW]) + ordinary_key[times:end] + ordinary_key[:times] + ordinary_key[end:]
+
+
 def is_index(row_key: bytes) -> bool:
     """Tell whether a time-ordered row key is that of an index row."""
-    return row_key[:_PREFIX_BYTES] == bytes([_INDEX])
+    return row_key[:PREFIX_BYTES] == bytes([INDEX])
 
 
 def index(ordinary_key: bytes) -> bytes:
     """Row key of the index row of a window or session, by its ordinary row key."""
-    return bytes([_INDEX]) + ordinary_key
+    return bytes([INDEX]) + ordinary_key
 
 
 def has_key(ordinary_key: bytes, layout: KeyLayout) -> bool:

@@ -3,8 +3,9 @@
 A newer format can read rows of the ones before: it has their column families behind its own. A row in one of these is
 migrated when it is read.
 
-plain          column family `default`                   value
-timestamped    column family `keyValueWithTimestamp`     int64 timestamp (ms, big-endian) | value
+plain                     column family `default`                   value
+timestamped               column family `keyValueWithTimestamp`     int64 timestamp (ms, big-endian) | value
+timestamped-in-default    column family `default`                   as timestamped; of time-ordered windows alone
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class ValueFormat:
 class TimestampedFormat(ValueFormat):
     """Each value has the timestamp of the record that wrote it; -1 where it is not known."""
 
-    column_families = (TIMESTAMPED_COLUMN_FAMILY, DEFAULT_COLUMN_FAMILY)
+    column_families: tuple[str, ...] = (TIMESTAMPED_COLUMN_FAMILY, DEFAULT_COLUMN_FAMILY)
     timestamped = True
 
     def stored(self, plain: bytes, timestamp: int) -> bytes:
@@ -76,8 +77,15 @@ class TimestampedFormat(ValueFormat):
         return encode(older, UNKNOWN_TIMESTAMP)
 
 
+class TimestampedInDefaultFormat(TimestampedFormat):
+    """Timestamped values where plain ones are: no column family tells of this format, only the kind of the store."""
+
+    column_families = (DEFAULT_COLUMN_FAMILY,)
+
+
 #: By name, older ones first.
 _FORMATS: dict[StoreFormat, ValueFormat] = {
+    StoreFormat.TIMESTAMPED_IN_DEFAULT: TimestampedInDefaultFormat(),  # first: as its family tells, a store is plain
     StoreFormat.PLAIN: ValueFormat(),
     StoreFormat.TIMESTAMPED: TimestampedFormat(),
 }

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from statestore.errors import StoreCorruptedError
 from statestore.formats.key_bounds import upper_bound
+from statestore.formats.time_ordered_key import KeyLayout
 from statestore.model import KEY_VALUE_DIRECTORY, StoreFormat, check_name
 
 _TIME_BYTES = 8
@@ -32,6 +33,13 @@ class Number(NamedTuple):
 
     name: str
     bytes: int = 8
+
+
+class RowLayout(NamedTuple):
+    """Row keys of a kind that differ from those of its changelog: times in front, and whether there are index rows."""
+
+    key: KeyLayout
+    indexed: bool
 
 
 class StoreSettings(Protocol):
@@ -74,6 +82,15 @@ class StoreKind:
         Names of the numbers between which a row is of its time (ms, both inclusive).
     only_format
         Format of Kafka Streams' stores of the kind where they have but one. It is then what definitions mean, too.
+    layout
+        How row keys differ from those of the changelog; None: they are the same.
+    logged_values_end_with
+        Bytes that a value has at its end in the changelog, and not in the store.
+    offsets_are_beside
+        Whether Kafka Streams has the offsets of such stores in a file beside them, in every version.
+    ordinary_kin
+        Of a kind that only Kafka Streams' DSL makes: the kind that is like it for whoever reads it. Such stores are
+        verified, read and restored, and not used by our own tasks. Empty: any other kind.
     suite
         The suite for all stores of the kind: the name of one in expectations/suites, or the absolute path of a file.
     """
@@ -86,6 +103,10 @@ class StoreKind:
     first_time: ClassVar[str] = ""
     last_time: ClassVar[str] = ""
     only_format: ClassVar[StoreFormat | None] = None
+    layout: ClassVar[RowLayout | None] = None
+    logged_values_end_with: ClassVar[bytes] = b""
+    offsets_are_beside: ClassVar[bool] = False
+    ordinary_kin: ClassVar[str] = ""
     suite: ClassVar[str]
 
     @property
@@ -180,7 +201,7 @@ class StoreKind:
 
     def key_bounds(self, key: bytes, time_from: int, time_to: int) -> tuple[bytes, bytes]:
         """Row keys `start <= row key < stop` between which all rows of a key that are of a time range (ms) lie."""
-        if not self.segmented:
+        if not self.numbers:
             return key, key + b"\0"
         largest, at = self._largest_suffix, self.suffix_bytes - self.first_time_bytes
         # From the second number on, smaller ones may stand behind a larger first one.
@@ -196,7 +217,7 @@ class StoreKind:
 
         `key_to` is inclusive where there are numbers behind it, as in Kafka Streams.
         """
-        if not self.segmented or key_to is None:
+        if not self.numbers or key_to is None:
             return key_from, key_to
         return key_from, upper_bound(key_to, self._largest_suffix) + b"\0"
 

@@ -8,10 +8,23 @@ from statestore.errors import DefinitionError
 from statestore.kinds.key_value import KEY_VALUE
 from statestore.kinds.kind import StoreKind
 from statestore.kinds.session import SESSION
+from statestore.kinds.time_ordered import (
+    INDEXED_TIME_ORDERED_WINDOW,
+    TIME_ORDERED_BUFFER,
+    TIME_ORDERED_SESSION,
+    TIME_ORDERED_WINDOW,
+)
 from statestore.kinds.window import WINDOW
 from statestore.reference import load
 
-BUILT_IN = {kind.name: kind for kind in (KEY_VALUE, WINDOW, SESSION)}
+#: Kinds that only Kafka Streams' DSL makes.
+OF_THE_DSL: tuple[StoreKind, ...] = (
+    TIME_ORDERED_WINDOW,
+    INDEXED_TIME_ORDERED_WINDOW,
+    TIME_ORDERED_SESSION,
+    TIME_ORDERED_BUFFER,
+)
+BUILT_IN: dict[str, StoreKind] = {kind.name: kind for kind in (KEY_VALUE, WINDOW, SESSION, *OF_THE_DSL)}
 
 
 @cache

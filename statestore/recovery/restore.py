@@ -27,6 +27,7 @@ from statestore.errors import (
     StoreBehindLogStartError,
     StoreCorruptedError,
 )
+from statestore.model import TopicPartition
 from statestore.partition.archived import known_of, lives_in_archive
 from statestore.partition.generations import built_from_log, newest_generation, superseded
 from statestore.partition.quarantine import clean_quarantine
@@ -259,7 +260,7 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
             verdict=verdict,
             record=record,
             grown_from=grown,
-            legacy=move_offsets_out(store, built) if store.offsets_beside else (),
+            legacy=_offsets_beside(store, built),
         )
         _seal(store, snapshot)
         kill_switch.reached("restore, sealed, runs still there")
@@ -513,3 +514,10 @@ def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgress
     done = {"mode": "as-of", "keys": keys, "exact": exact, "directory": str(store.live)}
     done["snapshot"] = None if snapshot is None else str(snapshot.name)
     return row.model_copy(update={**_figures(built, logs, spec), **done})
+
+
+def _offsets_beside(store: StorePartitionSpec, built: Built) -> tuple[tuple[TopicPartition, int | None], ...]:
+    """Entries that the task's `.checkpoint` gets; Kafka Streams takes them over when it starts."""
+    if store.offsets_beside:
+        return move_offsets_out(store, built)
+    return tuple(built.committed.items()) if store.store.store_kind.offsets_are_beside else ()

@@ -11,6 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from statestore.bulk.digest import Digest
+from statestore.bulk.routing import routing_of
+from statestore.bulk.time_ordered import with_end
+from statestore.discovery.store_directory import segment_start
 from statestore.errors import StoreCorruptedError
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.partition.replacement import staged_context
@@ -22,6 +25,7 @@ from statestore.verification.options import nobody_waits
 from statestore.verification.row_files import count
 from statestore.verification.supplied import count as count_supplied
 from statestore.verification.supplied import opened
+from statestore.verification.time_ordered import time_ordered_rows
 
 
 def check_staged(store: StorePartitionSpec, built: Built, depth: CheckDepth) -> int:
@@ -65,11 +69,20 @@ def _check(directory: Path, store: StorePartitionSpec, built: Built, digest: Dig
             # Segments that a tail did not touch for long keep offsets of their own, never larger ones.
             if found != expected and not (built.rows is None and found is not None and found <= (expected or 0)):
                 raise _wrong(directory, f"offset {found} for {partition}", f"{expected}")
-        if digest is None:
+        kind = store.store.store_kind
+        if kind.layout is not None and not read:
+            return database.entries() // (2 if kind.layout.indexed else 1)
+        if digest is None and kind.layout is None:
             return count(database) if read else database.entries()
         rows = 0
-        for batch in database.rows():
-            digest.add_stored(batch.column(0), batch.column(1))
+        batches = database.rows()
+        if kind.layout is not None:
+            start = segment_start(directory.name)
+            batches = time_ordered_rows(database, kind.layout, start or 0, routing_of(store.store), nobody_waits)
+        for batch in batches:
+            if digest is not None:
+                batch = with_end(batch, kind.logged_values_end_with)
+                digest.add_stored(batch.column(0), batch.column(1))
             rows += batch.num_rows
         return rows
     finally:

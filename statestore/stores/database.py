@@ -21,6 +21,7 @@ from statestore import kill_switch
 from statestore.errors import InvalidStateError, StoreUncleanError, WrongStoreError
 from statestore.formats import offsets as offsets_format
 from statestore.formats.value_format import value_format
+from statestore.kinds.kind import RowLayout
 from statestore.model import StoreFormat, TopicPartition
 from statestore.stores.accessor import DBAccessor, Direct, accessor, upgrade_pending
 from statestore.stores.last_use import LastUse
@@ -28,6 +29,7 @@ from statestore.stores.memory import MemoryTable
 from statestore.stores.rocksdb import RocksDB, exists
 from statestore.stores.rocksdb_options import ConfigSetter
 from statestore.stores.table import Table
+from statestore.stores.time_ordered_rows import TimeOrderedRows
 from statestore.stores.transaction import Transaction
 
 
@@ -49,6 +51,8 @@ class DatabaseSpec:
         Changelog partitions whose offsets may be found in it; None: not checked.
     uncommitted_max_bytes
         Memory for what is staged, before it spills to disk.
+    layout
+        How its row keys differ from those of its changelog; None: they are the same.
     """
 
     store: str
@@ -59,6 +63,7 @@ class DatabaseSpec:
     changelogs: frozenset[TopicPartition] | None
     uncommitted_max_bytes: int
     config_setter: ConfigSetter | None
+    layout: RowLayout | None = None
 
 
 class Database:
@@ -87,6 +92,10 @@ class Database:
         self.rows = accessor(spec.format, writes.family, pending=pending, migrate=not read_only)
         self.unmigrated = accessor(spec.format, writes.family, pending=pending, migrate=False)
         self.committed = accessor(spec.format, table.family, pending=pending, migrate=False)
+        if spec.layout is not None:
+            self.rows = TimeOrderedRows(self.rows, spec.layout)
+            self.unmigrated = TimeOrderedRows(self.unmigrated, spec.layout)
+            self.committed = TimeOrderedRows(self.committed, spec.layout)
 
     @property
     def databases(self) -> list[Database]:

@@ -81,6 +81,10 @@ class ScannedDatabase(RocksDB):
         runs = [[path for _, path in files] for files in reversed(sorted_levels) if files]
         return runs + [[path] for _, path in sorted(written)]
 
+    def row(self, key: bytes) -> bytes | None:
+        """Read one row as it is stored."""
+        return self._rows.get(key)
+
     def entries(self) -> int:
         """How many rows and deletes the SST files of the rows have."""
         return self.row_count(self._data_family)

@@ -32,7 +32,8 @@ class SegmentedBytes(BuiltInBytes[Segments]):
 
     def _open(self, context: StoreContext, spec: DatabaseSpec) -> Segments:
         # Retention spans three segments, and a new one may come before the oldest goes: each has its part of the bound.
-        spec = replace(spec, uncommitted_max_bytes=spec.uncommitted_max_bytes // _LIVE_SEGMENTS)
+        share = spec.uncommitted_max_bytes // _LIVE_SEGMENTS
+        spec = replace(spec, uncommitted_max_bytes=share, layout=self.kind.layout)
         home: SegmentHome = MemoryHome(spec)
         if self.persistent:
             home = DiskHome(

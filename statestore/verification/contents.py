@@ -22,6 +22,7 @@ from statestore import clock
 from statestore.bulk.last_records import LastRecords
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, RunWriter, SegmentRows, merged
+from statestore.bulk.time_ordered import with_end
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
 from statestore.compiled.batches import UInt64s
@@ -50,6 +51,7 @@ from statestore.verification.row_files import count as count_database
 from statestore.verification.row_files import rows_from_files
 from statestore.verification.sampling import Sample, choose, some_keys
 from statestore.verification.supplied import as_stored, batches, count, opened
+from statestore.verification.time_ordered import as_changes, time_ordered_rows
 
 _HASHES_HELD = 1 << 20
 #: Arrow refuses to slice some values without an end.
@@ -80,12 +82,15 @@ def count_rows(spec: StorePartitionSpec, give_way: Callable[[], None] = nobody_w
         if spec.store.supplied:
             with opened(spec.store, spec.context(read_only=True)) as store:
                 return count(store, spec.store, give_way)
-        return sum(_count(spec, directory, give_way) for directory in databases(spec).values())
+        return sum(_count(spec, segment, directory, give_way) for segment, directory in databases(spec).items())
 
 
-def _count(spec: StorePartitionSpec, directory: Path, give_way: Callable[[], None]) -> int:
+def _count(spec: StorePartitionSpec, segment: int, directory: Path, give_way: Callable[[], None]) -> int:
     database = ScannedDatabase(directory, spec.store.format)
     try:
+        if (layout := spec.store.store_kind.layout) is not None:
+            rows = time_ordered_rows(database, layout, segment, routing_of(spec.store), give_way)
+            return sum(batch.num_rows for batch in rows)
         return count_database(database, give_way)
     finally:
         database.close()
@@ -121,6 +126,8 @@ def compare_contents(
             found: Contents | None
             if spec.store.supplied:
                 found = _compared_supplied(spec, fold, fold.allowances(topics), options, scratch)
+            elif spec.store.store_kind.layout is not None:
+                found = _compared_time_ordered(spec, fold, fold.allowances(topics), options, scratch)
             elif (found := _looked_up(spec, fold)) is None:
                 allowances = fold.allowances(topics)
                 found = _compared_fast(spec, fold, allowances, options)
@@ -274,6 +281,7 @@ class _Fold:
         """Yield rows of the store, batches of `scan.STORED_SCHEMA`, in that format."""
         for batch in stored:
             self.give_way()
+            batch = with_end(batch, self._spec.store.store_kind.logged_values_end_with)
             yield _without_timestamps(batch) if self._without_timestamps else batch
 
     @property
@@ -317,7 +325,7 @@ def _looked_up(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:
     live = live_segments(here, fold.stream_time, fold.routing)
     for segment, directory in here.items():
         if live.excludes_stored(segment):
-            _count(spec, directory, fold.give_way)
+            _count(spec, segment, directory, fold.give_way)
             continue
         database = ScannedDatabase(directory, spec.store.format)
         try:
@@ -381,7 +389,7 @@ def _compared(
             for _ in rows:
                 pass
             if segment in here:
-                _count(spec, here[segment], fold.give_way)
+                _count(spec, segment, here[segment], fold.give_way)
         elif segment not in here:
             comparison.compare((), rows)
         else:
@@ -422,6 +430,41 @@ def _compared_supplied(
         there = next(stored)[1] if segment in here else iter(())
         rows = (as_stored(batch) for batch in live(found.batch for found in there))
         comparison.compare(fold.comparable(rows), live(logged.rows_of(segment)))
+    return comparison.contents(fold.sample.fraction if fold.sample else None)
+
+
+def _compared_time_ordered(
+    spec: StorePartitionSpec, fold: _Fold, allowances: Allowances, options: VerifyOptions, scratch: Path
+) -> Contents:
+    """Compare rows that have their times in front: they are sorted by the keys of the changelog first."""
+    routing, layout = fold.routing, spec.store.store_kind.layout
+    assert layout is not None
+    comparison = RowComparison(fold.compared_format, allowances, first=options.first_keys, name_keys=options.name_keys)
+    here = databases(spec)
+    logged = _Segments(fold.rows())
+    live = live_segments(here, fold.stream_time, routing)
+    for segment in logged.with_those_of(here):
+        rows = logged.rows_of(segment)
+        if live.excludes_logged(segment, stored=segment in here):
+            for _ in rows:
+                pass
+            if segment in here:
+                _count(spec, segment, here[segment], fold.give_way)
+        elif segment not in here:
+            comparison.compare((), rows)
+        else:
+            runs_dir = scratch / "stored"
+            writer, at = RunWriter(runs_dir, routing, options.run_bytes, start=0), 0
+            database = ScannedDatabase(here[segment], spec.store.format)
+            try:
+                for batch in time_ordered_rows(database, layout, segment, routing, fold.give_way):
+                    writer.add(as_changes(batch if fold.sample is None else fold.sample.of(batch), at))
+                    at += batch.num_rows
+            finally:
+                database.close()
+            stored = (as_stored(found.batch) for found in merged([writer.finish(at)], routing))
+            comparison.compare(fold.comparable(stored), rows)
+            remove_tree(runs_dir)
     return comparison.contents(fold.sample.fraction if fold.sample else None)
 
 

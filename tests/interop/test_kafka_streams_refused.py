@@ -1,7 +1,8 @@
 """Stores of a real Kafka Streams application that we do not know are left alone, whatever anybody says of them.
 
-The application has stores with their times first (EmitStrategy.onWindowClose), versioned ones, and such with headers,
-beside two that we know. Their keys have 8 bytes, as times have, and there is one live segment: what tells least.
+The application has versioned stores, and such with headers, beside some that we know. Stores with their times first
+(EmitStrategy.onWindowClose) are known where their rows can be read in this way alone. Keys have 8 bytes, as times have,
+and there is one live segment: what tells least.
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.broker import T0
 from tests.integration.restored import restored_here
 
-KNOWN = [Store("plain-kv"), Store("sessions", "session")]
-#: By store: what its directory gives away.
-TIME_FIRST = {
-    Store("closed-sessions", "session", layout="time-ordered"): "onWindowClose",
-    Store("closed-windows", "window", layout="time-ordered"): "onWindowClose",
-    Store("times", "window", layout="time-ordered"): "onWindowClose",
-    Store("closed-sliding", "window", layout="sliding"): "onWindowClose",
-}
+KNOWN = [
+    Store("closed-sessions", "session", layout="time-ordered"),
+    Store("closed-sliding", "window", layout="sliding"),
+    Store("closed-windows", "window", layout="time-ordered"),
+    Store("plain-kv"),
+    Store("sessions", "session"),
+]
+#: By store: what its directory gives away. Its keys are times, so that its rows can be read as ordinary ones, too.
+TIME_FIRST = {Store("times", "window", layout="time-ordered"): "onWindowClose"}
 VERSIONED = {Store("history", layout="versioned"): "versioned"}
 WITH_HEADERS = {
     Store("noted", layout="headers"): "keyValueWithTimestampAndHeaders",
@@ -78,14 +80,19 @@ def commands() -> list[Command]:
 
 
 def kind_of(store: Store) -> str:
+    """What somebody takes the store for: one that is known for what it is, another for what it is most like."""
+    if store in KNOWN and store.layout is not None:
+        return f"indexed-time-ordered-{store.kind}" if store.layout == "sliding" else f"time-ordered-{store.kind}"
     return "key-value" if store.kind == "kv" else store.kind
 
 
 def described(store: Store) -> str:
     """What somebody says of the store who takes it for one that we know."""
-    of_format = "timestamped" if store.layout == "headers" else "plain"
+    of_format = ",format=timestamped" if store.layout == "headers" else ",format=plain"
+    if store in KNOWN and store.layout is not None:
+        of_format = ""
     retention = "" if store.kind == "kv" else f",retention_ms={store.retention_ms}"
-    return f"{store.name}:kind={kind_of(store)},format={of_format},subtopology=0{retention}"
+    return f"{store.name}:kind={kind_of(store)}{of_format},subtopology=0{retention}"
 
 
 @dataclass(frozen=True)

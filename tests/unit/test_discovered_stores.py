@@ -29,6 +29,7 @@ from statestore.statedir.paths import TaskPaths
 from statestore.stores.rocksdb import RocksDB
 
 HOUR = 3_600_000
+T0 = 1_700_000_000_000 // (HOUR // 2) * (HOUR // 2)
 DAY = 24 * HOUR
 TASK = TaskId(0, 0)
 LOOKED_AT = Path("/state/app/0_0/s")
@@ -269,15 +270,80 @@ def ordered(spread_ms, ordinary=None, **changes):
     [
         ordered({"session": 5}),
         ordered({"session": 5}, {"session": 1}),
+        ordered({"window": 5}),
         ordered({"window": 5}, {"session": 1}),
-        ordered({}, {"session": 1}, indexed=True),
+        ordered({"window": 5}, {"session": 1}, closed_windows=True),
+        ordered({}, {"session": 1}, indexed=frozenset({"session"}), index_rows=True),
+        ordered({"window": 5}, index_rows=True, closed_windows=True),
     ],
 )
-def test_rows_that_may_have_their_times_first_are_left_alone_whatever_is_said(evidence, shape, said):
+def test_rows_that_may_have_their_times_first_and_are_none_that_we_know_are_left_alone(evidence, shape, said):
     store = found(evidence(shape, WINDOWED, segmented=True), **said)
     assert store.trouble == "unknown"
     assert "EmitStrategy.onWindowClose" in store.problem
     assert ("described as kind=session, format=plain" in store.problem) is ("kind" in said)
+
+
+CLOSED_WINDOWS = ordered({"window": 5}, closed_windows=True)
+CLOSED_SLIDING = CLOSED_WINDOWS._replace(indexed=frozenset({"window"}), index_rows=True)
+CLOSED_SESSIONS = ordered({"session": 5}, {"session": 1}, indexed=frozenset({"session"}), index_rows=True)
+BUFFER = ordered({"window": T0}, starts=(0,), buffered=True)
+COMPACTED = {"cleanup.policy": "compact"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "config", "kind"),
+    [
+        (CLOSED_WINDOWS, WINDOWED, "time-ordered-window"),
+        (CLOSED_SLIDING, WINDOWED, "indexed-time-ordered-window"),
+        (CLOSED_SESSIONS, WINDOWED, "time-ordered-session"),
+        (BUFFER, COMPACTED, "time-ordered-buffer"),
+    ],
+)
+def test_stores_of_the_dsl_that_have_their_times_first_are_told_by_their_rows(evidence, shape, config, kind):
+    store = found(evidence(shape, config, segmented=True))
+    assert store.definition == StoreDefinition(
+        name="s",
+        kind=kind,
+        format="timestamped-in-default" if "window" in kind else "plain",
+        engine="rocksDB",
+        retention_ms=None if kind == "time-ordered-buffer" else HOUR,
+        window_size_ms=0 if "window" in kind else None,
+    )
+    assert store.shown
+    assert found(evidence(shape, config, segmented=True), kind=kind).definition == store.definition
+    others = {"key-value", "window", "session", "time-ordered-window", "time-ordered-session", "time-ordered-buffer"}
+    for other in others - {kind}:
+        refused = found(evidence(shape, config, segmented=True), kind=other)
+        assert (refused.definition, refused.trouble) == (None, "needed"), other
+        assert "correct its kind" in refused.problem
+
+
+def test_rows_that_can_be_read_in_two_ways_are_those_of_the_dsl_if_somebody_says_so(evidence):
+    shape = ordered({"window": 5}, {"window": 1}, closed_windows=True)
+    store = found(evidence(shape, WINDOWED, segmented=True))
+    assert store.trouble == "unknown"
+    assert "--store s:kind=time-ordered-window" in store.problem
+    assert found(evidence(shape, WINDOWED, segmented=True), kind="window").trouble == "unknown"
+    said = found(evidence(shape, WINDOWED, segmented=True), kind="time-ordered-window")
+    assert (said.definition.kind, said.shown) == ("time-ordered-window", False)
+    assert said.described == "kind=time-ordered-window"
+
+
+def test_ordinary_rows_are_not_those_of_the_dsl_whatever_somebody_says(evidence):
+    for kind in ("time-ordered-window", "time-ordered-session", "time-ordered-buffer"):
+        store = found(evidence(windows({"window": 1}), WINDOWED, segmented=True), kind=kind)
+        assert (store.definition, store.trouble) == (None, "needed"), kind
+
+
+def test_a_buffer_that_kafka_streams_has_restored_is_asked_for(evidence):
+    # It has its rows under other keys then, so that they tell nothing.
+    shape = BUFFER._replace(buffered=False)
+    store = found(evidence(shape, COMPACTED, segmented=True))
+    assert store.trouble == "unknown"
+    assert "--store s:kind=time-ordered-buffer" in store.problem
+    assert found(evidence(shape, COMPACTED, segmented=True), kind="time-ordered-buffer").definition is not None
+    assert found(evidence(BUFFER, WINDOWED, segmented=True)).trouble == "unknown"
 
 
 def test_times_that_are_behind_the_end_of_their_segment_are_none(evidence):
@@ -335,7 +401,6 @@ def test_a_shape_tells_format_and_changelog_and_changes_nothing(tmp_path):
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "s").iterdir()} == before
 
 
-T0 = 1_700_000_000_000 // (HOUR // 2) * (HOUR // 2)
 KEYS = [b"", b"k", b"\x00" * 8, b"\xff" * 9, b"a-longer-key"]
 
 
@@ -371,17 +436,31 @@ def test_row_keys_tell_stores_that_have_their_times_first(tmp_path, evidence, ki
     for key in keys:
         for at in (T0 + 10, T0 + 1_000):
             row, index = time_ordered(kind, key, at)
-            rows[row] = b"v"
+            rows[row] = struct.pack(">q", at) + b"v"
             if indexed:
                 rows[index] = b""
     write_database(tmp_path / "s" / f"s.{T0}", rows)
     shape = shape_of(live_store(tmp_path / "s", segmented=True))
     assert shape.time_ordered_ms[kind] == 1_000
-    assert shape.indexed is indexed
-    for said in ({}, {"kind": kind}):
-        store = found(evidence(shape, WINDOWED, segmented=True), **said)
+    assert shape.indexed == ({kind} if indexed else set())
+    told = {
+        ("window", True): "indexed-time-ordered-window",
+        ("window", False): None if shape.spread_ms else "time-ordered-window",
+        ("session", True): "time-ordered-session",
+    }.get((kind, indexed))
+    store = found(evidence(shape, WINDOWED, segmented=True))
+    if told is not None:
+        assert store.definition.kind == told
+    elif store.definition is not None:  # of sessions, each has an index: what can be read as a window is none
+        assert (kind, store.definition.kind, "window" in shape.time_ordered_ms) == (
+            "session",
+            "time-ordered-window",
+            True,
+        )
+    else:
         assert store.trouble == "unknown"
         assert "EmitStrategy.onWindowClose" in store.problem
+    assert found(evidence(shape, WINDOWED, segmented=True), kind=kind).definition is None
 
 
 @pytest.mark.parametrize("indexed", [True, False])
@@ -401,19 +480,22 @@ def test_a_topic_that_keeps_less_than_by_default_does_not_make_ordinary_sessions
     shape = shape_of(live_store(tmp_path / "s", segmented=True))
     config = {"cleanup.policy": "compact,delete", "retention.ms": str(2 * DAY)}
     store = found(evidence(shape, config, segmented=True))
-    assert (store.trouble, store.definition) == ("unknown", None)
-    assert "EmitStrategy.onWindowClose" in store.problem
+    assert store.definition is None
+    assert ("--retention s=MS" if indexed else "EmitStrategy.onWindowClose") in store.problem
+    said = found(evidence(shape, config, segmented=True), retention_ms=2 * DAY)
+    assert (said.definition is not None and said.definition.kind == "time-ordered-session") is indexed
 
 
 @pytest.mark.parametrize("key", [b"customer-1", struct.pack(">q", 7), b"k"])
 def test_a_buffer_of_a_join_with_grace_is_told_by_its_only_segment_that_never_ends(tmp_path, evidence, key):
     row = b"\0" + struct.pack(">q", T0) + key + struct.pack(">i", 5)
-    write_database(tmp_path / "s" / "s.0", {row: b"v"})
-    store = found(
-        evidence(shape_of(live_store(tmp_path / "s", segmented=True)), {"cleanup.policy": "compact"}, segmented=True)
-    )
-    assert store.trouble == "unknown"
-    assert "EmitStrategy.onWindowClose" in store.problem
+    for value, told in ((struct.pack(">q", T0) + b"v", True), (b"v", False)):
+        write_database(tmp_path / f"{told}" / "s.0", {row: value})
+        shape = shape_of(live_store(tmp_path / f"{told}", segmented=True))
+        store = found(evidence(shape, {"cleanup.policy": "compact"}, segmented=True))
+        assert shape.buffered is told
+        assert store.trouble == (None if told else "unknown")
+        assert told or "buffers of joins with a grace period" in store.problem
 
 
 def test_a_row_and_its_index_are_told_among_rows_that_somebody_took_for_ordinary_ones(tmp_path, evidence):

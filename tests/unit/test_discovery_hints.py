@@ -30,7 +30,10 @@ def test_every_setting_is_read():
         ((["a/b:kind=window"], [], []), "is not a valid name"),
         (([""], [], []), "is not a valid name"),
         ((["s:window"], [], []), "expected NAME or NAME:setting=value"),
-        ((["s:kind=map"], [], []), "kind: Input should be 'key-value', 'window' or 'session', found 'map'"),
+        (
+            (["s:kind=map"], [], []),
+            "kind: Value error, expected one of key-value, window, session, time-ordered-window",
+        ),
         ((["s:colour=red"], [], []), "the settings are: kind, format, retention_ms, subtopology, engine, changelog"),
         ((["s:subtopology=-1"], [], []), "greater than or equal to 0, found '-1'"),
         ((["s:retention_ms=1h"], [], []), "retention_ms: Input should be a valid integer"),

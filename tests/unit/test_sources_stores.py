@@ -48,12 +48,30 @@ def metadata(options):
 
 
 @pytest.mark.parametrize("said", [{}, {"kind": "session"}])
-@pytest.mark.parametrize("indexed", [True, False])
-def test_a_store_with_its_times_in_front_is_refused_whatever_options_say(written, said, indexed):
-    options = written(TIMES_IN_FRONT if indexed else dict(list(TIMES_IN_FRONT.items())[:1]))
+def test_sessions_with_their_times_in_front_and_without_an_index_are_refused_whatever_options_say(written, said):
+    options = written(dict(list(TIMES_IN_FRONT.items())[:1]))
     with pytest.raises(UnknownFormatError, match=r"s has row keys that .*begin with 00 or 01 and their times"):
         definition({**options, **said})
     assert "EmitStrategy.onWindowClose" in metadata(options)["problem"]
+
+
+def test_sessions_with_their_times_in_front_are_read_as_what_they_are(written):
+    options = written(TIMES_IN_FRONT)
+    assert definition(options).kind == metadata(options)["kind"] == "time-ordered-session"
+    with pytest.raises(InputError, match=r"row keys of a time-ordered-session store, not of a session store"):
+        definition({**options, "kind": "session"})
+
+
+def test_windows_with_their_times_in_front_have_their_timestamps_among_plain_rows(written):
+    row = b"\0" + struct.pack(">q", SEGMENT + 10) + b"key" + bytes(4)
+    options = {**written({row: struct.pack(">q", SEGMENT + 11) + b"v"}), "window_size_ms": "5"}
+    for said in ({}, {"format": "timestamped"}):
+        found = definition({**options, **said})
+        assert (found.kind, found.format) == ("time-ordered-window", "timestamped-in-default")
+    with pytest.raises(InputError, match="whose values have timestamps; correct its format"):
+        definition({**options, "format": "plain"})
+    row = metadata({"path": options["path"]})
+    assert (row["kind"], row["format"]) == ("time-ordered-window", "timestamped-in-default")
 
 
 def test_a_session_store_whose_keys_begin_with_00_is_read(written):

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
 from statestore.kinds.known import BUILT_IN
+from statestore.model import StoreFormat
 
 #: Options that say what a store is (see `described_store`).
 STORE_OPTIONS = ("kind", "format", "window_size_ms", "retention_ms", "retain_duplicates")
@@ -120,7 +121,9 @@ def store_settings(options: Mapping[str, str]) -> dict[str, object]:
         kind = options["kind"].strip()
         found["kind"] = kind if ":" in kind else choice(options, "kind", BUILT_IN, "")
     if "format" in options:
-        found["format"] = choice(options, "format", ("timestamped", "plain"), "")
+        found["format"] = choice(
+            options, "format", ("timestamped", "plain", StoreFormat.TIMESTAMPED_IN_DEFAULT.value), ""
+        )
     for name in ("window_size_ms", "retention_ms"):
         if (value := number(options, name)) is not None:
             found[name] = value

@@ -11,10 +11,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from statestore.bulk.time_ordered import by_ordinary_keys
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.opening import Opened, Wanted
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import InputError, StoreCorruptedError, of_os_error
+from statestore.formats.time_ordered_key import ROWS_WITHOUT_INDEX
 from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat
 from statestore_jobs.sources.columns import Layout, layout_of, split_timestamps
@@ -70,8 +72,9 @@ class StateStoreDataSource(DataSource):
         Partitions to read, comma separated. Without it all tasks of the store's sub-topology that have a directory are
         read, and each must have the store.
     kind : str, optional
-        `key-value`, `window` or `session`. By default, as of the next four options, what the store's definition says,
-        or else what its files tell.
+        `key-value`, `window` or `session`; of stores that only Kafka Streams' DSL makes, `time-ordered-window`,
+        `indexed-time-ordered-window`, `time-ordered-session` or `time-ordered-buffer`. By default, as of the next four
+        options, what the store's definition says, or else what its files tell.
     format : str, optional
         `timestamped` or `plain`.
     window_size_ms : str, optional
@@ -229,14 +232,20 @@ class StateStoreReader(DataSourceReader):
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one store partition, by segment and in key order."""
         assert isinstance(partition, StoreOnDisk | StoreInArchive)
-        start, stop = self._range.bounds()
         try:
             with partition.opened(self._range.has_segment) as parts:
-                stored = (self._range.of(batch) for part in parts for batch in part.rows(start, stop))
-                for batch in _gathered(stored):
+                for batch in _gathered(self._range.of(batch) for part in parts for batch in self._rows(part)):
                     yield self._shown(partition, batch)
         except OSError as error:
             raise of_os_error(error) from error
+
+    def _rows(self, part: Opened) -> Iterator[pa.RecordBatch]:
+        layout = self._layout.store.store_kind.layout
+        if layout is None:
+            yield from part.rows(*self._range.bounds())
+            return
+        for batch in part.rows(*ROWS_WITHOUT_INDEX):
+            yield by_ordinary_keys(batch, layout.key).rows
 
     def _shown(self, store: StoreOnDisk | StoreInArchive, stored: pa.RecordBatch) -> pa.RecordBatch:
         keys, values = stored.columns

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from statestore.archive.manifest import Manifest
-from statestore.discovery.kind_and_format import kind_without_retention
+from statestore.discovery.kind_and_format import format_of, kind_without_retention
 from statestore.discovery.opening import Opened, close_all, open_databases
 from statestore.discovery.shape import shape_of
 from statestore.discovery.store_directory import StoreDirectory
@@ -205,6 +205,8 @@ def _row(store: StoreDirectory) -> dict[str, Any]:
         finally:
             close_all(databases)
         row["kind"] = kind_without_retention(store, shape, None, _remedy)
+        if shape.families:
+            row["format"] = format_of(row["kind"], shape, None, _remedy).value
     except (StateStoreError, OSError) as error:
         row["problem"] = str(error)
     return row

@@ -88,7 +88,9 @@ def _discovered(stores: Sequence[StoreDirectory], said: Mapping[str, Any]) -> di
 
     shape = telling_shape(stores, shape_of, tells)
     settings: dict[str, Any] = {"kind": kind_without_retention(stores[0], shape, said.get("kind"), _remedy)}
-    if shape.families and said.get("format") != StoreFormat.TIMESTAMPED:  # which reads rows of the plain one, too
+    in_default = kind_of(settings["kind"]).only_format is StoreFormat.TIMESTAMPED_IN_DEFAULT
+    # The timestamped format reads rows of the plain one, too.
+    if in_default or (shape.families and said.get("format") != StoreFormat.TIMESTAMPED):
         settings["format"] = format_of(settings["kind"], shape, said.get("format"), _remedy)
     if kind_of(settings["kind"]).may_retain_duplicates:
         settings["retain_duplicates"] = said.get("retain_duplicates", shape.duplicates)

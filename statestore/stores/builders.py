@@ -106,5 +106,5 @@ def timestamped_session_store_builder(
 
 
 def _knows_timestamps(store: BytesStore) -> bool:
-    told = store.format is StoreFormat.TIMESTAMPED or isinstance(store, TimestampedBytesStore)
+    told = value_format(store.format).timestamped or isinstance(store, TimestampedBytesStore)
     return not store.persistent or told

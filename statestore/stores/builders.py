@@ -106,5 +106,6 @@ def timestamped_session_store_builder(
 
 
 def _knows_timestamps(store: BytesStore) -> bool:
-    told = value_format(store.format).timestamped or isinstance(store, TimestampedBytesStore)
+    said = store.format is not None and value_format(store.format).timestamped
+    told = said or isinstance(store, TimestampedBytesStore)
     return not store.persistent or told

@@ -1,4 +1,4 @@
-"""Stores with their times in front: a build and a replay write the same rows, and these are read by their ordinary keys."""
+"""Stores with their times in front: a build and a replay write the same rows, which are read by their ordinary keys."""
 
 import shutil
 import struct

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from statestore.definitions.fields import Definition, Engine, KindName, Line, Reference, SerdeName, Suite
 from statestore.kinds.kind import StoreKind
 from statestore.kinds.known import BUILT_IN, kind_of
+from statestore.kinds.versioned import VERSIONED
 from statestore.model import Name, StoreFormat
 
 
@@ -24,9 +25,12 @@ class StoreDefinition(Definition):
         then says what that store is: `in_memory` if it does not outlive its process, `txn_rocksDB` if it is
         transactional, else `rocksDB`.
     retention_ms
-        How long a window or session store keeps its rows.
+        How long a window or session store keeps its rows, and a versioned one earlier values (Kafka Streams' history
+        retention).
     window_size_ms
         Length of a window, in a window store.
+    segment_interval_ms
+        How long a segment of a versioned store is; what Kafka Streams' supplier chooses by default if not said.
     retain_duplicates
         Whether a window store adds a value at each put instead of replacing the one before.
     key_serde, value_serde
@@ -48,6 +52,7 @@ class StoreDefinition(Definition):
     supplier: Reference | None = Field(default=None, description="module:attribute")
     retention_ms: int | None = Field(default=None, ge=0, lt=1 << 63)
     window_size_ms: int | None = Field(default=None, ge=0, lt=1 << 63)
+    segment_interval_ms: int | None = Field(default=None, ge=1, lt=1 << 63)
     retain_duplicates: bool = False
     key_serde: SerdeName = "bytes"
     value_serde: SerdeName = "bytes"
@@ -77,6 +82,16 @@ class StoreDefinition(Definition):
         """True if rows lie in segments of time, a database each, as those of a window or session store."""
         return self.store_kind.segmented
 
+    @property
+    def rows_are_records(self) -> bool:
+        """True if each row is what a record of the changelog says, so that they can be compared."""
+        return self.store_kind.rows_are_records
+
+    @property
+    def row_retention_ms(self) -> int | None:
+        """How long rows are kept; None: they never expire, as the latest values of a versioned store."""
+        return self.retention_ms if self.segmented else None
+
     @model_validator(mode="after")
     def _format_is_the_kinds(self) -> StoreDefinition:
         """Kafka Streams has no timestamped session stores, so plain is their default."""
@@ -94,6 +109,8 @@ class StoreDefinition(Definition):
 
     @model_validator(mode="after")
     def _supplier_can_make_it(self) -> StoreDefinition:
+        if self.supplier is not None and self.kind == VERSIONED.name:
+            raise ValueError("a versioned store has no supplier: its layout is known, and the jobs rely on it")
         if self.supplier is not None and self.retain_duplicates:
             raise ValueError("a supplier's store cannot retain duplicates: its changes could not be replayed or undone")
         return self

@@ -23,6 +23,7 @@ from statestore.formats.time_ordered_key import KeyLayout
 from statestore.model import KEY_VALUE_DIRECTORY, StoreFormat, check_name
 
 _TIME_BYTES = 8
+_TIMES, _OPTIONAL_TIMES = ("retention_ms", "window_size_ms"), ("segment_interval_ms",)
 _LARGEST_TIME = (1 << 63) - 1
 #: Kafka Streams' `windowstore.changelog.additional.retention.ms`: event time may lag behind the brokers' clock.
 ADDITIONAL_RETENTION_MS = 24 * 60 * 60 * 1000
@@ -58,6 +59,10 @@ class StoreSettings(Protocol):
         """Length of a window."""
 
     @property
+    def segment_interval_ms(self) -> int | None:
+        """Length of a versioned store's segments."""
+
+    @property
     def retain_duplicates(self) -> bool:
         """Whether a put adds a value."""
 
@@ -74,6 +79,11 @@ class StoreKind:
     times
         Lengths of time that its definitions must say: `retention_ms` where there are segments, and `window_size_ms`.
         They may say no other.
+    optional_times
+        Lengths of time that its definitions may say besides.
+    rows_are_records
+        Whether a row is what the last record of its key in the changelog says. If not, rows of a store cannot be
+        compared with records, nor made from them one by one.
     may_retain_duplicates
         Whether a definition may have `retain_duplicates`.
     numbers
@@ -98,6 +108,8 @@ class StoreKind:
     name: ClassVar[str]
     storage: ClassVar[str]
     times: ClassVar[tuple[str, ...]] = ()
+    optional_times: ClassVar[tuple[str, ...]] = ()
+    rows_are_records: ClassVar[bool] = True
     may_retain_duplicates: ClassVar[bool] = False
     numbers: ClassVar[tuple[Number, ...]] = ()
     first_time: ClassVar[str] = ""
@@ -124,12 +136,13 @@ class StoreKind:
         ValueError
             With what was expected and found.
         """
-        found = [name for name in ("retention_ms", "window_size_ms") if getattr(store, name) is not None]
+        said = [name for name in (*_TIMES, *_OPTIONAL_TIMES) if getattr(store, name, None) is not None]
+        found = [name for name in said if name not in self.optional_times]
         if found != [*self.times] or (store.retain_duplicates and not self.may_retain_duplicates):
             raise ValueError(
                 f"a {self.name} store has {', '.join(self.times) or 'neither retention nor window'}"
                 f"{' and may have retain_duplicates' if self.may_retain_duplicates else ', and no retain_duplicates'}; "
-                f"found {', '.join(found) or 'none'}, retain_duplicates {store.retain_duplicates}"
+                f"found {', '.join(said) or 'none'}, retain_duplicates {store.retain_duplicates}"
             )
         if self.segmented and store.name == KEY_VALUE_DIRECTORY:
             raise ValueError(

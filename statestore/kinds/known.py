@@ -14,6 +14,7 @@ from statestore.kinds.time_ordered import (
     TIME_ORDERED_SESSION,
     TIME_ORDERED_WINDOW,
 )
+from statestore.kinds.versioned import VERSIONED
 from statestore.kinds.window import WINDOW
 from statestore.reference import load
 
@@ -24,7 +25,7 @@ OF_THE_DSL: tuple[StoreKind, ...] = (
     TIME_ORDERED_SESSION,
     TIME_ORDERED_BUFFER,
 )
-BUILT_IN: dict[str, StoreKind] = {kind.name: kind for kind in (KEY_VALUE, WINDOW, SESSION, *OF_THE_DSL)}
+BUILT_IN: dict[str, StoreKind] = {kind.name: kind for kind in (KEY_VALUE, WINDOW, SESSION, VERSIONED, *OF_THE_DSL)}
 
 
 @cache

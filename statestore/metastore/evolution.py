@@ -19,7 +19,7 @@ from statestore.metastore.commands import Entry, PutApplication
 from statestore.model import changelog_topic, repartition_topic
 
 #: Fields of a store that decide on keys and segments of its rows.
-_SETTLED = ("kind", "window_size_ms", "retention_ms", "retain_duplicates")
+_SETTLED = ("kind", "window_size_ms", "retention_ms", "retain_duplicates", "segment_interval_ms")
 _settled = attrgetter(*_SETTLED)
 #: Fields of a store that decide on what a processor reads in its rows.
 _SERDES = ("key_serde", "value_serde")

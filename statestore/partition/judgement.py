@@ -135,7 +135,7 @@ def _rebuild_loss(had: Had, supply: Supply, retention_ms: int | None, now_ms: in
 def needs_stream_time(spec: StorePartitionSpec, record: StoreRecord | None, log: LogRange) -> bool:
     """True where only the log's stream time can tell whether what it has lost at its start has expired."""
     needed = record.needed_from if record else None
-    return spec.store.retention_ms is not None and log.start > (needed or 0)
+    return spec.store.row_retention_ms is not None and log.start > (needed or 0)
 
 
 def _has_expired(had: Had, supply: Supply, retention_ms: int | None, now_ms: int) -> bool:
@@ -262,7 +262,7 @@ def judge(spec: StorePartitionSpec, seen: Inspection, supply: Supply, first: int
         Offset of the first record in the range that `unread` named; None: none, or there is no such range.
     """
     log = supply.log
-    lost = rebuild_loss(seen.had, supply, retention_ms=spec.store.retention_ms, now_ms=now_ms)
+    lost = rebuild_loss(seen.had, supply, retention_ms=spec.store.row_retention_ms, now_ms=now_ms)
     if seen.trouble is not None:
         found = seen.trouble
     elif supply.changelog is None:

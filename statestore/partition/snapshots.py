@@ -47,7 +47,7 @@ from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import Seal, check_seal
 
 #: What the definitions of a store and of its snapshot must have in common.
-_SAME = {"kind", "format", "retention_ms", "window_size_ms", "retain_duplicates", "supplier"}
+_SAME = {"kind", "format", "retention_ms", "window_size_ms", "retain_duplicates", "segment_interval_ms", "supplier"}
 #: In a manifest: what the stores of its task were built for (`tasks/shape.py`).
 SHAPE = "shape"
 #: Bytes of a file that a manifest has in itself, and of all of them together: each would cost requests of its own.
@@ -257,7 +257,7 @@ def snapshot_loss(spec: StorePartitionSpec, snapshot: Manifest) -> Lost:
     return rebuild_loss(
         Had(snapshot.committed is not None, snapshot.committed, snapshot.record),
         Supply(spec.changelog, log, cut_at(compared_end(spec, snapshot)), time_ms),
-        retention_ms=spec.store.retention_ms,
+        retention_ms=spec.store.row_retention_ms,
         now_ms=clock.now_ms(),
     )
 

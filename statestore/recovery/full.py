@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -10,13 +11,16 @@ import pyarrow as pa
 from statestore import clock, kill_switch
 from statestore.bulk.databases import write_databases
 from statestore.bulk.routing import routing_of
-from statestore.bulk.runs import Runs, RunWriter, stream_time
+from statestore.bulk.runs import Runs, RunWriter, merged, stream_time
+from statestore.bulk.versions import RecordRows, stored_rows
 from statestore.changelog.epochs import LogEnd, compare_ends, log_ends
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree, write_durably
 from statestore.errors import DiskSpaceError, StoreBehindLogStartError, StoreCorruptedError, TopicMismatchError
 from statestore.formats.offsets import UNKNOWN_OFFSET
+from statestore.formats.versioned_row import segment_of
+from statestore.kinds.versioned import VERSIONED
 from statestore.model import TopicPartition
 from statestore.partition.judgement import cut_at
 from statestore.partition.replacement import clear_built, require_tombstones
@@ -84,9 +88,8 @@ def plan_build(spec: RestoreSpec, staging: Staging, logs: Logs, asked_ms: int) -
         Wall clock time before the logs' ends were asked for; with it a new plan starts.
     """
     store = spec.store
-    if (plan := staging.plan()) is not None and reading_unfit(
-        store, plan, next_offsets(staging, plan.ranges), logs
-    ) is None:
+    kept = staging.plan() if store.store.rows_are_records else None  # which versions came too late, all of a log tells
+    if (plan := kept) is not None and reading_unfit(store, plan, next_offsets(staging, plan.ranges), logs) is None:
         ends = {partition.partition: log.last_stable for partition, log in logs.items()}
         plan = plan.extended(ends, _ends_seen(store, logs))
         staging.begin(plan)
@@ -140,10 +143,9 @@ def new_plan(spec: RestoreSpec, logs: Logs, asked_ms: int) -> BuildPlan:
     """Return what is to be read where nothing was read before; `asked_ms` as of `plan_build`."""
     store = spec.store
     changelog = _changelog(store)
+    pieces = spec.ranges if store.store.rows_are_records else 1
     ranges = [
-        part
-        for partition, log in logs.items()
-        for part in cut(partition.partition, log.start, log.last_stable, spec.ranges)
+        part for partition, log in logs.items() for part in cut(partition.partition, log.start, log.last_stable, pieces)
     ]
     return BuildPlan(
         topic=changelog.topic,
@@ -162,9 +164,20 @@ def _changelog(store: StorePartitionSpec) -> ChangelogSpec:
 
 
 def read_range(
-    spec: RestoreSpec, staging: Staging, part: OffsetRange, progress: RestoreProgressWriter, *, keep_in_memory: bool
+    spec: RestoreSpec,
+    staging: Staging,
+    part: OffsetRange,
+    progress: RestoreProgressWriter,
+    *,
+    keep_in_memory: bool,
+    versions: RecordRows | None = None,
 ) -> tuple[list[Runs], int]:
     """Turn a range of the log into sorted runs, going on behind those that are there.
+
+    Parameters
+    ----------
+    versions
+        Makes rows of the records of a versioned store.
 
     Returns
     -------
@@ -189,7 +202,7 @@ def read_range(
         at = position
         for batch in reader.read(position, part.end):
             require_no_headers(store, reader)
-            writer.add(batch)
+            writer.add(batch if versions is None else versions.of(batch))
             last = batch.column(3)[-1].as_py()
             progress.read(last + 1 - at, batch.num_rows)
             at = last + 1
@@ -251,9 +264,11 @@ def _build(spec: RestoreSpec, staging: Staging, plan: BuildPlan, progress: Resto
     last: dict[TopicPartition, int | None] = dict.fromkeys(store.partitions)
     first = plan.ranges[0].start if plan.ranges else 0
     progress.reading(first, first + sum(part.end - part.start for part in plan.ranges))
+    versions = None if store.store.rows_are_records else RecordRows(store.store.retention_ms or 0)
     for part in plan.ranges:
         # One run at most is in memory, so that the bound holds for any number of ranges.
-        more, before = read_range(spec, staging, part, progress, keep_in_memory=part == plan.ranges[-1])
+        last_one = part == plan.ranges[-1]
+        more, before = read_range(spec, staging, part, progress, keep_in_memory=last_one, versions=versions)
         resumed += before
         runs += more
         found = [run.last_offset for run in more if run.last_offset is not None]
@@ -273,7 +288,9 @@ def _build(spec: RestoreSpec, staging: Staging, plan: BuildPlan, progress: Resto
     clear_built(store.paths)
     staged.parent.mkdir(parents=True)
     offsets = {partition: UNKNOWN_OFFSET if offset is None else offset for partition, offset in last.items()}
-    written = write_databases(runs, store.store, staged, offsets, staging.position())
+    rows = runs if versions is None else [_laid_out(spec, runs, versions.stream_time)]
+    written = write_databases(rows, store.store, staged, offsets, staging.position())
+    remove_tree(_laid_out_in(spec))
     keep_interval(store)
     kill_switch.reached("restore, databases written")
     return Built(
@@ -284,9 +301,28 @@ def _build(spec: RestoreSpec, staging: Staging, plan: BuildPlan, progress: Resto
         committed=last,
         digest=written.digest,
         since_ms=plan.started_ms,
-        stream_time=_stream_time(store, runs),
+        stream_time=_stream_time(store, runs) if versions is None else max(versions.stream_time, 0),
         first=min((part.start for part in plan.ranges), default=None),
     )
+
+
+def _laid_out(spec: RestoreSpec, runs: Sequence[Runs], stream_time_ms: int) -> Runs:
+    """Make the rows of a versioned store of all its records, sorted as the store has them."""
+    store, directory = spec.store.store, _laid_out_in(spec)
+    remove_tree(directory)
+    interval_ms, retention_ms = VERSIONED.segment_interval_ms(store), store.retention_ms or 0
+    live_from = segment_of(stream_time_ms - retention_ms, interval_ms)
+    writer = RunWriter(directory, routing_of(store), spec.run_bytes, start=0)
+    count = 0
+    for batch in stored_rows(merged(runs, routing_of(store)), interval_ms, live_from):
+        writer.add(batch)
+        count += batch.num_rows
+    return writer.finish(count)
+
+
+def _laid_out_in(spec: RestoreSpec) -> Path:
+    staged = spec.store.paths.staging(spec.store.store.name)
+    return staged.with_name(f".{staged.name}.versions")  # no store can have such a name
 
 
 def keep_interval(store: StorePartitionSpec) -> None:

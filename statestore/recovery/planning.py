@@ -405,9 +405,8 @@ def _copied_bytes(spec: RestoreSpec, mode: str) -> int:
 def is_cut(spec: RestoreSpec) -> bool:
     """Tell whether a log is read in ranges, each by itself, if its store is rebuilt from it."""
     store = spec.store
-    return (
-        spec.ranges > 1 and spec.request.mode in ("auto", "full") and not store.store.supplied and not store.is_global
-    )
+    whole = store.store.supplied or not store.store.rows_are_records or store.is_global  # read by one alone
+    return spec.ranges > 1 and spec.request.mode in ("auto", "full") and not whole
 
 
 def is_distributed(spec: RestoreSpec) -> bool:

@@ -184,7 +184,8 @@ def build_from_snapshot(
         kill_switch.reached("restore, snapshot fetched")
         whole_ms = None if by_hand else snapshot.record.whole_ms(snapshot.committed, asked_ms)
         try:
-            built = replay_staged(spec, logs, snapshot.committed, progress, asked_ms, whole_ms)
+            reached = None if store.store.rows_are_records else snapshot.record.stream_time
+            built = replay_staged(spec, logs, snapshot.committed, progress, asked_ms, whole_ms, stream_time=reached)
             progress.phase("checking")
             keys = check_staged(store, built, spec.request.check)
         except StoreCorruptedError as error:

@@ -147,12 +147,12 @@ def incomplete_log(store: StorePartitionSpec) -> Lost | None:
     """Say what a log has lost which its store may have had, so that its fold lacks it; None: nothing."""
     log = store_logs(store)[store.partition]
     time = None
-    if store.store.retention_ms is not None and log.start:
+    if store.store.row_retention_ms is not None and log.start:
         time = stream_time_at_least(store, log)
     lost = rebuild_loss(
         Had(anything=True),
         Supply(store.changelog, log, stream_time=time),
-        retention_ms=store.store.retention_ms,
+        retention_ms=store.store.row_retention_ms,
         now_ms=clock.now_ms(),
     )
     return lost if lost.loss is Loss.LIKELY else None

@@ -79,8 +79,9 @@ def build_replayed(
     with building(store) as staged:
         if not anew:
             link_store(store, staged)
-        built = replay_staged(spec, logs, before, progress, asked_ms, whole_ms, anew=anew)
-    return built if anew else built._replace(stream_time=None)  # its task finds it out
+        reached = None if anew or record is None or store.store.rows_are_records else record.stream_time
+        built = replay_staged(spec, logs, before, progress, asked_ms, whole_ms, anew=anew, stream_time=reached)
+    return built if anew or reached is not None else built._replace(stream_time=None)  # its task finds it out
 
 
 @contextmanager
@@ -105,6 +106,7 @@ def replay_staged(
     whole_ms: int | None,
     *,
     anew: bool = False,
+    stream_time: int | None = None,
 ) -> Built:
     """Bring a staged store to the end of its log.
 
@@ -119,6 +121,8 @@ def replay_staged(
         not known, and then what was read must have lost nothing until it was read.
     anew
         It is empty, and is replayed from the log's start.
+    stream_time
+        Largest timestamp (ms) that it has reached; None: not known.
 
     Raises
     ------
@@ -128,6 +132,8 @@ def replay_staged(
     store = spec.store
     opened = build_store(store.store)
     opened.init(staged_context(store, read_only=False))
+    if stream_time is not None:
+        opened.inner.advance_stream_time(stream_time)
     advice = "raise that setting, then run the restore again" if anew else "use mode full"
     records = skipped = 0
     committed: dict[object, int | None] = {}
@@ -150,7 +156,8 @@ def replay_staged(
                 continue
             servers, timeout_s, watched = store.bootstrap_servers, store.kafka_timeout_s, store.logs_no_headers
             with LogReader(servers, partition, stall_timeout_s=timeout_s, watch_headers=watched) as reader:
-                if isinstance(opened.inner, BuiltInBytes) and log.last_stable - start >= LEAST_SORTED:
+                by_rows = isinstance(opened.inner, BuiltInBytes) and store.store.rows_are_records
+                if by_rows and log.last_stable - start >= LEAST_SORTED:
                     replayed = _take_over(spec, opened, opened.inner, reader, start, log.last_stable, progress)
                 else:
                     replayed = replay(opened, reader, start, log.last_stable)

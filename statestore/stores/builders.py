@@ -12,8 +12,8 @@ from statestore.stores.api import BytesStore, TimestampedBytesStore
 from statestore.stores.serdes import Serde
 from statestore.stores.store_check import check_store
 from statestore.stores.supplied import SuppliedStore, Supplier
-from statestore.stores.suppliers import KeyValueSupplier, SessionSupplier, WindowSupplier
-from statestore.stores.typed import KeyValueStore, SessionStore, TypedStore, WindowStore
+from statestore.stores.suppliers import KeyValueSupplier, SessionSupplier, VersionedSupplier, WindowSupplier
+from statestore.stores.typed import KeyValueStore, SessionStore, TypedStore, VersionedKeyValueStore, WindowStore
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -103,6 +103,13 @@ def timestamped_session_store_builder(
 ) -> StoreBuilder[SessionStore[K, ValueAndTimestamp[V]]]:
     """Build session stores whose values carry timestamps (KIP-258)."""
     return StoreBuilder(SessionStore, supplier, StoreFormat.TIMESTAMPED, key_serde, value_serde)
+
+
+def versioned_key_value_store_builder(
+    supplier: VersionedSupplier, key_serde: Serde[K], value_serde: Serde[V]
+) -> StoreBuilder[VersionedKeyValueStore[K, V]]:
+    """Build versioned key-value stores (KIP-889)."""
+    return StoreBuilder(VersionedKeyValueStore, supplier, StoreFormat.PLAIN, key_serde, value_serde)
 
 
 def _knows_timestamps(store: BytesStore) -> bool:

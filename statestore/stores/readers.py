@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from statestore.errors import StateStoreError
 from statestore.formats.key_bounds import after_prefix
@@ -188,6 +188,78 @@ class ReadOnlyWindowStore(_ReadOnly[K, V, WindowReader]):
     def is_empty(self) -> bool:
         """True if there are no rows that retention still shows."""
         return next(self._watch(self._rows.fetch_range, None, None, 0, MAX_TIME), None) is None
+
+
+class VersionedReader(Protocol):
+    """Where a read-only versioned store reads."""
+
+    def get_version(self, key: bytes, as_of: int | None = None) -> tuple[bytes | None, int, int | None] | None:
+        """Value of a key now or at a time (ms), with the times from and until which it is valid."""
+
+    def history(
+        self, key: bytes, time_from: int, time_to: int, *, descending: bool = True
+    ) -> Sequence[tuple[bytes | None, int, int | None]]:
+        """Values that a key had within bounds."""
+
+    def versions(self) -> Iterator[tuple[bytes, Sequence[tuple[bytes | None, int, int | None]]]]:
+        """All that is stored of each key."""
+
+
+class VersionedRecord(NamedTuple, Generic[V]):
+    """A value of a key from `timestamp` (ms) on, until before `valid_to`; None: it is the latest (KIP-889, KIP-968)."""
+
+    value: V
+    timestamp: int
+    valid_to: int | None = None
+
+
+class ReadOnlyVersionedStore(_ReadOnly[K, V, VersionedReader]):
+    """A versioned store that can only be read (KIP-889)."""
+
+    def get(self, key: K, as_of_timestamp: int | None = None) -> VersionedRecord[V] | None:
+        """Return the value that a key has, or had at a time (ms).
+
+        None if it had none, or if the time is before the history that is kept: the latest value alone is kept longer.
+        """
+        raw = self.key_bytes(key)
+        try:
+            found = self._rows.get_version(raw, as_of_timestamp)
+        except (StateStoreError, OSError) as error:
+            self._fail(error)
+        return None if found is None else self._record(found)
+
+    def history(
+        self, key: K, time_from: int | None = None, time_to: int | None = None, *, descending: bool = True
+    ) -> list[VersionedRecord[V]]:
+        """Values that a key had at some time within bounds (ms, both inclusive), the newest first (KIP-968).
+
+        Deletes are not among them. They show as a `valid_to` at which no other begins.
+        """
+        raw = self.key_bytes(key)
+        first, last = 0 if time_from is None else time_from, MAX_TIME if time_to is None else time_to
+        try:
+            found = self._rows.history(raw, first, last, descending=descending)
+        except (StateStoreError, OSError) as error:
+            self._fail(error)
+        return [self._record(version) for version in found]
+
+    def all(self) -> Iterator[tuple[K, VersionedRecord[V]]]:
+        """All values that are stored, in the order of the keys' bytes, of each key the oldest first."""
+        for raw, versions in self._watch(self._rows.versions):
+            key = self.key_of(raw)
+            for version in versions:
+                if version[0] is not None:
+                    yield key, self._record(version)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing is stored."""
+        return next(self._watch(self._rows.versions), None) is None
+
+    def _record(self, found: tuple[bytes | None, int, int | None]) -> VersionedRecord[V]:
+        value, valid_from, valid_to = found
+        assert value is not None, "a delete is no value"
+        return VersionedRecord(self.decode(value), valid_from, valid_to)
 
 
 class ReadOnlySessionStore(_ReadOnly[K, V, SessionReader]):

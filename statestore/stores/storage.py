@@ -14,7 +14,8 @@ from statestore.stores.key_value import KeyValueBytes
 from statestore.stores.session import SessionBytes
 from statestore.stores.suppliers import DslStore
 from statestore.stores.table import Row
-from statestore.stores.typed import KeyValueStore, SessionStore, TypedStore, WindowStore
+from statestore.stores.typed import KeyValueStore, SessionStore, TypedStore, VersionedKeyValueStore, WindowStore
+from statestore.stores.versioned import VersionedBytes
 from statestore.stores.window import WindowBytes
 
 
@@ -42,7 +43,7 @@ class Storage(NamedTuple):
     def make(self, store: StoreDefinition) -> BuiltInBytes[Any]:
         """Return our own store of bytes that a definition describes, not yet open."""
         kind, engine = store.store_kind, DslStore(store.engine)
-        names = [*kind.times, *(("retain_duplicates",) if kind.may_retain_duplicates else ())]
+        names = [*kind.times, *kind.optional_times, *(("retain_duplicates",) if kind.may_retain_duplicates else ())]
         settings = {name: getattr(store, name) for name in names}
         return self.inner(
             store.name, store.format, **settings, persistent=engine.persistent, transactional=engine.transactional
@@ -76,4 +77,5 @@ def _sessions(store: Any) -> Iterator[Row]:
 
 KEY_VALUE = Storage(KeyValueStore, KeyValueBytes, ("get", "put", "scan"), lambda store: store.scan(None, None))
 WINDOW = Storage(WindowStore, WindowBytes, ("put", "fetch", "fetch_range", "window_size_ms"), _windows)
+VERSIONED = Storage(VersionedKeyValueStore, VersionedBytes, ("put_version",), lambda store: store.scan(None, None))
 SESSION = Storage(SessionStore, SessionBytes, ("put", "fetch_session", "find_sessions"), _sessions)

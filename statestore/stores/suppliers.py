@@ -16,6 +16,7 @@ from statestore.model import StoreFormat, check_name
 from statestore.stores.api import KeyValueBytesStore, SessionBytesStore, WindowBytesStore
 from statestore.stores.key_value import KeyValueBytes
 from statestore.stores.session import SessionBytes
+from statestore.stores.versioned import VersionedBytes
 from statestore.stores.window import WindowBytes
 
 S_co = TypeVar("S_co", covariant=True)
@@ -161,6 +162,58 @@ def in_memory_session_store(
     return _session_store(name, StoreFormat.PLAIN, retention_period, False, transactional)
 
 
+def persistent_versioned_key_value_store(
+    name: str,
+    history_retention: timedelta,
+    segment_interval: timedelta | None = None,
+    *,
+    transactional: bool = False,
+) -> BuiltIn[VersionedBytes]:
+    """A versioned key-value store in RocksDB (KIP-889).
+
+    Parameters
+    ----------
+    history_retention
+        How long values that were replaced are kept, and how late a put may come.
+    segment_interval
+        How long a segment is; chosen as Kafka Streams chooses it if left out.
+
+    Raises
+    ------
+    ValueError
+        If the retention is negative, or the interval shorter than 1 ms.
+    """
+    return _versioned_store(name, history_retention, segment_interval, True, transactional)
+
+
+def in_memory_versioned_key_value_store(
+    name: str,
+    history_retention: timedelta,
+    segment_interval: timedelta | None = None,
+    *,
+    transactional: bool = False,
+) -> BuiltIn[VersionedBytes]:
+    """A versioned store in memory, which Kafka Streams has not; see `persistent_versioned_key_value_store`."""
+    return _versioned_store(name, history_retention, segment_interval, False, transactional)
+
+
+def _versioned_store(
+    name: str,
+    history_retention: timedelta,
+    segment_interval: timedelta | None,
+    persistent: bool,
+    transactional: bool,
+) -> BuiltIn[VersionedBytes]:
+    retention_ms = _milliseconds(history_retention, "history_retention")
+    interval_ms = None if segment_interval is None else _milliseconds(segment_interval, "segment_interval")
+    if interval_ms == 0:
+        raise ValueError(f"segment_interval is at least 1 ms, found {segment_interval}")
+    engine = {"persistent": persistent, "transactional": transactional}
+    return BuiltIn(
+        check_name(name), partial(VersionedBytes, name, StoreFormat.PLAIN, retention_ms, interval_ms, **engine)
+    )
+
+
 def _key_value_store(
     name: str, store_format: StoreFormat, persistent: bool, transactional: bool
 ) -> BuiltIn[KeyValueBytes]:
@@ -210,5 +263,6 @@ def _milliseconds(duration: timedelta, what: str) -> int:
 
 #: Suppliers of any of our stores, and of users' stores.
 KeyValueSupplier = StoreSupplier[KeyValueBytesStore]
+VersionedSupplier = StoreSupplier[VersionedBytes]
 WindowSupplier = StoreSupplier[WindowBytesStore]
 SessionSupplier = StoreSupplier[SessionBytesStore]

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from statestore.errors import StateStoreError
 from statestore.formats import session_key, window_key
+from statestore.formats.versioned_put import PUT_RETURN_CODE_NOT_PUT
 from statestore.model import StoreFormat, TopicPartition
 from statestore.stores.api import (
     BytesStore,
@@ -24,9 +25,17 @@ from statestore.stores.api import (
 from statestore.stores.codec import codec
 from statestore.stores.key_value import KeyValueBytes
 from statestore.stores.metrics import StoreMetrics
-from statestore.stores.readers import KeyValueReader, ReadOnlyKeyValueStore, ReadOnlySessionStore, ReadOnlyWindowStore
+from statestore.stores.readers import (
+    KeyValueReader,
+    ReadOnlyKeyValueStore,
+    ReadOnlySessionStore,
+    ReadOnlyVersionedStore,
+    ReadOnlyWindowStore,
+    VersionedRecord,
+)
 from statestore.stores.row_changes import RowChanges
 from statestore.stores.serdes import Serde
+from statestore.stores.versioned import VersionedBytes
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -277,6 +286,66 @@ class WindowStore(TypedStore[K, V, WindowBytesStore], ReadOnlyWindowStore[K, V])
             if self._undo is not None:
                 self._undo.rows.append((row_key, None))
         self._logged(row_key, *change)
+
+
+class VersionedKeyValueStore(TypedStore[K, V, VersionedBytes], ReadOnlyVersionedStore[K, V]):
+    """A versioned store: values of a key, each from a timestamp (ms) on (KIP-889).
+
+    A put older than stream time less the history retention is dropped, counted and not logged.
+    """
+
+    def put(self, key: K, value: V | None, timestamp: int) -> int:
+        """Have a key have a value from a timestamp (ms) on, and log the change; None deletes.
+
+        Returns
+        -------
+        int
+            Until when (ms) the value is valid; PUT_RETURN_CODE_VALID_TO_UNDEFINED if it is the latest, and
+            PUT_RETURN_CODE_NOT_PUT if it came too late (`versioned.py`).
+        """
+        _check_time(timestamp, "timestamp")
+        raw = self.key_bytes(key)
+        stored = None if value is None else self._encode(value)
+        if self._check is not None:
+            self._check(raw, stored, timestamp)
+        try:
+            valid_to = self.inner.put_version(raw, stored, timestamp)
+        except (StateStoreError, OSError) as error:
+            self._fail(error)
+        if valid_to == PUT_RETURN_CODE_NOT_PUT:
+            self.expired_records += 1
+        else:
+            self._logged(raw, stored, timestamp)
+        return valid_to
+
+    def delete(self, key: K, timestamp: int) -> VersionedRecord[V] | None:
+        """Have a key have no value from a timestamp (ms) on; return the one that it had then."""
+        _check_time(timestamp, "timestamp")
+        before = self.get(key, timestamp)
+        return before if self.put(key, None, timestamp) != PUT_RETURN_CODE_NOT_PUT else None
+
+    def apply_changelog(self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]) -> int:
+        """Apply changelog records in their order; see `TypedStore.apply_changelog`."""
+        started = time.perf_counter_ns()
+        expired = self.inner.apply(keys, values, timestamps)
+        self.metrics.record("restore", time.perf_counter_ns() - started)
+        return expired
+
+    def begin_record(self) -> None:
+        """Remember from now on what every write replaces, until `undo_record` or `end_record`."""
+        super().begin_record()
+        self.inner.begin_undo()
+
+    def undo_record(self) -> None:
+        """Put back everything that was written since `begin_record`; nothing of it is logged."""
+        if self._undo is not None:
+            self.inner.undo()
+        super().undo_record()
+
+    def end_record(self) -> None:
+        """Keep what was written since `begin_record`."""
+        self.inner.end_undo()
+        super().end_record()
 
 
 class SessionStore(TypedStore[K, V, SessionBytesStore], ReadOnlySessionStore[K, V]):

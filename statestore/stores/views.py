@@ -12,11 +12,17 @@ from statestore.stores.readers import (
     IsolationLevel,
     ReadOnlyKeyValueStore,
     ReadOnlySessionStore,
+    ReadOnlyVersionedStore,
     ReadOnlyWindowStore,
 )
-from statestore.stores.typed import AnyStore, KeyValueStore, WindowStore
+from statestore.stores.typed import AnyStore, KeyValueStore, VersionedKeyValueStore, WindowStore
 
-ReadOnlyStore = ReadOnlyKeyValueStore[Any, Any] | ReadOnlyWindowStore[Any, Any] | ReadOnlySessionStore[Any, Any]
+ReadOnlyStore = (
+    ReadOnlyKeyValueStore[Any, Any]
+    | ReadOnlyWindowStore[Any, Any]
+    | ReadOnlySessionStore[Any, Any]
+    | ReadOnlyVersionedStore[Any, Any]
+)
 
 
 def read_only(
@@ -49,6 +55,8 @@ def read_only(
         reader = TimestampProxy(reader) if proxied else reader
     if isinstance(store, KeyValueStore):
         return ReadOnlyKeyValueStore(reader, *types)
+    if isinstance(store, VersionedKeyValueStore):
+        return ReadOnlyVersionedStore(reader, *types)
     if isinstance(store, WindowStore):
         return ReadOnlyWindowStore(reader, *types)
     return ReadOnlySessionStore(reader, *types)

@@ -264,7 +264,7 @@ class TaskStore:
         supply = Supply(self._spec.changelog, log, cut)
         if needs_stream_time(self._spec, known.record, log):
             supply = supply._replace(stream_time=self._changelogs.stream_time(self._spec, log))
-        return rebuild_loss(known, supply, retention_ms=self._spec.store.retention_ms, now_ms=clock.now_ms())
+        return rebuild_loss(known, supply, retention_ms=self._spec.store.row_retention_ms, now_ms=clock.now_ms())
 
     def _refuse(self, lost: Lost, what: str) -> NoReturn:
         raise _REFUSED[lost.status](
@@ -315,8 +315,8 @@ class TaskStore:
     @property
     def oldest_ms(self) -> int | None:
         """Rows with a smaller time (ms) have expired; None: rows do not expire."""
-        stream_time = self.stream_time
-        return None if stream_time is None else max(stream_time - (self._spec.store.retention_ms or 0), 0)
+        stream_time, retention_ms = self.stream_time, self._spec.store.row_retention_ms
+        return None if stream_time is None or retention_ms is None else max(stream_time - retention_ms, 0)
 
     def known(self) -> StoreRecord:
         """Return what is known of the open store, which has all of its log."""

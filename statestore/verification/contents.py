@@ -23,6 +23,7 @@ from statestore.bulk.last_records import LastRecords
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, RunWriter, SegmentRows, merged
 from statestore.bulk.time_ordered import with_end
+from statestore.bulk.versions import RecordRows
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
 from statestore.compiled.batches import UInt64s
@@ -52,6 +53,13 @@ from statestore.verification.row_files import rows_from_files
 from statestore.verification.sampling import Sample, choose, some_keys
 from statestore.verification.supplied import as_stored, batches, count, opened
 from statestore.verification.time_ordered import as_changes, time_ordered_rows
+from statestore.verification.versions import (
+    VersionComparison,
+    compacted_before_ms,
+    count_versioned,
+    logged_keys,
+    stored_keys,
+)
 
 _HASHES_HELD = 1 << 20
 #: Arrow refuses to slice some values without an end.
@@ -91,6 +99,8 @@ def _count(spec: StorePartitionSpec, segment: int, directory: Path, give_way: Ca
         if (layout := spec.store.store_kind.layout) is not None:
             rows = time_ordered_rows(database, layout, segment, routing_of(spec.store), give_way)
             return sum(batch.num_rows for batch in rows)
+        if not spec.store.rows_are_records:
+            return count_versioned(database, give_way)
         return count_database(database, give_way)
     finally:
         database.close()
@@ -124,7 +134,9 @@ def compare_contents(
         fold.read(committed, scratch, topics)
         with unreadable_is_damaged():  # our scratch files tell their errors themselves
             found: Contents | None
-            if spec.store.supplied:
+            if not spec.store.rows_are_records:
+                found = _compared_versions(spec, fold, topics, options)
+            elif spec.store.supplied:
                 found = _compared_supplied(spec, fold, fold.allowances(topics), options, scratch)
             elif spec.store.store_kind.layout is not None:
                 found = _compared_time_ordered(spec, fold, fold.allowances(topics), options, scratch)
@@ -168,6 +180,8 @@ class _Fold:
         The log of a timestamped store has the brokers' timestamps.
     keeps_timestamps
         The store gives back the timestamps that it was given.
+    versions
+        Makes rows of all versions in the log of a versioned store; None: the last record of a key alone counts.
     """
 
     def __init__(self, spec: StorePartitionSpec, log: LogRange, options: VerifyOptions) -> None:
@@ -176,6 +190,7 @@ class _Fold:
         self.brokers_timestamps = False
         self.keeps_timestamps = True
         self.routing = routing_of(spec.store)
+        self.versions = None if spec.store.rows_are_records else RecordRows(spec.store.retention_ms or 0)
         # Duplicates of a window stand and fall together: store and log count them each by itself.
         self._cut = window_key.SEQUENCE_BYTES if spec.store.retain_duplicates else 0
         self._spec = spec
@@ -203,7 +218,8 @@ class _Fold:
                     self.give_way()
                     self._advance(batch)
                     self._note_deleted(batch)
-                    writer.add(batch if self.sample is None else self.sample.of(batch))
+                    chosen = batch if self.sample is None else self.sample.of(batch)
+                    writer.add(chosen if self.versions is None else self.versions.of(batch, chosen))
             except StoreCorruptedError as error:  # by the writer: that the log is not this store's is no damage of it
                 raise TopicMismatchError(f"{spec.partition}: {error}") from error
             self._runs = writer.finish(stop)
@@ -398,6 +414,22 @@ def _compared(
                 comparison.compare(fold.comparable(stored(database, fold.sample)), rows)
             finally:
                 database.close()
+    return comparison.contents(fold.sample.fraction if fold.sample else None)
+
+
+def _compared_versions(spec: StorePartitionSpec, fold: _Fold, topics: Topics, options: VerifyOptions) -> Contents:
+    """Compare a versioned store, of which a row has several records."""
+    allowances = fold.allowances(topics)
+    assert fold.versions is not None
+    assert spec.changelog is not None
+    config = topics.topic_configs([spec.changelog.topic])[spec.changelog.topic]
+    gone_before = compacted_before_ms(config, allowances.gone_before_ms)
+    comparison = VersionComparison(spec.store, fold.versions.stream_time, allowances, gone_before, options)
+    database = ScannedDatabase(spec.live, spec.store.format)
+    try:
+        comparison.compare(stored_keys(database, fold.sample), logged_keys(fold.rows(), spec.store))
+    finally:
+        database.close()
     return comparison.contents(fold.sample.fraction if fold.sample else None)
 
 

@@ -29,7 +29,7 @@ Change = Literal["added", "changed", "removed"]
 #: Names of what `merge_rows` finds, where the earlier copy stands for the store and the later one for the log.
 _CHANGES: dict[int, Change] = {ONLY_IN_LOG: "added", OTHER_VALUE: "changed", ONLY_IN_STORE: "removed"}
 #: Without any of these in common, the same rows lie elsewhere, or are written otherwise.
-_SAME = ("kind", "format", "retention_ms", "window_size_ms", "retain_duplicates")
+_SAME = ("kind", "format", "retention_ms", "window_size_ms", "retain_duplicates", "segment_interval_ms")
 
 
 class ChangedRow(NamedTuple):

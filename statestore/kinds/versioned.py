@@ -1,0 +1,41 @@
+"""Versioned key-value stores (KIP-889): the values that a key had, each from its timestamp on."""
+
+from __future__ import annotations
+
+from statestore.formats.versioned_row import default_segment_interval_ms
+from statestore.kinds.kind import StoreKind, StoreSettings
+from statestore.model import StoreFormat
+
+#: What Kafka Streams adds to the history retention of a store, so that compaction removes nothing that it needs.
+ADDITIONAL_COMPACTION_LAG_MS = 24 * 60 * 60 * 1000
+_LARGEST = (1 << 63) - 1
+COMPACTION_LAG = "min.compaction.lag.ms"
+
+
+class VersionedKind(StoreKind):
+    """Versions of each key in one database: one row has several of them, so rows are not the changelog's records.
+
+    `retention_ms` is Kafka Streams' history retention, and its grace period, too. The latest value of a key is kept
+    forever.
+    """
+
+    name = "versioned"
+    storage = "statestore.stores.storage:VERSIONED"
+    times = ("retention_ms",)
+    optional_times = ("segment_interval_ms",)
+    rows_are_records = False
+    only_format = StoreFormat.PLAIN
+    suite = "key_value"
+
+    def changelog_config(self, store: StoreSettings) -> dict[str, str]:
+        """Return Kafka Streams' settings of the changelog topic: earlier versions must outlive compaction."""
+        lag_ms = min((store.retention_ms or 0) + ADDITIONAL_COMPACTION_LAG_MS, _LARGEST)
+        return {"cleanup.policy": "compact", COMPACTION_LAG: str(lag_ms)}
+
+    @staticmethod
+    def segment_interval_ms(store: StoreSettings) -> int:
+        """Length (ms) of a store's segments."""
+        return store.segment_interval_ms or default_segment_interval_ms(store.retention_ms or 0)
+
+
+VERSIONED = VersionedKind()

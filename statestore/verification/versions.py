@@ -1,0 +1,306 @@
+"""Versioned stores: reading every row, and what a store answers beside what its changelog says it should.
+
+Rows and records are not alike, so the answers are compared: for each key the value at the oldest time whose history is
+kept, and every value and delete since. A version is told by its key with its timestamp (8 bytes, big-endian) behind it.
+
+What may differ: Kafka Streams begins anew with its stream time when it is started with nothing to restore. It then
+puts what it would have dropped before, and what it restores loses deletes that have expired. So if a key has records
+that came late or out of order, the value at that oldest time is not compared. And compaction removes versions once
+their records are older than `min.compaction.lag.ms`, by the brokers' clock, whatever stream time is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from struct import Struct
+from typing import Literal
+
+import pyarrow as pa
+
+from statestore import clock
+from statestore.bulk.digest import Digest
+from statestore.bulk.runs import SegmentRows
+from statestore.bulk.versions import FoldedKey, folded, records_by_key
+from statestore.definitions.store import StoreDefinition
+from statestore.errors import StoreCorruptedError
+from statestore.formats import versioned_row as layout
+from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
+from statestore.formats.versioned_row import LATEST, Version
+from statestore.kinds.versioned import COMPACTION_LAG, VERSIONED
+from statestore.model import StoreFormat
+from statestore.reports import Contents, DifferingKey
+from statestore.stores.scan import ScannedDatabase
+from statestore.stores.versioned import RawVersion, intervals, versions_in
+from statestore.verification.comparison import Allowances
+from statestore.verification.exclusions import FOREVER
+from statestore.verification.options import VerifyOptions
+from statestore.verification.sampling import Sample
+
+_TIME = Struct(">q")
+_BATCH_ROWS = 10_000
+DifferenceName = Literal["other_value", "only_in_store", "only_in_log"]
+
+
+def count_versioned(database: ScannedDatabase, give_way: Callable[[], None]) -> int:
+    """Read and decode every row; return how many there are.
+
+    Parameters
+    ----------
+    give_way
+        Called now and then.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If one cannot be read, naming its key.
+    """
+    count = 0
+    for raw_key, raw in database.family(DEFAULT_COLUMN_FAMILY).scan():
+        if count % _BATCH_ROWS == 0:
+            give_way()
+        count += 1
+        segment, key = layout.decode_row_key(raw_key)
+        try:
+            if segment == LATEST:
+                layout.decode_latest(raw)
+            else:
+                layout.decode_segment_row(raw)
+        except StoreCorruptedError as error:
+            raise StoreCorruptedError(f"{database.directory}, key {key.hex()}, segment {segment}: {error}") from error
+    return count
+
+
+def timeline(versions: Iterable[RawVersion], oldest_ms: int, *, without_first: bool = False) -> list[Version]:
+    """Return the changes of a key's value that can be seen.
+
+    Parameters
+    ----------
+    versions
+        As they are stored, oldest first.
+    oldest_ms
+        The oldest time whose history is kept.
+    without_first
+        Leave out what was valid at that time.
+    """
+    points: list[Version] = []
+    until: int | None = None
+
+    def change(timestamp: int, value: bytes | None) -> None:
+        while points and points[-1].timestamp >= timestamp:  # a row of a newer segment is right
+            points.pop()
+        if value is not None or (points and points[-1].value is not None):
+            points.append(Version(timestamp, value))
+
+    for value, valid_from, valid_to in versions:
+        if until is not None and until < valid_from:
+            change(until, None)
+        change(valid_from, value)
+        until = valid_to
+    if until is not None:
+        change(until, None)
+    begun = [at for at, point in enumerate(points) if point.timestamp <= oldest_ms]
+    first = begun[-1] if begun else 0
+    shown = points[len(begun) if without_first else first :]
+    while shown and shown[0].value is None:
+        shown = shown[1:]
+    return shown
+
+
+class VersionComparison:
+    """Compares what a versioned store answers with what the fold of its log does.
+
+    Parameters
+    ----------
+    stream_time
+        Largest timestamp (ms) of the log up to the store's committed offset.
+    gone_before_ms
+        Records older than that may have been compacted away; 0: none, `exclusions.FOREVER`: any.
+    """
+
+    def __init__(
+        self,
+        store: StoreDefinition,
+        stream_time: int,
+        allowances: Allowances,
+        gone_before_ms: int,
+        options: VerifyOptions,
+    ) -> None:
+        self._interval_ms = VERSIONED.segment_interval_ms(store)
+        self._oldest_ms = stream_time - (store.retention_ms or 0)
+        self._allowances = allowances
+        self._gone_before_ms = gone_before_ms
+        self._options = options
+        self._counts = {"other_value": 0, "only_in_store": 0, "only_in_log": 0}
+        self._equal = self._excused = 0
+        self._told: list[DifferingKey] = []
+        self._sides = _Side(), _Side()
+
+    def compare(
+        self, stored: Iterator[tuple[bytes, list[RawVersion]]], logged: Iterator[tuple[bytes, FoldedKey]]
+    ) -> None:
+        """Compare both, each with its keys in order."""
+        mine, its = next(stored, None), next(logged, None)
+        number = 0
+        while mine is not None or its is not None:
+            if number % _BATCH_ROWS == 0:
+                self._options.give_way()
+            number += 1
+            if its is None or (mine is not None and mine[0] < its[0]):
+                assert mine is not None, "one of the two is there"
+                self._compare_key(*mine, None)
+                mine = next(stored, None)
+            elif mine is None or its[0] < mine[0]:
+                self._compare_key(its[0], [], its[1])
+                its = next(logged, None)
+            else:
+                self._compare_key(*mine, its[1])
+                mine, its = next(stored, None), next(logged, None)
+
+    def _compare_key(self, key: bytes, stored: Sequence[RawVersion], logged: FoldedKey | None) -> None:
+        disordered = [] if logged is None else logged.disordered
+        unsure = any(timestamp <= self._oldest_ms for timestamp in disordered)
+        mine = timeline(stored, self._oldest_ms, without_first=unsure)
+        versions = [] if logged is None else versions_of(logged)
+        its = timeline(versions, self._oldest_ms, without_first=unsure)
+        for side, points in zip(self._sides, (mine, its), strict=True):
+            side.add(key, points)
+        if mine == its:
+            self._equal += len(mine)
+            return
+        left = dict(its)
+        changed = bool(self._allowances.changed(pa.array([key], pa.binary()))[0])
+        gone: list[int] = []
+        for point in mine:
+            if point.timestamp in left:
+                value = left.pop(point.timestamp)
+                if value == point.value:
+                    self._equal += 1
+                else:
+                    self._note("other_value", key, point.timestamp, point, Version(point.timestamp, value))
+            elif changed or self._may_be_gone(point, last=point is mine[-1], versions=versions):
+                gone.append(point.timestamp)
+                self._excused += 1
+            else:
+                self._note("only_in_store", key, point.timestamp, point, None)
+        for timestamp, value in left.items():
+            # What came after it is gone from the log, and so nothing there tells that it is over.
+            over = timestamp <= self._oldest_ms and any(at <= self._oldest_ms for at in gone)
+            over = over or (value is None and any(at < timestamp for at in gone))
+            if changed or over or self._allowances.deletes_are_gone:
+                self._excused += 1
+            else:
+                self._note("only_in_log", key, timestamp, None, Version(timestamp, value))
+
+    def _may_be_gone(self, point: Version, *, last: bool, versions: Sequence[RawVersion]) -> bool:
+        """Say of a version that the log does not have whether it may have been removed from there."""
+        if point.timestamp >= self._gone_before_ms:
+            return False
+        if not last or point.value is None or self._gone_before_ms == FOREVER:
+            return True
+        # Compaction leaves the record that was logged last, which is an earlier version if that came out of order.
+        return any(version.valid_from < point.timestamp for version in versions)
+
+    def _note(
+        self, found: DifferenceName, key: bytes, timestamp: int, stored: Version | None, logged: Version | None
+    ) -> None:
+        self._counts[found] += 1
+        if len(self._told) >= self._options.first_keys:
+            return
+        named = key + _TIME.pack(timestamp)
+        digests = [
+            None if version is None or version.value is None else sha256(version.value).hexdigest()
+            for version in (stored, logged)
+        ]
+        self._told.append(
+            DifferingKey(
+                found=found,
+                key=named.hex() if self._options.name_keys else None,
+                key_sha256=sha256(named).hexdigest(),
+                store_sha256=digests[0],
+                log_sha256=digests[1],
+            )
+        )
+
+    def contents(self, sample: float | None) -> Contents:
+        """What was found."""
+        store, log = (side.finished() for side in self._sides)
+        return Contents(
+            store_rows=store.rows,
+            log_rows=log.rows,
+            equal=self._equal,
+            **self._counts,
+            not_judged=self._excused,
+            store_digest=store.hexdigest(),
+            log_digest=log.hexdigest(),
+            sample=sample,
+            first=tuple(self._told),
+        )
+
+
+class _Side:
+    """Digest of what was compared on one side: keys with their timestamps, and values."""
+
+    def __init__(self) -> None:
+        self._digest = Digest(StoreFormat.PLAIN)
+        self._rows: list[tuple[bytes, bytes]] = []
+
+    def add(self, key: bytes, points: Sequence[Version]) -> None:
+        for timestamp, value in points:
+            self._rows.append((key + _TIME.pack(timestamp), b"-" if value is None else b"+" + value))
+        if len(self._rows) >= _BATCH_ROWS:
+            self.finished()
+
+    def finished(self) -> Digest:
+        if self._rows:
+            self._digest.add_stored(*(pa.array(column, pa.binary()) for column in zip(*self._rows, strict=True)))
+            self._rows = []
+        return self._digest
+
+
+def versions_of(key: FoldedKey) -> list[RawVersion]:
+    """All versions of a folded key, oldest first."""
+    found: list[RawVersion] = []
+    for _, row in sorted(key.rows().items()):
+        found += reversed(list(intervals(row)))
+    if (latest := key.latest()) is not None:
+        found.append(RawVersion(latest.value, latest.timestamp, None))
+    return found
+
+
+def logged_keys(rows: Iterable[SegmentRows], store: StoreDefinition) -> Iterator[tuple[bytes, FoldedKey]]:
+    """Keys of a log in their order, each with all that was logged of it."""
+    interval_ms = VERSIONED.segment_interval_ms(store)
+    return ((key, folded(records, interval_ms)) for key, records in records_by_key(rows))
+
+
+def stored_keys(database: ScannedDatabase, sample: Sample | None) -> Iterator[tuple[bytes, list[RawVersion]]]:
+    """Keys of a store in their order, each with all that is stored of it.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If a row cannot be read.
+    """
+    found = versions_in(database.family(DEFAULT_COLUMN_FAMILY))
+    return found if sample is None else (one for one in found if _within(sample, one[0]))
+
+
+def _within(sample: Sample, key: bytes) -> bool:
+    return any((start is None or start <= key) and (stop is None or key < stop) for start, stop in sample.ranges)
+
+
+def compacted_before_ms(config: Mapping[str, str], gone_before_ms: int) -> int:
+    """Return the time (ms) before which records may have been compacted away; see `VersionComparison`.
+
+    Parameters
+    ----------
+    config
+        Configuration of the changelog topic.
+    gone_before_ms
+        As `exclusions.gone_before_ms` says of the log's start.
+    """
+    if "compact" not in config.get("cleanup.policy", "compact"):
+        return gone_before_ms
+    lag_ms = int(config.get(COMPACTION_LAG) or 0)
+    return max(gone_before_ms, clock.now_ms() - lag_ms + clock.BROKERS_DIFFER_MS)

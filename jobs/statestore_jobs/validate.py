@@ -19,6 +19,7 @@ from statestore.archive.archive import archive_of
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.discovery.partitions import store_partition_specs
 from statestore.errors import InputError, LockedError, StateStoreError, UnknownStoreError
 from statestore.metastore.catalogue import Catalogue
@@ -39,6 +40,7 @@ from statestore_jobs.store_validation import Judge, Judged
 _log = logging.getLogger(__name__)
 
 #: Why Spark does not read a store.
+_VERSIONED = "it is versioned, and its rows are not its records: deep verification compares all of its versions"
 _SUPPLIED = "it is a store of a supplier: deep verification compares it with its changelog"
 
 
@@ -133,13 +135,20 @@ def _named(
         raise UnknownStoreError(f"{report} names {', '.join(unknown)}; the definitions have: {', '.join(specs)}")
     named = [spec for label, spec in specs.items() if label in names]
     for spec in named:
-        if spec.store.supplied:
-            _log.warning("validate: %s is left out: %s", spec.store_partition, _SUPPLIED)
+        if (never := _never(spec.store)) is not None:
+            _log.warning("validate: %s is left out: %s", spec.store_partition, never)
     return {str(spec.store_partition): spec for spec in _readable(named)}
 
 
 def _readable(specs: Iterable[StorePartitionSpec]) -> list[StorePartitionSpec]:
-    return [spec for spec in specs if not spec.store.supplied]
+    return [spec for spec in specs if _never(spec.store) is None]
+
+
+def _never(store: StoreDefinition) -> str | None:
+    """Say why a store is never validated; None if it is."""
+    if store.supplied:
+        return _SUPPLIED
+    return None if store.rows_are_records else _VERSIONED
 
 
 def _where_restored(spec: StorePartitionSpec, row: RestoreRow) -> StorePartitionSpec:
@@ -163,7 +172,7 @@ def _tell_left_out(
             if (asked and store.name not in asked) or (application.name, store.name) in there:
                 continue
             in_memory = "it is kept in memory" if store.engine == "in_memory" else None
-            never = _SUPPLIED if store.supplied else in_memory
+            never = _never(store) or in_memory
             reason = never or "it has never been run"
             if store.name in asked and never:
                 raise InputError(f"{application.name}/{store.name} cannot be validated: {reason}; name another store")

@@ -65,9 +65,9 @@ Stores = Annotated[
         "--store",
         autocompletion=completion.stores,
         help="NAME, or NAME:setting=value,... where directories and topics do not tell what it is. Settings: kind "
-        "(key-value, window, session), format (plain, timestamped), retention_ms, subtopology, changelog, "
-        "global (table, processor) for a global store, and engine=in_memory for a store to leave out. May be repeated; "
-        "none means all.",
+        "(key-value, window, session, versioned), format (plain, timestamped), retention_ms, segment_interval_ms, "
+        "subtopology, changelog, global (table, processor) for a global store, and engine=in_memory for a store to "
+        "leave out. May be repeated; none means all.",
     ),
 ]
 Partitions = Annotated[list[int] | None, typer.Option("--partition", help="May be repeated; none means all.")]

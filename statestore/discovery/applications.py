@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 
 from statestore.changelog.topics import Topics
 from statestore.discovery.changelogs import (
-    COMPACTION_LAG,
     Installation,
     changelog_configs,
     changelog_spec,
@@ -40,6 +39,7 @@ from statestore.errors import (
     UnknownStoreError,
     unreadable_is_damaged,
 )
+from statestore.kinds.versioned import COMPACTION_LAG
 from statestore.model import TaskId, TopicPartition, changelog_topic
 from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec
 from statestore.statedir.legacy import legacy_offsets
@@ -175,6 +175,7 @@ def _completed(hint: Hint, known: KnownStore | None, shape: Shape) -> Hint:
     return hint.model_copy(
         update={
             "retention_ms": hint.retention_ms or (kept.retention_ms if kept else None),
+            "segment_interval_ms": hint.segment_interval_ms or (kept.segment_interval_ms if kept else None),
             "global_kind": hint.global_kind or known.global_kind,
         }
     )

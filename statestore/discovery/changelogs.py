@@ -10,11 +10,9 @@ from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import LogRange, Topic, Topics, has_append_time
 from statestore.discovery.directories import applications_in
 from statestore.errors import InputOffsetError
+from statestore.kinds.versioned import COMPACTION_LAG
 from statestore.model import TopicPartition, changelog_topic, check_name
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
-
-#: What a versioned store's changelog has (KIP-889), and no other that Kafka Streams makes.
-COMPACTION_LAG = "min.compaction.lag.ms"
 
 _DAY_MS = 24 * 60 * 60 * 1000
 #: Kafka Streams keeps what it suppresses in memory, and logs it.

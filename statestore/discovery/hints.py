@@ -3,7 +3,7 @@
 --store NAME                          verify or restore this store
 --store NAME:kind=window,...          the same, and what it is (settings as in `Hint`)
 --changelog NAME=TOPIC                its changelog has a name of its own
---retention NAME=MS                   how long it keeps windows or sessions
+--retention NAME=MS                   how long it keeps windows, sessions or earlier values
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ class Hint(BaseModel):
     ----------
     engine
         `in_memory`: the store is not on disk, so there is nothing to verify or restore.
+    retention_ms
+        How long windows or sessions are kept, or earlier values of a versioned store.
+    segment_interval_ms
+        How long segments of a versioned store are, if its application says it.
     subtopology
         The first number of its tasks' ids.
     global_kind
@@ -46,6 +50,7 @@ class Hint(BaseModel):
     kind: Annotated[str, AfterValidator(_check_kind)] | None = None
     format: StoreFormat | None = None
     retention_ms: int | None = Field(default=None, ge=1, lt=1 << 63)
+    segment_interval_ms: int | None = Field(default=None, ge=1, lt=1 << 63)
     subtopology: int | None = Field(default=None, ge=0, lt=1_000_000_000)
     engine: Literal["rocksDB", "in_memory"] | None = None
     changelog: str | None = Field(default=None, pattern=_TOPIC)

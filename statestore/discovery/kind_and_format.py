@@ -20,6 +20,7 @@ from statestore.kinds.time_ordered import (
     TIME_ORDERED_SESSION,
     TIME_ORDERED_WINDOW,
 )
+from statestore.kinds.versioned import VERSIONED
 from statestore.kinds.window import WINDOW
 from statestore.model import StoreFormat
 
@@ -144,6 +145,13 @@ def kind_without_retention(store: StoreDirectory, shape: StoreShape, said: str |
     UnknownFormatError
         If the rows are those of no store that we know.
     """
+    if shape.versioned:
+        if said not in (None, VERSIONED.name):
+            raise UnknownFormatError(
+                f"{shape.directory} has row keys that begin with segment ids, as those of versioned stores, and is not "
+                f"that of a {said} store; correct its kind"
+            )
+        return VERSIONED.name
     if store.segmented and (found := kind_with_times_in_front(shape, said, shape.likely_limit_ms, remedy)) is not None:
         return found
     if said is not None:  # rows of neither kind may be damaged ones, of which whoever reads them is told

@@ -77,6 +77,7 @@ class KnownStore(BaseModel):
             "kind": kept.kind,
             "format": kept.format,
             "retention_ms": kept.retention_ms,
+            "segment_interval_ms": kept.segment_interval_ms,
             "subtopology": self.subtopology,
             "changelog": self.changelog,
             "global_kind": self.global_kind,

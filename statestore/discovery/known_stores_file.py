@@ -133,7 +133,7 @@ def learned(
         if store.definition is not None and log is not None:
             is_global = GLOBAL_TASK in store.tasks
             subtopologies = set() if is_global else {task.subtopology for task in store.tasks}
-            retention_ms = store.definition.retention_ms
+            retention_ms = store.definition.row_retention_ms
             found[store.name] = KnownStore(
                 definition=store.definition,
                 segment_interval_ms=None if retention_ms is None else segment_interval_ms(retention_ms),

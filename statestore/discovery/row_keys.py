@@ -12,17 +12,14 @@ from struct import Struct
 from typing import NamedTuple
 
 from statestore.errors import StoreCorruptedError
-from statestore.formats import session_key, time_ordered_key, window_key
+from statestore.formats import session_key, time_ordered_key, versioned_row, window_key
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
 from statestore.kinds.session import SESSION
 from statestore.kinds.window import WINDOW
 
-#: Of a versioned store (KIP-889): the segment in front of a row key, -1 for latest values, and a value's time (ms).
-_SEGMENT_ID = _TIME = Struct(">q")
-_LATEST = -1
+_TIME = Struct(">q")
 _NO_SEQUENCE = bytes(window_key.SEQUENCE_BYTES)
-#: Time and size of one of several values; size -1 is a delete.
-_VERSION = Struct(">qi")
+_LONGEST_MS = (1 << 63) - 1
 
 
 class SampledRow(NamedTuple):
@@ -87,28 +84,51 @@ def are_buffered(sample: Sequence[SampledRow]) -> bool:
     )
 
 
+class VersionedRows(NamedTuple):
+    """What rows that are all laid out as a versioned store's tell.
+
+    Attributes
+    ----------
+    told
+        Whether latest values of keys are among them; without any, only a changelog topic tells such a store.
+    shortest_ms, longest_ms
+        How long its segments are: between these (ms), by the numbers of segments and the times of their rows.
+    """
+
+    told: bool
+    shortest_ms: int
+    longest_ms: int
+
+
+def versioned_rows(rows: Sequence[tuple[bytes, bytes]]) -> VersionedRows | None:
+    """Return what rows tell of a versioned store; None if they are not its.
+
+    Where some of its values are damaged, its rows alone do not tell it. Whoever reads it is told of the damage.
+    """
+    told, shortest, longest, damaged = False, 1, _LONGEST_MS, 0
+    for raw_key, raw in rows:
+        try:
+            segment, key = versioned_row.decode_row_key(raw_key)
+        except StoreCorruptedError:
+            return None
+        try:
+            if segment == versioned_row.LATEST:
+                versioned_row.decode_latest(raw)
+                told = told or bool(key)
+                continue
+            ended = versioned_row.decode_segment_row(raw).next_timestamp
+        except StoreCorruptedError:
+            damaged += 1
+            continue
+        shortest = max(shortest, ended // (segment + 1) + 1)
+        longest = min(longest, ended // segment) if segment else longest
+    return None if 2 * damaged > len(rows) else VersionedRows(told and not damaged, shortest, longest)
+
+
 def are_versioned(rows: Sequence[tuple[bytes, bytes]]) -> bool:
     """True if all rows are laid out as a versioned store's, and latest values of keys are among them."""
-    latest = False
-    for key, value in rows:
-        if len(key) < _SEGMENT_ID.size:
-            return False
-        (segment,) = _SEGMENT_ID.unpack_from(key)
-        if segment < _LATEST or not (len(value) >= _TIME.size if segment == _LATEST else _are_versions(value)):
-            return False
-        latest = latest or (segment == _LATEST and len(key) > _SEGMENT_ID.size)
-    return latest
-
-
-def _are_versions(value: bytes) -> bool:
-    """True if a value is a list of earlier ones: two times, a time and a size of each, and their bytes."""
-    entries, left = 2 * _TIME.size, len(value) - 2 * _TIME.size
-    while left >= _VERSION.size:
-        _, size = _VERSION.unpack_from(value, entries)
-        entries, left = entries + _VERSION.size, left - _VERSION.size - max(size, 0)
-        if left == 0:
-            return True
-    return False
+    found = versioned_rows(rows)
+    return found is not None and found.told
 
 
 def _window_start(row_key: bytes) -> int | None:

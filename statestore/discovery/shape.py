@@ -15,17 +15,18 @@ from statestore.discovery.links import linked, undisturbed
 from statestore.discovery.options_file import families_in_options_file
 from statestore.discovery.row_keys import (
     SampledRow,
+    VersionedRows,
     are_buffered,
     are_time_ordered_windows,
-    are_versioned,
     has_index_rows,
     has_sequence_numbers,
     indexes_of,
     spread_ms,
     time_ordered_spread_ms,
+    versioned_rows,
 )
 from statestore.discovery.store_directory import StoreDirectory
-from statestore.errors import LockedError, StateStoreError, StoreCorruptedError, UnknownFormatError
+from statestore.errors import LockedError, StateStoreError, StoreCorruptedError
 from statestore.formats.value_format import (
     COLUMN_FAMILIES,
     DEFAULT_COLUMN_FAMILY,
@@ -77,6 +78,8 @@ class StoreShape(NamedTuple):
         Whether time-ordered rows are as those of windows that are emitted when they close.
     buffered
         Whether rows are those of a join's buffer, in the only segment there is.
+    versions
+        What rows tell that can all be those of a versioned store; None: one cannot.
     """
 
     directory: Path
@@ -91,6 +94,12 @@ class StoreShape(NamedTuple):
     index_rows: bool = False
     closed_windows: bool = False
     buffered: bool = False
+    versions: VersionedRows | None = None
+
+    @property
+    def versioned(self) -> bool:
+        """True if its rows tell that it is a versioned store."""
+        return self.versions is not None and self.versions.told
 
     @property
     def format(self) -> StoreFormat:
@@ -133,7 +142,7 @@ def shape_of(store: StoreDirectory) -> StoreShape:
     StoreCorruptedError
         If a database cannot be opened.
     UnknownFormatError
-        If one has a column family that we do not know, or it is a versioned store.
+        If one has a column family that we do not know.
     """
     look = _shape_of_segments if store.segmented else _shape_of_key_value
     return undisturbed(store, lambda: look(store))
@@ -174,13 +183,8 @@ def _shape_of_key_value(store: StoreDirectory) -> StoreShape:
             rows = database.sample()
         except StoreCorruptedError:
             rows = []  # whoever reads it is told of the damage; format and changelog do not depend on rows
-        if TIMESTAMPED_COLUMN_FAMILY not in database.families and are_versioned(rows):
-            raise UnknownFormatError(
-                f"{store.directory} has row keys that begin with segment ids, {rows[-1][0][:8].hex(' ')} for latest "
-                "values, as those of versioned stores; these are unknown here, and it is left alone: Kafka Streams "
-                "restores it"
-            )
-        return StoreShape(store.directory, database.families, database.offsets())
+        versions = None if TIMESTAMPED_COLUMN_FAMILY in database.families else versioned_rows(rows)
+        return StoreShape(store.directory, database.families, database.offsets(), versions=versions)
 
 
 def _shape_of_segments(store: StoreDirectory) -> StoreShape:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from statestore.definitions.store import StoreDefinition
-from statestore.discovery.changelogs import COMPACTION_LAG
 from statestore.discovery.hints import Hint
 from statestore.discovery.kind_and_format import (
     Remedy,
@@ -20,6 +19,7 @@ from statestore.discovery.known_store import KnownStore
 from statestore.discovery.log_headers import SUPPRESSED
 from statestore.discovery.shape import StoreShape
 from statestore.discovery.store_directory import LiveStore
+from statestore.discovery.versioned import versioned_definition
 from statestore.errors import InputError, LockedError, UnknownFormatError
 from statestore.kinds.key_value import KEY_VALUE
 from statestore.kinds.kind import ADDITIONAL_RETENTION_MS
@@ -173,10 +173,10 @@ def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId
         return store.with_problem(
             "missing",
             f"topic {topic} is there, a directory of the store is not: to restore it, say --store "
-            f"{name}:kind=key-value|window|session,format=plain|timestamped,subtopology=N (of EmitStrategy."
+            f"{name}:kind=key-value|window|session|versioned,format=plain|timestamped,subtopology=N (of EmitStrategy."
             "onWindowClose, kind=time-ordered-window for tumbling and hopping windows, indexed-time-ordered-window for "
             "sliding ones, time-ordered-session; of a join with a grace period, kind=time-ordered-buffer); if it is "
-            f"kept in memory, say --store {name}:engine=in_memory; leave it out if it is versioned, or keeps headers",
+            f"kept in memory, say --store {name}:engine=in_memory; leave it out if it keeps headers",
         )
     try:
         _refuse_by_topic(evidence, hint.kind)
@@ -241,12 +241,7 @@ def _refuse_by_topic(evidence: StoreEvidence, said: str | None) -> None:
     """Refuse a store that the changelog alone shows to be one that we do not know."""
     if evidence.changelog is None:
         return
-    topic, lag_ms = evidence.changelog.topic, int(evidence.config.get(COMPACTION_LAG) or 0)
-    if lag_ms > 0 and not any(found.segmented for found in evidence.here):
-        raise UnknownFormatError(
-            f"Topic {topic} has {COMPACTION_LAG}={lag_ms}, as the changelogs of versioned stores have; these are not "
-            "known here. If the store is certainly not versioned, delete that setting from the topic first"
-        )
+    topic = evidence.changelog.topic
     policy, shape = evidence.config.get("cleanup.policy"), evidence.shape
     if isinstance(shape, StoreShape) and shape.buffered and "delete" in (policy or ""):
         raise UnknownFormatError(
@@ -280,6 +275,8 @@ def _definition(evidence: StoreEvidence, hint: Hint, shape: StoreShape | None) -
         If something is needed to say it, or what is said is not so.
     """
     name = evidence.name
+    if (found := versioned_definition(evidence, hint, shape)) is not None:
+        return found
 
     def remedy(setting: str, values: Sequence[str]) -> str:
         option = f"--retention {name}" if setting == "retention_ms" else f"--store {name}:{setting}"

@@ -27,6 +27,14 @@ class VersionedKind(StoreKind):
     only_format = StoreFormat.PLAIN
     suite = "key_value"
 
+    def check(self, store: StoreSettings) -> None:
+        """As any kind; and there is one format."""
+        super().check(store)
+        if getattr(store, "format", self.only_format) is not self.only_format:
+            raise ValueError(
+                f"a versioned store has the format {self.only_format}, found {getattr(store, 'format', None)}"
+            )
+
     def changelog_config(self, store: StoreSettings) -> dict[str, str]:
         """Return Kafka Streams' settings of the changelog topic: earlier versions must outlive compaction."""
         lag_ms = min((store.retention_ms or 0) + ADDITIONAL_COMPACTION_LAG_MS, _LARGEST)

@@ -39,7 +39,7 @@ from statestore.verification.sampling import Sample
 
 _TIME = Struct(">q")
 _BATCH_ROWS = 10_000
-DifferenceName = Literal["other_value", "only_in_store", "only_in_log"]
+DifferenceName = Literal["other value", "only in store", "only in log"]
 
 
 def count_versioned(database: ScannedDatabase, give_way: Callable[[], None]) -> int:
@@ -131,7 +131,7 @@ class VersionComparison:
         self._allowances = allowances
         self._gone_before_ms = gone_before_ms
         self._options = options
-        self._counts = {"other_value": 0, "only_in_store": 0, "only_in_log": 0}
+        self._counts: dict[DifferenceName, int] = {"other value": 0, "only in store": 0, "only in log": 0}
         self._equal = self._excused = 0
         self._told: list[DifferingKey] = []
         self._sides = _Side(), _Side()
@@ -177,12 +177,12 @@ class VersionComparison:
                 if value == point.value:
                     self._equal += 1
                 else:
-                    self._note("other_value", key, point.timestamp, point, Version(point.timestamp, value))
+                    self._note("other value", key, point.timestamp, point, Version(point.timestamp, value))
             elif changed or self._may_be_gone(point, last=point is mine[-1], versions=versions):
                 gone.append(point.timestamp)
                 self._excused += 1
             else:
-                self._note("only_in_store", key, point.timestamp, point, None)
+                self._note("only in store", key, point.timestamp, point, None)
         for timestamp, value in left.items():
             # What came after it is gone from the log, and so nothing there tells that it is over.
             over = timestamp <= self._oldest_ms and any(at <= self._oldest_ms for at in gone)
@@ -190,7 +190,7 @@ class VersionComparison:
             if changed or over or self._allowances.deletes_are_gone:
                 self._excused += 1
             else:
-                self._note("only_in_log", key, timestamp, None, Version(timestamp, value))
+                self._note("only in log", key, timestamp, None, Version(timestamp, value))
 
     def _may_be_gone(self, point: Version, *, last: bool, versions: Sequence[RawVersion]) -> bool:
         """Say of a version that the log does not have whether it may have been removed from there."""
@@ -229,7 +229,9 @@ class VersionComparison:
             store_rows=store.rows,
             log_rows=log.rows,
             equal=self._equal,
-            **self._counts,
+            other_value=self._counts["other value"],
+            only_in_store=self._counts["only in store"],
+            only_in_log=self._counts["only in log"],
             not_judged=self._excused,
             store_digest=store.hexdigest(),
             log_digest=log.hexdigest(),

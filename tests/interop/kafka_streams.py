@@ -69,7 +69,10 @@ class Store:
     Attributes
     ----------
     layout
-        One that is written only, as we do not know it; see `Format` in `java/StoreSpec.java`.
+        One that the kind and the format do not say; see `Format` in `java/StoreSpec.java`.
+    keys
+        Those that a versioned store is asked for, also at the end of a run that writes: of each its history with the
+        times from and until which a value is valid, its latest value without, and what it had as of given times.
     """
 
     name: str
@@ -79,11 +82,13 @@ class Store:
     window_ms: int = 60_000
     duplicates: bool = False
     layout: Literal["time-ordered", "sliding", "headers", "versioned", "in-memory"] | None = None
+    keys: tuple[bytes, ...] = ()
 
     def __str__(self) -> str:
         layout = self.layout or self.format.value
         parts = self.name, self.kind, layout, self.retention_ms, self.window_ms, self.duplicates
-        return ":".join(str(part) for part in parts)
+        asked = [",".join(key.hex() for key in self.keys)] if self.keys else []
+        return ":".join([*(str(part) for part in parts), *asked])
 
 
 #: One of every kind, in both formats where Kafka Streams has both.
@@ -278,8 +283,11 @@ class KafkaStreams:
         *,
         crash: bool = False,
         config: Mapping[str, str] | None = None,
+        as_of: Sequence[int] = (),
     ) -> Contents:
-        """Do the commands in order, commit, and close; return what was restored at the start (and no rows).
+        """Do the commands in order, commit, and close; return what was restored at the start.
+
+        Of rows, there are only those of versioned stores that have `keys`.
 
         Parameters
         ----------
@@ -287,6 +295,8 @@ class KafkaStreams:
             Halt the JVM after the commit instead of closing anything.
         config
             Further settings of Kafka Streams.
+        as_of
+            Times (ms) for which versioned stores are asked.
 
         Raises
         ------
@@ -294,7 +304,7 @@ class KafkaStreams:
             If the run fails; the message ends with the last lines of its log.
         """
         self.send(commands)
-        return self._run("crash" if crash else "write", state_dir, stores, config)
+        return self._run("crash" if crash else "write", state_dir, stores, config, as_of)
 
     def die(
         self,
@@ -364,10 +374,15 @@ class KafkaStreams:
         _produce(self.bootstrap_servers, self.input_topic, commands)
 
     def _run(
-        self, command: str, state_dir: Path, stores: Sequence[Store], config: Mapping[str, str] | None
+        self,
+        command: str,
+        state_dir: Path,
+        stores: Sequence[Store],
+        config: Mapping[str, str] | None,
+        as_of: Sequence[int] = (),
     ) -> Contents:
         arguments, output = self._arguments(command, state_dir, stores, config)
-        self._driver.run(arguments)
+        self._driver.run([*arguments, *(part for time in as_of for part in ("--as-of", str(time)))])
         return _parse(output.read_text(encoding="utf-8").splitlines())
 
     def _arguments(

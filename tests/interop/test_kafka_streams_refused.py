@@ -1,6 +1,6 @@
 """Stores of a real Kafka Streams application that we do not know are left alone, whatever anybody says of them.
 
-The application has versioned stores, and such with headers, beside some that we know. Stores with their times first
+The application has stores with headers, beside some that we know. Stores with their times first
 (EmitStrategy.onWindowClose) are known where their rows can be read in this way alone. Keys have 8 bytes, as times have,
 and there is one live segment: what tells least.
 """
@@ -42,16 +42,14 @@ KNOWN = [
 ]
 #: By store: what its directory gives away. Its keys are times, so that its rows can be read as ordinary ones, too.
 TIME_FIRST = {Store("times", "window", layout="time-ordered"): "onWindowClose"}
-VERSIONED = {Store("history", layout="versioned"): "versioned"}
 WITH_HEADERS = {
     Store("noted", layout="headers"): "keyValueWithTimestampAndHeaders",
     Store("noted-windows", "window", layout="headers"): "keyValueWithTimestampAndHeaders",
     Store("noted-sessions", "session", layout="headers"): "sessionKeyValueWithHeaders",
 }
-UNKNOWN = {**TIME_FIRST, **VERSIONED, **WITH_HEADERS}
+UNKNOWN = {**TIME_FIRST, **WITH_HEADERS}
 #: Stores that no file tells anything of once their directories are gone, and what of Kafka still does.
 TOLD_BY_KAFKA = {
-    **dict.fromkeys(VERSIONED, "min.compaction.lag.ms"),
     **dict.fromkeys(WITH_HEADERS, "header 'trace'"),
 }
 SEGMENT_MS = 1_800_000
@@ -184,8 +182,8 @@ def test_what_we_do_not_know_is_left_alone_however_it_is_described(
 def test_what_we_know_is_restored_beside_what_we_do_not(stopped: Stopped, tmp_path: Path) -> None:
     state = stopped.copy(tmp_path / "state")
     assert state.restored() == [(name, "restored") for name in names(KNOWN)]
-    with pytest.raises(UnknownFormatError, match="history"):
-        state.restored("plain-kv", "history")
+    with pytest.raises(UnknownFormatError, match="noted"):
+        state.restored("plain-kv", "noted")
 
 
 def test_a_store_that_has_no_key_of_its_log_is_left_to_a_person(stopped: Stopped, tmp_path: Path) -> None:

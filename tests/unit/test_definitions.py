@@ -136,7 +136,7 @@ def test_something_else_of_that_name_is_refused_in_our_words(tmp_path, what):
 
 
 def test_the_problems_of_a_definition_are_named_one_by_one(tmp_path):
-    (tmp_path / "app.yaml").write_text("name: a/b\nprocessor: f\nstores:\n  - name: s\n    kind: versioned\n")
+    (tmp_path / "app.yaml").write_text("name: a/b\nprocessor: f\nstores:\n  - name: s\n    kind: neither\n")
     with pytest.raises(DefinitionError) as caught:
         load_definitions(tmp_path)
     for part in ("name:", "input_topic:", "processor:", "stores.0.kind:"):

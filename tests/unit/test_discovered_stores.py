@@ -16,6 +16,7 @@ from statestore.discovery.changelogs import COMPACTION_LAG, changelog_configs
 from statestore.discovery.directories import applications_in, stores_in, tasks_in
 from statestore.discovery.hints import Hint
 from statestore.discovery.older_versions import has_offsets_beside, shown_layout
+from statestore.discovery.row_keys import VersionedRows
 from statestore.discovery.shape import StoreShape, shape_of
 from statestore.discovery.store import StoreEvidence, discovered_store
 from statestore.discovery.store_directory import LiveStore
@@ -101,7 +102,7 @@ def test_a_store_without_a_directory_is_what_is_said_of_it(evidence):
 def test_a_store_without_a_directory_asks_what_it_is(evidence):
     store = found(evidence(None, here=False))
     assert store.trouble == "missing"
-    assert "--store s:kind=key-value|window|session,format=plain|timestamped,subtopology=N" in store.problem
+    assert "--store s:kind=key-value|window|session|versioned,format=plain|timestamped,subtopology=N" in store.problem
     assert "--store s:engine=in_memory" in store.problem
 
 
@@ -531,8 +532,64 @@ EARLIER = struct.pack(">qqqiqi", T0, T0 - 9, T0 - 5, 3, T0 - 9, -1) + b"old"
 def test_segment_ids_in_front_of_row_keys_tell_a_versioned_store(tmp_path):
     rows = {**versioned(-1, b"a", LATEST), **versioned(5_000_000, b"a", EARLIER), **versioned(-1, b"b", LATEST)}
     write_database(tmp_path / "s", rows)
-    with pytest.raises(UnknownFormatError, match="ff ff ff ff ff ff ff ff for latest values, as those of versioned"):
-        shape_of(live_store(tmp_path / "s"))
+    shape = shape_of(live_store(tmp_path / "s"))
+    assert shape.versioned
+    assert (shape.versions.shortest_ms, shape.versions.longest_ms) == (T0 // 5_000_001 + 1, T0 // 5_000_000)
+
+
+HOURLY = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(DAY + HOUR)}
+
+
+def versions(shortest_ms=HOUR // 12, longest_ms=HOUR // 12):
+    return key_value(PLAIN)._replace(versions=VersionedRows(True, shortest_ms, longest_ms))
+
+
+@pytest.mark.behaviour("V7")
+@pytest.mark.parametrize("said", [{}, {"kind": "versioned"}, {"format": "plain"}])
+def test_the_retention_of_a_versioned_store_is_what_its_topic_says_less_a_day(evidence, said):
+    store = found(evidence(versions(), HOURLY), **said)
+    assert store.definition is not None, store.problem
+    assert (store.definition.kind, store.definition.retention_ms) == ("versioned", HOUR)
+
+
+@pytest.mark.behaviour("V7")
+def test_a_versioned_store_whose_topic_tells_nothing_asks_for_its_retention(evidence):
+    store = found(evidence(versions(), {"cleanup.policy": "compact"}))
+    assert "say --retention s=MS" in store.problem
+    store = found(evidence(versions(), {"cleanup.policy": "compact"}), retention_ms=HOUR)
+    assert store.definition is not None, store.problem
+
+
+@pytest.mark.behaviour("V7")
+@pytest.mark.parametrize("interval_ms", [None, 7_000])
+def test_a_retention_that_segments_contradict_is_refused_unless_their_length_is_said(evidence, interval_ms):
+    store = found(evidence(versions(7_000, 7_000), HOURLY), segment_interval_ms=interval_ms)
+    if interval_ms is None:
+        assert "segments 7000 ms long, but the history retention of 3600000 ms, which follows from" in store.problem
+    else:
+        assert store.definition is not None, store.problem
+        assert store.definition.segment_interval_ms == interval_ms
+
+
+@pytest.mark.behaviour("V7")
+@pytest.mark.parametrize("said", [{"kind": "key-value"}, {"kind": "key-value", "format": "plain"}])
+def test_a_store_with_rows_of_versions_is_no_other_whatever_is_said(evidence, said):
+    store = found(evidence(versions(), {"cleanup.policy": "compact"}), **said)
+    assert store.trouble == "unknown"
+    assert "row keys that begin with segment ids" in store.problem
+
+
+@pytest.mark.behaviour("V7")
+def test_a_lost_versioned_store_is_known_by_its_topic_and_a_word_of_the_user(evidence):
+    store = found(evidence(None, HOURLY, here=False), kind="versioned", subtopology=0)
+    assert store.definition is not None, store.problem
+    assert store.definition.retention_ms == HOUR
+
+
+def test_rows_of_another_store_contradict_a_topic_of_a_versioned_one(evidence):
+    store = found(evidence(key_value(PLAIN), HOURLY))
+    assert store.trouble == "unknown"
+    assert "rows that are not those of such a store" in store.problem
 
 
 @pytest.mark.parametrize(
@@ -550,7 +607,9 @@ def test_segment_ids_in_front_of_row_keys_tell_a_versioned_store(tmp_path):
 )
 def test_rows_that_are_not_all_laid_out_as_versions_are_those_of_another_store(tmp_path, rows):
     write_database(tmp_path / "s", rows)
-    assert shape_of(live_store(tmp_path / "s")).families == PLAIN
+    shape = shape_of(live_store(tmp_path / "s"))
+    assert shape.families == PLAIN
+    assert not shape.versioned
 
 
 def partitions_in(directory, count):

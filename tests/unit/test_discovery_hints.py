@@ -32,9 +32,12 @@ def test_every_setting_is_read():
         ((["s:window"], [], []), "expected NAME or NAME:setting=value"),
         (
             (["s:kind=map"], [], []),
-            "kind: Value error, expected one of key-value, window, session, time-ordered-window",
+            "kind: Value error, expected one of key-value, window, session, versioned, time-ordered-window",
         ),
-        ((["s:colour=red"], [], []), "the settings are: kind, format, retention_ms, subtopology, engine, changelog"),
+        (
+            (["s:colour=red"], [], []),
+            "the settings are: kind, format, retention_ms, segment_interval_ms, subtopology, engine",
+        ),
         ((["s:subtopology=-1"], [], []), "greater than or equal to 0, found '-1'"),
         ((["s:retention_ms=1h"], [], []), "retention_ms: Input should be a valid integer"),
         (([], ["s"], []), "expected STORE=TOPIC"),

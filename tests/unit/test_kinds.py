@@ -165,7 +165,7 @@ def test_a_changelog_has_the_settings_of_kafka_streams():
         ),
         (
             {"kind": "neither"},
-            "expected one of key-value, window, session, or module:attribute of a kind, found 'neith",
+            "expected one of key-value, window, session, versioned, or module:attribute of a kind, found 'neith",
         ),
     ],
 )

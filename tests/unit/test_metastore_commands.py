@@ -91,6 +91,7 @@ def test_a_definition_is_written_with_every_default():
         "engine": "txn_rocksDB",
         "retention_ms": None,
         "window_size_ms": None,
+        "segment_interval_ms": None,
         "retain_duplicates": False,
         "key_serde": "bytes",
         "value_serde": "bytes",

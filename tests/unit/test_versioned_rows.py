@@ -48,6 +48,7 @@ def test_a_cut_row_is_damage(row, data):
         versioned_row.decode_segment_row(raw + b".")
 
 
+@pytest.mark.behaviour("V3")
 @given(st.binary(max_size=80))
 def test_hostile_bytes_are_read_or_refused(raw):
     for decode in (versioned_row.decode_segment_row, versioned_row.decode_latest, versioned_row.decode_row_key):

@@ -1,21 +1,27 @@
 import java.time.Instant;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StoreQueryParameters;
 import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.kstream.internals.SessionWindow;
 import org.apache.kafka.streams.query.KeyQuery;
+import org.apache.kafka.streams.query.MultiVersionedKeyQuery;
 import org.apache.kafka.streams.query.Position;
 import org.apache.kafka.streams.query.Query;
 import org.apache.kafka.streams.query.StateQueryRequest;
+import org.apache.kafka.streams.query.VersionedKeyQuery;
 import org.apache.kafka.streams.query.WindowKeyQuery;
 import org.apache.kafka.streams.query.WindowRangeQuery;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.QueryableStoreType;
 import org.apache.kafka.streams.state.QueryableStoreTypes;
 import org.apache.kafka.streams.state.ValueAndTimestamp;
+import org.apache.kafka.streams.state.VersionedRecord;
+import org.apache.kafka.streams.state.VersionedRecordIterator;
 
 /** Asks a running Kafka Streams for everything in its stores, with interactive queries. */
 final class Contents {
@@ -33,7 +39,9 @@ final class Contents {
         output.line("position", store.name(), partition, Map.of("offsets", position(store, partition)));
         switch (store.kind()) {
             case KV -> {
-                if (store.timestamped()) {
+                if (store.format() == StoreSpec.Format.VERSIONED) {
+                    versions(store, partition);
+                } else if (store.timestamped()) {
                     timestampedKeyValues(store, partition);
                 } else {
                     keyValues(store, partition);
@@ -48,6 +56,45 @@ final class Contents {
             }
             case SESSION -> sessions(store, partition);
         }
+    }
+
+    /** The history of each key, oldest first, with the times from and until which a value is valid (largest: it is). */
+    private void versions(StoreSpec store, int partition) {
+        for (Bytes key : store.keys()) {
+            Query<VersionedRecordIterator<byte[]>> history =
+                MultiVersionedKeyQuery.<Bytes, byte[]>withKey(key).withAscendingTimestamps();
+            try (var versions = ask(store, partition, history)) {
+                while (versions.hasNext()) {
+                    VersionedRecord<byte[]> version = versions.next();
+                    long until = version.validTo().orElse(Long.MAX_VALUE);
+                    var valid = new SessionWindow(version.timestamp(), until);
+                    output.row(store.name(), partition, key, valid, version.value(), version.timestamp());
+                }
+            }
+            Query<VersionedRecord<byte[]>> latest = VersionedKeyQuery.withKey(key);
+            VersionedRecord<byte[]> found = ask(store, partition, latest);
+            if (found != null) {
+                output.row(store.name(), partition, key, null, found.value(), found.timestamp());
+            }
+        }
+    }
+
+    /** What the keys had at a time, each as a row that starts and ends then. */
+    void versionsAsOf(StoreSpec store, int partition, long time) {
+        for (Bytes key : store.keys()) {
+            Query<VersionedRecord<byte[]>> query =
+                VersionedKeyQuery.<Bytes, byte[]>withKey(key).asOf(Instant.ofEpochMilli(time));
+            VersionedRecord<byte[]> found = ask(store, partition, query);
+            if (found != null) {
+                var then = new SessionWindow(time, time);
+                output.row(store.name(), partition, key, then, found.value(), found.timestamp());
+            }
+        }
+    }
+
+    private <T> T ask(StoreSpec store, int partition, Query<T> query) {
+        var request = StateQueryRequest.inStore(store.name()).withQuery(query).withPartitions(Set.of(partition));
+        return streams.query(request).getPartitionResults().get(partition).getResult();
     }
 
     private void keyValues(StoreSpec store, int partition) {
@@ -98,7 +145,8 @@ final class Contents {
     /** The input offsets, by topic and partition, up to which the store says that it was written. */
     private Map<String, Map<Integer, Long>> position(StoreSpec store, int partition) {
         Query<?> anyQuery = switch (store.kind()) {
-            case KV -> KeyQuery.withKey(ANY_KEY);
+            case KV -> store.format() == StoreSpec.Format.VERSIONED
+                ? VersionedKeyQuery.withKey(ANY_KEY) : KeyQuery.withKey(ANY_KEY);
             case WINDOW -> WindowKeyQuery.withKeyAndWindowStartRange(ANY_KEY, Instant.EPOCH, Instant.EPOCH);
             case SESSION -> WindowRangeQuery.withKey(ANY_KEY);
         };

@@ -31,7 +31,8 @@ import org.apache.kafka.streams.state.KeyValueStore;
  *
  * Flags: --bootstrap-servers, --application, --state-dir, --input, --output, --timeout-s; repeated: --store (see
  * StoreSpec), --config and --changelog-config (name=value), --table, --global-table and --global-processor (store=topic;
- * see GlobalStores); --dsl twice, the topics of a stream and of a table (see DslTopology). Everything is one thread, exactly once, and without tables and
+ * see GlobalStores); --dsl twice, the topics of a stream and of a table (see DslTopology). --as-of says times at which
+ * versioned stores are asked. Everything is one thread, exactly once, and without tables and
  * streams one sub-topology; a table's changelog is its topic. With --while FILE it
  * writes that file when its work is done, runs on until somebody deletes the file, and has then processed all input.
  */
@@ -121,7 +122,8 @@ public final class Driver implements AutoCloseable {
             .withKeySerde(Serdes.Bytes()).withValueSerde(Serdes.ByteArray()).withCachingDisabled();
     }
 
-    private void run(String command, Output output) throws Exception {
+    private void run(Flags flags, Output output) throws Exception {
+        String command = flags.command();
         int partitions = admin.partitions(topics.get(0));
         int tasks = 0;
         for (String topic : topics) {
@@ -144,8 +146,12 @@ public final class Driver implements AutoCloseable {
             for (int partition = 0; partition < partitions; partition++) {
                 long records = restored.records(store.name(), partition);
                 output.line("restored", store.name(), partition, Map.of("records", records));
-                if (command.equals("read")) {
+                // Started anew, Kafka Streams knows no segment of a versioned store before it has written to it.
+                if (command.equals("read") || (command.equals("write") && !store.keys().isEmpty())) {
                     contents.report(store, partition);
+                    for (String time : flags.all("--as-of")) {
+                        contents.versionsAsOf(store, partition, Long.parseLong(time));
+                    }
                 }
             }
         }
@@ -199,7 +205,7 @@ public final class Driver implements AutoCloseable {
         }
         try (Driver driver = new Driver(flags)) {
             try (Output output = new Output(Path.of(flags.one("--output")))) {
-                driver.run(flags.command(), output);
+                driver.run(flags, output);
             }
             for (String file : flags.all("--while")) {
                 driver.runOn(Path.of(file));

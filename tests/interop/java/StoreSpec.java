@@ -1,4 +1,7 @@
 import java.time.Duration;
+import java.util.Arrays;
+import java.util.HexFormat;
+import java.util.List;
 import java.util.Map;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
@@ -13,7 +16,14 @@ import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.WindowBytesStoreSupplier;
 
 /** One store of the topology: logged, not cached, bytes in and bytes out. */
-record StoreSpec(String name, Kind kind, Format format, Duration retention, Duration window, boolean duplicates) {
+record StoreSpec(
+        String name,
+        Kind kind,
+        Format format,
+        Duration retention,
+        Duration window,
+        boolean duplicates,
+        List<Bytes> keys) {
 
     enum Kind { KV, WINDOW, SESSION }
 
@@ -24,7 +34,10 @@ record StoreSpec(String name, Kind kind, Format format, Duration retention, Dura
      */
     enum Format { PLAIN, TIMESTAMPED, TIME_ORDERED, SLIDING, HEADERS, VERSIONED, IN_MEMORY }
 
-    /** Reads `name:kind:format:retention ms:window ms:duplicates`, such as `ts-kv:kv:timestamped:0:0:false`. */
+    /**
+     * Reads `name:kind:format:retention ms:window ms:duplicates`, such as `ts-kv:kv:timestamped:0:0:false`. A versioned
+     * store, which nobody can list, may have `:key,...` behind it, in hexadecimal: these are asked for.
+     */
     static StoreSpec parse(String text) {
         String[] parts = text.split(":");
         Kind kind = Kind.valueOf(parts[1].toUpperCase());
@@ -43,7 +56,9 @@ record StoreSpec(String name, Kind kind, Format format, Duration retention, Dura
             format,
             Duration.ofMillis(Long.parseLong(parts[3])),
             Duration.ofMillis(Long.parseLong(parts[4])),
-            Boolean.parseBoolean(parts[5]));
+            Boolean.parseBoolean(parts[5]),
+            parts.length < 7 ? List.of() : Arrays.stream(parts[6].split(","))
+                .map(key -> Bytes.wrap(HexFormat.of().parseHex(key))).toList());
     }
 
     /** Whether values come with a timestamp, and with nothing else. */

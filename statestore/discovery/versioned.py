@@ -1,0 +1,120 @@
+"""Versioned stores (KIP-889) without a definition: told by their rows, or by their changelog topic.
+
+Kafka Streams makes their changelogs with a `min.compaction.lag.ms` of the history retention and a day. That tells the
+retention, unless the topic was made otherwise. The numbers of segments and the times of their rows tell how long
+segments are, and so contradict a retention that is not the store's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from statestore.definitions.store import StoreDefinition
+from statestore.discovery.hints import Hint
+from statestore.discovery.shape import StoreShape
+from statestore.discovery.store_directory import LiveStore
+from statestore.errors import InputError, UnknownFormatError
+from statestore.kinds.versioned import ADDITIONAL_COMPACTION_LAG_MS, COMPACTION_LAG, VERSIONED
+from statestore.model import StoreFormat
+from statestore.partition.spec import ChangelogSpec
+
+
+class Evidence(Protocol):
+    """What is looked at of a store; see `StoreEvidence`."""
+
+    @property
+    def name(self) -> str:
+        """The store's."""
+
+    @property
+    def here(self) -> Sequence[LiveStore]:
+        """Its directories."""
+
+    @property
+    def changelog(self) -> ChangelogSpec | None:
+        """Its changelog topic."""
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        """Settings of that topic."""
+
+
+def versioned_definition(evidence: Evidence, hint: Hint, shape: StoreShape | None) -> StoreDefinition | None:
+    """Return what a versioned store is; None if the store is none.
+
+    Raises
+    ------
+    UnknownFormatError
+        If something shows that it is versioned, and something else is said of it, or shown by its rows.
+    InputError
+        If its retention is not known, or is not that of its rows.
+    """
+    lag_ms = 0 if evidence.changelog is None else int(evidence.config.get(COMPACTION_LAG) or 0)
+    if any(found.segmented for found in evidence.here):
+        lag_ms = 0
+    by_rows = shape is not None and shape.versioned
+    if not by_rows and not lag_ms and hint.kind != VERSIONED.name:
+        return None
+    shown = _shown(evidence, shape, lag_ms, by_rows=by_rows)
+    if hint.kind not in (None, VERSIONED.name) or hint.format not in (None, StoreFormat.PLAIN):
+        raise UnknownFormatError(
+            f"{shown}. What is said of it is another store. If the store is certainly not versioned, delete "
+            f"{COMPACTION_LAG} from its changelog topic first"
+        )
+    if shape is not None and shape.versions is None:
+        raise UnknownFormatError(
+            f"{shown}, but {shape.directory} has rows that are not those of such a store. If it is certainly not "
+            f"versioned, delete {COMPACTION_LAG} from its changelog topic first"
+        )
+    retention_ms = hint.retention_ms or lag_ms - ADDITIONAL_COMPACTION_LAG_MS
+    if retention_ms <= 0:
+        raise InputError(f"{shown}; nothing tells its history retention: say --retention {evidence.name}=MS")
+    fields = {
+        "name": evidence.name,
+        "kind": VERSIONED.name,
+        "engine": "rocksDB",
+        "retention_ms": retention_ms,
+        "segment_interval_ms": hint.segment_interval_ms,
+    }
+    definition = StoreDefinition.model_validate(fields)
+    _require_fitting_rows(definition, shape, hint, lag_ms)
+    here = {found.task.subtopology for found in evidence.here}
+    if here and hint.subtopology not in (None, *here):
+        raise InputError(
+            f"{evidence.here[0].directory} is not of sub-topology {hint.subtopology}; correct its subtopology"
+        )
+    return definition
+
+
+def _shown(evidence: Evidence, shape: StoreShape | None, lag_ms: int, *, by_rows: bool) -> str:
+    if by_rows and shape is not None:
+        return f"{shape.directory} has row keys that begin with segment ids, as those of versioned stores"
+    if lag_ms and evidence.changelog is not None:
+        topic = evidence.changelog.topic
+        return f"Topic {topic} has {COMPACTION_LAG}={lag_ms}, as the changelogs of versioned stores have"
+    return f"Store {evidence.name} is said to be versioned"
+
+
+def _require_fitting_rows(definition: StoreDefinition, shape: StoreShape | None, hint: Hint, lag_ms: int) -> None:
+    if shape is None or shape.versions is None:
+        return
+    interval_ms, found = VERSIONED.segment_interval_ms(definition), shape.versions
+    if found.shortest_ms <= interval_ms <= found.longest_ms:
+        return
+    length = (
+        f"{found.shortest_ms} ms"
+        if found.shortest_ms == found.longest_ms
+        else (
+            f"{found.shortest_ms} to {found.longest_ms} ms"
+            if found.shortest_ms < found.longest_ms
+            else "of no one length"
+        )
+    )
+    said = "is said" if hint.retention_ms else f"follows from {COMPACTION_LAG}={lag_ms}"
+    name = definition.name
+    raise InputError(
+        f"{shape.directory} has rows in segments {length} long, but the history retention of {definition.retention_ms} "
+        f"ms, which {said}, has segments of {interval_ms} ms: say --retention {name}=MS as the application has it, and "
+        f"--store {name}:segment_interval_ms=MS if it says that, too"
+    )

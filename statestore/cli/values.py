@@ -10,6 +10,7 @@ from statestore.errors import InputError, StoreCorruptedError, UnknownFormatErro
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.partition.spec import StorePartitionSpec
 from statestore.stores.open import open_key_value_store
+from statestore.stores.readers import VersionedRecord
 from statestore.stores.serdes import load_serde
 
 
@@ -89,11 +90,13 @@ def read_row(spec: StorePartitionSpec, key: bytes, value_serde: SerdeName) -> Ro
     found = _read(spec, key)
     if found is None:
         return None
+    if isinstance(found, VersionedRecord):  # the latest of a versioned store
+        found = ValueAndTimestamp(found.value, found.timestamp)
     raw, timestamp = found if isinstance(found, ValueAndTimestamp) else (found, None)
     return Row(spec.application, spec.store.name, str(spec.task), value_text(raw, value_serde), timestamp)
 
 
-def _read(spec: StorePartitionSpec, key: bytes) -> ValueAndTimestamp[bytes] | bytes | None:
+def _read(spec: StorePartitionSpec, key: bytes) -> ValueAndTimestamp[bytes] | VersionedRecord[bytes] | bytes | None:
     if not spec.live.exists():
         return None
     try:
@@ -101,7 +104,7 @@ def _read(spec: StorePartitionSpec, key: bytes) -> ValueAndTimestamp[bytes] | by
     except (StoreCorruptedError, UnknownFormatError) as error:
         raise type(error)(f"{spec.store_partition}: {error}") from error
     try:
-        found: ValueAndTimestamp[bytes] | bytes | None = store.get(key)
+        found: ValueAndTimestamp[bytes] | VersionedRecord[bytes] | bytes | None = store.get(key)
         return found
     finally:
         store.close(clean=False)

@@ -17,7 +17,7 @@ from statestore.discovery.store_directory import LiveStore
 from statestore.errors import InputError, UnknownFormatError
 from statestore.kinds.versioned import ADDITIONAL_COMPACTION_LAG_MS, COMPACTION_LAG, VERSIONED
 from statestore.model import StoreFormat
-from statestore.partition.spec import ChangelogSpec
+from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec
 
 
 class Evidence(Protocol):
@@ -66,6 +66,10 @@ def versioned_definition(evidence: Evidence, hint: Hint, shape: StoreShape | Non
         raise UnknownFormatError(
             f"{shown}, but {shape.directory} has rows that are not those of such a store. If it is certainly not "
             f"versioned, delete {COMPACTION_LAG} from its changelog topic first"
+        )
+    if hint.global_kind is not None or any(found.task == GLOBAL_TASK for found in evidence.here):
+        raise UnknownFormatError(
+            f"{shown}, and it is a global store: versioned ones of all partitions are not known here"
         )
     retention_ms = hint.retention_ms or lag_ms - ADDITIONAL_COMPACTION_LAG_MS
     if retention_ms <= 0:

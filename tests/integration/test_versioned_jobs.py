@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from statestore.changelog.topics import changelog_config
+from statestore.cli.values import read_row
 from statestore.definitions.store import StoreDefinition
 from statestore.formats import versioned_row as layout
 from statestore.formats.offsets import STATUS_CLOSED
@@ -117,6 +118,13 @@ def test_a_processed_store_is_healthy_and_rebuilt_it_answers_the_same(applicatio
     assert found.contents.differing == 0
     assert found.contents.equal > 100
     before = list(answers(application, stream_time_of(rows_in)))
+    store = opened(application)
+    key = next(key for key in KEYS if store.get(key) is not None)
+    latest = store.get(key)
+    store.close(clean=False)
+    shown = read_row(application.store_spec(), key, "utf8")
+    assert shown is not None
+    assert (shown.value.encode(), shown.timestamp) == (latest.value, latest.timestamp)
     shutil.rmtree(application.live)
     assert application.verify("offsets").status is Status.MISSING
     assert application.restore(check="deep").mode == "full"

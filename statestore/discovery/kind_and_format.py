@@ -169,20 +169,24 @@ def format_of(kind: str, shape: StoreShape | None, said: StoreFormat | None, rem
     InputError
         If the format that is said is not the store's; or if none is said, and no database tells it.
     """
-    if shape is None or not shape.families:
-        found = said or BUILT_IN[kind].only_format
-        if found is None:
-            raise InputError(f"no database tells its format; {remedy('format', ('plain', 'timestamped'))}")
-        return found
     if kind in BUILT_IN and (only := BUILT_IN[kind].only_format) is StoreFormat.TIMESTAMPED_IN_DEFAULT:
         if said not in (None, only, StoreFormat.TIMESTAMPED):
-            raise InputError(f"{shape.directory} is a {kind} store, whose values have timestamps; correct its format")
-        if shape.format is not StoreFormat.PLAIN:
+            raise InputError(
+                f"values of a {kind} store have timestamps, so its format is not {said}; correct its format"
+            )
+        if shape is not None and shape.format is not StoreFormat.PLAIN:
             raise UnknownFormatError(
                 f"{shape.directory} has the column families {', '.join(sorted(shape.families))}, and the rows of a "
                 f"{kind} store are in {DEFAULT_COLUMN_FAMILY} alone"
             )
         return only
+    if said is StoreFormat.TIMESTAMPED_IN_DEFAULT:
+        raise InputError(f"format {said} is that of time-ordered windows, not of a {kind} store; correct its format")
+    if shape is None or not shape.families:
+        found = said or BUILT_IN[kind].only_format
+        if found is None:
+            raise InputError(f"no database tells its format; {remedy('format', ('plain', 'timestamped'))}")
+        return found
     if said not in (None, shape.format):
         raise InputError(
             f"{shape.directory} has the column families {', '.join(sorted(shape.families))}, which are those of a "

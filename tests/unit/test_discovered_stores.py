@@ -331,6 +331,17 @@ def test_rows_that_can_be_read_in_two_ways_are_those_of_the_dsl_if_somebody_says
     assert said.described == "kind=time-ordered-window"
 
 
+def test_a_lost_store_of_closed_windows_has_its_format_whatever_format_with_timestamps_is_said(evidence):
+    lost = evidence(None, WINDOWED, here=False)
+    said = {"kind": "indexed-time-ordered-window", "retention_ms": HOUR, "subtopology": 0}
+    for of_format in (None, "timestamped", "timestamped-in-default"):
+        store = found(lost, **said, format=of_format)
+        assert (store.definition.kind, store.definition.format) == (said["kind"], "timestamped-in-default")
+    assert "have timestamps" in found(lost, **said, format="plain").problem
+    refused = found(lost, **{**said, "kind": "window"}, format="timestamped-in-default")
+    assert (refused.definition, refused.trouble) == (None, "needed")
+
+
 def test_ordinary_rows_are_not_those_of_the_dsl_whatever_somebody_says(evidence):
     for kind in ("time-ordered-window", "time-ordered-session", "time-ordered-buffer"):
         store = found(evidence(windows({"window": 1}), WINDOWED, segmented=True), kind=kind)

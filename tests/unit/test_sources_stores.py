@@ -68,7 +68,7 @@ def test_windows_with_their_times_in_front_have_their_timestamps_among_plain_row
     for said in ({}, {"format": "timestamped"}):
         found = definition({**options, **said})
         assert (found.kind, found.format) == ("time-ordered-window", "timestamped-in-default")
-    with pytest.raises(InputError, match="whose values have timestamps; correct its format"):
+    with pytest.raises(InputError, match="values of a time-ordered-window store have timestamps"):
         definition({**options, "format": "plain"})
     row = metadata({"path": options["path"]})
     assert (row["kind"], row["format"]) == ("time-ordered-window", "timestamped-in-default")

@@ -164,7 +164,7 @@ def test_what_kafka_streams_wrote_is_known_and_healthy_and_answers_the_same(
 
 
 @pytest.mark.behaviour("V4", "V6")
-@pytest.mark.parametrize("lost", ["the store", "everything"])
+@pytest.mark.parametrize("lost", [pytest.param("the store", marks=pytest.mark.long), "everything"])
 def test_kafka_streams_starts_on_what_was_restored_and_answers_the_same(
     kafka_streams: Callable[..., KafkaStreams], tmp_path: Path, lost: str
 ) -> None:
@@ -185,6 +185,7 @@ def test_kafka_streams_starts_on_what_was_restored_and_answers_the_same(
 
 
 @pytest.mark.behaviour("V5")
+@pytest.mark.long
 @pytest.mark.parametrize("broken", ["latest", "removed", "cut"])
 def test_a_broken_row_is_found_and_restored(stopped: Stopped, broken: str) -> None:
     spec = stopped.spec()

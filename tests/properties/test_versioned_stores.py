@@ -104,7 +104,7 @@ def assert_same(shown, model: Model) -> None:
 @pytest.mark.behaviour("V1", "V2")
 @pytest.mark.parametrize("persistent", [True, False], ids=["rocksdb", "in_memory"])
 @pytest.mark.parametrize("transactional", [True, False], ids=["transactional", "direct"])
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=STEPS)
 def test_a_versioned_store_behaves_as_its_model(persistent, transactional, steps):
     make = persistent_versioned_key_value_store if persistent else in_memory_versioned_key_value_store

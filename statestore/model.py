@@ -65,11 +65,12 @@ class TaskId(NamedTuple):
 
 
 class StoreFormat(StrEnum):
-    """How a value is laid out in RocksDB (KIP-258)."""
+    """How a value is laid out in RocksDB (KIP-258, KIP-1271)."""
 
     PLAIN = "plain"
     TIMESTAMPED = "timestamped"
     TIMESTAMPED_IN_DEFAULT = "timestamped-in-default"
+    HEADERS = "headers"
 
 
 #: Kafka Streams' directory of a task's key-value stores; window and session stores lie beside it, by their names.

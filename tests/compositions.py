@@ -1,7 +1,8 @@
-"""Every composition of a store: {key-value, window, session} x {plain, timestamped} x engine x transactional or not."""
+"""Every composition of a store: {key-value, window, session} x format x engine x transactional or not."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import product
@@ -9,11 +10,15 @@ from typing import Any
 
 import pytest
 
+from statestore.formats.value_format import ValueFormat
+from statestore.kinds.known import BUILT_IN
 from statestore.model import StoreFormat, TopicPartition
 from statestore.stores import builders, suppliers
 from statestore.stores.serdes import UTF8
 from statestore.stores.typed import AnyStore
 
+#: Formats that stores of every kind can have.
+FORMATS = (StoreFormat.PLAIN, StoreFormat.TIMESTAMPED, StoreFormat.HEADERS)
 STORE = "s"
 CHANGELOG = TopicPartition("app-s-changelog", 0)
 INPUT = TopicPartition("input", 0)
@@ -39,7 +44,17 @@ class Composition:
     @property
     def timestamped(self) -> bool:
         """Whether values carry a timestamp."""
-        return self.format is StoreFormat.TIMESTAMPED
+        return self.layout.timestamped
+
+    @property
+    def keeps_headers(self) -> bool:
+        """Whether values carry headers."""
+        return self.layout.keeps_headers
+
+    @property
+    def layout(self) -> ValueFormat:
+        """Layout of the values."""
+        return BUILT_IN[self.kind].value_format(self.format)
 
     def supplier(
         self,
@@ -49,10 +64,12 @@ class Composition:
         window: timedelta = WINDOW,
         duplicates: bool = False,
     ) -> Any:
-        """The supplier that KIP-844 names for it; in memory there is one for both formats."""
+        """The supplier that KIP-844 and KIP-1271 name for it; in memory there is one for all formats."""
         kind = self.kind.replace("-", "_")
         timestamped = "timestamped_" if self.timestamped and self.persistent else ""
-        make = getattr(suppliers, f"{'persistent' if self.persistent else 'in_memory'}_{timestamped}{kind}_store")
+        with_headers = "_with_headers" if self.layout.keeps_headers and self.persistent else ""
+        engine = "persistent" if self.persistent else "in_memory"
+        make = getattr(suppliers, f"{engine}_{timestamped}{kind}_store{with_headers}")
         arguments: dict[str, tuple[Any, ...]] = {
             "key-value": (),
             "window": (retention, window, duplicates),
@@ -63,19 +80,29 @@ class Composition:
     def build(self, supplier: Any = None, key_serde: Any = UTF8, value_serde: Any = UTF8) -> AnyStore:
         """A store from the builder of its kind and format, not yet open."""
         kind = self.kind.replace("-", "_")
-        builder = getattr(builders, f"{'timestamped_' if self.timestamped else ''}{kind}_store_builder")
+        timestamped, with_headers = "timestamped_" * self.timestamped, "_with_headers" * self.layout.keeps_headers
+        builder = getattr(builders, f"{timestamped}{kind}_store{with_headers}_builder")
         store: AnyStore = builder(supplier or self.supplier(), key_serde, value_serde).build()
         return store
 
 
 ALL = [
-    Composition(*parts)
-    for parts in product(("key-value", "window", "session"), StoreFormat, (True, False), (False, True))
+    Composition(*parts) for parts in product(("key-value", "window", "session"), FORMATS, (True, False), (False, True))
 ]
+
+
+def gated(chosen: Iterable[Composition]) -> list[Any]:
+    """Mark as long what of the format with headers the others tell: there, one engine stands for all."""
+    return [
+        pytest.param(one, marks=pytest.mark.long)
+        if one.layout.keeps_headers and not (one.persistent and one.transactional)
+        else one
+        for one in chosen
+    ]
 
 
 def compositions(**fixed: object) -> pytest.MarkDecorator:
     """Run a test over the compositions with these properties, instead of over all."""
     chosen = [one for one in ALL if all(getattr(one, name) == value for name, value in fixed.items())]
     assert chosen
-    return pytest.mark.parametrize("composition", chosen, ids=str)
+    return pytest.mark.parametrize("composition", gated(chosen), ids=str)

@@ -20,7 +20,6 @@ from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree, sync_directory
 from statestore.errors import StoreAccessError, of_os_error
 from statestore.formats.offsets import STATUS_CLOSED
-from statestore.formats.value_format import value_format
 from statestore.model import TopicPartition
 from statestore.sst.writer import SstFiles
 from statestore.stores.rocksdb import RocksDB
@@ -60,7 +59,7 @@ def write_databases(
     DiskSpaceError
         If the disk is full.
     """
-    digest = Digest(store.format)
+    digest = Digest(store.values)
     staged = directory.with_name(f".{directory.name}.sst")  # no store can have such a name
     try:
         remove_tree(staged)
@@ -82,16 +81,16 @@ def write_files(
     digest
         The rows are added to it.
     """
-    timestamped, kind = value_format(store.format).timestamped, store.store_kind
+    kind = store.store_kind
     rows_by_segment = merged(runs, routing_of(store))
     if kind.layout is not None:
-        yield from write_time_ordered(counted(rows_by_segment, digest), kind.layout, directory, store.format)
+        yield from write_time_ordered(counted(rows_by_segment, digest), kind.layout, directory, store.values)
         return
     try:
         for segment, rows in groupby(rows_by_segment, key=lambda found: found.segment):
             into = directory / str(segment)
             into.mkdir(parents=True)
-            with SstFiles(into, timestamped=timestamped) as files:
+            with SstFiles(into, timestamped=store.values.timestamp_in_front) as files:
                 for _, batch in rows:
                     digest.add(batch)
                     files.add(without_end(batch, kind.logged_values_end_with))
@@ -161,10 +160,10 @@ def _make_database(
     offsets: Mapping[TopicPartition, int],
     position: Mapping[TopicPartition, int],
 ) -> None:
-    family, *_ = families = value_format(store.format).column_families
-    database = RocksDB(directory, families, store=store.name)
+    made = store.values.made_families
+    database = RocksDB(directory, made, store=store.name)
     try:
-        database.ingest(family, files)  # by moving them; RocksDB then forces them to the disk
+        database.ingest(made[0], files)  # by moving them; RocksDB then forces them to the disk
         database.write({}, offsets, position or None, STATUS_CLOSED)
         database.sync()
     finally:

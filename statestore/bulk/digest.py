@@ -17,8 +17,7 @@ from statestore.compiled.loops import compiled
 from statestore.compiled.memory import Int, load_big_i64, load_i32, load_i64, mixed, xxh64
 from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
-from statestore.formats.value_format import value_format
-from statestore.model import StoreFormat
+from statestore.formats.value_format import AnyFormat, value_format
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -26,7 +25,7 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 class Digest:
     """Counts rows and adds up what is made of each; equal digests mean equal rows.
 
-    The timestamp of a row is part of it in the timestamped format alone.
+    The timestamp of a row is part of it in the formats that have one. Where headers are kept, values are as stored.
 
     Attributes
     ----------
@@ -36,8 +35,8 @@ class Digest:
         The digest as two numbers, for loops that add rows by `add_row`.
     """
 
-    def __init__(self, store_format: StoreFormat) -> None:
-        self._timestamped = value_format(store_format).timestamped
+    def __init__(self, store_format: AnyFormat) -> None:
+        self._timestamped = value_format(store_format).timestamp_in_front
         self.sums = np.zeros(2, np.uint64)
         self.rows = 0
 

@@ -22,7 +22,6 @@ from statestore.changelog.reader import SCHEMA
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree
 from statestore.errors import of_os_error
-from statestore.formats.value_format import value_format
 from statestore.sst.writer import SstFiles
 from statestore.stores.built_in import BuiltInBytes
 
@@ -46,11 +45,11 @@ def ingest(runs: Sequence[Runs], store: StoreDefinition, opened: BuiltInBytes[An
     """
     opened.advance_stream_time(stream_time(runs))
     rows, older = directory / "rows", directory / "older"
-    timestamped, pending = value_format(store.format).timestamped, opened.upgrade_pending
+    timestamped, pending = store.values.timestamp_in_front, opened.upgrade_pending
     found, kind = merged(runs, routing_of(store), with_deletes=True), store.store_kind
     try:
         if kind.layout is not None:  # which has no older format
-            for made in write_time_ordered(found, kind.layout, directory, store.format):
+            for made in write_time_ordered(found, kind.layout, directory, store.values):
                 if (database := opened.database_at(made.segment, made.bytes)) is not None:
                     database.ingest(made.files, ())
             return

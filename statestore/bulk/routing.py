@@ -23,12 +23,15 @@ class Routing(NamedTuple):
         Length of a segment, and how long rows are kept; None in a key-value store.
     ignores_deletes
         True where duplicates are retained: a null value is no delete there.
+    keeps_headers
+        True where the values are as they are stored, with their headers. It makes runs of such values others.
     """
 
     suffix_bytes: int = 0
     interval_ms: int | None = None
     retention_ms: int | None = None
     ignores_deletes: bool = False
+    keeps_headers: bool = False
 
     def oldest_live(self, stream_time: int) -> int:
         """Start (ms) of the oldest segment that is live at a stream time; rows of older ones have expired."""
@@ -48,9 +51,14 @@ class Routing(NamedTuple):
 
 def routing_of(store: StoreDefinition) -> Routing:
     """Return where the rows of a store belong."""
+    keeps_headers = store.values.keeps_headers
     if not store.store_kind.numbers:
-        return Routing()
+        return Routing(keeps_headers=keeps_headers)
     retention_ms = store.retention_ms or 0
     return Routing(
-        store.store_kind.suffix_bytes, segment_interval_ms(retention_ms), retention_ms, store.retain_duplicates
+        store.store_kind.suffix_bytes,
+        segment_interval_ms(retention_ms),
+        retention_ms,
+        store.retain_duplicates,
+        keeps_headers,
     )

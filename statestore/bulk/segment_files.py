@@ -21,9 +21,8 @@ from statestore.bulk.time_ordered import index_of, with_times_in_front
 from statestore.changelog.reader import SCHEMA
 from statestore.durable import remove_tree
 from statestore.errors import of_os_error
-from statestore.formats.value_format import value_format
+from statestore.formats.value_format import AnyFormat, value_format
 from statestore.kinds.kind import RowLayout
-from statestore.model import StoreFormat
 from statestore.sst.writer import SstFiles
 
 #: Bound of what is sorted once more in memory.
@@ -46,7 +45,7 @@ def counted(found: Iterable[SegmentRows], digest: Digest) -> Iterator[SegmentRow
 
 
 def write_time_ordered(
-    found: Iterable[SegmentRows], layout: RowLayout, directory: Path, store_format: StoreFormat
+    found: Iterable[SegmentRows], layout: RowLayout, directory: Path, store_format: AnyFormat
 ) -> Iterator[SegmentFiles]:
     """Write rows with the keys of the changelog as rows of such a store, one segment after the other.
 
@@ -62,7 +61,7 @@ def write_time_ordered(
     DiskSpaceError, StoreAccessError
         If a file cannot be written.
     """
-    timestamped = value_format(store_format).timestamped
+    timestamped = value_format(store_format).timestamp_in_front
     try:
         for segment, group in groupby(found, key=lambda rows: rows.segment):
             # A segment at a time: what is sorted has the size of one.

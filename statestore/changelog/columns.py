@@ -13,6 +13,7 @@ from confluent_kafka import Message
 from statestore.changelog.compression import Bytes
 from statestore.changelog.record_batch import SLACK, Batch, damaged, records_of
 from statestore.errors import StateStoreError
+from statestore.formats.value_format import ValueFormat
 from statestore.model import TopicPartition
 
 #: Columns of every batch; timestamps are milliseconds since the epoch, a null value is a delete.
@@ -30,7 +31,13 @@ _LARGEST_COLUMN = np.iinfo(np.int32).max
 
 
 class DecodedRecords(NamedTuple):
-    """Records as columns, and where the headers of those that have some lie in the bytes that they came from."""
+    """Records as columns, and where the headers of those that have some lie in the bytes that they came from.
+
+    Attributes
+    ----------
+    headers
+        Of each record that has headers: where they begin and end, how many they are, and its row in the columns.
+    """
 
     columns: pa.RecordBatch
     data: Bytes
@@ -111,7 +118,7 @@ def _decode(
         table[row] = *place, batch.base_offset, batch.base_timestamp, batch.append_time
     keys, values = _BinaryColumn(rows, size), _BinaryColumn(rows, size)
     timestamps, offsets = (pa.allocate_buffer(8 * rows, resizable=True) for _ in range(2))
-    headers = np.empty((rows, 3), np.int64)
+    headers = np.empty((rows, 4), np.int64)
     found, null_keys, null_values, with_headers, malformed = record_kernels.decode(
         data,
         table,
@@ -159,17 +166,27 @@ class _BinaryColumn:
         )
 
 
-def to_batch(messages: Sequence[Message]) -> pa.RecordBatch:
-    """Return messages as a batch with `SCHEMA`."""
+def to_batch(messages: Sequence[Message], values: ValueFormat | None = None) -> pa.RecordBatch:
+    """Return messages as a batch with `SCHEMA`, their values as `LogReader.read` does."""
+    found = [message.value() for message in messages]
+    if values is not None and values.keeps_headers:
+        found = [_with_headers(message, values) for message in messages]
     return pa.record_batch(
         [
             _binary([message.key() for message in messages]),
-            _binary([message.value() for message in messages]),
+            _binary(found),
             _int64([message.timestamp()[1] for message in messages]),
             _int64([message.offset() for message in messages]),
         ],
         schema=SCHEMA,
     )
+
+
+def _with_headers(message: Message, values: ValueFormat) -> bytes | None:
+    value = message.value()
+    if value is None:
+        return None
+    return values.stored(value, message.timestamp()[1], tuple(message.headers() or ()))
 
 
 def _binary(values: list[bytes | None]) -> pa.Array:

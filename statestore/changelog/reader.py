@@ -24,7 +24,9 @@ from statestore.changelog.header_positions import HeaderPositions
 from statestore.changelog.partition_fetcher import PartitionFetcher, gone
 from statestore.changelog.record_batch import OldFormatError, damaged, delivered, split
 from statestore.changelog.secure_connection import can_fetch
+from statestore.changelog.stored_values import stored_columns
 from statestore.errors import KafkaUnavailableError, StateStoreError
+from statestore.formats.value_format import ValueFormat
 from statestore.model import TopicPartition
 
 __all__ = ["SCHEMA", "LogReader", "first_offset", "first_offsets", "to_batch"]
@@ -97,8 +99,14 @@ class LogReader:
         """Name of the first header, in what `read` has delivered, that is none of a position; None if none was seen."""
         return None if self._foreign is None else self._foreign.found
 
-    def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def read(self, start: int, end: int, values: ValueFormat | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the records with `start <= offset < end` as batches with `SCHEMA`.
+
+        Parameters
+        ----------
+        values
+            Of a format that keeps headers: values come as it stores them, with the headers and the timestamp of their
+            records. Of any other, or None: as they are in the log.
 
         The range is done when the reader's position has passed it: transaction markers, aborted records and
         compaction holes take offsets and are never delivered.
@@ -118,11 +126,11 @@ class LogReader:
             return
         few = end - start < _FEW and "numba" not in sys.modules
         if few or not can_fetch(client_config(self._servers)):
-            yield from self._read_messages(start, end)
+            yield from self._read_messages(start, end, values)
         else:
-            yield from self._fetch(start, end)
+            yield from self._fetch(start, end, values)
 
-    def _fetch(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def _fetch(self, start: int, end: int, values: ValueFormat | None) -> Iterator[pa.RecordBatch]:
         committed, stall_timeout_s = self._read_committed, self._stall_timeout_s
         fetcher = PartitionFetcher(
             self._servers, self.partition, read_committed=committed, stall_timeout_s=stall_timeout_s
@@ -135,7 +143,7 @@ class LogReader:
                 try:
                     batches = list(split(fetched.records, self.partition))
                 except OldFormatError:  # librdkafka knows it
-                    yield from self._read_messages(start, end)
+                    yield from self._read_messages(start, end, values)
                     return
                 next_offset = batches[-1].last_offset + 1
                 if next_offset <= start:
@@ -148,18 +156,21 @@ class LogReader:
                     self._positions.add_columns(decoded.data, decoded.headers)
                     if self._foreign is not None:
                         self._foreign.add_columns(decoded.data, decoded.headers)
-                    yield decoded.columns
+                    if values is None or not values.keeps_headers:
+                        yield decoded.columns
+                    else:
+                        yield from stored_columns(decoded, self.partition, timestamped=values.timestamped)
                 start = next_offset
         finally:
             fetcher.close()
 
-    def _read_messages(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def _read_messages(self, start: int, end: int, values: ValueFormat | None) -> Iterator[pa.RecordBatch]:
         for messages in self.read_messages(start, end):
             self._positions.add_messages(messages)
             self._append_times |= any(found.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME for found in messages)
             if self._foreign is not None:
                 self._foreign.add_messages(messages)
-            yield to_batch(messages)
+            yield to_batch(messages, values)
 
     def read_messages(self, start: int, end: int) -> Iterator[list[Message]]:
         """Yield the same records as lists of messages, for callers that go record by record."""

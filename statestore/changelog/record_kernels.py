@@ -67,7 +67,7 @@ def decode(
     timestamps, offsets
         Columns to fill.
     headers
-        To fill for records that have headers: where those begin and end, and how many they are.
+        To fill for records that have headers: where those begin and end, how many they are, and the record's row.
 
     Returns
     -------
@@ -122,6 +122,7 @@ def decode(
                 headers[with_headers, 0] = at
                 headers[with_headers, 1] = record_end
                 headers[with_headers, 2] = header_count
+                headers[with_headers, 3] = rows
                 with_headers += 1
             rows += 1
             key_ends[rows] = key_at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -140,11 +141,25 @@ def read(
         if row is not None:
             found.append(row)
     if found:
-        columns = ("store partition", "value", "timestamp ms>")
+        with_headers = any(row.headers is not None for row in found)
+        columns = ("store partition", "value", "timestamp ms>", *(["headers"] * with_headers))
         # Timestamps without separators of thousands: they are to be copied.
-        shown = [(row.label, row.value, None if row.timestamp is None else str(row.timestamp)) for row in found]
+        shown = [
+            (
+                row.label,
+                row.value,
+                None if row.timestamp is None else str(row.timestamp),
+                *([_headers_text(row.headers or ())] * with_headers),
+            )
+            for row in found
+        ]
         output.console(json).print(table(f"{name}: {key}", columns, shown))
     else:
         print(f"statestore: no partition of {name} has the key {key!r}", file=sys.stderr)
     output.write_rows(json, found, key=key)
     raise typer.Exit(0 if found else 1)
+
+
+def _headers_text(headers: Sequence[tuple[str, str | None]]) -> str:
+    """Show headers as name=value, null as a name alone."""
+    return ", ".join(name if value is None else f"{name}={value}" for name, value in headers)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from statestore.definitions.fields import SerdeName
 from statestore.errors import InputError, StoreCorruptedError, UnknownFormatError
+from statestore.formats.headers_value import ValueTimestampHeaders
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.partition.spec import StorePartitionSpec
 from statestore.stores.open import open_key_value_store
@@ -63,6 +64,8 @@ class Row(NamedTuple):
     ----------
     timestamp
         In ms; None if the store keeps none.
+    headers
+        Names and values, these in hexadecimal; None if the store keeps none.
     """
 
     application: str
@@ -70,6 +73,7 @@ class Row(NamedTuple):
     task: str
     value: str
     timestamp: int | None
+    headers: tuple[tuple[str, str | None], ...] | None = None
 
     @property
     def label(self) -> str:
@@ -90,13 +94,24 @@ def read_row(spec: StorePartitionSpec, key: bytes, value_serde: SerdeName) -> Ro
     found = _read(spec, key)
     if found is None:
         return None
+    headers: tuple[tuple[str, str | None], ...] | None = None
+    timestamp: int | None = None
     if isinstance(found, VersionedRecord):  # the latest of a versioned store
         found = ValueAndTimestamp(found.value, found.timestamp)
-    raw, timestamp = found if isinstance(found, ValueAndTimestamp) else (found, None)
-    return Row(spec.application, spec.store.name, str(spec.task), value_text(raw, value_serde), timestamp)
+    if isinstance(found, ValueTimestampHeaders):
+        raw, timestamp, found_headers = found
+        headers = tuple((name, None if value is None else value_text(value, "bytes")) for name, value in found_headers)
+    else:
+        raw, timestamp = found if isinstance(found, ValueAndTimestamp) else (found, None)
+    value = value_text(raw, value_serde)
+    return Row(spec.application, spec.store.name, str(spec.task), value, timestamp, headers)
 
 
-def _read(spec: StorePartitionSpec, key: bytes) -> ValueAndTimestamp[bytes] | VersionedRecord[bytes] | bytes | None:
+#: A value as a store has it, by its format.
+_Found = ValueTimestampHeaders[bytes] | ValueAndTimestamp[bytes] | VersionedRecord[bytes] | bytes | None
+
+
+def _read(spec: StorePartitionSpec, key: bytes) -> _Found:
     if not spec.live.exists():
         return None
     try:
@@ -104,7 +119,7 @@ def _read(spec: StorePartitionSpec, key: bytes) -> ValueAndTimestamp[bytes] | Ve
     except (StoreCorruptedError, UnknownFormatError) as error:
         raise type(error)(f"{spec.store_partition}: {error}") from error
     try:
-        found: ValueAndTimestamp[bytes] | VersionedRecord[bytes] | bytes | None = store.get(key)
+        found: _Found = store.get(key)
         return found
     finally:
         store.close(clean=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from statestore.definitions.fields import Definition, Engine, KindName, Line, Reference, SerdeName, Suite
+from statestore.formats.value_format import ValueFormat
 from statestore.kinds.kind import StoreKind
 from statestore.kinds.known import BUILT_IN, kind_of
 from statestore.kinds.versioned import VERSIONED
@@ -91,6 +92,11 @@ class StoreDefinition(Definition):
     def row_retention_ms(self) -> int | None:
         """How long rows are kept; None: they never expire, as the latest values of a versioned store."""
         return self.retention_ms if self.segmented else None
+
+    @property
+    def values(self) -> ValueFormat:
+        """Layout of its values: what its kind makes of its format."""
+        return self.store_kind.value_format(self.format)
 
     @model_validator(mode="after")
     def _format_is_the_kinds(self) -> StoreDefinition:

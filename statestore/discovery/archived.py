@@ -63,7 +63,7 @@ def opened_snapshot(
     application, store, task = manifest.store_partition
     with fetched(objects, manifest, scratch, local) as directory, named(directory, Path(snapshot_label(manifest))):
         place = StoreDirectory(store, segmented, directory, application, task)
-        databases = open_databases(place, manifest.definition.format, wanted)
+        databases = open_databases(place, manifest.definition.values, wanted)
         try:
             yield OpenedSnapshot(directory, databases)
         finally:

@@ -185,7 +185,7 @@ def format_of(kind: str, shape: StoreShape | None, said: StoreFormat | None, rem
     if shape is None or not shape.families:
         found = said or BUILT_IN[kind].only_format
         if found is None:
-            raise InputError(f"no database tells its format; {remedy('format', ('plain', 'timestamped'))}")
+            raise InputError(f"no database tells its format; {remedy('format', ('plain', 'timestamped', 'headers'))}")
         return found
     if said not in (None, shape.format):
         raise InputError(

@@ -11,7 +11,7 @@ import pyarrow as pa
 from statestore.discovery.links import linked, named, undisturbed
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import RetryError
-from statestore.model import StoreFormat
+from statestore.formats.value_format import AnyFormat
 from statestore.stores.scan import ScannedDatabase
 
 #: Says of a segment's start (ms), and that of the one behind it, whether it is wanted.
@@ -46,7 +46,7 @@ class Opened(NamedTuple):
             yield from self.database.rows(start, stop)
 
 
-def open_databases(store: StoreDirectory, store_format: StoreFormat, wanted: Wanted | None = None) -> list[Opened]:
+def open_databases(store: StoreDirectory, store_format: AnyFormat, wanted: Wanted | None = None) -> list[Opened]:
     """Open the databases of a store, in order of time; they are the caller's to close.
 
     Parameters
@@ -62,7 +62,7 @@ def open_databases(store: StoreDirectory, store_format: StoreFormat, wanted: Wan
     return undisturbed(store, lambda: _open_all(store, store_format, wanted))
 
 
-def _open_all(store: StoreDirectory, store_format: StoreFormat, wanted: Wanted | None) -> list[Opened]:
+def _open_all(store: StoreDirectory, store_format: AnyFormat, wanted: Wanted | None) -> list[Opened]:
     here = store.databases()
     starts = [*here, None]
     opened: list[Opened] = []

@@ -30,6 +30,7 @@ from statestore.errors import LockedError, StateStoreError, StoreCorruptedError
 from statestore.formats.value_format import (
     COLUMN_FAMILIES,
     DEFAULT_COLUMN_FAMILY,
+    HEADERS_COLUMN_FAMILY,
     TIMESTAMPED_COLUMN_FAMILY,
     newest_format,
 )
@@ -41,6 +42,8 @@ from statestore.stores.rocksdb import RocksDB, column_families, exists
 S = TypeVar("S", bound=StoreDirectory)
 
 _FAMILIES = COLUMN_FAMILIES
+#: Column families that neither time-ordered nor versioned stores have.
+_ORDINARY = {TIMESTAMPED_COLUMN_FAMILY, HEADERS_COLUMN_FAMILY}
 #: Rows at both ends of each family: enough to have the times of a segment, whose rows are in the order of keys.
 _ROWS = 500
 _SEGMENTS = 3
@@ -183,7 +186,7 @@ def _shape_of_key_value(store: StoreDirectory) -> StoreShape:
             rows = database.sample()
         except StoreCorruptedError:
             rows = []  # whoever reads it is told of the damage; format and changelog do not depend on rows
-        versions = None if TIMESTAMPED_COLUMN_FAMILY in database.families else versioned_rows(rows)
+        versions = None if _ORDINARY & database.families else versioned_rows(rows)
         return StoreShape(store.directory, database.families, database.offsets(), versions=versions)
 
 
@@ -217,8 +220,7 @@ def _shape_of_segments(store: StoreDirectory) -> StoreShape:
         tuple(segments),
         spread,
         WINDOW.name in spread and has_sequence_numbers(sample),
-        # Time-ordered stores have one column family alone.
-        {} if TIMESTAMPED_COLUMN_FAMILY in families else time_ordered_spread_ms(sample),
+        {} if _ORDINARY & families else time_ordered_spread_ms(sample),
         frozenset(indexed),
         has_index_rows(sample),
         are_time_ordered_windows(sample),

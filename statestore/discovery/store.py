@@ -25,7 +25,7 @@ from statestore.kinds.key_value import KEY_VALUE
 from statestore.kinds.kind import ADDITIONAL_RETENTION_MS
 from statestore.kinds.known import BUILT_IN
 from statestore.kinds.time_ordered import TIME_ORDERED_BUFFER
-from statestore.model import TaskId, TopicPartition, changelog_topic
+from statestore.model import StoreFormat, TaskId, TopicPartition, changelog_topic
 from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec, GlobalKind
 from statestore.stores.segments import segment_interval_ms
 
@@ -173,13 +173,13 @@ def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId
         return store.with_problem(
             "missing",
             f"topic {topic} is there, a directory of the store is not: to restore it, say --store "
-            f"{name}:kind=key-value|window|session|versioned,format=plain|timestamped,subtopology=N (of EmitStrategy."
-            "onWindowClose, kind=time-ordered-window for tumbling and hopping windows, indexed-time-ordered-window for "
-            "sliding ones, time-ordered-session; of a join with a grace period, kind=time-ordered-buffer); if it is "
-            f"kept in memory, say --store {name}:engine=in_memory; leave it out if it keeps headers",
+            f"{name}:kind=key-value|window|session|versioned,format=plain|timestamped|headers,subtopology=N (of "
+            "EmitStrategy.onWindowClose, kind=time-ordered-window for tumbling and hopping windows, "
+            "indexed-time-ordered-window for sliding ones, time-ordered-session; of a join with a grace period, "
+            f"kind=time-ordered-buffer); if it is kept in memory, say --store {name}:engine=in_memory",
         )
     try:
-        _refuse_by_topic(evidence, hint.kind)
+        _refuse_by_topic(evidence, hint)
         return replace(store, definition=_definition(evidence, hint, shape), shown=_is_shown(evidence, hint, shape))
     except UnknownFormatError as error:
         return _unknown(replace(store, unknown=str(error) if evidence.here else ""), str(error))
@@ -237,7 +237,7 @@ def _unknown(store: DiscoveredStore, reason: str) -> DiscoveredStore:
     return store.with_problem("unknown", f"{reason}.{described} {_LEFT_ALONE}")
 
 
-def _refuse_by_topic(evidence: StoreEvidence, said: str | None) -> None:
+def _refuse_by_topic(evidence: StoreEvidence, hint: Hint) -> None:
     """Refuse a store that the changelog alone shows to be one that we do not know."""
     if evidence.changelog is None:
         return
@@ -249,7 +249,7 @@ def _refuse_by_topic(evidence: StoreEvidence, said: str | None) -> None:
             f"cleanup.policy={policy}, which theirs do not have"
         )
     may_be_buffer = isinstance(shape, StoreShape) and shape.starts == (0,) and policy == "compact"
-    if may_be_buffer and not (shape.buffered or said == TIME_ORDERED_BUFFER.name):  # type: ignore[union-attr]
+    if may_be_buffer and not (shape.buffered or hint.kind == TIME_ORDERED_BUFFER.name):  # type: ignore[union-attr]
         rows = "rows with other keys, as Kafka Streams itself restores them (see docs/operations.md)"
         raise UnknownFormatError(
             f"{shape.directory} has one segment, which starts at 0 and has "  # type: ignore[union-attr]
@@ -257,10 +257,10 @@ def _refuse_by_topic(evidence: StoreEvidence, said: str | None) -> None:
             "nothing else, as with the buffers of joins with a grace period. If it is one, say --store "
             f"{evidence.name}:kind={TIME_ORDERED_BUFFER.name}"
         )
-    if evidence.header is not None:
+    if evidence.header is not None and hint.format is not StoreFormat.HEADERS:
         raise UnknownFormatError(
             f"Topic {topic} has records with the header {evidence.header!r}, as the changelogs of stores that keep "
-            "headers have; these are not known here"
+            f"headers have. If it keeps them, say --store {evidence.name}:format=headers"
         )
 
 

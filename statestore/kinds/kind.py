@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from statestore.errors import StoreCorruptedError
 from statestore.formats.key_bounds import upper_bound
 from statestore.formats.time_ordered_key import KeyLayout
+from statestore.formats.value_format import ValueFormat, value_format
 from statestore.model import KEY_VALUE_DIRECTORY, StoreFormat, check_name
 
 _TIME_BYTES = 8
@@ -91,7 +92,7 @@ class StoreKind:
     first_time, last_time
         Names of the numbers between which a row is of its time (ms, both inclusive).
     only_format
-        Format of Kafka Streams' stores of the kind where they have but one. It is then what definitions mean, too.
+        Format that a definition means which says none; None: timestamped.
     layout
         How row keys differ from those of the changelog; None: they are the same.
     logged_values_end_with
@@ -171,6 +172,12 @@ class StoreKind:
     def database(self, directory: Path, store: str, start_ms: int) -> Path:
         """Directory of the database whose segment starts at a time; without segments, of the only one."""
         return directory / f"{store}.{start_ms}" if self.segmented else directory
+
+    # -- values -------------------------------------------------------------------------------------------------------
+
+    def value_format(self, store_format: StoreFormat) -> ValueFormat:
+        """Return the layout of the values of a store in a format."""
+        return value_format(store_format)
 
     # -- row keys -----------------------------------------------------------------------------------------------------
 

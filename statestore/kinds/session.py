@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statestore.formats.value_format import SESSION_HEADERS, ValueFormat
 from statestore.kinds.kind import Number, StoreKind, StoreSettings
 from statestore.model import StoreFormat
 
@@ -16,6 +17,10 @@ class SessionKind(StoreKind):
     first_time, last_time = "session_start", "session_end"
     only_format = StoreFormat.PLAIN
     suite = "session"
+
+    def value_format(self, store_format: StoreFormat) -> ValueFormat:
+        """Kafka Streams keeps no timestamps of sessions, also where it keeps headers."""
+        return SESSION_HEADERS if store_format is StoreFormat.HEADERS else super().value_format(store_format)
 
     def columns(self, store: StoreSettings) -> tuple[Number, ...]:
         """Start and end of the session."""

@@ -14,7 +14,6 @@ from statestore.definitions.aggregation import AggregationDefinition
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InvalidCommandError
-from statestore.formats.value_format import value_format
 from statestore.metastore.commands import Entry, PutApplication
 from statestore.model import changelog_topic, repartition_topic
 
@@ -263,8 +262,9 @@ def _changes(
     """Name what a store that is there cannot take over."""
     if _settled(old) != _settled(new):
         yield from _different(_SETTLED, _settled(old), _settled(new))
-    if not set(value_format(old.format).column_families) <= set(value_format(new.format).column_families):
-        yield f"format: {old.format} -> {new.format}, which has no place for the timestamps"
+    if not set(old.values.column_families) <= set(new.values.column_families):
+        lost = "headers" if old.values.keeps_headers else "timestamps"
+        yield f"format: {old.format} -> {new.format}, which has no place for the {lost}"
     if was.subtopology != now.subtopology:
         yield (
             f"subtopology: {was.subtopology} -> {now.subtopology}, other tasks (group_by, and the order of the "

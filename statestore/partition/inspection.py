@@ -18,7 +18,7 @@ from statestore.errors import (
 )
 from statestore.formats import checkpoint_file
 from statestore.formats.offsets import COLUMN_FAMILY
-from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY, value_format
+from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
 from statestore.partition.judgement import Had, Inspection
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status
@@ -198,7 +198,7 @@ def _offset_in(directory: Path, spec: StorePartitionSpec) -> tuple[int | None, b
 
 def _by_seal(spec: StorePartitionSpec, seal: Seal, record: StoreRecord | None) -> Inspection | None:
     """Tell from the seal alone how far a store is; None where only the store itself can tell."""
-    known = {DEFAULT_COLUMN_FAMILY, COLUMN_FAMILY, *value_format(spec.store.format).column_families}
+    known = {DEFAULT_COLUMN_FAMILY, COLUMN_FAMILY, *spec.store.values.column_families}
     found = {family for database in seal.databases.values() for family in database.column_families}
     if (
         record is None

@@ -24,7 +24,7 @@ def replay(store: AnyStore, reader: LogReader, start: int, end: int) -> Replayed
     """
     records = skipped = 0
     last_offset: int | None = None
-    for batch in reader.read(start, end):
+    for batch in reader.read(start, end, store.layout):
         keys, values, timestamps, offsets = (column.to_pylist() for column in batch.columns)
         if None in keys:
             known = [row for row in zip(keys, values, timestamps, strict=True) if row[0] is not None]

@@ -114,6 +114,8 @@ class StorePartitionSpec(BaseModel):
         """True if headers in its changelog, besides positions, mean that it is not what it was taken for."""
         if self.changelog is None or self.is_global or self.owned or self.headers_ignored:
             return False
+        if self.store.values.keeps_headers:
+            return False
         # Others write an application's input, headers too: there they tell nothing against what a directory shows.
         return self.changelog.end_group is None or not self.shown
 

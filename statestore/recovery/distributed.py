@@ -175,7 +175,7 @@ def merge_key_range(spec: RestoreSpec, number: int, progress: RestoreProgressWri
     fetched_bytes = sum(file.bytes for file in files.values())
     row_bytes = sum(piece.row_bytes for piece in pieces.values() if piece is not None)
     require_room(store, disk_to_merge(fetched_bytes, row_bytes, len(files)), f"merging keys {number}")
-    routing, digest = plan.reading.routing, Digest(store.store.format)
+    routing, digest = plan.reading.routing, Digest(store.store.values)
     with scratch_directory(default_scratch(store.state_dir)) as scratch:
         progress.fetching(fetched_bytes)
         fetch_pieces(objects, directory, files.values(), scratch / "pieces", progress.fetched)
@@ -236,7 +236,7 @@ def put_together(spec: RestoreSpec, logs: Logs, progress: RestoreProgressWriter,
         _there(read_key_range(objects, found.directory, number), objects, found.directory.key_range(number))
         for number in found.plan.key_ranges
     ]
-    files, digest = _files_by_segment(key_ranges), Digest(store.store.format)
+    files, digest = _files_by_segment(key_ranges), Digest(store.store.values)
     for one in key_ranges:
         digest.add_digest(one.rows, one.digest)
     size = sum(file.bytes for segment in files.values() for file in segment)

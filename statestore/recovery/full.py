@@ -200,7 +200,7 @@ def read_range(
     servers, timeout_s, watched = store.bootstrap_servers, store.kafka_timeout_s, store.logs_no_headers
     with LogReader(servers, source, stall_timeout_s=timeout_s, watch_headers=watched) as reader:
         at = position
-        for batch in reader.read(position, part.end):
+        for batch in reader.read(position, part.end, store.store.values):
             require_no_headers(store, reader)
             writer.add(batch if versions is None else versions.of(batch))
             last = batch.column(3)[-1].as_py()

@@ -39,7 +39,7 @@ def check_staged(store: StorePartitionSpec, built: Built, depth: CheckDepth) -> 
     staged = store.paths.staging(store.store.name)
     if store.store.supplied:
         return _check_supplied(store, built, staged)
-    digest = Digest(store.store.format) if depth == "deep" and built.digest is not None else None
+    digest = Digest(store.store.values) if depth == "deep" and built.digest is not None else None
     read = built.rows is None or depth == "deep"
     keys = sum(
         _check(directory, store, built, digest, read=read) for directory in store.store.store_kind.databases(staged)
@@ -60,7 +60,7 @@ def _check_supplied(store: StorePartitionSpec, built: Built, staged: Path) -> in
 
 
 def _check(directory: Path, store: StorePartitionSpec, built: Built, digest: Digest | None, *, read: bool) -> int:
-    database = ScannedDatabase(directory, store.store.format)
+    database = ScannedDatabase(directory, store.store.values)
     try:
         if database.status() != STATUS_CLOSED:
             raise _wrong(directory, f"a store with the status {database.status()}", f"{STATUS_CLOSED}, closed")

@@ -226,7 +226,7 @@ def _take_over(
     writer = RunWriter(scratch / "runs", routing_of(definition), spec.run_bytes, start=start)
     at, told = start, True
     try:
-        for batch in reader.read(start, end):
+        for batch in reader.read(start, end, definition.values):
             require_no_headers(spec.store, reader)
             writer.add(batch)
             told = told and bool(reader.position)

@@ -1,7 +1,7 @@
 """Headers in a changelog that a restore must not drop.
 
-A store that keeps headers is rebuilt by Kafka Streams with those of its changelog's records. We do not know how to, so
-nothing is built from such a changelog, unless the store is known not to keep them.
+A store that keeps headers is rebuilt with those of its changelog's records. So nothing is built without them from a
+changelog that has some, unless the store is known not to keep them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,6 @@ def require_no_headers(store: StorePartitionSpec, reader: LogReader) -> None:
         raise UnknownFormatError(
             f"{reader.partition} has records with the header {reader.foreign_header!r}, as the changelogs of stores "
             f"that keep headers have. {store.store_partition}, taken for a {store.store.format} {store.store.kind} "
-            f"store, would lose them.{described} Nothing was changed. Leave the store to Kafka Streams, which restores "
-            "it by itself."
+            f"store, would lose them.{described} Nothing was changed. If the store keeps headers, say --store "
+            f"{store.store.name}:format=headers; else leave it to Kafka Streams, which restores it by itself."
         )

@@ -1,4 +1,4 @@
-"""Where rows of a format live: in one column family, or in a new one with rows not yet migrated in an old one.
+"""Where rows of a format live: in one column family, or in a new one with rows not yet migrated in older ones.
 
 The format decides only this and the value's layout, so a transaction is one decorator below (`Transaction`), and a
 store without one writes through `Direct`. The names are Kafka Streams': its `DBAccessor` is one of the two.
@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from statestore import kill_switch
-from statestore.formats.value_format import ValueFormat, value_format
-from statestore.model import StoreFormat, TopicPartition
+from statestore.formats.value_format import AnyFormat, ValueFormat, value_format
+from statestore.model import TopicPartition
 from statestore.stores.merge import Change, live, overlay
 from statestore.stores.table import Changes, Row, Rows, Table
 
@@ -69,13 +69,18 @@ class Direct:
 
 
 class DualColumnFamily:
-    """A newer format over rows that may still be in the one before (KIP-258's lazy migration).
+    """A newer format over rows that may still be in older ones (KIP-258's lazy migration).
 
-    A get migrates the older row that it finds, a put removes it, and a scan shows both. With `migrate` off a get moves
+    A get migrates the older row that it finds, a put removes it, and a scan shows all. With `migrate` off a get moves
     nothing.
+
+    Parameters
+    ----------
+    old
+        Rows of older formats by their column families, newer ones first.
     """
 
-    def __init__(self, layout: ValueFormat, new: Rows, old: Rows, *, migrate: bool) -> None:
+    def __init__(self, layout: ValueFormat, new: Rows, old: Mapping[str, Rows], *, migrate: bool) -> None:
         self._migrated = layout.migrated
         self._new = new
         self._old = old
@@ -84,11 +89,15 @@ class DualColumnFamily:
     def get(self, key: bytes) -> bytes | None:
         """Read a row; an older one is migrated."""
         value = self._new.get(key)
-        if value is None and (older := self._old.get(key)) is not None:
-            value = self._migrated(older)
-            if self._migrate:
-                self.put(key, value)
-        return value
+        if value is not None:
+            return value
+        for family, old in self._old.items():
+            if (older := old.get(key)) is not None:
+                value = self._migrated(family, older)
+                if self._migrate:
+                    self.put(key, value)
+                return value
+        return None
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Read many rows; older ones are migrated."""
@@ -96,18 +105,21 @@ class DualColumnFamily:
         return [self.get(key) if value is None else value for key, value in zip(keys, found, strict=True)]
 
     def scan(self, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False) -> Iterator[Row]:
-        """Rows with `start <= key < stop` in key order, or in reverse, from both column families."""
-        new: Iterator[Change] = self._new.scan(start, stop, reverse=reverse)
-        old: Iterator[Change] = (
-            (key, self._migrated(older)) for key, older in self._old.scan(start, stop, reverse=reverse)
-        )
-        return live(overlay(new, old, reverse=reverse))
+        """Rows with `start <= key < stop` in key order, or in reverse, from all column families."""
+        rows: Iterator[Change] = self._new.scan(start, stop, reverse=reverse)
+        for family, old in self._old.items():
+            rows = overlay(rows, self._as_migrated(family, old.scan(start, stop, reverse=reverse)), reverse=reverse)
+        return live(rows)
+
+    def _as_migrated(self, family: str, rows: Iterator[Row]) -> Iterator[Change]:
+        return ((key, self._migrated(family, older)) for key, older in rows)
 
     def put(self, key: bytes, value: bytes | None) -> None:
-        """Write a row, and remove its older predecessor; None deletes both."""
+        """Write a row, and remove its older predecessors; None deletes all of them."""
         self._new.put(key, value)
         kill_switch.reached("row migrated, the plain one still there")
-        self._old.put(key, None)
+        for old in self._old.values():
+            old.put(key, None)
 
     def put_many(self, changes: Changes) -> None:
         """Write many rows one by one; None deletes."""
@@ -115,20 +127,22 @@ class DualColumnFamily:
             self.put(key, value)
 
     def delete_range(self, start: bytes, stop: bytes) -> None:
-        """Delete the rows with `start <= key < stop` from both column families."""
+        """Delete the rows with `start <= key < stop` from all column families."""
         self._new.delete_range(start, stop)
-        self._old.delete_range(start, stop)
+        for old in self._old.values():
+            old.delete_range(start, stop)
 
 
-def upgrade_pending(store_format: StoreFormat, table: Table) -> bool:
-    """True if there are rows in an older format. It is asked once, when a store is opened, as Kafka Streams does."""
-    return any(
-        table.has(old) and next(table.family(old).scan(), None) is not None
+def pending_families(store_format: AnyFormat, table: Table) -> tuple[str, ...]:
+    """Column families of older formats that have rows. It is asked once, at the opening, as Kafka Streams does."""
+    return tuple(
+        old
         for old in value_format(store_format).column_families[1:]
+        if table.has(old) and next(table.family(old).scan(), None) is not None
     )
 
 
-def accessor(store_format: StoreFormat, family: Callable[[str], Rows], *, pending: bool, migrate: bool) -> Rows:
+def accessor(store_format: AnyFormat, family: Callable[[str], Rows], *, pending: Sequence[str], migrate: bool) -> Rows:
     """Return the rows of a format.
 
     Parameters
@@ -136,10 +150,10 @@ def accessor(store_format: StoreFormat, family: Callable[[str], Rows], *, pendin
     family
         Gives the rows of a column family.
     pending
-        Whether there are rows in an older format.
+        The column families of older formats that have rows.
     migrate
         Whether a get migrates such a row.
     """
     layout = value_format(store_format)
-    new, *old = layout.column_families
-    return DualColumnFamily(layout, family(new), family(old[0]), migrate=migrate) if pending else family(new)
+    new = family(layout.column_families[0])
+    return DualColumnFamily(layout, new, {old: family(old) for old in pending}, migrate=migrate) if pending else new

@@ -1,7 +1,8 @@
 """What is put around a user's own store that lacks a part of the interface.
 
-A persistent store that does not know timestamps gets a proxy (KIP-258): timestamps are taken off before a value is
-written, and -1, unknown, is put on when it is read. A persistent store that does not manage its offsets gets the legacy
+A persistent store that does not know timestamps or headers gets a proxy (KIP-258, KIP-1271): what it does not know is
+taken off before a value is written. When it is read, its timestamp is -1, unknown, and it has no headers. A persistent
+store that does not manage its offsets gets the legacy
 checkpoint file `<task directory>/.checkpoint_<store>` (KIP-1035).
 """
 
@@ -13,7 +14,9 @@ from typing import Any
 
 from statestore.durable import remove_durably, write_durably
 from statestore.formats import checkpoint_file
-from statestore.formats.timestamped_value import TIMESTAMP_BYTES, UNKNOWN_TIMESTAMP, encode
+from statestore.formats.headers_value import headers_end
+from statestore.formats.timestamped_value import TIMESTAMP_BYTES
+from statestore.formats.value_format import ValueFormat
 from statestore.model import TopicPartition
 from statestore.stores.api import Offsets, StateStore, StoreContext, Windowed
 from statestore.stores.table import Row
@@ -21,14 +24,6 @@ from statestore.stores.table import Row
 _log = logging.getLogger(__name__)
 #: Under at-least-once a commit writes the file once so many records went by since it was last written.
 _CHECKPOINT_RECORDS = 10_000
-
-
-def _plain(value: bytes | None) -> bytes | None:
-    return None if value is None else value[TIMESTAMP_BYTES:]
-
-
-def _timestamped(value: bytes | None) -> bytes | None:
-    return None if value is None else encode(value, UNKNOWN_TIMESTAMP)
 
 
 class Around:
@@ -41,66 +36,94 @@ class Around:
         return getattr(self.wrapped, name)
 
 
-class TimestampProxy(Around):
-    """A plain store of any kind, used where values carry timestamps."""
+class LayoutProxy(Around):
+    """A store of any kind, used where values carry more than it knows.
 
-    keeps_timestamps = False
+    Parameters
+    ----------
+    outer
+        Layout of values as they are given to the store and read from it.
+    inner
+        The older layout that the store has.
+    """
+
+    keeps_headers = False
+
+    def __init__(self, wrapped: Any, outer: ValueFormat, inner: ValueFormat) -> None:
+        super().__init__(wrapped)
+        self.outer, self.inner_layout = outer, inner
+        self.keeps_timestamps = inner.timestamped
+        self._front = TIMESTAMP_BYTES if outer.timestamped and not inner.timestamped else 0
+        self._family = inner.column_families[0]
+
+    def around(self, wrapped: Any) -> LayoutProxy:
+        """Return the same proxy of another store."""
+        return LayoutProxy(wrapped, self.outer, self.inner_layout)
+
+    def _taken(self, value: bytes | None) -> bytes | None:
+        if value is None:
+            return None
+        return value[(headers_end(value) if self.outer.keeps_headers else 0) + self._front :]
+
+    def _given(self, value: bytes | None) -> bytes | None:
+        return None if value is None else self.outer.migrated(self._family, value)
 
     def put(self, *key: Any) -> Any:
-        """Write without the timestamp: (key, value), (key, value, window start) or (key, start, end, value)."""
+        """Write what the store knows: (key, value), (key, value, window start) or (key, start, end, value)."""
         at = 3 if len(key) == 4 else 1
-        return self.wrapped.put(*key[:at], _plain(key[at]), *key[at + 1 :])
+        return self.wrapped.put(*key[:at], self._taken(key[at]), *key[at + 1 :])
 
     def get(self, key: bytes) -> bytes | None:
-        """Read with an unknown timestamp."""
-        return _timestamped(self.wrapped.get(key))
+        """Read a value."""
+        return self._given(self.wrapped.get(key))
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Read many with unknown timestamps."""
-        return [_timestamped(value) for value in self.wrapped.get_many(keys)]
+        """Read many values."""
+        return [self._given(value) for value in self.wrapped.get_many(keys)]
 
     def delete(self, key: bytes) -> bytes | None:
-        """Delete; return the value before with an unknown timestamp."""
-        return _timestamped(self.wrapped.delete(key))
+        """Delete; return the value before."""
+        return self._given(self.wrapped.delete(key))
 
     def scan(self, start: bytes | None, stop: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
-        """Rows with unknown timestamps."""
-        return ((k, encode(v, UNKNOWN_TIMESTAMP)) for k, v in self.wrapped.scan(start, stop, reverse=reverse))
+        """Rows as they are given."""
+        rows = self.wrapped.scan(start, stop, reverse=reverse)
+        return ((key, self.outer.migrated(self._family, value)) for key, value in rows)
 
     def get_rows(self, row_keys: Sequence[bytes]) -> list[bytes | None]:
-        """Read many rows with unknown timestamps."""
-        return [_timestamped(value) for value in self.wrapped.get_rows(row_keys)]
+        """Read many rows."""
+        return [self._given(value) for value in self.wrapped.get_rows(row_keys)]
 
     def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None]) -> Sequence[int]:
-        """Write many rows without their timestamps."""
-        expired: Sequence[int] = self.wrapped.put_rows(row_keys, [_plain(value) for value in values])
+        """Write what the store knows of many rows."""
+        expired: Sequence[int] = self.wrapped.put_rows(row_keys, [self._taken(value) for value in values])
         return expired
 
     def stored_row(self, row_key: bytes) -> bytes | None:
-        """Read a row as it is stored, with an unknown timestamp."""
-        return _timestamped(self.wrapped.stored_row(row_key))
+        """Read a row as it is stored."""
+        return self._given(self.wrapped.stored_row(row_key))
 
     def fetch(self, key: bytes, window_start: int) -> bytes | None:
-        """Read a window with an unknown timestamp."""
-        return _timestamped(self.wrapped.fetch(key, window_start))
+        """Read a window."""
+        return self._given(self.wrapped.fetch(key, window_start))
 
     def fetch_range(self, *bounds: Any, reverse: bool = False) -> Iterator[tuple[bytes, int, bytes]]:
-        """Windows with unknown timestamps."""
+        """Windows of a range."""
         rows = self.wrapped.fetch_range(*bounds, reverse=reverse)
-        return ((key, start, encode(value, UNKNOWN_TIMESTAMP)) for key, start, value in rows)
+        return ((key, start, self.outer.migrated(self._family, value)) for key, start, value in rows)
 
     def fetch_session(self, key: bytes, start: int, end: int) -> bytes | None:
-        """Read a session with an unknown timestamp."""
-        return _timestamped(self.wrapped.fetch_session(key, start, end))
+        """Read a session."""
+        return self._given(self.wrapped.fetch_session(key, start, end))
 
     def find_sessions(self, *bounds: Any, reverse: bool = False) -> Iterator[tuple[Windowed[bytes], bytes]]:
-        """Sessions with unknown timestamps."""
+        """Sessions of a range."""
         rows = self.wrapped.find_sessions(*bounds, reverse=reverse)
-        return ((session, encode(value, UNKNOWN_TIMESTAMP)) for session, value in rows)
+        return ((session, self.outer.migrated(self._family, value)) for session, value in rows)
 
     def restore(self, rows: Any) -> int:
-        """Apply changelog rows without their timestamps."""
-        return int(self.wrapped.restore((key, _plain(value)) for key, value in rows))
+        """Apply what the store knows of changelog rows."""
+        return int(self.wrapped.restore((key, self._taken(value)) for key, value in rows))
 
 
 class LegacyCheckpoint(Around):

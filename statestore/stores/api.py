@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from statestore.formats import session_key, window_key
+from statestore.formats.headers_value import NO_HEADERS
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP, encode
 from statestore.kinds.kind import StoreKind
 from statestore.model import StoreFormat, StorePartition, TaskId, TopicPartition
@@ -103,6 +104,8 @@ class StateStore(Protocol):
     manages_offsets: bool = False
     #: Whether a timestamped store gives back the timestamps that were put in; one with a proxy does not (KIP-258).
     keeps_timestamps: bool = True
+    #: Whether a store with headers gives back the headers that were put in, likewise (KIP-1271).
+    keeps_headers: bool = True
 
     @property
     def is_open(self) -> bool:
@@ -181,7 +184,7 @@ def flush_is_deprecated(store: str) -> None:
 class BytesStore(StateStore, UpgradableStore, StreamTimeStore, Protocol):
     """A store of bytes of any kind, with the defaults of what it need not be able to do."""
 
-    #: Layout of the values, if the store itself tells; None: see `TimestampedBytesStore`.
+    #: Format of the values, if the store itself tells; None: see `TimestampedBytesStore` and `HeadersBytesStore`.
     format: StoreFormat | None = None
 
     def restore(self, rows: Iterable[tuple[bytes, bytes | None]]) -> int:
@@ -191,7 +194,7 @@ class BytesStore(StateStore, UpgradableStore, StreamTimeStore, Protocol):
 
 
 class KeyValueBytesStore(BytesStore, Protocol):
-    """A key-value store of bytes. Values of a timestamped store are in the timestamped layout."""
+    """A key-value store of bytes. Values are in the layout of the store's format."""
 
     def get(self, key: bytes) -> bytes | None:
         """Read a value."""
@@ -297,3 +300,12 @@ class TimestampedBytesStore(Protocol):
     def convert_to_timestamped_format(self, plain: bytes) -> bytes:
         """Turn a plain value into one with an unknown timestamp."""
         return encode(plain, UNKNOWN_TIMESTAMP)
+
+
+@runtime_checkable
+class HeadersBytesStore(Protocol):
+    """Mark of a user's store that keeps values with their headers, so that it needs no proxy (KIP-1271)."""
+
+    def convert_to_header_format(self, stored: bytes) -> bytes:
+        """Turn a value of the format before into one without headers."""
+        return NO_HEADERS + stored

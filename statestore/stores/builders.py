@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
+from statestore.formats.headers_value import AggregationWithHeaders, ValueTimestampHeaders
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.formats.value_format import value_format
+from statestore.formats.value_format import SESSION_HEADERS, AnyFormat, ValueFormat, value_format
 from statestore.model import StoreFormat, check_name
-from statestore.stores.adapters import LegacyCheckpoint, TimestampProxy
-from statestore.stores.api import BytesStore, TimestampedBytesStore
+from statestore.stores.adapters import LayoutProxy, LegacyCheckpoint
+from statestore.stores.api import BytesStore, HeadersBytesStore, TimestampedBytesStore
 from statestore.stores.serdes import Serde
 from statestore.stores.store_check import check_store
 from statestore.stores.supplied import SuppliedStore, Supplier
@@ -30,13 +31,13 @@ class StoreBuilder(Generic[S]):
     """
 
     def __init__(
-        self, kind: type[S], supplier: Any, store_format: StoreFormat, key_serde: Serde[Any], value_serde: Serde[Any]
+        self, kind: type[S], supplier: Any, store_format: AnyFormat, key_serde: Serde[Any], value_serde: Serde[Any]
     ) -> None:
         self.name = check_name(supplier.name)
         self.logged = True
         self._kind = kind
         self._supplier = supplier
-        self._format = store_format
+        self._layout = value_format(store_format)
         self._serdes = key_serde, value_serde
 
     def with_logging_disabled(self) -> StoreBuilder[S]:
@@ -54,13 +55,13 @@ class StoreBuilder(Generic[S]):
         """
         inner = self._supplier.get()
         check_store(inner)
-        if value_format(self._format).timestamped and not _knows_timestamps(inner):
-            inner = TimestampProxy(inner)
+        if (known := _known_layout(inner, self._layout)) is not self._layout:
+            inner = LayoutProxy(inner, self._layout, known)
         if inner.persistent and not inner.manages_offsets:
             inner = LegacyCheckpoint(inner)
         if isinstance(self._supplier, Supplier):
             inner = SuppliedStore(inner)
-        return self._kind(inner, self._format, *self._serdes)
+        return self._kind(inner, self._layout, *self._serdes)
 
 
 def key_value_store_builder(
@@ -112,7 +113,36 @@ def versioned_key_value_store_builder(
     return StoreBuilder(VersionedKeyValueStore, supplier, StoreFormat.PLAIN, key_serde, value_serde)
 
 
-def _knows_timestamps(store: BytesStore) -> bool:
+def timestamped_key_value_store_with_headers_builder(
+    supplier: KeyValueSupplier, key_serde: Serde[K], value_serde: Serde[V]
+) -> StoreBuilder[KeyValueStore[K, ValueTimestampHeaders[V]]]:
+    """Build key-value stores whose values carry timestamps and headers (KIP-1271)."""
+    return StoreBuilder(KeyValueStore, supplier, StoreFormat.HEADERS, key_serde, value_serde)
+
+
+def timestamped_window_store_with_headers_builder(
+    supplier: WindowSupplier, key_serde: Serde[K], value_serde: Serde[V]
+) -> StoreBuilder[WindowStore[K, ValueTimestampHeaders[V]]]:
+    """Build window stores whose values carry timestamps and headers (KIP-1271)."""
+    return StoreBuilder(WindowStore, supplier, StoreFormat.HEADERS, key_serde, value_serde)
+
+
+def session_store_with_headers_builder(
+    supplier: SessionSupplier, key_serde: Serde[K], value_serde: Serde[V]
+) -> StoreBuilder[SessionStore[K, AggregationWithHeaders[V]]]:
+    """Build session stores whose values carry headers (KIP-1271)."""
+    return StoreBuilder(SessionStore, supplier, SESSION_HEADERS, key_serde, value_serde)
+
+
+def _known_layout(store: BytesStore, wanted: ValueFormat) -> ValueFormat:
+    """Return the layout that a store is given its values in: the wanted one, or an older one that it knows."""
+    if not store.persistent or not (wanted.timestamped or wanted.keeps_headers):
+        return wanted
+    with_headers = store.format is StoreFormat.HEADERS or isinstance(store, HeadersBytesStore)
+    if with_headers and wanted.keeps_headers:
+        return wanted
     said = store.format is not None and value_format(store.format).timestamped
-    told = said or isinstance(store, TimestampedBytesStore)
-    return not store.persistent or told
+    timestamped = said or isinstance(store, TimestampedBytesStore)
+    if timestamped and wanted.timestamped:
+        return value_format(StoreFormat.TIMESTAMPED) if wanted.keeps_headers else wanted
+    return value_format(StoreFormat.PLAIN)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from statestore.errors import InvalidStateError
-from statestore.model import StoreFormat, TopicPartition, check_name
+from statestore.formats.value_format import AnyFormat, value_format
+from statestore.model import TopicPartition, check_name
 from statestore.stores.api import BytesStore, Offsets, StoreContext, flush_is_deprecated
 from statestore.stores.database import Database, DatabaseSpec
 from statestore.stores.last_use import LastUse, last_use_file
@@ -19,11 +20,10 @@ T = TypeVar("T", Database, Segments)
 class BuiltInBytes(BytesStore, Generic[T]):
     """A store in one format, on disk or in memory, transactional or not."""
 
-    format: StoreFormat
-
-    def __init__(self, name: str, store_format: StoreFormat, *, persistent: bool, transactional: bool) -> None:
+    def __init__(self, name: str, store_format: AnyFormat, *, persistent: bool, transactional: bool) -> None:
         self.name = check_name(name)
-        self.format = store_format
+        self.layout = value_format(store_format)
+        self.format = self.layout.name
         self.persistent = self.manages_offsets = persistent
         self.transactional = transactional
         self._opened: T | None = None
@@ -61,7 +61,7 @@ class BuiltInBytes(BytesStore, Generic[T]):
         recording = self.transactional and context.exactly_once
         spec = DatabaseSpec(
             store=self.name,
-            format=self.format,
+            format=self.layout,
             transactional=self.transactional,
             exactly_once=context.exactly_once,
             last_use=LastUse(last_use_file(context.own_directory, self.name), recording=recording),

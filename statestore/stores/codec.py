@@ -1,6 +1,6 @@
-"""A value as the user sees it, as it is stored, and as it is logged: plain, or with a timestamp (KIP-258).
+"""A value as the user sees it, and as it is stored: plain, with a timestamp (KIP-258), or with headers (KIP-1271).
 
-The changelog has the plain value; the record's timestamp carries the other half.
+The changelog has the plain value; timestamp and headers of the record carry the rest.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 from struct import error as StructError
 from typing import Any, Generic, Protocol, TypeVar
 
+from statestore.formats import headers_value
+from statestore.formats.headers_value import AggregationWithHeaders, ValueTimestampHeaders
 from statestore.formats.timestamped_value import (
     ValueAndTimestamp,
     pack_timestamp,
 )
 from statestore.formats.timestamped_value import decode as decode_timestamped
-from statestore.formats.value_format import value_format
-from statestore.model import StoreFormat
+from statestore.formats.value_format import AnyFormat, value_format
 from statestore.stores.serdes import Serde
 
 V = TypeVar("V")
@@ -60,6 +61,55 @@ class TimestampedCodec(Generic[V]):
         return ValueAndTimestamp(self._deserialize(raw), timestamp)
 
 
-def codec(store_format: StoreFormat, serde: Serde[Any]) -> Codec[Any]:
+class HeadersCodec(Generic[V]):
+    """The stored value has headers, a timestamp and the serialized value; the user's is `ValueTimestampHeaders`."""
+
+    def __init__(self, serde: Serde[V]) -> None:
+        self._serialize = serde.serialize
+        self._deserialize = serde.deserialize
+
+    def encode(self, value: ValueTimestampHeaders[V]) -> bytes:
+        """Put headers and timestamp in front of the serialized value."""
+        if not isinstance(value, ValueTimestampHeaders):
+            raise TypeError(
+                f"a value of a store with headers is ValueTimestampHeaders(value, ms, headers), found {value!r:.80}"
+            )
+        try:
+            return headers_value.encode(self._serialize(value.value), value.timestamp, value.headers)
+        except StructError as error:
+            raise TypeError(f"a timestamp is ms in 64 bits, found {value.timestamp!r:.80}") from error
+
+    def decode(self, stored: bytes) -> ValueTimestampHeaders[V]:
+        """Split a stored value."""
+        raw, timestamp, headers = headers_value.decode(stored)
+        return ValueTimestampHeaders(self._deserialize(raw), timestamp, headers)
+
+
+class AggregationCodec(Generic[V]):
+    """The stored value has headers and the serialized value; the user's is `AggregationWithHeaders`."""
+
+    def __init__(self, serde: Serde[V]) -> None:
+        self._serialize = serde.serialize
+        self._deserialize = serde.deserialize
+
+    def encode(self, value: AggregationWithHeaders[V]) -> bytes:
+        """Put headers in front of the serialized value."""
+        if not isinstance(value, AggregationWithHeaders):
+            raise TypeError(
+                f"a value of a session store with headers is AggregationWithHeaders(aggregation, headers), found "
+                f"{value!r:.80}"
+            )
+        return headers_value.encode(self._serialize(value.aggregation), None, value.headers)
+
+    def decode(self, stored: bytes) -> AggregationWithHeaders[V]:
+        """Split a stored value."""
+        raw, headers = headers_value.decode_aggregation(stored)
+        return AggregationWithHeaders(self._deserialize(raw), headers)
+
+
+def codec(store_format: AnyFormat, serde: Serde[Any]) -> Codec[Any]:
     """Return the codec of a format."""
-    return TimestampedCodec(serde) if value_format(store_format).timestamped else PlainCodec(serde)
+    layout = value_format(store_format)
+    if layout.keeps_headers:
+        return HeadersCodec(serde) if layout.timestamped else AggregationCodec(serde)
+    return TimestampedCodec(serde) if layout.timestamped else PlainCodec(serde)

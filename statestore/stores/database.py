@@ -12,6 +12,7 @@ we open for writing is marked open on disk before anybody can write to it, and b
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +21,10 @@ from typing import NamedTuple
 from statestore import kill_switch
 from statestore.errors import InvalidStateError, StoreUncleanError, WrongStoreError
 from statestore.formats import offsets as offsets_format
-from statestore.formats.value_format import value_format
+from statestore.formats.value_format import AnyFormat, value_format
 from statestore.kinds.kind import RowLayout
-from statestore.model import StoreFormat, TopicPartition
-from statestore.stores.accessor import DBAccessor, Direct, accessor, upgrade_pending
+from statestore.model import TopicPartition
+from statestore.stores.accessor import DBAccessor, Direct, accessor, pending_families
 from statestore.stores.last_use import LastUse
 from statestore.stores.memory import MemoryTable
 from statestore.stores.rocksdb import RocksDB, exists
@@ -56,7 +57,7 @@ class DatabaseSpec:
     """
 
     store: str
-    format: StoreFormat
+    format: AnyFormat
     transactional: bool
     exactly_once: bool
     last_use: LastUse
@@ -77,8 +78,8 @@ class Database:
         The same rows; reading them migrates nothing.
     committed
         Those that were committed; reading them migrates nothing.
-    upgrade_pending
-        Whether rows in an older format were found.
+    pending
+        The column families of older formats that were found to have rows.
     """
 
     def __init__(self, spec: DatabaseSpec, table: Table, writes: DBAccessor, *, read_only: bool = False) -> None:
@@ -88,7 +89,7 @@ class Database:
         self._changelogs = spec.changelogs or ()
         self._table = table
         self._writes = writes
-        self.upgrade_pending = pending = upgrade_pending(spec.format, table)
+        self.pending = pending = pending_families(spec.format, table)
         self.rows = accessor(spec.format, writes.family, pending=pending, migrate=not read_only)
         self.unmigrated = accessor(spec.format, writes.family, pending=pending, migrate=False)
         self.committed = accessor(spec.format, table.family, pending=pending, migrate=False)
@@ -96,6 +97,11 @@ class Database:
             self.rows = TimeOrderedRows(self.rows, spec.layout)
             self.unmigrated = TimeOrderedRows(self.unmigrated, spec.layout)
             self.committed = TimeOrderedRows(self.committed, spec.layout)
+
+    @property
+    def upgrade_pending(self) -> bool:
+        """Whether rows in an older format were found."""
+        return bool(self.pending)
 
     @property
     def databases(self) -> list[Database]:
@@ -130,10 +136,11 @@ class Database:
             Of all their keys, while rows in an older format are pending.
         """
         assert isinstance(self._table, RocksDB), "rows in memory are written one by one"
-        families = value_format(self._format).column_families
-        self._table.ingest(families[0], rows)
-        if self.upgrade_pending:
-            self._table.ingest(families[1], deletes)
+        self._table.ingest(value_format(self._format).column_families[0], rows)
+        for family in self.pending[1:]:  # files are moved: each family takes its own
+            self._table.ingest(family, [_copied(file, family) for file in deletes])
+        for family in self.pending[:1]:
+            self._table.ingest(family, deletes)
 
     @property
     def half_committed(self) -> bool:
@@ -193,6 +200,13 @@ class Database:
                 self._table.sync()
         finally:
             self._table.close()
+
+
+def _copied(file: Path, name: str) -> Path:
+    """Copy a file, beside it and with something added to its name."""
+    copy = file.with_name(f"{name}-{file.name}")
+    shutil.copyfile(file, copy)
+    return copy
 
 
 def open_in_memory(spec: DatabaseSpec) -> Database:
@@ -259,7 +273,7 @@ def open_on_disk(
     StoreCorruptedError
         If RocksDB cannot open one.
     """
-    families = value_format(spec.format).column_families
+    layout = value_format(spec.format)
     tables: dict[str, RocksDB] = {}
     try:
         if not read_only:
@@ -267,7 +281,12 @@ def open_on_disk(
             kill_switch.reached("databases about to be opened")
         for name, (directory, _) in places.items():
             tables[name] = RocksDB(
-                directory, families, read_only=read_only, store=spec.store, config_setter=spec.config_setter
+                directory,
+                layout.column_families,
+                made=layout.made_families,
+                read_only=read_only,
+                store=spec.store,
+                config_setter=spec.config_setter,
             )
             kill_switch.reached("database opened, not recorded")
         if read_only:

@@ -35,7 +35,7 @@ def build_store(
 ) -> AnyStore:
     """Return the store that a definition describes, not yet open; of bytes unless serdes are given."""
     typed = storage_of(definition).typed
-    return StoreBuilder(typed, supplier_of(definition), definition.format, key_serde, value_serde).build()
+    return StoreBuilder(typed, supplier_of(definition), definition.values, key_serde, value_serde).build()
 
 
 def open_key_value_store(definition: StoreDefinition, directory: Path, *, read_only: bool = False) -> Any:

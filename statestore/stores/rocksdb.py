@@ -92,6 +92,8 @@ class RocksDB:
         The database's own directory.
     data_column_families
         Data column families of the store's format.
+    made
+        Those of them that are made where they are missing; None: all. `default` always is.
     read_only
         Open without taking RocksDB's lock and without changing the directory.
     store
@@ -118,6 +120,7 @@ class RocksDB:
         directory: Path,
         data_column_families: Sequence[str],
         *,
+        made: Sequence[str] | None = None,
         read_only: bool = False,
         store: str = "",
         config_setter: ConfigSetter | None = None,
@@ -130,17 +133,19 @@ class RocksDB:
         self._write_options = WriteOptions()
         self._write_options.disable_wal = True
         self._families: dict[str, ColumnFamily] = {}
-        names = [*dict.fromkeys([DEFAULT_COLUMN_FAMILY, *data_column_families]), offsets_format.COLUMN_FAMILY]
+        known = [*dict.fromkeys([DEFAULT_COLUMN_FAMILY, *data_column_families]), offsets_format.COLUMN_FAMILY]
+        wanted = {DEFAULT_COLUMN_FAMILY, *(known if made is None else made), offsets_format.COLUMN_FAMILY}
+        names = [name for name in known if name in wanted]
         if exists(directory):
             found = column_families(directory)
-            unknown = sorted(set(found) - set(names))
+            unknown = sorted(set(found) - set(known))
             if unknown:
                 raise UnknownFormatError(
-                    f"{directory} has the column families {unknown}, this store's format has {names}: "
+                    f"{directory} has the column families {unknown}, this store's format has {known}: "
                     "it was written by another version or as another kind of store, and is left alone"
                 )
-            if read_only:  # a read-only database cannot create the missing ones
-                names = [name for name in names if name in found]
+            # A read-only database cannot create the missing ones.
+            names = [name for name in known if name in found or (name in wanted and not read_only)]
         elif read_only or (directory.exists() and any(directory.glob("*.sst"))):
             raise StoreCorruptedError(f"{directory} has no CURRENT file; restore it from its changelog")
         else:

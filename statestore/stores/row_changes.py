@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from statestore.formats.timestamped_value import pack_timestamp
-from statestore.formats.value_format import value_format
-from statestore.model import StoreFormat
+from statestore.formats.value_format import AnyFormat, Logged, value_format
 from statestore.stores.api import BytesStore, StateStore
 from statestore.stores.watched import Watched
 
 T = TypeVar("T")
 Inner = TypeVar("Inner", bound=BytesStore)
 
-#: Called for each change with store key, plain value (None deletes) and the value's timestamp (ms; None: the record's).
-ChangeLog = Callable[[bytes, bytes | None, int | None], None]
+#: Called for each change with store key, plain value (None deletes) and the value's timestamp (ms; None: the record's);
+#: where headers are kept, with those of a value, too.
+ChangeLog = Callable[..., None]
 #: Called for many changes at once: store keys, plain values (None deletes) and timestamps (ms), of equal length.
 ChangeLogMany = Callable[[Sequence[bytes], Sequence[bytes | None], Sequence[int]], None]
 #: Called with a change before it is written, as `ChangeLog` is after it; raises if the change cannot be logged.
-CheckChange = Callable[[bytes, bytes | None, int | None], None]
+CheckChange = Callable[..., None]
 
 
 @dataclass
@@ -43,10 +43,10 @@ class RowChanges(Watched, StateStore, Generic[Inner]):
         Changes dropped because their window or session had expired.
     """
 
-    def __init__(self, inner: Inner, store_format: StoreFormat) -> None:
+    def __init__(self, inner: Inner, store_format: AnyFormat) -> None:
         self.inner: Inner = inner
-        self.format = store_format
         self.layout = value_format(store_format)
+        self.format = self.layout.name
         self.expired_records = 0
         self._log: ChangeLog | None = None
         self._log_many: ChangeLogMany | None = None
@@ -69,16 +69,16 @@ class RowChanges(Watched, StateStore, Generic[Inner]):
         self._log_many = log_many
         self._check = check
 
-    def _checked_change(self, row_key: bytes, stored: bytes | None) -> tuple[bytes | None, int | None]:
-        """Return what the log is told of a change: plain value and timestamp (ms). Raise if it cannot be logged."""
+    def _checked_change(self, row_key: bytes, stored: bytes | None) -> Logged:
+        """Return what the log is told of a change. Raise if it cannot be logged."""
         change = self.layout.logged(stored)
         if self._check is not None:
             self._check(row_key, *change)
         return change
 
-    def _logged(self, row_key: bytes, plain: bytes | None, timestamp: int | None) -> None:
+    def _logged(self, row_key: bytes, *change: Any) -> None:
         if self._log is not None:
-            self._log(row_key, plain, timestamp)
+            self._log(row_key, *change)
 
     # -- many rows at once ----------------------------------------------------------------------------------------
 
@@ -96,7 +96,7 @@ class RowChanges(Watched, StateStore, Generic[Inner]):
         row_keys
             Keys as in the changelog, each once.
         values
-            Plain values, serialized; None deletes.
+            Plain values, serialized; None deletes. They have no headers, as what Kafka Streams aggregates.
         timestamps
             Those of the values in a timestamped store, and of the changelog records in any (ms).
         """
@@ -104,9 +104,15 @@ class RowChanges(Watched, StateStore, Generic[Inner]):
             for row_key in row_keys:
                 self._remember(row_key)
         stored: Sequence[bytes | None] = values
-        if self.layout.timestamped:
+        if self.layout.timestamp_in_front:
             stored = [
                 None if value is None else pack_timestamp(timestamp) + value
+                for value, timestamp in zip(values, timestamps, strict=True)
+            ]
+        elif self.layout.keeps_headers:
+            lay_out = self.layout.stored
+            stored = [
+                None if value is None else lay_out(value, timestamp)
                 for value, timestamp in zip(values, timestamps, strict=True)
             ]
         expired = self.inner.put_rows(row_keys, stored)

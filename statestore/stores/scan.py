@@ -17,9 +17,8 @@ import pyarrow as pa
 from rocksdict import ReadOptions
 
 from statestore.errors import StateStoreError
-from statestore.formats.value_format import value_format
-from statestore.model import StoreFormat
-from statestore.stores.accessor import accessor, upgrade_pending
+from statestore.formats.value_format import AnyFormat, value_format
+from statestore.stores.accessor import accessor, pending_families
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.rocksdb_errors import translate
 from statestore.stores.table import Row
@@ -51,11 +50,12 @@ class ScannedDatabase(RocksDB):
         By every method here, if a block fails its checksum or an SST file is not what it was.
     """
 
-    def __init__(self, directory: Path, store_format: StoreFormat) -> None:
+    def __init__(self, directory: Path, store_format: AnyFormat) -> None:
         super().__init__(directory, value_format(store_format).column_families, read_only=True)
+        pending = pending_families(store_format, self)
         #: True if there are rows in an older format.
-        self.upgrade_pending = upgrade_pending(store_format, self)
-        self._rows = accessor(store_format, self.family, pending=self.upgrade_pending, migrate=False)
+        self.upgrade_pending = bool(pending)
+        self._rows = accessor(store_format, self.family, pending=pending, migrate=False)
         self._data_family = value_format(store_format).column_families[0]
 
     def live_files(self) -> list[dict[str, Any]]:

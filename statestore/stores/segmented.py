@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import ClassVar
 
+from statestore.formats.value_format import AnyFormat
 from statestore.kinds.kind import StoreKind
-from statestore.model import StoreFormat
 from statestore.stores.api import StoreContext
 from statestore.stores.built_in import BuiltInBytes
 from statestore.stores.database import Database, DatabaseSpec
@@ -25,7 +25,7 @@ class SegmentedBytes(BuiltInBytes[Segments]):
     kind: ClassVar[StoreKind]
 
     def __init__(
-        self, name: str, store_format: StoreFormat, retention_ms: int, *, persistent: bool, transactional: bool
+        self, name: str, store_format: AnyFormat, retention_ms: int, *, persistent: bool, transactional: bool
     ) -> None:
         super().__init__(name, store_format, persistent=persistent, transactional=transactional)
         self.retention_ms = retention_ms

@@ -46,7 +46,7 @@ class Storage(NamedTuple):
         names = [*kind.times, *kind.optional_times, *(("retain_duplicates",) if kind.may_retain_duplicates else ())]
         settings = {name: getattr(store, name) for name in names}
         return self.inner(
-            store.name, store.format, **settings, persistent=engine.persistent, transactional=engine.transactional
+            store.name, store.values, **settings, persistent=engine.persistent, transactional=engine.transactional
         )
 
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
+from statestore.formats.value_format import SESSION_HEADERS, AnyFormat
 from statestore.model import StoreFormat, check_name
 from statestore.stores.api import KeyValueBytesStore, SessionBytesStore, WindowBytesStore
 from statestore.stores.key_value import KeyValueBytes
@@ -73,8 +74,15 @@ def persistent_timestamped_key_value_store(name: str, *, transactional: bool = F
     return _key_value_store(name, StoreFormat.TIMESTAMPED, True, transactional)
 
 
+def persistent_timestamped_key_value_store_with_headers(
+    name: str, *, transactional: bool = False
+) -> BuiltIn[KeyValueBytes]:
+    """A key-value store in RocksDB whose values have timestamps and headers (KIP-1271)."""
+    return _key_value_store(name, StoreFormat.HEADERS, True, transactional)
+
+
 def in_memory_key_value_store(name: str, *, transactional: bool = False) -> BuiltIn[KeyValueBytes]:
-    """A key-value store in memory, for plain and for timestamped values."""
+    """A key-value store in memory, for values in any format."""
     return _key_value_store(name, StoreFormat.PLAIN, False, transactional)
 
 
@@ -117,6 +125,19 @@ def persistent_timestamped_window_store(
     return _window_store(name, StoreFormat.TIMESTAMPED, *times, retain_duplicates, True, transactional)
 
 
+def persistent_timestamped_window_store_with_headers(
+    name: str,
+    retention_period: timedelta,
+    window_size: timedelta,
+    retain_duplicates: bool = False,
+    *,
+    transactional: bool = False,
+) -> BuiltIn[WindowBytes]:
+    """A window store in RocksDB whose values have timestamps and headers (KIP-1271); see `persistent_window_store`."""
+    times = retention_period, window_size
+    return _window_store(name, StoreFormat.HEADERS, *times, retain_duplicates, True, transactional)
+
+
 def in_memory_window_store(
     name: str,
     retention_period: timedelta,
@@ -153,6 +174,13 @@ def persistent_timestamped_session_store(
 ) -> BuiltIn[SessionBytes]:
     """A timestamped session store in RocksDB (KIP-258; Kafka Streams has none); see `persistent_session_store`."""
     return _session_store(name, StoreFormat.TIMESTAMPED, retention_period, True, transactional)
+
+
+def persistent_session_store_with_headers(
+    name: str, retention_period: timedelta, *, transactional: bool = False
+) -> BuiltIn[SessionBytes]:
+    """A session store in RocksDB whose values have headers (KIP-1271); see `persistent_session_store`."""
+    return _session_store(name, SESSION_HEADERS, retention_period, True, transactional)
 
 
 def in_memory_session_store(
@@ -215,7 +243,7 @@ def _versioned_store(
 
 
 def _key_value_store(
-    name: str, store_format: StoreFormat, persistent: bool, transactional: bool
+    name: str, store_format: AnyFormat, persistent: bool, transactional: bool
 ) -> BuiltIn[KeyValueBytes]:
     engine = {"persistent": persistent, "transactional": transactional}
     return BuiltIn(check_name(name), partial(KeyValueBytes, name, store_format, **engine))
@@ -223,7 +251,7 @@ def _key_value_store(
 
 def _window_store(
     name: str,
-    store_format: StoreFormat,
+    store_format: AnyFormat,
     retention_period: timedelta,
     window_size: timedelta,
     retain_duplicates: bool,
@@ -245,7 +273,7 @@ def _window_store(
 
 
 def _session_store(
-    name: str, store_format: StoreFormat, retention_period: timedelta, persistent: bool, transactional: bool
+    name: str, store_format: AnyFormat, retention_period: timedelta, persistent: bool, transactional: bool
 ) -> BuiltIn[SessionBytes]:
     retention_ms = _milliseconds(retention_period, "retention_period")
     engine = {"persistent": persistent, "transactional": transactional}

@@ -11,8 +11,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from statestore.errors import StateStoreError
 from statestore.formats import session_key, window_key
+from statestore.formats.value_format import AnyFormat
 from statestore.formats.versioned_put import PUT_RETURN_CODE_NOT_PUT
-from statestore.model import StoreFormat, TopicPartition
+from statestore.model import TopicPartition
 from statestore.stores.api import (
     BytesStore,
     KeyValueBytesStore,
@@ -58,7 +59,7 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
     is_empty: Any
     all: Any
 
-    def __init__(self, inner: Inner, store_format: StoreFormat, key_serde: Serde[K], value_serde: Serde[Any]) -> None:
+    def __init__(self, inner: Inner, store_format: AnyFormat, key_serde: Serde[K], value_serde: Serde[Any]) -> None:
         super().__init__(inner, store_format)
         self._rows: Any = inner
         self.name = inner.name
@@ -83,7 +84,9 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
         self.metrics.open(str(context.task), published=context.recording_level in ("DEBUG", "TRACE"))
 
     def apply_changelog(self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]) -> int:
-        """Apply changelog records: store keys, plain values, record timestamps (ms). They are not logged again.
+        """Apply changelog records: store keys, values, record timestamps (ms). They are not logged again.
+
+        Values are plain, or with their headers as `LogReader.read` gives them for the store's layout.
 
         Returns
         -------
@@ -92,7 +95,7 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
         """
         started = time.perf_counter_ns()
         rows = (
-            (key, None if value is None else self.layout.stored(value, timestamp))
+            (key, None if value is None else self.layout.stored_as_read(value, timestamp))
             for key, value, timestamp in zip(keys, values, timestamps, strict=True)
         )
         expired = self.inner.restore(rows)
@@ -164,7 +167,10 @@ class _WritableRows(KeyValueReader, Protocol):
 
 
 class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[K, V]):
-    """A key-value store. In a timestamped one a value is a `ValueAndTimestamp`."""
+    """A key-value store.
+
+    In a timestamped one a value is a `ValueAndTimestamp`, in one with headers a `ValueTimestampHeaders`.
+    """
 
     _rows: _WritableRows
 
@@ -252,7 +258,9 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
 
 
 class WindowStore(TypedStore[K, V, WindowBytesStore], ReadOnlyWindowStore[K, V]):
-    """A window store: values by key and window start (ms). In a timestamped one a value is a `ValueAndTimestamp`.
+    """A window store: values by key and window start (ms).
+
+    In a timestamped one a value is a `ValueAndTimestamp`, in one with headers a `ValueTimestampHeaders`.
 
     Ranges come segment by segment, in each by key bytes, then time.
     """
@@ -351,8 +359,8 @@ class VersionedKeyValueStore(TypedStore[K, V, VersionedBytes], ReadOnlyVersioned
 class SessionStore(TypedStore[K, V, SessionBytesStore], ReadOnlySessionStore[K, V]):
     """A session store: values by key, session start and session end (ms, both inclusive).
 
-    In a timestamped one a value is a `ValueAndTimestamp`. Ranges come segment by segment, in each by key bytes, end,
-    start.
+    In a timestamped one a value is a `ValueAndTimestamp`, in one with headers an `AggregationWithHeaders`. Ranges come
+    segment by segment, in each by key bytes, end, start.
     """
 
     scope = "-session"

@@ -1,12 +1,13 @@
-"""Read-only stores over an open one, with isolation and with or without timestamps."""
+"""Read-only stores over an open one, with isolation and with or without timestamps and headers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from statestore.errors import InvalidStateError
+from statestore.formats.headers_value import AggregationWithHeaders, ValueTimestampHeaders
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.stores.adapters import TimestampProxy
+from statestore.stores.adapters import LayoutProxy
 from statestore.stores.built_in import BuiltInBytes
 from statestore.stores.readers import (
     IsolationLevel,
@@ -38,7 +39,7 @@ def read_only(
     isolation
         With `READ_COMMITTED` uncommitted changes do not show.
     timestamps
-        False: a timestamped store is read as a plain one (KIP-258).
+        False: a store whose values have timestamps or headers is read as a plain one (KIP-258, KIP-1271).
 
     Raises
     ------
@@ -46,13 +47,13 @@ def read_only(
         If it is a transactional store of your own, which cannot be read as committed through this interface.
     """
     committed = isolation is IsolationLevel.READ_COMMITTED and store.transactional
-    decode = store.decode if timestamps else _without_timestamp(store)
+    decode = store.decode if timestamps else _plain(store)
     types = (store.key_bytes, store.key_of, decode)
     reader: Any = store.inner
     if committed:
-        proxied = isinstance(reader, TimestampProxy)
-        reader = _committed(store.name, reader.wrapped if proxied else reader)
-        reader = TimestampProxy(reader) if proxied else reader
+        proxy = reader if isinstance(reader, LayoutProxy) else None
+        reader = _committed(store.name, reader if proxy is None else proxy.wrapped)
+        reader = reader if proxy is None else proxy.around(reader)
     if isinstance(store, KeyValueStore):
         return ReadOnlyKeyValueStore(reader, *types)
     if isinstance(store, VersionedKeyValueStore):
@@ -68,9 +69,11 @@ def _committed(name: str, inner: Any) -> Any:
     raise InvalidStateError(f"store {name} is not one of ours: its committed rows cannot be told apart")
 
 
-def _without_timestamp(store: AnyStore) -> Any:
+def _plain(store: AnyStore) -> Any:
     def decode(stored: bytes) -> Any:
         value = store.decode(stored)
-        return value.value if isinstance(value, ValueAndTimestamp) else value
+        if isinstance(value, AggregationWithHeaders):
+            return value.aggregation
+        return value.value if isinstance(value, ValueAndTimestamp | ValueTimestampHeaders) else value
 
     return decode

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from statestore.formats import window_key
+from statestore.formats.value_format import AnyFormat
 from statestore.kinds.window import WINDOW
-from statestore.model import StoreFormat
 from statestore.stores.api import WindowBytesStore
 from statestore.stores.readers import WindowReader
 from statestore.stores.segmented import SegmentedBytes
@@ -25,7 +25,7 @@ class WindowBytes(SegmentedBytes, WindowBytesStore):
     def __init__(
         self,
         name: str,
-        store_format: StoreFormat,
+        store_format: AnyFormat,
         retention_ms: int,
         window_size_ms: int,
         *,

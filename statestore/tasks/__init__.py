@@ -1,5 +1,6 @@
 """Tasks: the Processor API and the aggregations that applications are written with, and the life of a task."""
 
+from statestore.formats.headers_value import AggregationWithHeaders, ValueTimestampHeaders
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.stores.serdes import BYTES, INT64, JSON, UTF8, Serde
 from statestore.tasks.aggregates import aggregate, count, reduce_by, sum_of
@@ -10,10 +11,12 @@ __all__ = [
     "INT64",
     "JSON",
     "UTF8",
+    "AggregationWithHeaders",
     "ProcessorContext",
     "Record",
     "Serde",
     "ValueAndTimestamp",
+    "ValueTimestampHeaders",
     "aggregate",
     "count",
     "reduce_by",

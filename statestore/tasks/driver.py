@@ -164,8 +164,8 @@ class _Output:
     def send(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
         self._add(topic, None, LoggedRecord(key, value, timestamp, tuple(headers)))
 
-    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int) -> None:
-        self._add(*self._changelogs[store], LoggedRecord(key, value, timestamp))
+    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
+        self._add(*self._changelogs[store], LoggedRecord(key, value, timestamp, tuple(headers)))
 
     def log_many(
         self, store: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]

@@ -13,6 +13,7 @@ from statestore.changelog.reader import to_batch
 from statestore.changelog.topics import LogRange
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InputError
+from statestore.formats.value_format import ValueFormat
 from statestore.model import TopicPartition, changelog_topic
 
 
@@ -106,8 +107,8 @@ class ListReader(NamedTuple):
         """Empty: tasks log no positions."""
         return {}
 
-    def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the records with `start <= offset < end`."""
+    def read(self, start: int, end: int, values: ValueFormat | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the records with `start <= offset < end`, their values as `LogReader.read` does."""
         messages = self.logs.messages(self.partition, start)[: end - start]
         if messages:
-            yield to_batch(messages)
+            yield to_batch(messages, values)

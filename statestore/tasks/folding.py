@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from statestore.errors import DefinitionError, StateStoreError
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES, UNKNOWN_TIMESTAMP
-from statestore.formats.value_format import value_format
-from statestore.model import StoreFormat
+from statestore.formats.value_format import ValueFormat
 from statestore.tasks.aggregates import Aggregate
 
 R = TypeVar("R")
@@ -43,11 +42,15 @@ Input = tuple[int, int, bytes, Iterable[int]]
 NO_RESULT = Result(None, UNKNOWN_TIMESTAMP, UNKNOWN_TIMESTAMP)
 
 
-def stored_result(stored: bytes | None, store_format: StoreFormat) -> Result:
+def stored_result(stored: bytes | None, layout: ValueFormat) -> Result:
     """Read a result in the store's layout."""
     if stored is None:
         return NO_RESULT
-    if not value_format(store_format).timestamped:
+    if layout.keeps_headers:
+        plain, known, *_ = layout.logged(stored)
+        timestamp = UNKNOWN_TIMESTAMP if known is None else known
+        return Result(plain, timestamp, timestamp)
+    if not layout.timestamped:
         return Result(stored, UNKNOWN_TIMESTAMP, UNKNOWN_TIMESTAMP)
     timestamp = int.from_bytes(stored[:TIMESTAMP_BYTES], "big", signed=True)
     return Result(stored[TIMESTAMP_BYTES:], timestamp, timestamp)

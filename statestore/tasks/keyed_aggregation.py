@@ -85,7 +85,7 @@ class RowAggregation:
         poison: list[tuple[int, Exception]] = []
         changes: list[Change] = []
         for key, (first, after), found in zip(keys, spans, rows_of_keys, strict=False):
-            before = {row: stored_result(next(stored), self._results.format) for row in found}
+            before = {row: stored_result(next(stored), self._results.layout) for row in found}
             inputs = [(offsets[at], timestamps[at], values[at], rows[at]) for at in members[first:after]]
             folded = fold(key, inputs, before, lambda *what: poison.append(what))
             changes += [(row, self._row_key(key, row), result) for row, result in folded.items()]

@@ -49,6 +49,8 @@ class ProcessorContext:
     timestamp
         That of the record being processed, or stream time in a punctuation (ms). In `init` stream time, too, or that of
         the first record if there was none before.
+    headers
+        Those of the record being processed; none in a punctuation and in `init`.
     stream_time
         Largest timestamp (ms) of all records of the task so far, in earlier runs, too; -1 before the first.
     commit_requested
@@ -65,6 +67,7 @@ class ProcessorContext:
         self._forward = forward
         self.schedules = Schedules()
         self.timestamp = -1
+        self.headers: Headers = ()
         self.stream_time = -1
         self.commit_requested = False
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from statestore.formats.value_format import value_format
-from statestore.model import StoreFormat
+from statestore.formats.value_format import ValueFormat
 from statestore.stores.typed import WindowStore
 
 #: What a window's row key has behind the key of Kafka Streams' TimeWindowedSerializer.
@@ -20,14 +19,14 @@ class Results:
 
     def __init__(self, store: Any, forward: Forward | None) -> None:
         self.store = store
-        self.format: StoreFormat = store.format
+        self.layout: ValueFormat = store.layout
         self._windowed = isinstance(store, WindowStore)
         self._forward = forward
 
     @property
     def timestamped(self) -> bool:
         """Whether the store keeps a timestamp with each result."""
-        return value_format(self.format).timestamped
+        return self.layout.timestamped
 
     def write(
         self,

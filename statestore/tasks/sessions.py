@@ -144,7 +144,7 @@ class SessionAggregation:
         earliest = min(record.timestamp for record in records) - self._gap_ms
         latest = min(max(record.timestamp for record in records) + self._gap_ms, session_key.MAX_TIME)
         found = self._results.store.inner.find_sessions(key, key, earliest, latest)
-        return {(session.end, session.start): stored_result(value, self._results.format) for session, value in found}
+        return {(session.end, session.start): stored_result(value, self._results.layout) for session, value in found}
 
     def _fold(self, key: bytes, records: Sequence[_Record], before: _Found, poison: list[_Failed]) -> _Folded:
         try:

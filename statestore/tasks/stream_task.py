@@ -432,9 +432,9 @@ class _Output:
         self._writer.produce(topic, key, value, timestamp, headers=headers)
         self._count()
 
-    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int) -> None:
+    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
         topic, partition = self._changelogs[store]
-        self._writer.produce(topic, key, value, timestamp, partition)
+        self._writer.produce(topic, key, value, timestamp, partition, headers)
         self._logged[store] += 1
         self._count()
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from statestore.definitions.aggregation import TimeWindows
 from statestore.errors import DefinitionError
 from statestore.formats import window_key
+from statestore.formats.headers_value import headers_end
 from statestore.stores.sorted_rows import ROW_OVERHEAD_BYTES
 from statestore.tasks import grouping, sums
 from statestore.tasks.aggregates import Aggregate
@@ -40,7 +41,10 @@ class _Columns(RowAggregation):
 
     def _stored(self, row_keys: list[bytes]) -> tuple[Int64s, Int64s]:
         try:
-            return sums.stored_totals(self._results.store.get_rows(row_keys), self._results.timestamped)
+            stored = self._results.store.get_rows(row_keys)
+            if self._results.layout.keeps_headers:
+                stored = [None if value is None else value[headers_end(value) :] for value in stored]
+            return sums.stored_totals(stored, self._results.timestamped)
         except ValueError as error:
             raise DefinitionError(
                 f"store {self._results.store.name} holds something else than sums ({error}): another aggregate wrote "

@@ -38,7 +38,7 @@ class Output(Protocol):
     def send(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
         """Send a record to a topic; the key chooses the partition."""
 
-    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int) -> None:
+    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
         """Log a change of a store."""
 
     def log_many(
@@ -124,7 +124,7 @@ class Topology:
             for item in part.aggregations
         ]
         for store in stores.values():
-            store.log_changes_to(*self._logging(store.name), self._check_change)
+            store.log_changes_to(*self._logging(store.name, store.layout.keeps_headers), self._check_change)
             store.tell_failures_to(self._failures.append)
         #: Messages that are aggregated with the next flush: one of them may turn out to be poison.
         self._held: list[Any] = []
@@ -217,7 +217,7 @@ class Topology:
 
     def _process_one(self, record: Record) -> None:
         context = self.context
-        context.timestamp = record.timestamp
+        context.timestamp, context.headers = record.timestamp, record.headers
         moved = record.timestamp > self.stream_time
         if moved:
             self.stream_time = context.stream_time = record.timestamp
@@ -231,7 +231,7 @@ class Topology:
         else:
             self._run_undoably(record)
         if moved and context.schedules:
-            context.timestamp = self.stream_time
+            context.timestamp, context.headers = self.stream_time, ()
             self._guarded(lambda: context.schedules.advance(self.stream_time), "its punctuation")
 
     def _run(self, record: Record) -> None:
@@ -351,14 +351,16 @@ class Topology:
 
         return forward
 
-    def _logging(self, store: str) -> tuple[Any, Any]:
-        def log(key: bytes, value: bytes | None, timestamp: int | None) -> None:
+    def _logging(self, store: str, keeps_headers: bool) -> tuple[Any, Any]:
+        def log(key: bytes, value: bytes | None, timestamp: int | None, headers: Headers = ()) -> None:
             at = self.context.timestamp if timestamp is None else timestamp
+            if keeps_headers and value is None:  # as Kafka Streams does
+                headers = self.context.headers
             if self._effects is not None:
-                self._effects.append(lambda: log(key, value, at))
+                self._effects.append(lambda: log(key, value, at, headers))
                 return
             try:
-                self._output.log(store, key, value, at)
+                self._output.log(store, key, value, at, headers)
             except Exception as error:  # the row is written: without its log the task must not go on
                 self._failures.append(error)
                 raise
@@ -370,7 +372,7 @@ class Topology:
 
         return log, log_many
 
-    def _check_change(self, key: bytes, value: bytes | None, timestamp: int | None) -> None:
+    def _check_change(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers = ()) -> None:
         """Refuse what cannot be logged before it is written, while it is known which record is to blame."""
         if self._closed:
             raise _after_the_last_commit("write to a store")

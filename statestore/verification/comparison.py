@@ -21,14 +21,14 @@ from statestore.bulk.digest import Digest
 from statestore.changelog.reader import SCHEMA
 from statestore.compiled.batches import Bytes, Int32s, UInt64s
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES, UNKNOWN_TIMESTAMP
-from statestore.formats.value_format import value_format
+from statestore.formats.value_format import AnyFormat, value_format
 from statestore.formats.window_key import SEQUENCE_BYTES
-from statestore.model import StoreFormat
 from statestore.reports import Contents, DifferingKey
 from statestore.stores.scan import STORED_SCHEMA
 from statestore.verification.duplicates import OneSided, Window, Windows
 from statestore.verification.exclusions import FOREVER
 from statestore.verification.kernels import (
+    NO_TIMES,
     ONLY_IN_LOG,
     ONLY_IN_STORE,
     OTHER_VALUE,
@@ -37,6 +37,8 @@ from statestore.verification.kernels import (
     merge_rows,
     numbers,
     numbers_in,
+    stored_times,
+    times_of,
 )
 
 Flags = npt.NDArray[np.bool_]
@@ -72,10 +74,10 @@ class Allowances:
     time_back: int = 0
     deletes_are_gone: bool = False
 
-    def excused(self, kinds: Bytes, keys: pa.Array, stored: pa.Array, *, timestamped: bool) -> Flags:
+    def excused(self, kinds: Bytes, keys: pa.Array, stored: pa.Array, *, times: int) -> Flags:
         """Say for each row that differs whether it may; `stored` is null where the store has no such row."""
         excused = self.changed(keys)
-        excused |= (kinds == ONLY_IN_STORE) & self.may_be_gone(keys, stored, timestamped=timestamped)
+        excused |= (kinds == ONLY_IN_STORE) & self.may_be_gone(keys, stored, times=times)
         if self.deletes_are_gone:
             excused |= kinds == ONLY_IN_LOG
         return excused
@@ -86,20 +88,20 @@ class Allowances:
             return np.zeros(len(keys), np.bool_)
         return np.isin(hashes_of(keys, cut=cut), self.changed_since)
 
-    def may_be_gone(self, keys: pa.Array, stored: pa.Array, *, timestamped: bool) -> Flags:
+    def may_be_gone(self, keys: pa.Array, stored: pa.Array, *, times: int) -> Flags:
         """Say for each row of the store whether its record may be gone from the log."""
-        gone = self._may_be_gone(keys, stored, timestamped=timestamped)
+        gone = self._may_be_gone(keys, stored, times=times)
         return gone & ~np.isin(hashes_of(keys), self.deleted) if len(self.deleted) else gone
 
-    def _may_be_gone(self, keys: pa.Array, stored: pa.Array, *, timestamped: bool) -> Flags:
+    def _may_be_gone(self, keys: pa.Array, stored: pa.Array, *, times: int) -> Flags:
         if not self.gone_before_ms or self.gone_before_ms == FOREVER:
             return np.full(len(keys), self.gone_before_ms == FOREVER)
         if not self.time_back:
             return np.ones(len(keys), np.bool_)
         earliest = numbers_in(keys, back=self.time_back)
-        if timestamped:  # a record may be older than its window
-            times = numbers_in(stored)
-            earliest = np.minimum(earliest, np.where(times == UNKNOWN_TIMESTAMP, FOREVER, times))
+        if times != NO_TIMES:  # a record may be older than its window
+            logged = stored_times(stored, times)
+            earliest = np.minimum(earliest, np.where(logged == UNKNOWN_TIMESTAMP, FOREVER, logged))
         return earliest < self.gone_before_ms
 
 
@@ -117,10 +119,10 @@ class RowComparison:
     """
 
     def __init__(
-        self, store_format: StoreFormat, allowances: Allowances, *, first: int, name_keys: bool, numbered: bool = False
+        self, store_format: AnyFormat, allowances: Allowances, *, first: int, name_keys: bool, numbered: bool = False
     ) -> None:
-        self._format = store_format
-        self._timestamped = value_format(store_format).timestamped
+        self._layout = layout = value_format(store_format)
+        self._times = times_of(layout)
         self._allowances = allowances
         self._first = first
         self._name_keys = name_keys
@@ -128,7 +130,7 @@ class RowComparison:
         self._same = self._excused = 0
         self._told: list[DifferingKey] = []
         self._windows = Windows() if numbered else None
-        self._digests = Digest(store_format), Digest(store_format)
+        self._digests = Digest(layout), Digest(layout)
 
     def compare(self, stored: Iterable[pa.RecordBatch], logged: Iterable[pa.RecordBatch]) -> None:
         """Compare the rows of one database, each side in key order.
@@ -151,7 +153,7 @@ class RowComparison:
             store.at, log.at, same, differing = merge_rows(
                 column(rows.column(0)), column(rows.column(1)), store.at, rows.num_rows,
                 column(batch.column(0)), column(batch.column(1)), numbers(batch.column(2)), log.at, batch.num_rows,
-                store.ended, log.ended, self._timestamped, kinds, *at,
+                store.ended, log.ended, self._times, kinds, *at,
             )  # fmt: skip
             self._same += same
             if differing:
@@ -174,7 +176,7 @@ class RowComparison:
         if self._windows is not None:
             self._note_duplicates(self._windows, keys, stored, logged, times)
             return
-        excused = self._allowances.excused(kinds, keys, stored, timestamped=self._timestamped)
+        excused = self._allowances.excused(kinds, keys, stored, times=self._times)
         self._excused += int(excused.sum())
         for kind in _NAMES:
             self._counts[kind] += int((~excused & (kinds == kind)).sum())
@@ -191,9 +193,8 @@ class RowComparison:
         self, windows: Windows, keys: pa.Array, stored: pa.Array, logged: pa.Array, times: pa.Array
     ) -> None:
         """Add rows that differ to their windows, and judge the windows that are over."""
-        skipped = TIMESTAMP_BYTES if self._timestamped else 0
         changed = self._allowances.changed(keys, cut=SEQUENCE_BYTES).tolist()
-        gone = self._allowances.may_be_gone(keys, stored, timestamped=self._timestamped).tolist()
+        gone = self._allowances.may_be_gone(keys, stored, times=self._times).tolist()
         rows = (found.to_pylist() for found in (keys, stored, logged, times))
         for key, mine, its, time, has_changed, may_be_gone in zip(*rows, changed, gone, strict=True):
             self._judge(windows.over(key))
@@ -201,9 +202,10 @@ class RowComparison:
             window.changed |= has_changed
             window.may_be_gone |= may_be_gone
             if mine is not None:
-                window.add_stored(OneSided(key, sha256(mine[skipped:]).digest(), sha256(mine).hexdigest()))
+                window.add_stored(OneSided(key, self._value_digest(mine), sha256(mine).hexdigest()))
             if its is not None:
-                window.add_logged(OneSided(key, sha256(its).digest(), self._logged_digest(its, time)))
+                digest = self._value_digest(self._layout.stored_as_read(its, time))
+                window.add_logged(OneSided(key, digest, self._logged_digest(its, time)))
 
     def _judge(self, windows: Iterable[Window]) -> None:
         """Count what differs in windows that are over, and tell the first of it."""
@@ -222,7 +224,14 @@ class RowComparison:
                     self._tell(kind, row.key, row.told if in_store else None, None if in_store else row.told)
 
     def _logged_digest(self, value: bytes, timestamp: int) -> str:
-        return sha256(value_format(self._format).stored(value, timestamp)).hexdigest()
+        return sha256(self._layout.stored_as_read(value, timestamp)).hexdigest()
+
+    def _value_digest(self, stored: bytes) -> bytes:
+        """Digest of what counts of a duplicate: all but its timestamp."""
+        if not self._layout.timestamped:
+            return sha256(stored).digest()
+        at = self._layout.timestamp_at(stored)
+        return sha256(stored[:at] + stored[at + TIMESTAMP_BYTES :]).digest()
 
     def _tell(self, kind: int, key: bytes, store_sha256: str | None, log_sha256: str | None) -> None:
         told = DifferingKey(

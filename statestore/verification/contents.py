@@ -31,13 +31,12 @@ from statestore.discovery.store_directory import segments_in
 from statestore.durable import remove_tree
 from statestore.errors import InvalidStateError, StoreCorruptedError, TopicMismatchError, unreadable_is_damaged
 from statestore.formats import window_key
-from statestore.formats.timestamped_value import TIMESTAMP_BYTES
-from statestore.formats.value_format import value_format
-from statestore.model import StoreFormat
+from statestore.formats.value_format import ValueFormat
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Contents
 from statestore.sst.layout import OtherLayoutError
-from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
+from statestore.stores.scan import ScannedDatabase
+from statestore.verification.compared_values import ComparedValues
 from statestore.verification.comparison import Allowances, RowComparison
 from statestore.verification.exclusions import (
     ROUNDS,
@@ -62,8 +61,6 @@ from statestore.verification.versions import (
 )
 
 _HASHES_HELD = 1 << 20
-#: Arrow refuses to slice some values without an end.
-_TO_THE_END = (1 << 31) - 1
 
 
 def databases(spec: StorePartitionSpec) -> dict[int, Path]:
@@ -94,7 +91,7 @@ def count_rows(spec: StorePartitionSpec, give_way: Callable[[], None] = nobody_w
 
 
 def _count(spec: StorePartitionSpec, segment: int, directory: Path, give_way: Callable[[], None]) -> int:
-    database = ScannedDatabase(directory, spec.store.format)
+    database = ScannedDatabase(directory, spec.store.values)
     try:
         if (layout := spec.store.store_kind.layout) is not None:
             rows = time_ordered_rows(database, layout, segment, routing_of(spec.store), give_way)
@@ -178,8 +175,8 @@ class _Fold:
         Largest time (ms) in the row keys of a window or session store; -1 before the first.
     brokers_timestamps
         The log of a timestamped store has the brokers' timestamps.
-    keeps_timestamps
-        The store gives back the timestamps that it was given.
+    keeps_timestamps, keeps_headers
+        The store gives back the timestamps, and the headers, that it was given.
     versions
         Makes rows of all versions in the log of a versioned store; None: the last record of a key alone counts.
     """
@@ -189,6 +186,8 @@ class _Fold:
         self.stream_time = -1
         self.brokers_timestamps = False
         self.keeps_timestamps = True
+        self.keeps_headers = True
+        self._positions = False
         self.routing = routing_of(spec.store)
         self.versions = None if spec.store.rows_are_records else RecordRows(spec.store.retention_ms or 0)
         # Duplicates of a window stand and fall together: store and log count them each by itself.
@@ -225,6 +224,7 @@ class _Fold:
             self._runs = writer.finish(stop)
             self.stream_time = max(self.stream_time, self._runs.stream_time)
             self._note_timestamps(reader)
+            self._positions = self._positions or bool(reader.position)
             self._read_tail(reader, max(stop, self._log.start), topics)  # what is gone behind the store were markers
 
     def _reader(self, *, read_committed: bool) -> LogReader:
@@ -234,14 +234,16 @@ class _Fold:
         )
 
     def _records(self, reader: LogReader, stable: int, stop: int) -> Iterator[pa.RecordBatch]:
-        yield from reader.read(self._log.start, stable)
+        values = self._spec.store.values
+        yield from reader.read(self._log.start, stable, values)
         if stable < stop:  # at-least-once stores may have what an open transaction still hides
             with self._reader(read_committed=False) as hidden:
-                yield from hidden.read(max(stable, self._log.start), stop)
+                yield from hidden.read(max(stable, self._log.start), stop, values)
                 self._note_timestamps(hidden)
+                self._positions = self._positions or bool(hidden.position)
 
     def _note_timestamps(self, reader: LogReader) -> None:
-        timestamped = value_format(self._spec.store.format).timestamped
+        timestamped = self._spec.store.values.timestamped
         self.brokers_timestamps = self.brokers_timestamps or (timestamped and reader.append_times)
 
     def _advance(self, batch: pa.RecordBatch) -> None:
@@ -289,61 +291,58 @@ class _Fold:
         )
 
     @property
-    def compared_format(self) -> StoreFormat:
-        """Format of the rows as both sides have them for the comparison."""
-        return StoreFormat.PLAIN if self._without_timestamps else self._spec.store.format
-
-    def comparable(self, stored: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield rows of the store, batches of `scan.STORED_SCHEMA`, in that format."""
-        for batch in stored:
-            self.give_way()
-            batch = with_end(batch, self._spec.store.store_kind.logged_values_end_with)
-            yield _without_timestamps(batch) if self._without_timestamps else batch
+    def _compared(self) -> ComparedValues:
+        """What counts of the values."""
+        layout = self._spec.store.values
+        return ComparedValues(
+            layout,
+            timestamps=layout.timestamped and self.keeps_timestamps and not self.brokers_timestamps,
+            headers=layout.keeps_headers and self.keeps_headers,
+            positions=not self._positions,
+        )
 
     @property
-    def _without_timestamps(self) -> bool:
-        timestamped = value_format(self._spec.store.format).timestamped
-        return self.brokers_timestamps or (timestamped and not self.keeps_timestamps)
+    def compared_layout(self) -> ValueFormat:
+        """Layout of the rows as both sides have them for the comparison."""
+        return self._compared.result
+
+    def comparable(self, stored: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows of the store, batches of `scan.STORED_SCHEMA`, in that layout."""
+        compared = self._compared
+        for batch in stored:
+            self.give_way()
+            yield compared.of_stored(with_end(batch, self._spec.store.store_kind.logged_values_end_with))
 
     @property
     def latest(self) -> LastRecords | None:
-        """The last record of every key, if all of them are in memory."""
-        if self.sample is not None or self._runs is None or self._runs.memory is None:
+        """The last record of every key, if all of them are in memory and as they are compared."""
+        if self.sample is not None or self._runs is None or self._runs.memory is None or self._compared.changes_logged:
             return None
         return self._runs.memory.latest
 
     def rows(self) -> Iterator[SegmentRows]:
         """Yield the rows that a store restored from the log has, in (segment, key) order."""
         assert self._runs is not None, "the log has been read"
+        compared = self._compared
         try:
-            yield from merged([self._runs], self.routing)
+            for found in merged([self._runs], self.routing):
+                yield found._replace(batch=compared.of_logged(found.batch))
         except StoreCorruptedError as error:  # our own scratch files: no fault of the store
             raise InvalidStateError(f"what was sorted of {self._spec.partition} cannot be read: {error}") from error
-
-
-def _without_timestamps(batch: pa.RecordBatch) -> pa.RecordBatch:
-    keys, values = batch.columns
-    if batch.num_rows and pc.min(pc.binary_length(values)).as_py() < TIMESTAMP_BYTES:
-        raise StoreCorruptedError(
-            f"a stored value is shorter than the {TIMESTAMP_BYTES} bytes of a timestamp; restore the store"
-        )
-    return pa.RecordBatch.from_arrays(
-        [keys, pc.binary_slice(values, TIMESTAMP_BYTES, _TO_THE_END)], schema=STORED_SCHEMA
-    )
 
 
 def _looked_up(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:
     """Compare without sorting where the log is in memory; None if that cannot be, or if anything differs."""
     if fold.latest is None:
         return None
-    comparison = InMemoryComparison(fold.latest, fold.routing, fold.compared_format)
+    comparison = InMemoryComparison(fold.latest, fold.routing, fold.compared_layout)
     here = databases(spec)
     live = live_segments(here, fold.stream_time, fold.routing)
     for segment, directory in here.items():
         if live.excludes_stored(segment):
             _count(spec, segment, directory, fold.give_way)
             continue
-        database = ScannedDatabase(directory, spec.store.format)
+        database = ScannedDatabase(directory, spec.store.values)
         try:
             straight = rows_from_files(database)
             if not all(comparison.finds(segment, batch) for batch in fold.comparable(straight or database.rows())):
@@ -390,7 +389,7 @@ def _compared(
     stored: Callable[[ScannedDatabase, Sample | None], Iterator[pa.RecordBatch]],
 ) -> Contents:
     comparison = RowComparison(
-        fold.compared_format,
+        fold.compared_layout,
         allowances,
         first=options.first_keys,
         name_keys=options.name_keys,
@@ -409,7 +408,7 @@ def _compared(
         elif segment not in here:
             comparison.compare((), rows)
         else:
-            database = ScannedDatabase(here[segment], spec.store.format)
+            database = ScannedDatabase(here[segment], spec.store.values)
             try:
                 comparison.compare(fold.comparable(stored(database, fold.sample)), rows)
             finally:
@@ -442,11 +441,12 @@ def _compared_supplied(
     count_read = 0
     with opened(spec.store, spec.context(read_only=True)) as store:
         fold.keeps_timestamps = store.inner.keeps_timestamps
+        fold.keeps_headers = store.inner.keeps_headers
         for batch in batches(store, spec.store, fold.give_way):
             writer.add(batch if fold.sample is None else fold.sample.of(batch))
             count_read += batch.num_rows
     runs = [writer.finish(count_read)]
-    comparison = RowComparison(fold.compared_format, allowances, first=options.first_keys, name_keys=options.name_keys)
+    comparison = RowComparison(fold.compared_layout, allowances, first=options.first_keys, name_keys=options.name_keys)
     oldest_ms = fold.stream_time - (spec.store.retention_ms or 0) + 1  # the first time that has not expired
 
     def live(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -471,7 +471,7 @@ def _compared_time_ordered(
     """Compare rows that have their times in front: they are sorted by the keys of the changelog first."""
     routing, layout = fold.routing, spec.store.store_kind.layout
     assert layout is not None
-    comparison = RowComparison(fold.compared_format, allowances, first=options.first_keys, name_keys=options.name_keys)
+    comparison = RowComparison(fold.compared_layout, allowances, first=options.first_keys, name_keys=options.name_keys)
     here = databases(spec)
     logged = _Segments(fold.rows())
     live = live_segments(here, fold.stream_time, routing)

@@ -28,13 +28,21 @@ from statestore.durable import remove_tree
 from statestore.errors import unreadable_is_damaged
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES, UNKNOWN_TIMESTAMP
 from statestore.formats.value_format import value_format
-from statestore.model import TopicPartition
+from statestore.model import StoreFormat, TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Contents
 from statestore.stores.scan import ScannedDatabase
 from statestore.verification.comparison import Allowances, Flags, RowComparison
 from statestore.verification.exclusions import ROUNDS, deletes_may_be_gone, gone_before_ms
-from statestore.verification.kernels import ONLY_IN_LOG, hashes_of, numbers_in
+from statestore.verification.kernels import (
+    NO_TIMES,
+    ONLY_IN_LOG,
+    TIMES_BEHIND_HEADERS,
+    TIMES_IN_FRONT,
+    hashes_of,
+    stored_times,
+    times_of,
+)
 from statestore.verification.options import VerifyOptions
 
 _NO_HASHES = np.empty(0, np.uint64)
@@ -60,22 +68,19 @@ class _OfAnyPartition(Allowances):
     rows_of_any_time: UInt64s = field(default_factory=lambda: _NO_HASHES)
     absent: UInt64s = field(default_factory=lambda: _NO_HASHES)
 
-    def excused(self, kinds: Bytes, keys: pa.Array, stored: pa.Array, *, timestamped: bool) -> Flags:
+    def excused(self, kinds: Bytes, keys: pa.Array, stored: pa.Array, *, times: int) -> Flags:
         """As `Allowances.excused`, and where another partition than the last one gives what the store has."""
-        excused = super().excused(kinds, keys, stored, timestamped=timestamped)
+        excused = super().excused(kinds, keys, stored, times=times)
         if not len(self.rows) and not len(self.absent):
             return excused
         of_keys, there = hashes_of(keys), kinds != ONLY_IN_LOG
         excused |= ~there & np.isin(of_keys, self.absent)
-        times = None
-        if timestamped:
-            times = numbers_in(stored)
-            stored = pc.binary_slice(stored, TIMESTAMP_BYTES, (1 << 31) - 1)
-        stored = pc.fill_null(stored, b"")
-        excused |= there & np.isin(_row_hashes(of_keys, stored, times), self.rows)
-        if times is not None:
-            unknown = times == UNKNOWN_TIMESTAMP
-            excused |= there & unknown & np.isin(_row_hashes(of_keys, stored, None), self.rows_of_any_time)
+        known, timeless = stored_times(stored, times), _without_times(stored, times)
+        values, beside = (timeless, known) if times == TIMES_IN_FRONT else (pc.fill_null(stored, b""), None)
+        excused |= there & np.isin(_row_hashes(of_keys, values, beside), self.rows)
+        if times != NO_TIMES:
+            unknown = known == UNKNOWN_TIMESTAMP
+            excused |= there & unknown & np.isin(_row_hashes(of_keys, timeless, None), self.rows_of_any_time)
         return excused
 
 
@@ -114,10 +119,10 @@ def compare_global(
             )
             topic.read(partition, stop, writer)
         comparison = RowComparison(
-            spec.store.format, topic.allowances(), first=options.first_keys, name_keys=options.name_keys
+            spec.store.values, topic.allowances(), first=options.first_keys, name_keys=options.name_keys
         )
         with unreadable_is_damaged():
-            database = ScannedDatabase(spec.live, spec.store.format)
+            database = ScannedDatabase(spec.live, spec.store.values)
             try:
                 stored = _giving_way(database.rows(), options.give_way)
                 comparison.compare(stored, (found.batch for found in merged(topic.runs, topic.routing)))
@@ -182,10 +187,10 @@ class _Topic:
     ) -> Iterator[pa.RecordBatch]:
         start = self._logs[partition].start
         if start < stable:
-            yield from reader.read(start, stable)
+            yield from reader.read(start, stable, self._spec.store.values)
         if stable < stop:  # an application that processes at least once reads what an open transaction still hides
             with self._reader(partition, read_committed=False) as hidden:
-                yield from hidden.read(max(stable, start), stop)
+                yield from hidden.read(max(stable, start), stop, self._spec.store.values)
 
     def _reader(self, partition: TopicPartition, *, read_committed: bool) -> LogReader:
         servers, timeout_s = self._spec.bootstrap_servers, self._spec.kafka_timeout_s
@@ -218,7 +223,7 @@ class _Topic:
         rows: list[UInt64s] = []
         of_any_time: list[UInt64s] = []
         absent: list[UInt64s] = []
-        timestamped = value_format(self._spec.store.format).timestamped
+        times = times_of(self._spec.store.values)
         for runs in self.runs if len(shared) else ():
             for batch in sorted_records(runs, self.routing):
                 self._options.give_way()
@@ -227,10 +232,23 @@ class _Topic:
                 absent.append(of_keys[those & deletes])
                 there = those & ~deletes
                 left = batch.filter(pa.array(there))
-                times = np.asarray(left.column(2), np.int64) if timestamped else None
-                rows.append(_row_hashes(of_keys[there], left.column(1), times))
-                of_any_time.append(_row_hashes(of_keys[there], left.column(1), None))
+                beside = np.asarray(left.column(2), np.int64) if times == TIMES_IN_FRONT else None
+                rows.append(_row_hashes(of_keys[there], left.column(1), beside))
+                timeless = _without_times(left.column(1), times, in_log=True)
+                of_any_time.append(_row_hashes(of_keys[there], timeless, None))
         return _unique(rows), _unique(of_any_time), _unique(absent)
+
+
+def _without_times(values: pa.Array, times: int, *, in_log: bool = False) -> pa.Array:
+    """Take timestamps out of values of a store, or of its log, which has none in front; nulls become empty."""
+    if times == TIMES_IN_FRONT and not in_log:
+        values = pc.binary_slice(values, TIMESTAMP_BYTES, (1 << 31) - 1)
+    values = pc.fill_null(values, b"")
+    if times != TIMES_BEHIND_HEADERS:
+        return values
+    layout = value_format(StoreFormat.HEADERS)
+    found = [(value, layout.timestamp_at(value) if value else 0) for value in values.to_pylist()]
+    return pa.array([value[:at] + value[at + TIMESTAMP_BYTES :] for value, at in found], pa.binary())
 
 
 def _row_hashes(of_keys: UInt64s, values: pa.Array, times: Int64s | None) -> UInt64s:

@@ -18,8 +18,7 @@ from statestore.compiled.batches import UInt64s
 from statestore.compiled.loops import compiled
 from statestore.compiled.memory import Int, compare, equal, load_big_i64, load_i32, load_i64, load_u32, prefetch, xxh64
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
-from statestore.formats.value_format import value_format
-from statestore.model import StoreFormat
+from statestore.formats.value_format import AnyFormat, value_format
 from statestore.reports import Contents
 from statestore.verification.kernels import column
 
@@ -33,11 +32,11 @@ class InMemoryComparison:
         The last record of every key of the log.
     """
 
-    def __init__(self, latest: LastRecords, routing: Routing, store_format: StoreFormat) -> None:
+    def __init__(self, latest: LastRecords, routing: Routing, store_format: AnyFormat) -> None:
         self._latest = latest
         self._suffix_bytes = routing.suffix_bytes
         self._interval_ms = routing.interval_ms or 0
-        self._timestamped = value_format(store_format).timestamped
+        self._timestamped = value_format(store_format).timestamp_in_front
         self._digest = Digest(store_format)
         self._hashes = np.empty(AHEAD, np.uint64)
         self._before: tuple[int, bytes] | None = None

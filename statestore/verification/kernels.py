@@ -9,10 +9,21 @@ import pyarrow as pa
 
 from statestore.compiled.batches import Bytes, Int32s, Int64s, UInt64s
 from statestore.compiled.loops import compiled
-from statestore.compiled.memory import compare, equal, load_big_i64, load_i32, load_i64, xxh64
+from statestore.compiled.memory import Int, compare, equal, load_big_i64, load_i32, load_i64, load_u8, xxh64
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
+from statestore.formats.value_format import ValueFormat
 
 OTHER_VALUE, ONLY_IN_STORE, ONLY_IN_LOG = 1, 2, 3
+
+#: Where the timestamps of a store's rows are: nowhere, in front of their values, or behind headers, as in its log's.
+NO_TIMES, TIMES_IN_FRONT, TIMES_BEHIND_HEADERS = range(3)
+
+
+def times_of(layout: ValueFormat) -> int:
+    """Return where the timestamps of rows in a layout are."""
+    if not layout.timestamped:
+        return NO_TIMES
+    return TIMES_BEHIND_HEADERS if layout.keeps_headers else TIMES_IN_FRONT
 
 
 class Column(NamedTuple):
@@ -35,6 +46,21 @@ def numbers(array: pa.Array) -> int:
 
 
 @compiled
+def _headers_end(value: Int, size: Int) -> Int:
+    """Where the headers of a stored value end (formats/headers_value.py); behind its end, if they are none."""
+    found = np.uint64(0)
+    shift = np.uint64(0)
+    for at in range(min(size, 5)):
+        byte = np.uint64(load_u8(value + at))
+        found |= (byte & np.uint64(0x7F)) << shift
+        shift += np.uint64(7)
+        if byte < np.uint64(0x80):
+            end = at + 1 + np.int64(found >> np.uint64(1))
+            return end if found & np.uint64(1) == 0 and end <= size else size + 1
+    return size + 1
+
+
+@compiled
 def merge_rows(
     store_keys: tuple[int, int],
     store_values: tuple[int, int],
@@ -47,7 +73,7 @@ def merge_rows(
     log_end: int,
     store_ended: bool,
     log_ended: bool,
-    timestamped: bool,
+    times: int,
     kinds: Bytes,
     store_index: Int32s,
     log_index: Int32s,
@@ -71,13 +97,21 @@ def merge_rows(
             log_value = log_values[1] + load_i32(log_values[0] + 4 * log_at)
             log_size = log_values[1] + load_i32(log_values[0] + 4 * log_at + 4) - log_value
             fits = True
-            if timestamped:
+            if times == TIMES_IN_FRONT:
                 fits = size >= 8
                 if fits:
                     time = load_big_i64(value)
                     fits = time == UNKNOWN_TIMESTAMP or time == load_i64(log_times + 8 * log_at)
                     value += 8
                     size -= 8
+            elif times == TIMES_BEHIND_HEADERS and size == log_size:
+                front = _headers_end(value, size)
+                if front + 8 <= size and load_big_i64(value + front) == UNKNOWN_TIMESTAMP:
+                    fits = equal(value, log_value, front)
+                    value += front + 8
+                    log_value += front + 8
+                    size -= front + 8
+                    log_size -= front + 8
             if fits and size == log_size and equal(value, log_value, size):
                 same += 1
             else:
@@ -154,6 +188,25 @@ def numbers_in(array: pa.Array, *, behind: int = 0, back: int = 0, otherwise: in
     found = np.empty(len(array), np.int64)
     if len(array):
         _read_numbers(*column(array), len(array), behind, back, otherwise, found)
+    return found
+
+
+@compiled
+def _read_times(ends: int, data: int, rows: int, found: Int64s) -> None:
+    for at in range(rows):
+        value = data + load_i32(ends + 4 * at)
+        size = np.int64(data + load_i32(ends + 4 * at + 4) - value)
+        front = _headers_end(value, size)
+        found[at] = load_big_i64(value + front) if front + 8 <= size else UNKNOWN_TIMESTAMP
+
+
+def stored_times(array: pa.Array, times: int) -> Int64s:
+    """Return the timestamp (ms) of each stored value, which is `times` there; -1 where it has none."""
+    if times == TIMES_IN_FRONT:
+        return numbers_in(array)
+    found = np.full(len(array), UNKNOWN_TIMESTAMP, np.int64)
+    if len(array) and times == TIMES_BEHIND_HEADERS:
+        _read_times(*column(array), len(array), found)
     return found
 
 

@@ -23,7 +23,7 @@ from statestore.statedir.paths import TaskPaths
 from statestore.statedir.seal import known_files
 from statestore.stores.scan import STORED_SCHEMA
 from statestore.verification.comparison import Side
-from statestore.verification.kernels import ONLY_IN_LOG, ONLY_IN_STORE, OTHER_VALUE, column, merge_rows
+from statestore.verification.kernels import NO_TIMES, ONLY_IN_LOG, ONLY_IN_STORE, OTHER_VALUE, column, merge_rows
 
 Change = Literal["added", "changed", "removed"]
 #: Names of what `merge_rows` finds, where the earlier copy stands for the store and the later one for the log.
@@ -118,7 +118,7 @@ def differing_from_snapshot(
     with ExitStack() as opened:
         earlier = opened.enter_context(opened_snapshot(objects, before, scratch, local=local))
         if isinstance(later, LiveStore):
-            databases = open_databases(later, before.definition.format)
+            databases = open_databases(later, before.definition.values)
             opened.callback(close_all, databases)
         else:
             local = {file.sha256: earlier.directory / file.path for file in before.files}
@@ -189,7 +189,7 @@ def merged_rows(
         earlier.at, later.at, same, differing = merge_rows(
             column(rows.column(0)), column(rows.column(1)), earlier.at, rows.num_rows,
             column(others.column(0)), column(others.column(1)), 0, later.at, others.num_rows,
-            earlier.ended, later.ended, False, kinds, *at,
+            earlier.ended, later.ended, NO_TIMES, kinds, *at,
         )  # fmt: skip
         counts.equal += same
         for kind, mine, its in zip(*(found[:differing].tolist() for found in (kinds, *at)), strict=True):

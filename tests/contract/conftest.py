@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from store_under_test import Home, StoreUnderTest
 
-from tests.compositions import ALL, Composition
+from tests.compositions import ALL, Composition, gated
 
 
-@pytest.fixture(params=ALL, ids=str)
+@pytest.fixture(params=gated(ALL), ids=str)
 def composition(request: pytest.FixtureRequest) -> Composition:
     """Each composition in turn; `@compositions(...)` chooses some."""
     found: Composition = request.param

@@ -15,8 +15,8 @@ from typing import Any
 
 from statestore.errors import StoreCorruptedError
 from statestore.formats import session_key, window_key
+from statestore.formats.headers_value import AggregationWithHeaders, ValueTimestampHeaders
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.formats.value_format import value_format
 from statestore.model import TaskId
 from statestore.stores.api import StoreContext, Windowed
 from statestore.stores.readers import IsolationLevel
@@ -100,9 +100,15 @@ class StoreUnderTest:
 
     def value(self, text: str | None) -> Any:
         """A value as the format has it."""
-        if text is None or not self.composition.timestamped:
-            return text
-        return ValueAndTimestamp(text, 1_000 + len(text))
+        layout, headers = self.composition.layout, (("of", b"slots"), ("null", None), ("of", b""))
+        if text is None:
+            return None
+        if layout.keeps_headers:
+            headers = headers if len(text) % 2 else ()
+            if not layout.timestamped:
+                return AggregationWithHeaders(text, headers)
+            return ValueTimestampHeaders(text, 1_000 + len(text), headers)
+        return ValueAndTimestamp(text, 1_000 + len(text)) if layout.timestamped else text
 
     def key(self, slot: int) -> Any:
         """Key or session of a slot; a window's key, which goes with `time_of`."""
@@ -127,11 +133,16 @@ class StoreUnderTest:
         return self.text(reader.fetch_session(*self.key(slot)))
 
     def text(self, value: Any) -> str | None:
-        """The text of a value, whose timestamp must be the one that `value` gives it."""
-        if value is None or not self.composition.timestamped:
+        """The text of a value, whose timestamp and headers must be those that `value` gives it."""
+        layout = self.composition.layout
+        if value is None or not (layout.timestamped or layout.keeps_headers):
             return value
-        assert value == self.value(value.value)
-        return value.value
+        text = value[0]
+        expected = self.value(text)
+        if layout.keeps_headers and not value.headers:  # what is written many rows at once has none
+            expected = expected._replace(headers=())
+        assert value == expected
+        return text
 
     def scan(self, reader: Any = None, *, backward: bool = False) -> Iterator[tuple[int, str]]:
         """(slot, text) of all rows, in order or in reverse, as of the call."""
@@ -168,10 +179,14 @@ class StoreUnderTest:
     def replay(self, changes: Iterable[tuple[int, str | None]]) -> int:
         """Apply (slot, text) changes as they come from the changelog."""
         keys, values, timestamps = [], [], []
+        layout = self.composition.layout
         for slot, text in changes:
             keys.append(self.row_key(slot))
-            values.append(None if text is None else text.encode())
             timestamps.append(1_000 + len(text or ""))
+            plain = None if text is None else text.encode()
+            if plain is not None and layout.keeps_headers:
+                plain = layout.stored(plain, timestamps[-1], self.value(text).headers)
+            values.append(plain)
         return self.store.apply_changelog(keys, values, timestamps)
 
     def close(self, *, clean: bool = True) -> None:
@@ -214,7 +229,7 @@ def looked_at(
     directory: Path, composition: Composition, what: Callable[[RocksDB], Any], *, read_only: bool = True
 ) -> Any:
     """Look into a database of a closed store, or change it."""
-    database = RocksDB(directory, value_format(composition.format).column_families, read_only=read_only)
+    database = RocksDB(directory, composition.layout.column_families, read_only=read_only)
     try:
         return what(database)
     finally:

@@ -29,8 +29,14 @@ class Bytes(StoreUnderTest):
         store.init(self.home.context(**settings))
         self.store = store
 
+    @property
+    def carries_more(self):
+        return self.composition.timestamped or self.composition.keeps_headers
+
     def write(self, key, value):
-        if value is not None and self.composition.timestamped:
+        if value is not None and self.composition.keeps_headers:
+            value = self.value("x")._replace(**{"value" if self.composition.timestamped else "aggregation": value})
+        elif value is not None and self.composition.timestamped:
             value = ValueAndTimestamp(value, 7)
         if self.composition.kind == "key-value":
             self.store.put(key, value)
@@ -46,13 +52,13 @@ class Bytes(StoreUnderTest):
             found = self.store.fetch(key, 0)
         else:
             found = self.store.fetch_session(key, 0, 0)
-        return found.value if isinstance(found, ValueAndTimestamp) else found
+        return found[0] if found is not None and self.carries_more else found
 
     def all(self):
         rows = self.store.all()
         if self.composition.kind != "key-value":
             rows = ((window.key, value) for window, value in rows)
-        return {key: value.value if self.composition.timestamped else value for key, value in rows}
+        return {key: value[0] if self.carries_more else value for key, value in rows}
 
 
 @pytest.mark.parametrize("bound", [None, 64 * 1024], ids=["in memory", "spilled"])

@@ -7,11 +7,13 @@ from custom import MINE, Supplier
 from store_under_test import Home, StoreUnderTest
 
 from statestore.errors import DefinitionError, InvalidStateError
+from statestore.formats.headers_value import ValueTimestampHeaders
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat
 from statestore.stores.readers import IsolationLevel
 from statestore.stores.suppliers import BuiltIn
-from tests.compositions import CHANGELOG, STORE, Composition, compositions
+from tests.compositions import CHANGELOG, FORMATS, STORE, Composition, compositions
 from tests.integration.file_store import FileStore, PlainWindowFileStore, TimestampedFileStore
 
 TIMESTAMPED = StoreFormat.TIMESTAMPED
@@ -40,7 +42,7 @@ def test_a_custom_store_does_what_ours_do(composition, home, persistent):
     supplier = Supplier(MINE[composition.kind], persistent=persistent)
     store = Custom(composition, home, supplier, timestamps=not persistent)
     logged = []
-    store.store.log_changes_to(lambda key, value, _: logged.append((key, value)))
+    store.store.log_changes_to(lambda key, value, *_: logged.append((key, value)))
     store.fill([1, 2, 7], "text")
     store.put(2, None)
     assert store.rows() == {1: "text", 7: "text"}
@@ -55,17 +57,30 @@ def test_a_custom_store_does_what_ours_do(composition, home, persistent):
 
 
 class Custom(StoreUnderTest):
-    """A store whose timestamps are lost where a proxy takes them off."""
+    """A store whose timestamps and headers are lost where a proxy takes them off."""
 
     def __init__(self, composition, home, supplier, *, timestamps):
         self.timestamps = timestamps
         super().__init__(composition, home, supplier=supplier)
 
     def text(self, value):
-        if value is None or not self.composition.timestamped or self.timestamps:
+        layout = self.composition.layout
+        if value is None or self.timestamps or not (layout.timestamped or layout.keeps_headers):
             return super().text(value)
-        assert value.timestamp == -1
-        return value.value
+        assert not layout.timestamped or value.timestamp == -1
+        assert not layout.keeps_headers or value.headers == ()
+        return value[0]
+
+
+@compositions(persistent=True, transactional=False, kind="key-value", format=StoreFormat.HEADERS)
+def test_a_timestamped_store_under_a_builder_with_headers_keeps_its_timestamps(composition, home):
+    supplier = Composition("key-value", TIMESTAMPED, True, False).supplier()
+    store = StoreUnderTest(composition, home, supplier=supplier)
+    store.put(1, "abc")
+    assert store.store.get("k01") == ValueTimestampHeaders("abc", 1_003)
+    assert not store.store.inner.keeps_headers
+    assert store.store.inner.keeps_timestamps
+    store.close()
 
 
 @compositions(persistent=True, transactional=False, format=TIMESTAMPED)
@@ -195,12 +210,12 @@ class MyBatches(FileStore):
         return []
 
 
-@pytest.mark.parametrize("store_format", StoreFormat)
+@pytest.mark.parametrize("store_format", FORMATS)
 def test_the_batch_writes_of_a_custom_store_are_used_whatever_is_put_around_it(home, store_format):
     supplier = Supplier(MyBatches)
     store = StoreUnderTest(Composition("key-value", store_format, True, False), home, supplier=supplier)
     store.store.put_rows([b"a", b"b"], [b"1", None], [7, 7])
-    stored = b"1" if store_format is StoreFormat.PLAIN else b"\xff" * 8 + b"1"
+    stored = value_format(store_format).migrated("default", b"1")
     assert store.store.get_rows([b"b", b"a"]) == [None, stored]
     assert supplier.made.batches == 2
     assert supplier.made.get(b"a") == b"1", "without the timestamp"

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 from store_under_test import contents
 from store_under_test import time_of as start_of
-from upgraded import FAMILIES
 
 from statestore.errors import UnknownFormatError
-from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY, TIMESTAMPED_COLUMN_FAMILY
 from statestore.model import StoreFormat
 from statestore.stores.readers import IsolationLevel
 from statestore.stores.rocksdb import RocksDB, column_families
@@ -22,7 +20,7 @@ timestamped = compositions(format=TIMESTAMPED)
 @pytest.mark.behaviour("F1", "S1")
 def test_rows_on_disk_are_kafka_streams_rows(store):
     for slot in (1, 7):
-        store.put(slot, "text")
+        store.put(slot, "texts")
     store.store.commit({CHANGELOG: 5})
     store.close()
     key, start = b"k01", start_of(1)
@@ -31,12 +29,15 @@ def test_rows_on_disk_are_kafka_streams_rows(store):
         "window": key + start.to_bytes(8, "big") + bytes(4),
         "session": key + (start + 1).to_bytes(8, "big") + start.to_bytes(8, "big"),
     }[store.composition.kind]
-    stored = (1_004).to_bytes(8, "big") + b"text" if store.composition.timestamped else b"text"
+    layout = store.composition.layout
+    stored = (1_005).to_bytes(8, "big") + b"texts" if store.composition.timestamped else b"texts"
+    if layout.keeps_headers:  # of "of" with "slots", "null" with null, "of" with nothing
+        stored = b"\x28\x06\x04of\x0aslots\x08null\x01\x04of\x00" + stored
     names = {"key-value": ["rocksdb/s"]}.get(store.composition.kind, ["s/s.0", "s/s.10800000"])
     assert [str(path.relative_to(store.home.task_directory)) for path in store.directories] == names
-    expected = {"default", "offsets"} | ({TIMESTAMPED_COLUMN_FAMILY} if store.composition.timestamped else set())
+    family = layout.column_families[0]
+    expected = {"default", "offsets", family}
     database = RocksDB(store.directories[0], expected - {"offsets"}, read_only=True)
-    family = TIMESTAMPED_COLUMN_FAMILY if store.composition.timestamped else DEFAULT_COLUMN_FAMILY
     rows, offsets = dict(database.scan(family)), dict(database.scan("offsets"))
     database.close()
     assert set(column_families(store.directories[0])) == expected
@@ -80,8 +81,8 @@ def test_a_store_with_a_column_family_of_a_later_version_is_refused_and_left_alo
     store.fill([1, 7], "text")
     store.store.commit({CHANGELOG: 1})
     store.close()
-    later = "keyValueWithTimestampAndHeaders"
-    RocksDB(store.directories[database], [*FAMILIES, later]).close()
+    later = "versionedKeyValueWithHeaders"
+    RocksDB(store.directories[database], [*store.composition.layout.column_families, later]).close()
     before = contents(store.home.root)
     with pytest.raises(UnknownFormatError, match=rf"{STORE}.*{later}.*left alone"):
         store.open()

@@ -15,7 +15,7 @@ from statestore.stores.readers import IsolationLevel
 from statestore.stores.rocksdb import RocksDB
 from tests.compositions import CHANGELOG, Composition, compositions
 
-PLAIN, TIMESTAMPED = StoreFormat
+PLAIN, TIMESTAMPED = StoreFormat.PLAIN, StoreFormat.TIMESTAMPED
 upgrading = compositions(format=TIMESTAMPED, persistent=True)
 
 

@@ -10,7 +10,6 @@ from store_under_test import Home, StoreUnderTest, contents, looked_at, time_of
 
 from statestore.errors import StoreUncleanError
 from statestore.formats import offsets as offsets_format
-from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat
 from statestore.stores.rocksdb import RocksDB
 from tests.compositions import ALL, CHANGELOG, INPUT, Composition
@@ -80,7 +79,7 @@ def test_idle_segments_are_put_on_disk_after_some_megabytes_so_that_the_smallest
             store.put(slot, f"{number}" * 1_000_000)
         store.store.commit({CHANGELOG: 10 + number})
     idle = store.directories[0]
-    on_disk = RocksDB(idle, value_format(store.composition.format).column_families, read_only=True)
+    on_disk = RocksDB(idle, store.composition.layout.column_families, read_only=True)
     try:
         assert on_disk.committed_offset(CHANGELOG) >= 10
     finally:

@@ -13,18 +13,21 @@ from statestore.model import StoreFormat
 from statestore.stores import suppliers
 from statestore.stores.open import build_store, supplier_of
 from statestore.stores.suppliers import DslStore
-from tests.compositions import ALL, CHANGELOG, RETENTION, STORE, WINDOW, Composition
+from tests.compositions import ALL, CHANGELOG, FORMATS, RETENTION, STORE, WINDOW, Composition, gated
 
 #: KIP-844's suppliers in snake_case, and those of our own timestamped session stores and in-memory stores.
 SUPPLIERS = {
     "persistent_key_value_store": (),
     "persistent_timestamped_key_value_store": (),
+    "persistent_timestamped_key_value_store_with_headers": (),
     "in_memory_key_value_store": (),
     "persistent_window_store": (RETENTION, WINDOW),
     "persistent_timestamped_window_store": (RETENTION, WINDOW),
+    "persistent_timestamped_window_store_with_headers": (RETENTION, WINDOW),
     "in_memory_window_store": (RETENTION, WINDOW),
     "persistent_session_store": (RETENTION,),
     "persistent_timestamped_session_store": (RETENTION,),
+    "persistent_session_store_with_headers": (RETENTION,),
     "in_memory_session_store": (RETENTION,),
 }
 
@@ -42,7 +45,8 @@ def test_every_supplier_makes_stores_without_transactions_unless_asked_for_them(
         assert (store.name, store.transactional, store.is_open) == (STORE, transactional, False)
         assert store.persistent == store.manages_offsets == name.startswith("persistent")
         if store.persistent:
-            assert store.format is (StoreFormat.TIMESTAMPED if "timestamped" in name else StoreFormat.PLAIN)
+            older = StoreFormat.TIMESTAMPED if "timestamped" in name else StoreFormat.PLAIN
+            assert store.format is (StoreFormat.HEADERS if name.endswith("_with_headers") else older)
 
 
 @pytest.mark.behaviour("T1")
@@ -68,7 +72,7 @@ def definition(kind, store_format, engine):
 
 @pytest.mark.behaviour("T1")
 @pytest.mark.parametrize("kind", ["key-value", "window", "session"])
-@pytest.mark.parametrize("store_format", StoreFormat)
+@pytest.mark.parametrize("store_format", FORMATS)
 @pytest.mark.parametrize(
     ("engine", "persistent", "transactional"),
     [("rocksDB", True, False), ("in_memory", False, False), ("txn_rocksDB", True, True)],
@@ -99,9 +103,9 @@ def test_definitions_are_transactional_by_default_and_open_what_the_suppliers_ma
 @pytest.mark.behaviour("T11")
 def test_the_contract_runs_over_every_composition(request):
     """The fixture's default; a test that asks for fewer says which property it is about."""
-    assert len(set(ALL)) == len(ALL) == 3 * 2 * 2 * 2
+    assert len(set(ALL)) == len(ALL) == 3 * 3 * 2 * 2
     definitions = request.session._fixturemanager.getfixturedefs("composition", request.node)
-    assert list(definitions[0].params) == ALL
+    assert list(definitions[0].params) == gated(ALL)
 
 
 @pytest.mark.behaviour("T11")

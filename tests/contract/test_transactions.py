@@ -164,9 +164,10 @@ def test_changes_are_logged_in_order_and_once_those_that_come_from_the_log_are_n
     store.get(2)
     store.store.commit({CHANGELOG: 3})
     timestamp = (lambda text: 1_000 + len(text)) if store.composition.timestamped else (lambda text: None)
+    headers = (lambda text: (store.value(text).headers,)) if store.composition.keeps_headers else (lambda text: ())
     assert logged == [
-        (store.row_key(1), b"a", timestamp("a")),
-        (store.row_key(7), b"bb", timestamp("bb")),
+        (store.row_key(1), b"a", timestamp("a"), *headers("a")),
+        (store.row_key(7), b"bb", timestamp("bb"), *headers("bb")),
         (store.row_key(1), None, None),
     ]
 

@@ -72,7 +72,10 @@ class ArchiveCycles:
     def __init__(self, servers: str, directory: Path, seed: int, number: int) -> None:
         self._draw = draw = random.Random(f"{seed}-{number}")
         engines: dict[str, Engine] = {name: draw.choice(["txn_rocksDB", "rocksDB"]) for name in STORES}
-        formats = {**{name: draw.choice(list(StoreFormat)) for name in STORES}, "visits": StoreFormat.PLAIN}
+        formats = {
+            **{name: draw.choice([StoreFormat.PLAIN, StoreFormat.TIMESTAMPED]) for name in STORES},
+            "visits": StoreFormat.PLAIN,
+        }
         guarantee = "at_least_once" if number % 4 == 3 else "exactly_once_v2"
         definition = with_processor(unique("archived"), engines, formats, guarantee, commit_interval_ms=600_000)
         archive = f"file://{directory}/archive"

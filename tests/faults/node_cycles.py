@@ -70,7 +70,10 @@ class NodeCycles:
     def __init__(self, servers: str, directory: Path, seed: int, number: int) -> None:
         self._draw = draw = random.Random(f"nodes-{seed}-{number}")
         engines: dict[str, Engine] = {name: draw.choice(["txn_rocksDB", "rocksDB"]) for name in STORES}
-        formats = {**{name: draw.choice(list(StoreFormat)) for name in STORES}, "visits": StoreFormat.PLAIN}
+        formats = {
+            **{name: draw.choice([StoreFormat.PLAIN, StoreFormat.TIMESTAMPED]) for name in STORES},
+            "visits": StoreFormat.PLAIN,
+        }
         self._exactly = number % 4 != 3
         guarantee = "exactly_once_v2" if self._exactly else "at_least_once"
         definition = with_processor(unique("nodes"), engines, formats, guarantee, commit_interval_ms=600_000)

@@ -250,9 +250,9 @@ def _application(draw: random.Random, number: int) -> Application:
     stores = ("counts", "latest", "hourly", "visits") if kind == "processor" else ("counts", "grouped", *_SEGMENTED)
     engines = {name: draw.choices(ENGINES, [5, 3, 2])[0] for name in stores}
     formats = {
-        "counts": draw.choice(list(StoreFormat)),
-        "latest": draw.choice(list(StoreFormat)),
-        "hourly": draw.choice(list(StoreFormat)),
+        "counts": draw.choice([StoreFormat.PLAIN, StoreFormat.TIMESTAMPED]),
+        "latest": draw.choice([StoreFormat.PLAIN, StoreFormat.TIMESTAMPED]),
+        "hourly": draw.choice([StoreFormat.PLAIN, StoreFormat.TIMESTAMPED]),
         "visits": StoreFormat.PLAIN,
     }
     if upgraded:

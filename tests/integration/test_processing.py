@@ -49,7 +49,7 @@ def contents(application: Application, store: str) -> list[tuple[Any, Any]]:
 # -- guarantees and engines ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("store_format", list(StoreFormat))
+@pytest.mark.parametrize("store_format", [StoreFormat.PLAIN, StoreFormat.TIMESTAMPED])
 @pytest.mark.parametrize("engine", ["txn_rocksDB", "rocksDB"])
 def test_at_least_once_commits_offsets_without_transactions(
     bootstrap_servers: str, tmp_path: Path, engine: Any, store_format: StoreFormat

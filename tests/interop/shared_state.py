@@ -23,7 +23,7 @@ from statestore.changelog.topics import Topics
 from statestore.changelog.writer import TransactionalWriter
 from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.formats.value_format import value_format
+from statestore.formats.value_format import COLUMN_FAMILIES
 from statestore.model import StoreFormat, TaskId, TopicPartition, changelog_topic
 from statestore.partition.replay import replay
 from statestore.statedir.paths import TaskPaths
@@ -152,8 +152,8 @@ class SharedState:
         writer.begin()
         with self.opened(part) as store:
             store.log_changes_to(
-                lambda key, value, time: writer.produce(
-                    changelog.topic, key, value, timestamp if time is None else time, changelog.partition
+                lambda key, value, time, headers=(): writer.produce(
+                    changelog.topic, key, value, timestamp if time is None else time, changelog.partition, headers
                 )
             )
             changes(store)
@@ -194,7 +194,7 @@ class SharedState:
 
     def _tables(self, part: StorePartition) -> Iterator[RocksDB]:
         for directory in self.databases(part):
-            database = RocksDB(directory, value_format(StoreFormat.TIMESTAMPED).column_families, read_only=True)
+            database = RocksDB(directory, COLUMN_FAMILIES, read_only=True)
             try:
                 yield database
             finally:

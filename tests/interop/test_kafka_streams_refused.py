@@ -42,16 +42,7 @@ KNOWN = [
 ]
 #: By store: what its directory gives away. Its keys are times, so that its rows can be read as ordinary ones, too.
 TIME_FIRST = {Store("times", "window", layout="time-ordered"): "onWindowClose"}
-WITH_HEADERS = {
-    Store("noted", layout="headers"): "keyValueWithTimestampAndHeaders",
-    Store("noted-windows", "window", layout="headers"): "keyValueWithTimestampAndHeaders",
-    Store("noted-sessions", "session", layout="headers"): "sessionKeyValueWithHeaders",
-}
-UNKNOWN = {**TIME_FIRST, **WITH_HEADERS}
-#: Stores that no file tells anything of once their directories are gone, and what of Kafka still does.
-TOLD_BY_KAFKA = {
-    **dict.fromkeys(WITH_HEADERS, "header 'trace'"),
-}
+UNKNOWN = {**TIME_FIRST}
 SEGMENT_MS = 1_800_000
 START = T0 - T0 % SEGMENT_MS
 ROWS = 60
@@ -71,7 +62,6 @@ def commands() -> list[Command]:
                     T0 + number,
                     start=start,
                     end=start + 500,
-                    headers=(("trace", b"%d" % number),),
                 )
             )
     return found
@@ -199,19 +189,6 @@ def test_a_store_that_has_no_key_of_its_log_is_left_to_a_person(stopped: Stopped
 
 
 # -- by what Kafka has, where the directory is gone -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("store", TOLD_BY_KAFKA, ids=lambda store: store.name)
-def test_what_kafka_gives_away_goes_before_what_is_said(stopped: Stopped, tmp_path: Path, store: Store) -> None:
-    state = Stopped(stopped.app, tmp_path / "state")
-    state.state_dir.mkdir()
-    row = state.verified(described(store))[store.name]
-    assert (row.status, row.action, row.task) == (Status.UNKNOWN_FORMAT, Action.BY_HAND, "0_0")
-    assert TOLD_BY_KAFKA[store] in row.detail
-    assert "described as kind=" in row.detail
-    with pytest.raises(UnknownFormatError, match=TOLD_BY_KAFKA[store]):
-        stores_to_restore(state.chosen(described(store)), state.topics)
-    assert not state.directory.exists() or not list(state.directory.glob("0_*"))
 
 
 def test_a_store_that_only_somebody_describes_is_verified_as_described(stopped: Stopped, tmp_path: Path) -> None:

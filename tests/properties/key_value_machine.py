@@ -10,7 +10,6 @@ from mortal_machine import MortalMachine
 from plain_model import Rows
 from store_machine import AT_ONCE, PLAIN_VALUES, TIMES, step
 
-from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.stores.readers import IsolationLevel
 from statestore.stores.views import read_only
 
@@ -152,9 +151,7 @@ class KeyValueMachine(MortalMachine):
 
     @step(start=BOUNDS, stop=BOUNDS, key=KEYS)
     def a_plain_view_has_no_timestamps(self, start, stop, key):
-        plain = {
-            at: value.value if isinstance(value, ValueAndTimestamp) else value for at, value in self.model.rows.items()
-        }
+        plain = {at: value if isinstance(value, bytes) else value[0] for at, value in self.model.rows.items()}
         view = read_only(self.store, timestamps=False)
         assert view.get(key) == plain.get(key)
         assert list(view.range(start, stop)) == between(plain, start, stop)

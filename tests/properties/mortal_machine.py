@@ -13,7 +13,6 @@ from plain_model import Commit
 from store_machine import StoreMachine, step
 
 from statestore.errors import StoreUncleanError
-from statestore.formats.timestamped_value import ValueAndTimestamp
 from tests.compositions import CHANGELOG, INPUT
 
 _REPLAYED_AT_ONCE = 7
@@ -119,8 +118,7 @@ class MortalMachine(StoreMachine):
         for at in range(0, len(tail), _REPLAYED_AT_ONCE):
             _, keys, values = zip(*tail[at : at + _REPLAYED_AT_ONCE], strict=True)
             timestamps = [getattr(value, "timestamp", 0) for value in values]
-            plain = [value.value if isinstance(value, ValueAndTimestamp) else value for value in values]
-            self.store.apply_changelog(keys, plain, timestamps)
+            self.store.apply_changelog(keys, [self.read_from_log(value) for value in values], timestamps)
         self.after_opening()
         self.assert_rows()
         self.commit_now(self.model.last_offset, True, crash_at=None)

@@ -19,7 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from plain_model import Model, Rows
 
 from statestore.errors import InvalidStateError
+from statestore.formats.headers_value import AggregationWithHeaders, Headers, ValueTimestampHeaders
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.formats.value_format import ValueFormat
 from statestore.model import StoreFormat
 from tests.compositions import CHANGELOG, INPUT, Composition
 
@@ -48,6 +50,10 @@ def step(**strategies: Any) -> Callable[[Callable[..., None]], Any]:
         return rule(**strategies)(run)
 
     return counted
+
+
+#: Headers of values, by turns.
+HEADERS: tuple[Headers, ...] = ((), (("a", b"1"),), (("a", None), ("a", b""), ("ü", b"2" * 70)))
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -102,14 +108,14 @@ class StoreMachine(RuleBasedStateMachine):
         self.home = Home.make(exactly_once, max_bytes)
         self.model = self.new_model()
         self.iterators: list[tuple[Iterator[Any], list[Any]]] = []
-        self.expired = 0
-        if composition.timestamped and composition.persistent and plain_rows:
+        upgraded = composition.timestamped or composition.keeps_headers
+        if upgraded and composition.persistent and plain_rows:
             self.begin_with_plain_rows(data, plain_rows)
         self.open()
         self.after_opening()
 
     def begin_with_plain_rows(self, data: Any, count: int) -> None:
-        """The store was a plain one before; its rows have no timestamp (KIP-258)."""
+        """The store was a plain one before; its rows have neither timestamp nor headers (KIP-258, KIP-1271)."""
         self.format = StoreFormat.PLAIN
         self.open()
         for _ in range(count):
@@ -117,10 +123,10 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.commit({CHANGELOG: self.model.last_offset} if self.model.log else {})
         self.model.commit(self.model.last_offset, None)
         self.close(clean=True)
-        self.format = StoreFormat.TIMESTAMPED
-        aged = {key: ValueAndTimestamp(value, -1) for key, value in self.model.rows.items()}
+        self.format = self.composition.format
+        aged = {key: self.made(value, -1) for key, value in self.model.rows.items()}
         self.model.log = [
-            record._replace(value=None if record.value is None else ValueAndTimestamp(record.value, -1))
+            record._replace(value=None if record.value is None else self.made(record.value, -1))
             for record in self.model.log
         ]
         self.model.rows, self.model.committed = aged, dict(aged)
@@ -156,17 +162,39 @@ class StoreMachine(RuleBasedStateMachine):
                 assert found == expected[: len(found)]
         self.iterators.clear()
 
-    def logged(self, key: bytes, plain: bytes | None, timestamp: int | None) -> None:
-        timestamped = self.format is StoreFormat.TIMESTAMPED and plain is not None
+    def logged(self, key: bytes, plain: bytes | None, timestamp: int | None, headers: Headers = ()) -> None:
         self.model.record(
-            key, ValueAndTimestamp(plain, -1 if timestamp is None else timestamp) if timestamped else plain
+            key, None if plain is None else self.made(plain, -1 if timestamp is None else timestamp, headers)
         )
 
     def happened(self, what: str) -> None:
         HAPPENED[self.composition.kind, what] += 1
 
     def value(self, plain: bytes, timestamp: int) -> Any:
-        return ValueAndTimestamp(plain, timestamp) if self.format is StoreFormat.TIMESTAMPED else plain
+        return self.made(plain, timestamp, HEADERS[timestamp % len(HEADERS)])
+
+    @property
+    def layout(self) -> ValueFormat:
+        """Layout of the values as the store has them now."""
+        return replace(self.composition, format=self.format).layout
+
+    def made(self, plain: bytes, timestamp: int, headers: Headers = ()) -> Any:
+        """A value as the format has it."""
+        layout = self.layout
+        if layout.keeps_headers:
+            if layout.timestamped:
+                return ValueTimestampHeaders(plain, timestamp, headers)
+            return AggregationWithHeaders(plain, headers)
+        return ValueAndTimestamp(plain, timestamp) if layout.timestamped else plain
+
+    def read_from_log(self, value: Any) -> Any:
+        """What a log's reader makes of a value of the model."""
+        layout = self.layout
+        if value is None or isinstance(value, bytes):
+            return value
+        if layout.keeps_headers:
+            return layout.stored(value[0], getattr(value, "timestamp", 0), value.headers)
+        return value[0]
 
     # -- iterators
 

@@ -26,6 +26,7 @@ from statestore.stores.open import build_store
 from statestore.stores.serdes import INT64, JSON, UTF8
 from statestore.tasks.aggregates import Aggregate, aggregate, count, reduce_by, sum_of
 from statestore.tasks.aggregation import Aggregation, aggregation
+from tests.compositions import FORMATS
 from tests.integration.broker import Logged
 from tests.oracle.aggregations import COUNT, Functions, Model
 
@@ -182,9 +183,8 @@ class _Run:
             ]
         else:
             found = list(inner.scan(None, None))
-        if self.store.format is StoreFormat.PLAIN:
-            return {key: (value, -1) for key, value in found}
-        return {key: (value[8:], int.from_bytes(value[:8], "big", signed=True)) for key, value in found}
+        split = ((key, self.store.layout.logged(value)) for key, value in found)
+        return {key: (value, -1 if timestamp is None else timestamp) for key, (value, timestamp, *_) in split}
 
 
 @contextmanager
@@ -224,7 +224,7 @@ def _check(data: st.DataObject, case: str, shape: str, store_format: StoreFormat
     more_ms = data.draw(st.sampled_from([0, 25_000, 300_000]))
     with _running(case, shape, store_format, engine, more_ms) as run:
         retention_ms = getattr(run.store.inner, "retention_ms", 0)
-        model = Model(CASES[case][1], windows, sessions, store_format is StoreFormat.TIMESTAMPED, retention_ms)
+        model = Model(CASES[case][1], windows, sessions, run.store.layout.timestamped, retention_ms)
         for record in records:
             model.process(record)
         position = committed = 0
@@ -257,7 +257,7 @@ def _check(data: st.DataObject, case: str, shape: str, store_format: StoreFormat
 
 
 @pytest.mark.short_for(every=7)
-@pytest.mark.parametrize("store_format", list(StoreFormat))
+@pytest.mark.parametrize("store_format", [StoreFormat.PLAIN, StoreFormat.TIMESTAMPED])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("case", CASES)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -271,7 +271,7 @@ def test_results_are_kafka_streams_however_the_input_is_cut(
 @pytest.mark.parametrize("engine", ["txn_rocksDB", "rocksDB"])
 @pytest.mark.parametrize("shape", ["keys", "hopping", "sessions"])
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data(), store_format=st.sampled_from(list(StoreFormat)), case=st.sampled_from(list(CASES)))
+@given(data=st.data(), store_format=st.sampled_from(FORMATS), case=st.sampled_from(list(CASES)))
 def test_every_engine_comes_to_the_same_results(
     data: st.DataObject, case: str, shape: str, store_format: StoreFormat, engine: str
 ) -> None:

@@ -525,7 +525,7 @@ def test_what_cannot_be_decoded_fails_or_is_kept_as_bytes(spark: SparkSession, t
         ({"partitions": "first"}, "expected partitions such as 0,1,3"),
         ({"store": "../counts"}, "store '../counts' is not a valid name"),
         ({"state_dir": ""}, "option state_dir is missing: add .*, or set STATESTORE_STATE_DIR"),
-        ({"format": "fancy"}, "option format: expected one of .'timestamped', 'plain'., found 'fancy'"),
+        ({"format": "fancy"}, "option format: expected one of .'plain', 'timestamped', 'headers'., found 'fancy'"),
         ({"path": "."}, "exactly one of the options path and application"),
         ({"kind": "window", "window_size_ms": 5}, "is not that of a window store; correct its kind"),
         (

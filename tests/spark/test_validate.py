@@ -92,7 +92,7 @@ def _restored(store: LoggedStore, partitions: list[int], quarantine: dict[int, P
 
 
 @pytest.mark.short_for("timestamped")
-@pytest.mark.parametrize("store_format", list(StoreFormat))
+@pytest.mark.parametrize("store_format", [StoreFormat.PLAIN, StoreFormat.TIMESTAMPED])
 def test_an_application_is_validated_against_its_changelogs(
     spark: SparkSession, logged_store: LoggedStores, store_format: StoreFormat
 ) -> None:

@@ -102,7 +102,8 @@ def test_a_store_without_a_directory_is_what_is_said_of_it(evidence):
 def test_a_store_without_a_directory_asks_what_it_is(evidence):
     store = found(evidence(None, here=False))
     assert store.trouble == "missing"
-    assert "--store s:kind=key-value|window|session|versioned,format=plain|timestamped,subtopology=N" in store.problem
+    said = "--store s:kind=key-value|window|session|versioned,format=plain|timestamped|headers,subtopology=N"
+    assert said in store.problem
     assert "--store s:engine=in_memory" in store.problem
 
 

@@ -12,15 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_schema
-from statestore_jobs.sources.columns import Layout, layout_of, split_keys, split_timestamps
+from statestore_jobs.sources.columns import Layout, layout_of, split_keys, split_values
 from statestore_jobs.sources.decoding import check_fields, decode
 from statestore_jobs.sources.json_values import read_json, read_json_text
 from statestore_jobs.sources.options import described_store, refuse_unknown, time_ms
 
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, StoreCorruptedError
-from statestore.formats import session_key, timestamped_value, window_key
+from statestore.formats import headers_value, session_key, timestamped_value, window_key
+from statestore.formats.value_format import SESSION_HEADERS, value_format
 from statestore.kinds.known import BUILT_IN
+from statestore.model import StoreFormat
 
 _COUNTS = StoreDefinition(name="counts")
 _WINDOWS = StoreDefinition(name="windows", kind="window", retention_ms=100, window_size_ms=10, retain_duplicates=True)
@@ -65,16 +67,34 @@ def test_row_keys_are_split_as_their_formats_say(rows: list[tuple[bytes, int, in
 @given(st.lists(st.tuples(st.binary(max_size=30), st.integers(-1, 2**63 - 1)), max_size=40))
 @settings(max_examples=30, deadline=None)
 def test_stored_values_are_split_as_their_format_says(rows: list[tuple[bytes, int]]) -> None:
-    values, timestamps = split_timestamps(_binary(*(timestamped_value.encode(*row) for row in rows)))
+    stored = _binary(*(timestamped_value.encode(*row) for row in rows))
+    values, timestamps, headers = split_values(stored, value_format(StoreFormat.TIMESTAMPED))
 
     assert (values.to_pylist(), timestamps.to_pylist()) == ([value for value, _ in rows], [time for _, time in rows])
+    assert headers is None
+
+
+def test_values_with_headers_are_split_into_value_timestamp_and_headers() -> None:
+    notes = (("a", b"1"), ("a", None))
+    stored = _binary(headers_value.encode(b"v", -1, notes), headers_value.encode(b"", 7, ()))
+    values, timestamps, headers = split_values(stored, value_format(StoreFormat.HEADERS))
+    shown = [[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], []]
+    assert headers is not None
+    assert (values.to_pylist(), timestamps.to_pylist(), headers.to_pylist()) == ([b"v", b""], [-1, 7], shown)
+    values, timestamps, headers = split_values(_binary(headers_value.encode(b"v", None, notes)), SESSION_HEADERS)
+    assert headers is not None
+    assert (values.to_pylist(), timestamps.to_pylist(), headers.to_pylist()) == ([b"v"], [None], shown[:1])
+    noted = StoreDefinition(name="noted", format=StoreFormat.HEADERS)
+    assert _layout(noted).ddl == (
+        "partition INT, key BINARY, value BINARY, timestamp LONG, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    )
 
 
 def test_what_is_too_short_for_its_kind_or_format_is_refused() -> None:
     with pytest.raises(StoreCorruptedError, match="a session store's row key has at least 16 bytes, found 12"):
         split_keys(_binary(b"x" * 16, b"x" * 12), BUILT_IN["session"])
     with pytest.raises(StoreCorruptedError, match="a timestamped value has at least 8 bytes, found 0"):
-        split_timestamps(_binary(b"x" * 8, b""))
+        split_values(_binary(b"x" * 8, b""), value_format(StoreFormat.TIMESTAMPED))
 
 
 # -- columns ----------------------------------------------------------------------------------------------------------
@@ -331,7 +351,7 @@ def test_bytes_and_text_are_shown_without_loading_pandas() -> None:
 import sys
 import numpy as np
 import pyarrow as pa
-from statestore_jobs.sources.columns import layout_of, split_timestamps
+from statestore_jobs.sources.columns import layout_of, split_values
 from statestore_jobs.sources.ranges import Range
 from statestore.definitions.store import StoreDefinition
 
@@ -341,7 +361,8 @@ rows = pa.Array.from_buffers(pa.binary(), 2, [None, ends, pa.py_buffer(bytes(15)
 stored = pa.RecordBatch.from_arrays([rows, rows], ["key", "value"])
 keys, values = Range(store.store_kind, time_to=1).of(stored).columns
 options = {"value_serde": "utf8", "undecodable": "keep"}
-batch = layout_of(options, store, with_offset=False).batch(0, keys, *split_timestamps(values))
+found = split_values(values, store.values)
+batch = layout_of(options, store, with_offset=False).batch(0, keys, found.values, found.timestamps)
 assert batch.num_rows == 1
 assert "pandas" not in sys.modules
 """

@@ -43,7 +43,7 @@ class Lists:
     def send(self, topic, key, value, timestamp, headers=()):
         self.sent.append((topic, key, value, timestamp, tuple(headers)))
 
-    def log(self, store, key, value, timestamp):
+    def log(self, store, key, value, timestamp, headers=()):
         self.logged.append((store, key, value, timestamp))
 
     def log_many(self, store, keys, values, timestamps):
@@ -152,7 +152,7 @@ def put_and_go_on(record, context):
 class Refusing(Lists):
     """Takes no change: librdkafka does so when 500,000 records wait, which a test cannot send."""
 
-    def log(self, store, key, value, timestamp):
+    def log(self, store, key, value, timestamp, headers=()):
         raise KafkaUnavailableError("no record was taken")
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from statestore.errors import StoreCorruptedError
-from statestore.formats.value_format import COLUMN_FAMILIES, newest_format, value_format
+from statestore.formats.value_format import COLUMN_FAMILIES, SESSION_HEADERS, newest_format, value_format
 from statestore.model import StoreFormat
 
-PLAIN, TIMESTAMPED = value_format(StoreFormat.PLAIN), value_format(StoreFormat.TIMESTAMPED)
+PLAIN, TIMESTAMPED, HEADERS = map(value_format, (StoreFormat.PLAIN, StoreFormat.TIMESTAMPED, StoreFormat.HEADERS))
 SEVEN = b"\0\0\0\0\0\0\0\7"
 
 
@@ -16,7 +16,7 @@ def test_a_plain_value_is_stored_and_logged_as_it_is():
     assert PLAIN.stored(b"v", 7) == b"v"
     assert PLAIN.logged(b"v") == (b"v", None)
     assert PLAIN.logged(None) == (None, None)
-    assert PLAIN.migrated(b"v") == b"v"
+    assert PLAIN.migrated("default", b"v") == b"v"
     assert not PLAIN.timestamped
 
 
@@ -29,7 +29,7 @@ def test_a_timestamped_value_has_its_timestamp_in_front_and_is_logged_without_it
 
 
 def test_a_plain_value_in_a_timestamped_store_has_an_unknown_timestamp_and_is_logged_with_its_records():
-    older = TIMESTAMPED.migrated(b"v")
+    older = TIMESTAMPED.migrated("default", b"v")
     assert older == b"\xff" * 8 + b"v"
     assert TIMESTAMPED.logged(older) == (b"v", None)
 
@@ -41,7 +41,41 @@ def test_a_value_that_is_too_short_for_a_timestamp_is_refused():
 
 def test_new_rows_are_written_to_the_formats_own_column_family():
     assert PLAIN.column_families == ("default",)
-    assert TIMESTAMPED.column_families == COLUMN_FAMILIES == ("keyValueWithTimestamp", "default")
+    assert TIMESTAMPED.column_families == TIMESTAMPED.made_families == ("keyValueWithTimestamp", "default")
+    assert HEADERS.column_families == ("keyValueWithTimestampAndHeaders", "keyValueWithTimestamp", "default")
+    assert SESSION_HEADERS.column_families == ("sessionKeyValueWithHeaders", "default")
+    assert set(COLUMN_FAMILIES) == {*HEADERS.column_families, *SESSION_HEADERS.column_families}
+
+
+def test_a_new_store_has_no_column_family_of_a_format_between_its_own_and_the_plain_one():
+    """Kafka Streams refuses plain rows beside the family of timestamped ones, also where that has none."""
+    assert HEADERS.made_families == ("keyValueWithTimestampAndHeaders", "default")
+    assert PLAIN.made_families == ("default", "default")
+
+
+def test_a_value_with_headers_has_them_and_its_timestamp_in_front_and_is_logged_with_them():
+    stored = b"\x0c\x02\x02a\x04bc" + SEVEN + b"v"
+    assert HEADERS.stored(b"v", 7, (("a", b"bc"),)) == stored
+    assert HEADERS.logged(stored) == (b"v", 7, (("a", b"bc"),))
+    assert HEADERS.logged(None) == (None, None)
+    assert HEADERS.stored_as_read(stored, 9) == stored, "the log's reader has laid it out"
+    assert HEADERS.timestamp_at(stored) == 7
+    assert HEADERS.timestamped
+    assert not HEADERS.timestamp_in_front
+
+
+def test_a_session_with_headers_has_no_timestamp():
+    assert SESSION_HEADERS.stored(b"v", 7, (("a", None),)) == b"\x08\x02\x02a\x01v"
+    assert SESSION_HEADERS.logged(b"\x08\x02\x02a\x01v") == (b"v", None, (("a", None),))
+    assert SESSION_HEADERS.logged(b"\0") == (b"", None, ())
+    assert not SESSION_HEADERS.timestamped
+
+
+def test_an_older_value_has_no_headers_and_a_plain_one_an_unknown_timestamp():
+    assert HEADERS.migrated("keyValueWithTimestamp", SEVEN + b"v") == b"\0" + SEVEN + b"v"
+    assert HEADERS.migrated("default", b"v") == b"\0" + b"\xff" * 8 + b"v"
+    assert HEADERS.logged(HEADERS.migrated("default", b"v")) == (b"v", None, ())
+    assert SESSION_HEADERS.migrated("default", b"v") == b"\0v"
 
 
 @pytest.mark.parametrize(
@@ -50,6 +84,8 @@ def test_new_rows_are_written_to_the_formats_own_column_family():
         ({"default", "offsets"}, StoreFormat.PLAIN),
         ({"default", "keyValueWithTimestamp", "offsets"}, StoreFormat.TIMESTAMPED),
         ({"keyValueWithTimestamp"}, StoreFormat.TIMESTAMPED),
+        ({"default", "keyValueWithTimestamp", "keyValueWithTimestampAndHeaders"}, StoreFormat.HEADERS),
+        ({"default", "sessionKeyValueWithHeaders", "offsets"}, StoreFormat.HEADERS),
         (set(), StoreFormat.PLAIN),
     ],
 )

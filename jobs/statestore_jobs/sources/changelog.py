@@ -12,10 +12,9 @@ from pyspark.sql.types import StructType
 from statestore.changelog.reader import LogReader
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, StoreCorruptedError, TopicMismatchError
-from statestore.formats.value_format import value_format
 from statestore.model import TopicPartition
 from statestore_jobs.sources.changelog_ranges import Bounds, LogPart, parts_of
-from statestore_jobs.sources.columns import Layout, layout_of
+from statestore_jobs.sources.columns import Layout, layout_of, split_values
 from statestore_jobs.sources.decoding import DECODING_OPTIONS
 from statestore_jobs.sources.options import (
     STORE_OPTIONS,
@@ -159,7 +158,8 @@ class ChangelogReader(DataSourceReader):
         assert isinstance(partition, LogPart)
         log = TopicPartition(self._topic, partition.partition)
         with LogReader(self._servers, log) as reader:
-            records = reader.read(partition.start, partition.end)
+            values = None if self._store is None else self._store.values
+            records = reader.read(partition.start, partition.end, values)
             for batch in self._folded(records, log, partition) if self._latest else records:
                 wanted = batch if self._tombstones else _without_nulls(batch, "value")
                 yield _raw(wanted, log, self._values) if self._layout is None else _shown(wanted, log, self._layout)
@@ -220,10 +220,14 @@ def _raw(batch: pa.RecordBatch, log: TopicPartition, values: bool) -> pa.RecordB
 def _shown(batch: pa.RecordBatch, log: TopicPartition, layout: Layout) -> pa.RecordBatch:
     batch = _without_nulls(batch, "key")
     keys, values, timestamps, offsets = batch.columns
-    if not value_format(layout.store.format).timestamped:  # the store does not keep them
+    stored_as, headers = layout.store.values, None
+    if not stored_as.timestamped:  # the store does not keep them
         timestamps = pa.nulls(batch.num_rows, pa.int64())
     try:
-        return layout.batch(log.partition, keys, values if layout.decoding.values else None, timestamps, offsets)
+        if stored_as.keeps_headers and layout.decoding.values:
+            values, _, headers = split_values(values, stored_as)
+        shown = values if layout.decoding.values else None
+        return layout.batch(log.partition, keys, shown, timestamps, offsets, headers)
     except InputError as error:
         raise InputError(f"{log}: {error}") from error
     except StoreCorruptedError as error:  # a key that is none of this kind; no store is damaged

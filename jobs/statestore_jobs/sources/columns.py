@@ -6,7 +6,8 @@
 | window    | partition, key, window_start, window_end, value, timestamp; `sequence` where duplicates are retained |
 | session   | partition, key, session_start, session_end, value, timestamp                                  |
 
-Behind `partition` there may be an `offset`, behind `timestamp` what `undecodable=keep` adds. Keys are split and values
+Where headers are kept, `headers` is behind `timestamp`. Behind `partition` there may be an `offset`, at the end what
+`undecodable=keep` adds. Keys are split and values
 decoded by the column: nothing here walks over rows that are fit to be shown.
 """
 
@@ -24,7 +25,10 @@ from pyspark.sql.types import StructType
 
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, StoreCorruptedError
+from statestore.formats.headers_value import Headers, decode_aggregation
+from statestore.formats.headers_value import decode as decode_value
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
+from statestore.formats.value_format import ValueFormat
 from statestore.kinds.kind import StoreKind
 from statestore_jobs.sources.decoding import (
     END,
@@ -42,6 +46,20 @@ _KEPT = [("undecodable", pa.bool_()), ("key_bytes", pa.binary()), ("value_bytes"
 
 #: Types of a kind's numbers by their bytes: for Spark, and for Arrow.
 _NUMBERS = {4: ("INT", pa.int32()), 8: ("LONG", pa.int64())}
+
+
+#: Headers of a value.
+_HEADERS_DDL = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
+_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+_HEADERS = pa.list_(pa.field("element", _HEADER))
+
+
+class Values(NamedTuple):
+    """Stored values, split; timestamps are in ms, and headers None where the store keeps none."""
+
+    values: pa.Array
+    timestamps: pa.Array
+    headers: pa.Array | None = None
 
 
 class RowKeys(NamedTuple):
@@ -76,17 +94,41 @@ def split_keys(row_keys: pa.Array, kind: StoreKind) -> RowKeys:
     return RowKeys(pc.binary_slice(row_keys, 0, -size), numbers)
 
 
-def split_timestamps(stored: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Split values as the timestamped format stores them into the application's values and timestamps (ms).
+def split_values(stored: pa.Array, layout: ValueFormat) -> Values:
+    """Split values as they are stored; where the layout has no timestamps, these are null.
 
     Raises
     ------
     StoreCorruptedError
-        If one is too short for a timestamp.
+        If one is not of the layout.
     """
+    if layout.keeps_headers:
+        return _split_headers(stored, layout)
+    if not layout.timestamped:
+        return Values(stored, pa.nulls(len(stored), pa.int64()))
     _require_length(stored, TIMESTAMP_BYTES, "a timestamped value")
     timestamps = fixed(stored, 0, TIMESTAMP_BYTES, np.dtype(">i8")).astype(np.int64)
-    return pc.binary_slice(stored, TIMESTAMP_BYTES, END), arrow(timestamps)
+    return Values(pc.binary_slice(stored, TIMESTAMP_BYTES, END), arrow(timestamps))
+
+
+def _split_headers(stored: pa.Array, layout: ValueFormat) -> Values:
+    nothing: tuple[Any, Any, Any] = (None, None, None)
+    rows = [nothing if raw is None else _row_of(raw, layout) for raw in stored.to_pylist()]
+    values, timestamps, headers = zip(*rows, strict=True) if rows else ((), (), ())
+    return Values(pa.array(values, pa.binary()), pa.array(timestamps, pa.int64()), pa.array(headers, _HEADERS))
+
+
+def _row_of(stored: bytes, layout: ValueFormat) -> tuple[bytes, int | None, list[dict[str, Any]]]:
+    """Split a value into plain value, timestamp and headers, -1 being a timestamp that is not known."""
+    if layout.timestamped:
+        value, timestamp, headers = decode_value(stored)
+        return value, timestamp, _shown_headers(headers)
+    aggregation, headers = decode_aggregation(stored)
+    return aggregation, None, _shown_headers(headers)
+
+
+def _shown_headers(headers: Headers) -> list[dict[str, Any]]:
+    return [{"key": name, "value": value} for name, value in headers]
 
 
 def _require_length(array: pa.Array, size: int, what: str) -> None:
@@ -121,6 +163,7 @@ class Layout(NamedTuple):
         values: pa.Array | None,
         timestamps: pa.Array,
         offsets: pa.Array | None = None,
+        headers: pa.Array | None = None,
     ) -> pa.RecordBatch:
         """Show rows.
 
@@ -134,6 +177,8 @@ class Layout(NamedTuple):
             In ms; null in a plain store, -1 where it is not known.
         offsets
             Offsets of the records in the changelog, if they are shown.
+        headers
+            Headers of the values, in a store that keeps them.
 
         Raises
         ------
@@ -155,6 +200,7 @@ class Layout(NamedTuple):
         numbers = self.store.store_kind.shown(split.numbers, self.store)
         shown |= {name: arrow(found) for name, found in numbers.items()}
         shown |= {"key": key.values, "value": value.values, "timestamp": timestamps}
+        shown["headers"] = pa.nulls(rows, _HEADERS) if headers is None else headers
         bad = _either(key.bad, value.bad)
         if self.decoding.keep:
             shown |= _kept(rows, bad, split.keys, values)
@@ -203,6 +249,7 @@ def layout_of(
         *((number.name, *_NUMBERS[number.bytes]) for number in store.store_kind.columns(store)),
         ("value", decoding.value_ddl, value_type),
         ("timestamp", "LONG", pa.int64()),
+        *([("headers", _HEADERS_DDL, _HEADERS)] if store.values.keeps_headers else []),
     ]
     ddl = ", ".join(f"{name} {ddl}" for name, ddl, _ in columns)
     fields = [(name, arrow_type) for name, _, arrow_type in columns]

@@ -9,7 +9,7 @@ from typing import Literal
 from statestore.discovery.opening import Opened, Wanted, close_all, open_databases
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import InputError
-from statestore.model import StoreFormat
+from statestore.formats.value_format import AnyFormat
 from statestore.statedir.lock import locked
 
 Mode = Literal["live", "locked", "snapshot"]
@@ -17,7 +17,7 @@ Mode = Literal["live", "locked", "snapshot"]
 
 @contextmanager
 def reading(
-    store: StoreDirectory, store_format: StoreFormat, mode: Mode, lock_wait_s: float, wanted: Wanted | None = None
+    store: StoreDirectory, store_format: AnyFormat, mode: Mode, lock_wait_s: float, wanted: Wanted | None = None
 ) -> Iterator[list[Opened]]:
     """Have the databases of a store open, in order of time, while the context lasts.
 

@@ -122,9 +122,7 @@ def store_settings(options: Mapping[str, str]) -> dict[str, object]:
         kind = options["kind"].strip()
         found["kind"] = kind if ":" in kind else choice(options, "kind", BUILT_IN, "")
     if "format" in options:
-        found["format"] = choice(
-            options, "format", ("timestamped", "plain", StoreFormat.TIMESTAMPED_IN_DEFAULT.value), ""
-        )
+        found["format"] = choice(options, "format", tuple(StoreFormat), "")
     for name in ("window_size_ms", "retention_ms"):
         if (value := number(options, name)) is not None:
             found[name] = value

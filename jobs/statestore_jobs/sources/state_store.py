@@ -17,9 +17,8 @@ from statestore.discovery.opening import Opened, Wanted
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import InputError, StoreCorruptedError, of_os_error
 from statestore.formats.time_ordered_key import ROWS_WITHOUT_INDEX
-from statestore.formats.value_format import value_format
-from statestore.model import StoreFormat
-from statestore_jobs.sources.columns import Layout, layout_of, split_timestamps
+from statestore.formats.value_format import AnyFormat
+from statestore_jobs.sources.columns import Layout, layout_of, split_values
 from statestore_jobs.sources.decoding import DECODING_OPTIONS
 from statestore_jobs.sources.opening import Mode, reading
 from statestore_jobs.sources.options import STORE_OPTIONS, choice, number, refuse_unknown, required
@@ -76,7 +75,7 @@ class StateStoreDataSource(DataSource):
         `indexed-time-ordered-window`, `time-ordered-session` or `time-ordered-buffer`. By default, as of the next four
         options, what the store's definition says, or else what its files tell.
     format : str, optional
-        `timestamped` or `plain`.
+        `plain`, `timestamped` or `headers`.
     window_size_ms : str, optional
         Length of a window. No file tells it.
     retain_duplicates : str, optional
@@ -128,7 +127,8 @@ class StateStoreDataSource(DataSource):
     -----
     Columns: `partition` int; `key` binary, string or long; of a window store `window_start` long, `window_end` long,
     and `sequence` int if it retains duplicates; of a session store `session_start` long, `session_end` long
-    (inclusive); `value`; `timestamp` long (ms; null in a plain store, -1 where the store does not know it). With
+    (inclusive); `value`; `timestamp` long (ms; null in a plain store, -1 where the store does not know it); of a store
+    that keeps headers `headers`, an array of structs with `key` string and `value` binary, in their order. With
     `undecodable=keep` also `undecodable` boolean, `key_bytes` binary, `value_bytes` binary: null unless the row is
     undecodable. All times are in ms.
 
@@ -171,7 +171,7 @@ class StoreOnDisk(InputPartition):
     """One store partition in a state directory, and how it is read."""
 
     store: StoreDirectory
-    store_format: StoreFormat
+    store_format: AnyFormat
     mode: Mode
     lock_wait_s: int
 
@@ -206,7 +206,7 @@ def _stores_at(options: dict[str, str]) -> tuple[Sequence[StoreOnDisk | StoreInA
         mode = cast(Mode, choice(options, "read", ("live", "locked", "snapshot"), "live"))
         wait_s = number(options, "lock_wait_s")
         definition, wait_s = definition_of(options, stores), _LOCK_WAIT_S if wait_s is None else wait_s
-        return [StoreOnDisk(store, definition.format, mode, wait_s) for store in stores], definition
+        return [StoreOnDisk(store, definition.values, mode, wait_s) for store in stores], definition
     except OSError as error:
         raise of_os_error(error) from error
 
@@ -249,11 +249,9 @@ class StateStoreReader(DataSourceReader):
 
     def _shown(self, store: StoreOnDisk | StoreInArchive, stored: pa.RecordBatch) -> pa.RecordBatch:
         keys, values = stored.columns
-        timestamps = pa.nulls(len(keys), pa.int64())
         try:
-            if value_format(self._layout.store.format).timestamped:
-                values, timestamps = split_timestamps(values)
-            return self._layout.batch(store.number, keys, values, timestamps)
+            found = split_values(values, self._layout.store.values)
+            return self._layout.batch(store.number, keys, found.values, found.timestamps, headers=found.headers)
         except (InputError, StoreCorruptedError) as error:
             raise type(error)(f"{store.label}: {error}") from error
 

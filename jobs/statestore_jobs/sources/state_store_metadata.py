@@ -23,9 +23,9 @@ from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import StateStoreError, StoreCorruptedError
 from statestore.formats import checkpoint_file
 from statestore.formats.offsets import STATUS_CLOSED, STATUS_OPEN
-from statestore.formats.value_format import COLUMN_FAMILIES
+from statestore.formats.value_format import COLUMN_FAMILIES, ValueFormat
 from statestore.kinds.known import BUILT_IN
-from statestore.model import StoreFormat, TopicPartition
+from statestore.model import TopicPartition
 from statestore.statedir.legacy import legacy_offsets_of
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.seal import check_seal
@@ -51,8 +51,15 @@ _SCHEMA = pa.schema(
         *((name, pa.string()) for name in ("sealed", "problem", "snapshot")),
     ]
 )
-#: Every format that we know can be opened as this one.
-_NEWEST = StoreFormat.TIMESTAMPED
+
+
+class _AnyFormat(ValueFormat):
+    """Opens a store of every format that we know; its rows are not looked at."""
+
+    column_families = COLUMN_FAMILIES
+
+
+_ANY = _AnyFormat()
 # struct flock on 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid; zero length is the whole file.
 _LOCK = struct.Struct("hhqqi4x")
 
@@ -199,7 +206,7 @@ def _row(store: StoreDirectory) -> dict[str, Any]:
         shape = shape_of(store)
         row["format"] = shape.format.value if shape.families else None
         row["segments"] = len(shape.starts) if store.segmented else None
-        databases = open_databases(store, _NEWEST)
+        databases = open_databases(store, _ANY)
         try:
             row |= _contents(store, databases)
         finally:

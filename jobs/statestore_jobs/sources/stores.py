@@ -84,13 +84,16 @@ def _discovered(stores: Sequence[StoreDirectory], said: Mapping[str, Any]) -> di
     segmented = stores[0].segmented
 
     def tells(shape: StoreShape) -> bool:
-        return shape.rows > 0 if segmented else shape.format is StoreFormat.TIMESTAMPED
+        return shape.rows > 0 if segmented else shape.format is StoreFormat.HEADERS
 
     shape = telling_shape(stores, shape_of, tells)
     settings: dict[str, Any] = {"kind": kind_without_retention(stores[0], shape, said.get("kind"), _remedy)}
     in_default = kind_of(settings["kind"]).only_format is StoreFormat.TIMESTAMPED_IN_DEFAULT
-    # The timestamped format reads rows of the plain one, too.
-    if in_default or (shape.families and said.get("format") != StoreFormat.TIMESTAMPED):
+    said_format = said.get("format")
+    older_first = list(StoreFormat)
+    newer = said_format is not None and older_first.index(said_format) > older_first.index(shape.format)
+    # A newer format reads rows of the older ones, too.
+    if in_default or (shape.families and not newer):
         settings["format"] = format_of(settings["kind"], shape, said.get("format"), _remedy)
     if kind_of(settings["kind"]).may_retain_duplicates:
         settings["retain_duplicates"] = said.get("retain_duplicates", shape.duplicates)

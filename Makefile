@@ -20,7 +20,7 @@ AZURITE = build/azurite/node_modules/.bin/azurite-blob
 SOAK = $(PYTHON_IN_VENV) -m tests.faults.soak --tally $(TALLY) --length $(LENGTH) $(if $(WORKERS),--workers $(WORKERS))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test archive-azure ui screenshots faults faults-share soak soak-campaign soak-totals mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-snapshot lint lock clean environment-demo environment-dev
+.PHONY: help demo up down test archive-azure ui screenshots faults faults-share interop soak soak-campaign soak-totals mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-snapshot lint lock clean environment-demo environment-dev
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,10 @@ faults: environment-dev ## kill tasks and jobs 200 times, and what works on an a
 
 faults-share: environment-dev ## run a fixed share of make faults, with one campaign of each kind; ARGS are given to pytest
 	FAULTS_SEED=20261121 $(PYTHON_IN_VENV) -m pytest -n 3 --dist worksteal -m share $(ARGS) tests/faults/long
+
+interop: environment-dev ## prove every store of every Kafka Streams since 3.9, and write docs/compatibility.md; goes on after an interruption; ARGS are given to pytest
+	$(PYTHON_IN_VENV) -m pytest -p tests.interop.compatibility --compatibility build/interop/outcomes.json \
+		-m "interop or not interop" tests/interop/test_kafka_streams_compatibility.py $(ARGS)
 
 soak: environment-dev ## kill tasks, and let features meet, until the tally (docs/testing.md) has KILLS=10000 and STEPS=20000; goes on after an interruption
 	$(SOAK) --kills $(KILLS) --steps $(STEPS) $(if $(SEED),--seed $(SEED))

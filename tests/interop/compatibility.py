@@ -1,0 +1,178 @@
+"""What has been proven of which Kafka Streams, and docs/compatibility.md, which says no more than that.
+
+A plugin of pytest (`make interop`): every test of test_kafka_streams_compatibility.py proves one step of a cell, and a
+cell is a store, as one version of Kafka Streams writes it under one guarantee. What passed is kept in a file, with a
+digest of the code, so that an interrupted run goes on behind it; what was run with other code is run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import pytest
+
+from demo.kafka_jars import KAFKA_VERSION
+from tests.interop.kafka_streams import OLDER_VERSIONS
+
+_ROOT = Path(__file__).parents[2]
+_DOCUMENT = _ROOT / "docs" / "compatibility.md"
+_CODE = ("statestore", "tests/interop")
+VERSIONS = (*OLDER_VERSIONS, KAFKA_VERSION)
+Guarantee = Literal["exactly_once_v2", "at_least_once"]
+GUARANTEES: tuple[Guarantee, ...] = ("exactly_once_v2", "at_least_once")
+#: By test: the step that it proves, in the order of the document.
+STEPS = {
+    "test_it_is_whole_at_every_depth": "verified",
+    "test_kafka_streams_starts_on_what_we_restored_of_nothing": "restored",
+    "test_what_is_broken_is_found_and_mended": "broken",
+}
+_HEAD = """# Compatibility
+
+`make interop` writes this file. It runs the real Kafka Streams of each version: nothing below is claimed that did not
+run.
+
+- **verified**: Kafka Streams wrote the store and stopped. `verify` finds it whole at the depths `offsets`, `scan` and
+  `deep`.
+- **restored**: the directory is gone. `restore` builds the store anew from its changelog, and deep verification finds
+  it whole. Kafka Streams starts, restores 0 records, and its interactive queries return the same rows as before.
+- **broken**: in a copy each, a row is changed, a row is removed, and a file is cut. `verify` finds it, `restore` mends
+  it, and deep verification finds the store whole.
+
+`all` stands for these three. The data of every store has deletes, records out of order and expired ones. Windows and
+sessions have at least two segments.
+"""
+
+
+class Column(NamedTuple):
+    """A version of Kafka Streams, and how it processes."""
+
+    version: str
+    guarantee: Guarantee
+
+    def __str__(self) -> str:
+        return f"{self.version}-{self.guarantee}"
+
+
+class Cell(NamedTuple):
+    """A store as a version of Kafka Streams writes it."""
+
+    column: Column
+    store: str
+
+
+#: Outcomes of the steps of each cell; a step that did not run has none.
+Outcomes = Mapping[Cell, Mapping[str, bool]]
+
+
+def document(rows: Mapping[str, Sequence[str]], outcomes: Outcomes) -> str:
+    """Return docs/compatibility.md.
+
+    Parameters
+    ----------
+    rows
+        By store, in order: the versions that have it.
+    """
+    text = _HEAD
+    for guarantee in GUARANTEES:
+        text += f"\n## `processing.guarantee={guarantee}`\n\n| store | {' | '.join(VERSIONS)} |\n"
+        text += f"|---|{'---|' * len(VERSIONS)}\n"
+        for store, versions in rows.items():
+            cells = [
+                _cell(outcomes.get(Cell(Column(version, guarantee), store), {})) if version in versions else "-"
+                for version in VERSIONS
+            ]
+            text += f"| {store} | {' | '.join(cells)} |\n"
+    return text + "\n`-`: this version has no such store.\n"
+
+
+def _cell(steps: Mapping[str, bool]) -> str:
+    if not steps:
+        return "not run"
+    missing = [step for step in STEPS.values() if step not in steps]
+    failed = [step for step, passed in steps.items() if not passed]
+    said = [f"{', '.join(failed)} **fails**"] if failed else []
+    said += [f"{', '.join(missing)} not run"] if missing else []
+    return "; ".join(said) or "all"
+
+
+# -- the plugin -------------------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add where outcomes are kept."""
+    parser.addoption("--compatibility", type=Path, required=False, help="file of what has been proven so far")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin, or go on, with the record."""
+    if (file := config.getoption("--compatibility")) is not None:
+        config.pluginmanager.register(Recording(file))
+
+
+class Recording:
+    """Keeps outcomes, leaves out what is proven, and writes the document at the end."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._code = file, code_digest()
+        kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        self._passed: dict[str, bool] = kept.get("outcomes", {}) if kept.get("code") == self._code else {}
+        self._rows: dict[str, list[str]] = {}
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Leave out what has passed with this code."""
+        left, done = [], []
+        for item in items:
+            if (proof := _proof(item)) is None:
+                continue
+            cell, step = proof
+            versions = self._rows.setdefault(cell.store, [])
+            if cell.column.version not in versions:
+                versions.append(cell.column.version)
+            (done if self._passed.get(_name(cell, step)) else left).append(item)
+        config.hook.pytest_deselected(items=done)
+        items[:] = left
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
+        """Keep the outcome of a step; one whose preparation failed did not run."""
+        report = (yield).get_result()  # type: ignore[misc]
+        if report.when == "call" and not report.skipped and (proof := _proof(item)) is not None:
+            self._passed[_name(*proof)] = report.passed
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.write_text(json.dumps({"code": self._code, "outcomes": self._passed}, indent=1))
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the document."""
+        outcomes: dict[Cell, dict[str, bool]] = {}
+        for name, passed in self._passed.items():
+            version, guarantee, store, step = name.split("/")
+            cell = Cell(Column(version, guarantee), store)  # type: ignore[arg-type]
+            outcomes.setdefault(cell, {})[step] = passed
+        if self._rows:
+            _DOCUMENT.write_text(document(self._rows, outcomes), encoding="utf-8")
+
+
+def _proof(item: pytest.Item) -> tuple[Cell, str] | None:
+    step = STEPS.get(getattr(item, "originalname", ""))
+    if step is None:
+        return None
+    found = item.callspec.params  # type: ignore[attr-defined]
+    return Cell(found["filled"], found["store"].name), step
+
+
+def _name(cell: Cell, step: str) -> str:
+    return "/".join([*cell.column, cell.store, step])
+
+
+def code_digest() -> str:
+    """Return a digest of all that decides on an outcome."""
+    digest = hashlib.sha256()
+    for directory in _CODE:
+        for path in sorted((_ROOT / directory).rglob("*")):
+            if path.suffix in (".py", ".java", ".sha256"):
+                digest.update(f"{path.relative_to(_ROOT)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()

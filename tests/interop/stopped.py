@@ -1,0 +1,76 @@
+"""A stopped application of Kafka Streams, in the hands of the command: chosen, verified, restored."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kafka_streams import KafkaStreams, Store
+
+from statestore.changelog.topics import Topics
+from statestore.cli.known_stores import keep
+from statestore.cli.restore_selection import stores_to_restore
+from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
+from statestore.cli.verification import rows_without_work, verify_all
+from statestore.definitions.fields import Guarantee
+from statestore.reports import RestoreRow, VerifyRow
+from statestore.verification.options import Depth, VerifyOptions
+from tests.integration.restored import restored_here
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A stopped application, and a state directory of it."""
+
+    app: KafkaStreams
+    state_dir: Path
+    guarantee: Guarantee = "exactly_once_v2"
+
+    @property
+    def directory(self) -> Path:
+        """Where its tasks are."""
+        return self.state_dir / self.app.application_id
+
+    @property
+    def topics(self) -> Topics:
+        """Kafka, as the command asks it."""
+        return Topics(self.app.bootstrap_servers)
+
+    def databases(self, store: Store) -> list[Path]:
+        """Directories of RocksDB of a store's first partition, in order of time."""
+        task = self.directory / "0_0"
+        if store.kind == "kv":
+            return [task / "rocksdb" / store.name]
+        return sorted((task / store.name).iterdir(), key=lambda path: int(path.name.rpartition(".")[2]))
+
+    def copy(self, state_dir: Path) -> Stopped:
+        """Copy the directory, so that the copy can be written to."""
+        shutil.copytree(self.state_dir, state_dir)
+        return self.at(state_dir)
+
+    def at(self, state_dir: Path) -> Stopped:
+        """The same application with another directory."""
+        return replace(self, state_dir=state_dir)
+
+    def chosen(self, *stores: str, **changes: Any) -> Chosen:
+        """Choose stores; each may come with what is said of it."""
+        where = Where(self.app.bootstrap_servers, self.state_dir)
+        asked = {"applications": [self.app.application_id], "stores": stores, "guarantee": self.guarantee, **changes}
+        return choose(PartitionSelection(where, **asked), self.topics)
+
+    def verified(self, *stores: str, depth: Depth = "scan") -> dict[str, VerifyRow]:
+        """Verify stores, of one partition each, and keep what was found out about them."""
+        chosen = self.chosen(*stores)
+        chosen.require_known()
+        rows = [*verify_all(chosen.specs, VerifyOptions(depth)), *rows_without_work(chosen, self.topics)]
+        keep(chosen, self.state_dir, rows)
+        return {row.store: row for row in rows}
+
+    def restored(self, *stores: str, **how: Any) -> Sequence[RestoreRow]:
+        """Restore stores, none of which may fail."""
+        rows = restored_here(stores_to_restore(self.chosen(*stores), self.topics), **how)
+        assert [row.failure for row in rows] == [None] * len(rows)
+        return rows

@@ -1,0 +1,171 @@
+"""Every store of every Kafka Streams since 3.9, under both guarantees: verified, restored, broken and mended.
+
+`make interop` runs all of it and writes docs/compatibility.md (compatibility.py); `make test` runs one column.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from kafka_streams import (
+    EVERY_KIND,
+    Command,
+    Contents,
+    Driver,
+    KafkaStreams,
+    Store,
+    StorePartition,
+    older_driver,
+)
+from rocksdict import Options, Rdict
+from shared_state import random_commands, recent
+from stopped import Stopped
+
+from demo.kafka_jars import KAFKA_VERSION
+from statestore.reports import Action, Status, VerifyRow
+from statestore.verification.options import Depth
+from tests.interop.compatibility import GUARANTEES, VERSIONS, Column
+
+STORES = EVERY_KIND
+#: By store: the first version that has it; a store that is not here is in all of them.
+SINCE: Mapping[str, str] = {}
+WHOLE = (Status.OK, "")
+
+
+#: By what is done to a store: how it is found.
+BROKEN = {"a row changed": {Status.DIVERGED}, "a row removed": {Status.DIVERGED}, "a file cut": {Status.CORRUPT}}
+
+
+def cells() -> Iterator[object]:
+    """Yield every column with each of its stores; those that take long are left to `make interop`."""
+    for version in VERSIONS:
+        for guarantee in GUARANTEES:
+            short = version == KAFKA_VERSION and guarantee == "exactly_once_v2"
+            for store in stores_of(version):
+                column = Column(version, guarantee)
+                yield pytest.param(
+                    column, store, id=f"{column}-{store.name}", marks=() if short else pytest.mark.interop
+                )
+
+
+def stores_of(version: str) -> list[Store]:
+    """Stores that a version has."""
+    return [store for store in STORES if VERSIONS.index(SINCE.get(store.name, VERSIONS[0])) <= VERSIONS.index(version)]
+
+
+each_cell = pytest.mark.parametrize(("filled", "store"), list(cells()), indirect=["filled"], scope="module")
+
+
+class Filled:
+    """A stopped application, what it had, and what it had when we had restored it of nothing."""
+
+    def __init__(self, stopped: Stopped, stores: list[Store], directory: Path) -> None:
+        self.stopped, self.stores, self._directory = stopped, stores, directory
+        self.contents = self.read(stopped)
+
+    def read(self, stopped: Stopped) -> Contents:
+        """Start Kafka Streams on a directory, and return what it finds."""
+        return stopped.app.read(stopped.state_dir, self.stores, config={"processing.guarantee": stopped.guarantee})
+
+    @cached_property
+    def again(self) -> tuple[dict[str, VerifyRow], Contents]:
+        """What a directory that we built is, and what Kafka Streams finds in it."""
+        built = self.stopped.copy(self._directory / "built")
+        shutil.rmtree(built.directory)
+        built.restored()
+        return built.verified(depth="deep"), self.read(built)
+
+
+@pytest.fixture(scope="module")
+def filled(
+    request: pytest.FixtureRequest, driver: Driver, bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory
+) -> Filled:
+    """The application of a column, which has filled all stores of its version."""
+    version, guarantee = request.param
+    directory = tmp_path_factory.mktemp(f"column-{version}")
+    its_driver = driver if version == KAFKA_VERSION else older_driver(driver, version, directory)
+    app = KafkaStreams(its_driver, bootstrap_servers, changelog_config={})
+    stores = stores_of(version)
+    app.write(directory / "state", stores, commands(stores), config={"processing.guarantee": guarantee})
+    stopped = Stopped(app, directory / "state", guarantee)
+    stopped.verified()  # what is known of a store before it is lost is enough to restore it
+    return Filled(stopped, stores, directory)
+
+
+def commands(stores: Sequence[Store]) -> list[Command]:
+    """Return what is done to stores: puts, deletes and reads, out of order, some of what has expired."""
+    found = recent(list(random_commands(stores, count=250 * len(stores), seed=1)))
+    # Nulls of a store that retains duplicates: see test_kafka_streams_restored.py.
+    return [one for one in found if not (one.store == "twice" and one.op == "delete")]
+
+
+@each_cell
+def test_it_is_whole_at_every_depth(filled: Filled, store: Store) -> None:
+    assert len(filled.contents.rows[StorePartition(store.name)]) > 15, "worth comparing"
+    for depth in get_args(Depth):
+        row = filled.stopped.verified(store.name, depth=depth)[store.name]
+        assert (row.status, row.detail) == WHOLE, depth
+
+
+@each_cell
+def test_kafka_streams_starts_on_what_we_restored_of_nothing(filled: Filled, store: Store) -> None:
+    rows, contents = filled.again
+    part = StorePartition(store.name)
+    assert (rows[store.name].status, rows[store.name].detail) == WHOLE
+    assert contents.restored[part] == 0
+    assert contents.rows[part] == filled.contents.rows[part]
+
+
+@each_cell
+def test_what_is_broken_is_found_and_mended(filled: Filled, store: Store, tmp_path: Path) -> None:
+    for number, (what, found_as) in enumerate(BROKEN.items()):
+        broken = filled.stopped.copy(tmp_path / str(number))
+        newest = broken.databases(store)[-1]
+        if what == "a file cut":
+            sst = max(newest.glob("*.sst"), key=lambda path: path.stat().st_size)
+            sst.write_bytes(sst.read_bytes()[: sst.stat().st_size // 2])
+        else:
+            change_a_row(newest, remove=what == "a row removed")
+        depth: Depth = "scan" if what == "a file cut" else "deep"
+        row = broken.verified(store.name, depth=depth)[store.name]
+        assert row.status in found_as, (what, row)
+        assert row.action is Action.FULL, what
+        # Rows that are only others are seen by a deep verification alone, and a restore looks less deep by itself.
+        how = {} if what == "a file cut" else {"mode": "full", "force": True}
+        assert [row.outcome for row in broken.restored(store.name, **how)] == ["restored"], what
+        row = broken.verified(store.name, depth="deep")[store.name]
+        assert (row.status, row.detail) == WHOLE, what
+        shutil.rmtree(broken.state_dir)
+
+
+def change_a_row(database: Path, *, remove: bool) -> None:
+    """Change, or remove, the last row of a database; nothing but its rows tells that anything was done to it."""
+    last_write_s = max(path.stat().st_mtime for path in database.glob("*.sst"))
+    families = Rdict.list_cf(str(database))
+    opened = Rdict(str(database), Options(raw_mode=True), {name: Options(raw_mode=True) for name in families})
+    try:
+        for name in sorted(families, key=lambda name: name == "default"):
+            if name == "offsets":
+                continue
+            family = opened.get_column_family(name)
+            key, value = next(iter(family.items(backwards=True)), (None, None))
+            if key is None:
+                continue
+            if remove:
+                del family[key]
+            else:
+                family[key] = value + b"!"
+            family.flush()
+            break
+        else:
+            raise AssertionError(f"{database} has no row")
+    finally:
+        opened.close()
+    for path in database.iterdir():
+        os.utime(path, (last_write_s, last_write_s))

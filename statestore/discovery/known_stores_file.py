@@ -17,12 +17,13 @@ from pydantic import BaseModel, ConfigDict
 
 from statestore import clock
 from statestore.archive.archive import ArchiveSpec
+from statestore.archive.documents import from_document, to_document
 from statestore.archive.layout import shapes, time_ordered_uuid
 from statestore.discovery.hints import Hint
 from statestore.discovery.known_store import KnownStore
 from statestore.discovery.store import DiscoveredStore
 from statestore.durable import read_checked, with_checksum, write_durably
-from statestore.errors import InputError, about
+from statestore.errors import InputError, SnapshotError, about
 from statestore.model import check_name
 from statestore.objects.store import ObjectStore
 from statestore.partition.spec import GLOBAL_TASK, StorePartitionSpec
@@ -31,6 +32,8 @@ from statestore.stores.manifest import segment_identities
 from statestore.stores.segments import segment_interval_ms
 
 _MAX_BYTES = 16 * 1024 * 1024
+#: What an archive calls it.
+_KIND = "shapes"
 
 
 class KnownStores(BaseModel):
@@ -81,17 +84,17 @@ def keep_known(
     ArchiveUnavailableError, ArchiveAccessError
         If the archive does not take it.
     """
-    text = KnownStores(stores=stores).model_dump_json()
+    content = KnownStores(stores=stores)
     path = known_stores_file(state_dir, application)
     if stores and _without_time(_read_file(path)) != _without_time(stores):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(path, with_checksum(text), several_writers=True)
+        write_durably(path, with_checksum(content.model_dump_json()), several_writers=True)
     if archive is None or not stores:
         return
     objects = archive.open()
     if _without_time(_read_archive(objects, archive.cluster, application)) != _without_time(stores):
         name = f"{shapes(archive.cluster, application)}/{time_ordered_uuid(clock.now_ms())}.json"
-        objects.create(name, text.encode())
+        objects.create(name, to_document(content, _KIND))
 
 
 def learned(
@@ -182,7 +185,7 @@ def _read_archive(objects: ObjectStore, cluster: str, application: str) -> dict[
     names = sorted(found.name for found in objects.entries(shapes(cluster, application)))
     for name in reversed(names):
         try:
-            return dict(KnownStores.model_validate_json(objects.read(name, _MAX_BYTES)).stores)
-        except (FileNotFoundError, ValueError):
+            return dict(from_document(objects.read(name, _MAX_BYTES), _KIND, KnownStores, name).stores)
+        except (FileNotFoundError, SnapshotError):
             continue  # an older one says enough
     return {}

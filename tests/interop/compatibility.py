@@ -29,6 +29,7 @@ STEPS = {
     "test_it_is_whole_at_every_depth": "verified",
     "test_kafka_streams_starts_on_what_we_restored_of_nothing": "restored",
     "test_what_is_broken_is_found_and_mended": "broken",
+    "test_one_that_lags_is_caught_up_with_its_log": "caught up",
 }
 _HEAD = """# Compatibility
 
@@ -41,8 +42,10 @@ run.
   it whole. Kafka Streams starts, restores 0 records, and its interactive queries return the same rows as before.
 - **broken**: in a copy each, a row is changed, a row is removed, and a file is cut. `verify` finds it, `restore` mends
   it, and deep verification finds the store whole.
+- **caught up**: a copy of the directory from before the last run lags. `restore` brings it up to the end of the
+  changelog, and then all is as in *restored*.
 
-`all` stands for these three. The data of every store has deletes, records out of order and expired ones. Windows and
+`all` stands for these four. The data of every store has deletes, records out of order and expired ones. Windows and
 sessions have at least two segments.
 """
 

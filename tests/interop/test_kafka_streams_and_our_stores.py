@@ -17,6 +17,8 @@ from statestore.errors import UnknownFormatError
 from statestore.formats.offsets import STATUS_CLOSED, STATUS_OPEN
 from statestore.model import StoreFormat
 
+pytestmark = pytest.mark.long  # test_kafka_streams_compatibility.py is what every change passes
+
 TIMESTAMPED = StoreFormat.TIMESTAMPED
 STORES = [
     Store("plain-kv"),

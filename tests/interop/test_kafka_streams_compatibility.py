@@ -42,11 +42,11 @@ WHOLE = (Status.OK, "")
 BROKEN = {"a row changed": {Status.DIVERGED}, "a row removed": {Status.DIVERGED}, "a file cut": {Status.CORRUPT}}
 
 
-def cells() -> Iterator[object]:
+def cells(*, all_long: bool = False) -> Iterator[object]:
     """Yield every column with each of its stores; those that take long are left to `make interop`."""
     for version in VERSIONS:
         for guarantee in GUARANTEES:
-            short = version == KAFKA_VERSION and guarantee == "exactly_once_v2"
+            short = version == KAFKA_VERSION and guarantee == "exactly_once_v2" and not all_long
             for store in stores_of(version):
                 column = Column(version, guarantee)
                 yield pytest.param(
@@ -59,7 +59,10 @@ def stores_of(version: str) -> list[Store]:
     return [store for store in STORES if VERSIONS.index(SINCE.get(store.name, VERSIONS[0])) <= VERSIONS.index(version)]
 
 
-each_cell = pytest.mark.parametrize(("filled", "store"), list(cells()), indirect=["filled"], scope="module")
+each_cell = pytest.mark.parametrize(("filled", "store"), list(cells()), indirect=["filled"])
+each_cell_of_make_interop = pytest.mark.parametrize(
+    ("filled", "store"), list(cells(all_long=True)), indirect=["filled"]
+)
 
 
 class Filled:
@@ -72,6 +75,19 @@ class Filled:
     def read(self, stopped: Stopped) -> Contents:
         """Start Kafka Streams on a directory, and return what it finds."""
         return stopped.app.read(stopped.state_dir, self.stores, config={"processing.guarantee": stopped.guarantee})
+
+    @cached_property
+    def caught_up(self) -> tuple[dict[str, str], dict[str, VerifyRow], Contents, Contents]:
+        """How a directory that lags was caught up, what it is then, what is in it, and what is to be in it.
+
+        From here on the first directory lags, too.
+        """
+        lagging, later = (self.stopped.copy(self._directory / name) for name in ("lagging", "later"))
+        config = {"processing.guarantee": lagging.guarantee}
+        later.app.write(later.state_dir, self.stores, commands(self.stores, seed=2), config=config)
+        expected = self.read(later)
+        restored = {row.store: row.outcome for row in lagging.restored()}
+        return restored, lagging.verified(depth="deep"), self.read(lagging), expected
 
     @cached_property
     def again(self) -> tuple[dict[str, VerifyRow], Contents]:
@@ -98,9 +114,9 @@ def filled(
     return Filled(stopped, stores, directory)
 
 
-def commands(stores: Sequence[Store]) -> list[Command]:
+def commands(stores: Sequence[Store], seed: int = 1) -> list[Command]:
     """Return what is done to stores: puts, deletes and reads, out of order, some of what has expired."""
-    found = recent(list(random_commands(stores, count=250 * len(stores), seed=1)))
+    found = recent(list(random_commands(stores, count=250 * len(stores), seed=seed)))
     # Nulls of a store that retains duplicates: see test_kafka_streams_restored.py.
     return [one for one in found if not (one.store == "twice" and one.op == "delete")]
 
@@ -113,6 +129,7 @@ def test_it_is_whole_at_every_depth(filled: Filled, store: Store) -> None:
         assert (row.status, row.detail) == WHOLE, depth
 
 
+@pytest.mark.behaviour("R15")
 @each_cell
 def test_kafka_streams_starts_on_what_we_restored_of_nothing(filled: Filled, store: Store) -> None:
     rows, contents = filled.again
@@ -142,6 +159,17 @@ def test_what_is_broken_is_found_and_mended(filled: Filled, store: Store, tmp_pa
         row = broken.verified(store.name, depth="deep")[store.name]
         assert (row.status, row.detail) == WHOLE, what
         shutil.rmtree(broken.state_dir)
+
+
+@each_cell_of_make_interop
+def test_one_that_lags_is_caught_up_with_its_log(filled: Filled, store: Store) -> None:
+    # Behind the tests that compare with what was there: the logs grow.
+    restored, rows, contents, expected = filled.caught_up
+    part = StorePartition(store.name)
+    assert restored[store.name] == "restored"
+    assert (rows[store.name].status, rows[store.name].detail) == WHOLE
+    assert contents.restored[part] == 0
+    assert contents.rows[part] == expected.rows[part]
 
 
 def change_a_row(database: Path, *, remove: bool) -> None:

@@ -343,6 +343,7 @@ def test_the_command_works_on_the_directory_alone(stopped: Stopped, tmp_path: Pa
 # -- what is known before the loss ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_what_a_verification_has_found_restores_every_store_after_a_total_loss(
     stopped: Stopped, tmp_path: Path, command: Run
 ) -> None:

@@ -26,6 +26,8 @@ from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.broker import T0
 from tests.integration.restored import planned_here, restored_here
 
+pytestmark = pytest.mark.long  # test_kafka_streams_compatibility.py is what every change passes
+
 STORES = EVERY_KIND
 PARTITIONS = 2
 PARTS = [StorePartition(store.name, partition) for store in STORES for partition in range(PARTITIONS)]
@@ -121,7 +123,6 @@ def test_a_wiped_directory_is_missing_and_its_restore_is_planned_before_anything
     assert not list((tmp_path / wiped.app.application_id).glob("*_*"))
 
 
-@pytest.mark.behaviour("R15")
 def test_kafka_streams_has_nothing_to_restore_after_us_and_finds_what_it_and_its_own_restore_left(
     wiped: Wiped, by_us: Path, by_kafka_streams: Contents
 ) -> None:

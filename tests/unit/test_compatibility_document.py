@@ -26,7 +26,7 @@ def test_each_guarantee_is_claimed_by_itself() -> None:
 
 def test_what_failed_and_what_is_left_are_named() -> None:
     outcomes = {Cell(Column(NEWEST, "exactly_once_v2"), "table"): {"verified": True, "restored": False}}
-    assert lines("table", outcomes)[0][-1] == "restored **fails**; broken not run"
+    assert lines("table", outcomes)[0][-1] == "restored **fails**; broken, caught up not run"
 
 
 def test_a_version_that_has_no_such_store_is_told_from_one_that_was_not_tried() -> None:

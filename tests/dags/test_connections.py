@@ -344,6 +344,7 @@ def test_a_password_in_the_connection_is_nowhere_else(
     assert files_with(secured.password, airflow_home, runner.directory) == []
 
 
+@pytest.mark.long
 def test_a_wrong_password_fails_the_run_with_the_reason_and_is_shown_nowhere(
     secured: SecuredBroker, runner: Runner, airflow_home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

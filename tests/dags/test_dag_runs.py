@@ -218,6 +218,7 @@ def test_a_bad_form_fails_the_plan_and_starts_no_spark(runner, dag_id, conf):
 
 @pytest.mark.short_for(every=3)
 @pytest.mark.parametrize(("exit_code", "starts"), [(2, 1), (3, 4), (1, 2)])
+@pytest.mark.long
 def test_only_a_failure_that_may_pass_is_tried_again(runner, monkeypatch, exit_code, starts):
     if exit_code == 2:  # through the JVM of the real spark-submit
         monkeypatch.setenv("PATH", os.environ["PATH"].split(os.pathsep, 1)[1])

@@ -47,6 +47,7 @@ def prepare(runner, **reports):
         write_report(runner.directory / f"report.json-{application}", report)
 
 
+@pytest.mark.long
 def test_one_application_whose_job_fails_hides_nothing_of_the_other(service, runner):
     prepare(runner, bank=report_of("bank", status=Status.CORRUPT, action=Action.FULL))
     (runner.directory / "exit-shop").write_text("2")

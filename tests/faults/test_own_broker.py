@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.faults.own_broker import OwnBroker
 from tests.integration.broker import create_topic, produce, unique
 
 
+@pytest.mark.long
 def test_a_paused_broker_stands_still_as_soon_as_it_is_paused(own_broker: OwnBroker) -> None:
     topic = create_topic(own_broker.servers, unique("busy"))
     for _ in range(20):

@@ -81,6 +81,7 @@ def test_a_damaged_missing_or_foreign_jar_is_found(tmp_path: Path) -> None:
         assert any(problem.startswith(name) for problem in problems)
 
 
+@pytest.mark.long
 def test_a_registry_that_cannot_be_reached_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A proxy port on which nobody listens: Java cannot get out.
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Dhttps.proxyHost={HOST} -Dhttps.proxyPort=1 -Dhttp.proxyHost={HOST}")

@@ -214,6 +214,7 @@ def test_what_a_dropped_application_leaves_is_listed_with_the_command_that_remov
     assert (state_dir / name).exists()
 
 
+@pytest.mark.long
 def test_of_a_catalogue_that_is_not_whole_nothing_is_said_to_be_left_over(installation: Installation) -> None:
     servers, later = installation.servers, installation.define()
     changelog = create_topic(servers, f"{later.name}-counts-changelog", 2)

@@ -268,6 +268,7 @@ def test_c14_a_damaged_batch_degrades_and_what_is_behind_it_is_in_the_topic_that
     assert service.ids() == [1, 2, 3]
 
 
+@pytest.mark.long
 def test_a_healthy_topic_is_never_taken_for_a_damaged_one_while_it_is_written(service: Service) -> None:
     """Readers look while a writer is between the topic and the backup."""
     seen: list[View] = []

@@ -433,6 +433,7 @@ def test_a_writer_that_was_killed_in_a_transaction_holds_nobody_up(service: Serv
     assert names(service.metastore().view().catalogue) == ["flights", "weather"]
 
 
+@pytest.mark.long
 def test_a_command_that_is_too_large_for_the_topic_is_refused_and_named(service: Service) -> None:
     metastore: Metastore = service.metastore()
     metastore.submit(put("flights"))

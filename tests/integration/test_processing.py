@@ -331,6 +331,7 @@ def test_w3_w4_an_unknown_outcome_of_a_commit_is_settled_in_the_same_run(
 # -- what a task leaves in its process ----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_tasks_leave_no_file_descriptors_in_a_process_that_runs_many(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path)
     for _ in range(2):  # what a process opens once, it has open then

@@ -47,6 +47,7 @@ def partition(bootstrap_servers: str) -> TopicPartition:
     return TopicPartition(topic, 0)
 
 
+@pytest.mark.long
 def test_log_ends_are_asked_for_again(bootstrap_servers: str, partition: TopicPartition, refused: list[str]) -> None:
     refused += ["list_offsets"] * 2
     assert Topics(bootstrap_servers).log_ranges([partition]) == {partition: LogRange(0, 2, 2, epoch=0)}

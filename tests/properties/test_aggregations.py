@@ -260,7 +260,7 @@ def _check(data: st.DataObject, case: str, shape: str, store_format: StoreFormat
 @pytest.mark.parametrize("store_format", [StoreFormat.PLAIN, StoreFormat.TIMESTAMPED])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("case", CASES)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_results_are_kafka_streams_however_the_input_is_cut(
     data: st.DataObject, case: str, shape: str, store_format: StoreFormat

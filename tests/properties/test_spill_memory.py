@@ -50,6 +50,7 @@ def spill(directory: Path, rows: int, value_bytes: int, max_bytes: int) -> dict[
         pytest.param(1_000_000, 1_000, 64 * MIB, id="1 GB under 64 MiB", marks=pytest.mark.long),
     ],
 )
+@pytest.mark.long
 def test_a_transaction_stays_within_its_memory(tmp_path, capsys, rows, value_bytes, max_bytes):
     figures = spill(tmp_path, rows, value_bytes, max_bytes)
 

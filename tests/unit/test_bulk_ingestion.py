@@ -106,6 +106,7 @@ def test_s3_segments_that_expire_by_the_runs_go_and_new_ones_come(tmp_path):
 
 @settings(max_examples=20, phases=(Phase.explicit, Phase.generate))
 @given(data=st.data(), rounds=st.integers(2, 5))
+@pytest.mark.long
 def test_runs_may_be_taken_over_again_and_again(tmp_path_factory, data, rounds):
     definition, directory = STORES["key-value"], tmp_path_factory.mktemp("stores")
     first = 0

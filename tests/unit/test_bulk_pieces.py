@@ -40,7 +40,7 @@ def row_keys(routing):
 
 
 @pytest.mark.parametrize("kind", ROUTINGS)
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data(), run_bytes=st.sampled_from([1, 6_000, 1 << 20]), in_memory=st.booleans())
 def test_r9_ranges_of_keys_of_all_ranges_of_a_log_are_its_fold(tmp_path_factory, kind, data, run_bytes, in_memory):
     routing = ROUTINGS[kind]

@@ -220,6 +220,7 @@ def test_a_pending_id_that_is_proven_fails_the_run(run):
         ("@pytest.mark.xfail\ndef test_one(): assert False", "K1 missing: skipped or expected to fail"),
     ],
 )
+@pytest.mark.long
 def test_a_test_that_did_not_pass_proves_nothing(run, broken, state):
     code, output = run(WHOLE.replace("def test_one(): pass", broken))
     assert code == 1, output
@@ -229,6 +230,7 @@ def test_a_test_that_did_not_pass_proves_nothing(run, broken, state):
 @pytest.mark.parametrize(
     "arguments", [("suite/test_it.py",), ("-k", "one"), ("-m", "behaviour"), ("--deselect", "suite/test_it.py::test_x")]
 )
+@pytest.mark.long
 def test_a_run_of_a_part_is_not_judged_and_conformance_refuses_it(run, arguments):
     code, output = run(WHOLE, *arguments, pending="")
     assert (code, "of 3 ids" in output) == (0, False), output
@@ -249,6 +251,7 @@ def test_the_marked_tests_can_be_listed_without_being_judged(run):
 
 
 @pytest.mark.parametrize("marker", ['proves("K3")', "proves", "proves()", 'proves("K1", why="x")', "proves(1)"])
+@pytest.mark.long
 def test_a_marker_with_an_unknown_id_or_none_ends_the_collection(run, marker):
     code, output = run(f"@{marker}\ndef test_one(): pass", "suite/test_it.py")
     assert code == 4, output

@@ -42,7 +42,7 @@ def looked_up(runs, rows, routing, store_format=StoreFormat.TIMESTAMPED, size=5)
 
 
 @pytest.mark.parametrize("kind", ROUTINGS)
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(data=st.data(), sizes=SIZES, store_format=st.sampled_from(FORMATS), size=st.integers(1, 90))
 def test_o1_a_restored_store_is_found_whole_with_the_digest_of_its_log(
     tmp_path_factory, kind, data, sizes, store_format, size
@@ -61,7 +61,7 @@ def test_o1_a_restored_store_is_found_whole_with_the_digest_of_its_log(
 
 
 @pytest.mark.parametrize("kind", ROUTINGS)
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(data=st.data(), size=st.integers(1, 90))
 def test_whatever_a_store_has_else_is_not_taken_for_the_whole(tmp_path_factory, kind, data, size):
     routing = ROUTINGS[kind]

@@ -32,7 +32,12 @@ from statestore.reports import Action, Status, VerifyRow
 from statestore.verification.options import Depth
 from tests.interop.compatibility import GUARANTEES, VERSIONS, Column
 
-STORES = EVERY_KIND
+STORES = [
+    *EVERY_KIND,
+    Store("closed-window", "window", layout="time-ordered"),
+    Store("closed-sliding-window", "window", layout="sliding"),
+    Store("closed-session", "session", layout="time-ordered"),
+]
 #: By store: the first version that has it; a store that is not here is in all of them.
 SINCE: Mapping[str, str] = {}
 WHOLE = (Status.OK, "")

@@ -241,8 +241,8 @@ def _known(path: Path, application: str, row: StoreShapeRow) -> KnownStore:
         fields["retain_duplicates"] = row.retain_duplicates
     try:
         definition = StoreDefinition.model_validate(fields)
-    except ValidationError as error:
-        raise InputError(f"{path}: store {row.store}: {error.errors()[0]['msg']}") from error
+    except ValidationError as error:  # a file does not say all of such a kind
+        return KnownStore(unknown=f"{path.name} has kind={row.kind}: {error.errors()[0]['msg']}", **topic)
     return KnownStore(
         definition=definition,
         segment_interval_ms=interval_ms,

@@ -53,6 +53,8 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
 def test_what_is_not_known_here_is_one_stores_trouble(tmp_path: Path) -> None:
     odd = {**WINDOW, "store": "odd", "segment_interval_ms": 60_000}
     found = read(tmp_path / "f", WINDOW, {**WINDOW, "store": "x", "kind": "spiral"}, odd)
+    versioned = {**WINDOW, "store": "v", "kind": "versioned", "format": "plain", "retain_duplicates": False}
+    assert "kind=versioned" in read(tmp_path / "v", WINDOW, versioned)["v"].unknown, "no other store waits for it"
     assert found["x"].unknown == "f has kind=spiral, format=timestamped"
     assert "segments of 60000 ms" in found["odd"].unknown
     assert found["w"].definition is not None

@@ -68,6 +68,7 @@ class VersionedBytes(KeyValueBytes):
         self.interval_ms = segment_interval_ms or layout.default_segment_interval_ms(retention_ms)
         self._stream_time = self._committed_stream_time = NO_STREAM_TIME
         self.segments: list[int] = []
+        self._expired: list[int] = []  # since the last commit, whose rows are still those that are committed
         self._replaced: list[tuple[bytes, bytes | None]] | None = None
 
     # -- opening and committing ---------------------------------------------------------------------------------------
@@ -83,6 +84,7 @@ class VersionedBytes(KeyValueBytes):
         """Commit everything written, with its changelog offsets."""
         super().commit(offsets, position)
         self._committed_stream_time = self._stream_time
+        self._expired = []
 
     def rollback(self) -> None:
         """Discard what was written since the last commit, and the stream time that it brought."""
@@ -95,6 +97,7 @@ class VersionedBytes(KeyValueBytes):
     def find_segments(self) -> None:
         """Look which segments have rows, as somebody else has written some."""
         self.segments = segments_in(self.opened.rows)
+        self._expired = []
 
     @property
     def stream_time(self) -> int:
@@ -163,6 +166,7 @@ class VersionedBytes(KeyValueBytes):
     def _expire(self, live_from: int) -> None:
         while self.segments and self.segments[0] < live_from:
             segment = self.segments.pop(0)
+            self._expired.append(segment)
             self.rows.delete_range(row_key(segment, b""), _behind(segment))
 
     # -- undoing one record -------------------------------------------------------------------------------------------
@@ -192,7 +196,8 @@ class VersionedBytes(KeyValueBytes):
                 return RawVersion(value, valid_from, None)
         if as_of is None or as_of < self._seen(committed) - self.retention_ms:
             return None
-        for segment in reversed(self.segments[bisect_left(self.segments, segment_of(as_of, self.interval_ms)) :]):
+        segments = self._segments(committed)
+        for segment in reversed(segments[bisect_left(segments, segment_of(as_of, self.interval_ms)) :]):
             if (raw := rows.get(row_key(segment, key))) is None:
                 continue
             next_timestamp, min_timestamp = self.decoded(layout.bounds, raw, key)
@@ -215,7 +220,7 @@ class VersionedBytes(KeyValueBytes):
             if valid_from <= time_to:
                 found.append(RawVersion(value, valid_from, None))
         if time_to >= self._seen(committed) - self.retention_ms:
-            for segment in reversed(self.segments):
+            for segment in reversed(self._segments(committed)):
                 if (raw := rows.get(row_key(segment, key))) is not None:
                     found += intervals(self.decoded(layout.decode_segment_row, raw, key))
         shown = [
@@ -243,6 +248,9 @@ class VersionedBytes(KeyValueBytes):
 
     def _seen(self, committed: bool) -> int:
         return self._committed_stream_time if committed else self._stream_time
+
+    def _segments(self, committed: bool) -> list[int]:
+        return [*self._expired, *self.segments] if committed and self._expired else self.segments
 
     def decoded(self, decode: Callable[[bytes], T], raw: bytes, key: bytes) -> T:
         """Read a row; one that cannot be read raises StoreCorruptedError with the name of the store and the key."""

@@ -43,6 +43,7 @@ SINCE: Mapping[str, str] = {}
 WHOLE = (Status.OK, "")
 
 
+TIMES_IN_FRONT = ("time-ordered", "sliding")
 #: By what is done to a store: how it is found.
 BROKEN = {"a row changed": {Status.DIVERGED}, "a row removed": {Status.DIVERGED}, "a file cut": {Status.CORRUPT}}
 
@@ -153,7 +154,7 @@ def test_what_is_broken_is_found_and_mended(filled: Filled, store: Store, tmp_pa
             sst = max(newest.glob("*.sst"), key=lambda path: path.stat().st_size)
             sst.write_bytes(sst.read_bytes()[: sst.stat().st_size // 2])
         else:
-            change_a_row(newest, remove=what == "a row removed")
+            change_a_row(newest, store, remove=what == "a row removed")
         depth: Depth = "scan" if what == "a file cut" else "deep"
         row = broken.verified(store.name, depth=depth)[store.name]
         assert row.status in found_as, (what, row)
@@ -177,8 +178,8 @@ def test_one_that_lags_is_caught_up_with_its_log(filled: Filled, store: Store) -
     assert contents.rows[part] == expected.rows[part]
 
 
-def change_a_row(database: Path, *, remove: bool) -> None:
-    """Change, or remove, the last row of a database; nothing but its rows tells that anything was done to it."""
+def change_a_row(database: Path, store: Store, *, remove: bool) -> None:
+    """Change, or remove, a row of a database; nothing but its rows tells that anything was done to it."""
     last_write_s = max(path.stat().st_mtime for path in database.glob("*.sst"))
     families = Rdict.list_cf(str(database))
     opened = Rdict(str(database), Options(raw_mode=True), {name: Options(raw_mode=True) for name in families})
@@ -187,7 +188,8 @@ def change_a_row(database: Path, *, remove: bool) -> None:
             if name == "offsets":
                 continue
             family = opened.get_column_family(name)
-            key, value = next(iter(family.items(backwards=True)), (None, None))
+            # Rows with their times in front are the first ones, their index the last; a latest version is the last one.
+            key, value = next(iter(family.items(backwards=store.layout not in TIMES_IN_FRONT)), (None, None))
             if key is None:
                 continue
             if remove:

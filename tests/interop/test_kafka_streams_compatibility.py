@@ -43,6 +43,9 @@ SINCE: Mapping[str, str] = {}
 WHOLE = (Status.OK, "")
 
 
+#: What runs with `make test`.
+SHORT = Column(KAFKA_VERSION, "exactly_once_v2")
+SHORT_STORES = ("ts-kv", "window", "closed-session")
 TIMES_IN_FRONT = ("time-ordered", "sliding")
 #: By what is done to a store: how it is found.
 BROKEN = {"a row changed": {Status.DIVERGED}, "a row removed": {Status.DIVERGED}, "a file cut": {Status.CORRUPT}}
@@ -52,9 +55,9 @@ def cells(*, all_long: bool = False) -> Iterator[object]:
     """Yield every column with each of its stores; those that take long are left to `make interop`."""
     for version in VERSIONS:
         for guarantee in GUARANTEES:
-            short = version == KAFKA_VERSION and guarantee == "exactly_once_v2" and not all_long
+            column = Column(version, guarantee)
             for store in stores_of(version):
-                column = Column(version, guarantee)
+                short = column == SHORT and store.name in SHORT_STORES and not all_long
                 yield pytest.param(
                     column, store, id=f"{column}-{store.name}", marks=() if short else pytest.mark.interop
                 )
@@ -113,11 +116,17 @@ def filled(
     directory = tmp_path_factory.mktemp(f"column-{version}")
     its_driver = driver if version == KAFKA_VERSION else older_driver(driver, version, directory)
     app = KafkaStreams(its_driver, bootstrap_servers, changelog_config={})
-    stores = stores_of(version)
+    stores = [store for store in stores_of(version) if store in wanted(request)]
     app.write(directory / "state", stores, commands(stores), config={"processing.guarantee": guarantee})
     stopped = Stopped(app, directory / "state", guarantee)
     stopped.verified()  # what is known of a store before it is lost is enough to restore it
     return Filled(stopped, stores, directory)
+
+
+def wanted(request: pytest.FixtureRequest) -> list[Store]:
+    """Return the stores of a column that tests of this run are about."""
+    found = [getattr(item, "callspec", None) for item in request.session.items]
+    return [one.params["store"] for one in found if one is not None and one.params.get("filled") == request.param]
 
 
 def commands(stores: Sequence[Store], seed: int = 1) -> list[Command]:

@@ -20,7 +20,7 @@ from tests.compositions import ALL, Composition
 
 _SOAKING = "STATESTORE_PROPERTY_STEPS" in os.environ
 #: Driven with `make test`, or as many as the environment wants.
-_STEPS = int(os.environ.get("STATESTORE_PROPERTY_STEPS", "6000"))
+_STEPS = int(os.environ.get("STATESTORE_PROPERTY_STEPS", "9000"))
 _STEPS_OF_AN_EXAMPLE = 50
 #: Some examples end early, when Hypothesis runs out of its choices for one.
 _SPARE = 1.15

@@ -15,6 +15,8 @@ from statestore.kinds.known import BUILT_IN
 from statestore.kinds.versioned import VERSIONED
 from statestore.model import StoreFormat
 
+#: What a user says; of kinds with a format of their own it follows from the kind.
+_FORMATS = tuple(one for one in StoreFormat if one is not StoreFormat.TIMESTAMPED_IN_DEFAULT)
 #: Options that say what a store is (see `described_store`).
 STORE_OPTIONS = ("kind", "format", "window_size_ms", "retention_ms", "retain_duplicates")
 
@@ -122,7 +124,7 @@ def store_settings(options: Mapping[str, str]) -> dict[str, object]:
         kind = options["kind"].strip()
         found["kind"] = kind if ":" in kind else choice(options, "kind", BUILT_IN, "")
     if "format" in options:
-        found["format"] = choice(options, "format", tuple(StoreFormat), "")
+        found["format"] = choice(options, "format", _FORMATS, "")
     for name in ("window_size_ms", "retention_ms"):
         if (value := number(options, name)) is not None:
             found[name] = value

@@ -47,6 +47,8 @@ from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.broker import T0, create_topic, produce
 from tests.integration.restored import planned_here, restored_here
 
+pytestmark = pytest.mark.long  # Kafka Streams is started many times
+
 STORES = [Store("plain-kv")]
 TABLE, PICKY, BY_ID = "rates", "picky", "by-id"
 ROWS = 300

@@ -61,6 +61,8 @@ from statestore.verification.versions import (
 )
 
 _HASHES_HELD = 1 << 20
+#: Reads the rows of a segment (its start in ms) in the order of the changelog's keys, or those of a sample.
+StoredRows = Callable[[ScannedDatabase, Sample | None, int], Iterator[pa.RecordBatch]]
 
 
 def databases(spec: StorePartitionSpec) -> dict[int, Path]:
@@ -136,7 +138,8 @@ def compare_contents(
             elif spec.store.supplied:
                 found = _compared_supplied(spec, fold, fold.allowances(topics), options, scratch)
             elif spec.store.store_kind.layout is not None:
-                found = _compared_time_ordered(spec, fold, fold.allowances(topics), options, scratch)
+                stored = _stored_by_ordinary_keys(spec, fold, options, scratch)
+                found = _compared(spec, fold, fold.allowances(topics), options, stored)
             elif (found := _looked_up(spec, fold)) is None:
                 allowances = fold.allowances(topics)
                 found = _compared_fast(spec, fold, allowances, options)
@@ -363,11 +366,11 @@ def _compared_fast(
     """
     without = 0
 
-    def stored(database: ScannedDatabase, sample: Sample | None) -> Iterator[pa.RecordBatch]:
+    def stored(database: ScannedDatabase, sample: Sample | None, segment: int) -> Iterator[pa.RecordBatch]:
         nonlocal without
         straight = rows_from_files(database)
         if straight is None:
-            return _stored(database, sample)
+            return _stored(database, sample, segment)
         without += 1
         return straight
 
@@ -386,7 +389,7 @@ def _compared(
     fold: _Fold,
     allowances: Allowances,
     options: VerifyOptions,
-    stored: Callable[[ScannedDatabase, Sample | None], Iterator[pa.RecordBatch]],
+    stored: StoredRows,
 ) -> Contents:
     comparison = RowComparison(
         fold.compared_layout,
@@ -410,7 +413,7 @@ def _compared(
         else:
             database = ScannedDatabase(here[segment], spec.store.values)
             try:
-                comparison.compare(fold.comparable(stored(database, fold.sample)), rows)
+                comparison.compare(fold.comparable(stored(database, fold.sample, segment)), rows)
             finally:
                 database.close()
     return comparison.contents(fold.sample.fraction if fold.sample else None)
@@ -465,42 +468,29 @@ def _compared_supplied(
     return comparison.contents(fold.sample.fraction if fold.sample else None)
 
 
-def _compared_time_ordered(
-    spec: StorePartitionSpec, fold: _Fold, allowances: Allowances, options: VerifyOptions, scratch: Path
-) -> Contents:
-    """Compare rows that have their times in front: they are sorted by the keys of the changelog first."""
+def _stored_by_ordinary_keys(
+    spec: StorePartitionSpec, fold: _Fold, options: VerifyOptions, scratch: Path
+) -> StoredRows:
+    """Have rows with their times in front sorted by the keys of the changelog before they are compared."""
     routing, layout = fold.routing, spec.store.store_kind.layout
     assert layout is not None
-    comparison = RowComparison(fold.compared_layout, allowances, first=options.first_keys, name_keys=options.name_keys)
-    here = databases(spec)
-    logged = _Segments(fold.rows())
-    live = live_segments(here, fold.stream_time, routing)
-    for segment in logged.with_those_of(here):
-        rows = logged.rows_of(segment)
-        if live.excludes_logged(segment, stored=segment in here):
-            for _ in rows:
-                pass
-            if segment in here:
-                _count(spec, segment, here[segment], fold.give_way)
-        elif segment not in here:
-            comparison.compare((), rows)
-        else:
-            runs_dir = scratch / "stored"
-            writer, at = RunWriter(runs_dir, routing, options.run_bytes, start=0), 0
-            database = ScannedDatabase(here[segment], spec.store.format)
-            try:
-                for batch in time_ordered_rows(database, layout, segment, routing, fold.give_way):
-                    writer.add(as_changes(batch if fold.sample is None else fold.sample.of(batch), at))
-                    at += batch.num_rows
-            finally:
-                database.close()
-            stored = (as_stored(found.batch) for found in merged([writer.finish(at)], routing))
-            comparison.compare(fold.comparable(stored), rows)
+
+    def stored(database: ScannedDatabase, sample: Sample | None, segment: int) -> Iterator[pa.RecordBatch]:
+        runs_dir = scratch / "stored"
+        writer, at = RunWriter(runs_dir, routing, options.run_bytes, start=0), 0
+        try:
+            for batch in time_ordered_rows(database, layout, segment, routing, fold.give_way):
+                writer.add(as_changes(batch if sample is None else sample.of(batch), at))
+                at += batch.num_rows
+            for found in merged([writer.finish(at)], routing):
+                yield as_stored(found.batch)
+        finally:
             remove_tree(runs_dir)
-    return comparison.contents(fold.sample.fraction if fold.sample else None)
+
+    return stored
 
 
-def _stored(database: ScannedDatabase, sample: Sample | None) -> Iterator[pa.RecordBatch]:
+def _stored(database: ScannedDatabase, sample: Sample | None, segment: int) -> Iterator[pa.RecordBatch]:
     if sample is None:
         return database.rows()
     return (sample.of(batch) for key_range in sample.ranges for batch in database.rows(*key_range))

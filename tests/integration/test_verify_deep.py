@@ -129,9 +129,9 @@ def test_a_restored_store_is_compared_without_rocksdb_and_its_damage_by_rocksdb(
     by_rocksdb: list[Path] = []
     stored = contents._stored
 
-    def noting(database: ScannedDatabase, sample: Sample | None) -> Iterator[pa.RecordBatch]:
+    def noting(database: ScannedDatabase, sample: Sample | None, segment: int) -> Iterator[pa.RecordBatch]:
         by_rocksdb.append(database.directory)
-        return stored(database, sample)
+        return stored(database, sample, segment)
 
     monkeypatch.setattr(contents, "_stored", noting)
     assert (whole.verify("deep").status, by_rocksdb) == (Status.OK, [])

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from kafka_streams import KafkaStreams, Store
 
@@ -46,12 +46,12 @@ class Stopped:
             return [task / "rocksdb" / store.name]
         return sorted((task / store.name).iterdir(), key=lambda path: int(path.name.rpartition(".")[2]))
 
-    def copy(self, state_dir: Path) -> Stopped:
+    def copy(self, state_dir: Path) -> Self:
         """Copy the directory, so that the copy can be written to."""
         shutil.copytree(self.state_dir, state_dir)
         return self.at(state_dir)
 
-    def at(self, state_dir: Path) -> Stopped:
+    def at(self, state_dir: Path) -> Self:
         """The same application with another directory."""
         return replace(self, state_dir=state_dir)
 
@@ -62,12 +62,17 @@ class Stopped:
         return choose(PartitionSelection(where, **asked), self.topics)
 
     def verified(self, *stores: str, depth: Depth = "scan") -> dict[str, VerifyRow]:
-        """Verify stores, of one partition each, and keep what was found out about them."""
-        chosen = self.chosen(*stores)
+        """Verify stores, of one partition each."""
+        return {row.store: row for row in self._rows(self.chosen(*stores), depth)}
+
+    def keep_known(self) -> None:
+        """Verify all stores, and keep what was found out about them, as the command does."""
+        chosen = self.chosen()
+        keep(chosen, self.state_dir, self._rows(chosen, "scan"))
+
+    def _rows(self, chosen: Chosen, depth: Depth) -> list[VerifyRow]:
         chosen.require_known()
-        rows = [*verify_all(chosen.specs, VerifyOptions(depth)), *rows_without_work(chosen, self.topics)]
-        keep(chosen, self.state_dir, rows)
-        return {row.store: row for row in rows}
+        return [*verify_all(chosen.specs, VerifyOptions(depth)), *rows_without_work(chosen, self.topics)]
 
     def restored(self, *stores: str, **how: Any) -> Sequence[RestoreRow]:
         """Restore stores, none of which may fail."""

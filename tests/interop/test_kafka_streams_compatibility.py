@@ -119,7 +119,7 @@ def filled(
     stores = [store for store in stores_of(version) if store in wanted(request)]
     app.write(directory / "state", stores, commands(stores), config={"processing.guarantee": guarantee})
     stopped = Stopped(app, directory / "state", guarantee)
-    stopped.verified()  # what is known of a store before it is lost is enough to restore it
+    stopped.keep_known()  # that is enough to restore a store that is lost
     return Filled(stopped, stores, directory)
 
 

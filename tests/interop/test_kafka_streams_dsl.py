@@ -7,27 +7,23 @@ row yet, and two that we know. Keys have 8 bytes, and every store has one live s
 
 from __future__ import annotations
 
-import shutil
 import struct
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
 from kafka_streams import KEPT, Command, KafkaStreams, Store
 from shared_state import contents_of
+from stopped import Stopped
 
-from statestore.changelog.topics import Topics
 from statestore.cli.app import main
 from statestore.cli.restore_selection import stores_to_restore
-from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
-from statestore.cli.verification import exit_code, rows_without_work, verify_all
+from statestore.cli.verification import exit_code
 from statestore.errors import InputError
-from statestore.reports import Action, Status, VerifyRow
-from statestore.verification.options import Depth, VerifyOptions
+from statestore.reports import Action, Status
+from statestore.verification.options import Depth
 from tests.integration.broker import T0, create_topic, produce
 from tests.integration.restored import restored_here
 
@@ -40,37 +36,6 @@ LEFT_ALONE = {
     "young": "--store young:kind=window|session",
 }
 HEALTHY = {"plain-kv", "counts", "closed", "closed-windows", "priced-Buffer"}
-
-
-@dataclass(frozen=True)
-class Stopped:
-    """A stopped application, and its state directory."""
-
-    app: KafkaStreams
-    state_dir: Path
-
-    @property
-    def directory(self) -> Path:
-        return self.state_dir / self.app.application_id
-
-    @property
-    def topics(self) -> Topics:
-        return Topics(self.app.bootstrap_servers)
-
-    def chosen(self, *stores: str, **changes: Any) -> Chosen:
-        where = Where(self.app.bootstrap_servers, self.state_dir)
-        asked = PartitionSelection(where, applications=[self.app.application_id], stores=stores, **changes)
-        return choose(asked, self.topics)
-
-    def verified(self, *stores: str, depth: Depth = "scan") -> dict[str, VerifyRow]:
-        chosen = self.chosen(*stores)
-        chosen.require_known()
-        rows = [*verify_all(chosen.specs, VerifyOptions(depth)), *rows_without_work(chosen, self.topics)]
-        return {row.store: row for row in rows}
-
-    def copy(self, directory: Path) -> Stopped:
-        shutil.copytree(self.state_dir, directory)
-        return replace(self, state_dir=directory)
 
 
 @pytest.fixture(scope="module")

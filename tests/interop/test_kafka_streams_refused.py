@@ -10,23 +10,20 @@ from __future__ import annotations
 import shutil
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kafka_streams import Command, KafkaStreams, Store
 from rocksdict import Options, Rdict
 from shared_state import contents_of
+from stopped import Stopped
 
-from statestore.changelog.topics import Topics
 from statestore.cli.restore_selection import stores_to_restore
-from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
-from statestore.cli.verification import exit_code, rows_without_work, verify_all
+from statestore.cli.verification import exit_code, verify_all
 from statestore.errors import InputError, UnknownFormatError
 from statestore.formats import checkpoint_file, offsets
 from statestore.model import TaskId, TopicPartition, changelog_topic
-from statestore.reports import Action, Status, VerifyRow
+from statestore.reports import Action, Status
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.rocksdb import RocksDB, column_families
 from statestore.verification.options import Depth, VerifyOptions
@@ -83,53 +80,25 @@ def described(store: Store) -> str:
     return f"{store.name}:kind={kind_of(store)}{of_format},subtopology=0{retention}"
 
 
-@dataclass(frozen=True)
-class Stopped:
-    """A stopped application, and its state directory."""
+class Refused(Stopped):
+    """A stopped application of which not every store is known."""
 
-    app: KafkaStreams
-    state_dir: Path
-
-    @property
-    def directory(self) -> Path:
-        return self.state_dir / self.app.application_id
-
-    @property
-    def topics(self) -> Topics:
-        return Topics(self.app.bootstrap_servers)
-
-    def chosen(self, *stores: str, **changes: Any) -> Chosen:
-        where = Where(self.app.bootstrap_servers, self.state_dir)
-        return choose(
-            PartitionSelection(where, applications=[self.app.application_id], stores=stores, **changes), self.topics
-        )
-
-    def verified(self, *stores: str, depth: Depth = "scan") -> dict[str, VerifyRow]:
-        chosen = self.chosen(*stores)
-        chosen.require_known()
-        rows = [*verify_all(chosen.specs, VerifyOptions(depth)), *rows_without_work(chosen, self.topics)]
-        return {row.store: row for row in rows}
-
-    def restored(self, *stores: str) -> list[tuple[str, str]]:
+    def rebuilt(self, *stores: str) -> list[tuple[str, str]]:
         chosen = stores_to_restore(self.chosen(*stores), self.topics, kafka_streams="4.3.1")
         rows = restored_here(chosen, mode="full", force=True)
         assert [row.failure for row in rows] == [None] * len(rows)
         return [(row.store, row.outcome) for row in rows]
-
-    def copy(self, directory: Path) -> Stopped:
-        shutil.copytree(self.state_dir, directory)
-        return Stopped(self.app, directory)
 
     def changelog(self, store: str) -> TopicPartition:
         return TopicPartition(changelog_topic(self.app.application_id, store), 0)
 
 
 @pytest.fixture(scope="module")
-def stopped(kafka_streams: Callable[..., KafkaStreams], tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+def stopped(kafka_streams: Callable[..., KafkaStreams], tmp_path_factory: pytest.TempPathFactory) -> Refused:
     app = kafka_streams(changelog_config={})
     state_dir = tmp_path_factory.mktemp("refused") / "state"
     app.write(state_dir, [*KNOWN, *UNKNOWN], commands())
-    return Stopped(app, state_dir)
+    return Refused(app, state_dir)
 
 
 def names(stores: Sequence[Store] | dict[Store, str]) -> list[str]:
@@ -141,7 +110,7 @@ def names(stores: Sequence[Store] | dict[Store, str]) -> list[str]:
 
 @pytest.mark.behaviour("M2")
 @pytest.mark.parametrize("depth", ["offsets", "deep"])
-def test_what_we_do_not_know_is_told_with_the_reason_and_is_no_damage(stopped: Stopped, depth: Depth) -> None:
+def test_what_we_do_not_know_is_told_with_the_reason_and_is_no_damage(stopped: Refused, depth: Depth) -> None:
     rows = stopped.verified(depth=depth)
     assert {name: (rows[name].status, rows[name].detail) for name in names(KNOWN)} == dict.fromkeys(
         names(KNOWN), (Status.OK, "")
@@ -156,7 +125,7 @@ def test_what_we_do_not_know_is_told_with_the_reason_and_is_no_damage(stopped: S
 @pytest.mark.behaviour("M2")
 @pytest.mark.parametrize("store", UNKNOWN, ids=lambda store: store.name)
 def test_what_we_do_not_know_is_left_alone_however_it_is_described(
-    stopped: Stopped, tmp_path: Path, store: Store
+    stopped: Refused, tmp_path: Path, store: Store
 ) -> None:
     state = stopped.copy(tmp_path / "state")
     before = contents_of(state.directory)
@@ -169,15 +138,15 @@ def test_what_we_do_not_know_is_left_alone_however_it_is_described(
     assert contents_of(state.directory) == before
 
 
-def test_what_we_know_is_restored_beside_what_we_do_not(stopped: Stopped, tmp_path: Path) -> None:
+def test_what_we_know_is_restored_beside_what_we_do_not(stopped: Refused, tmp_path: Path) -> None:
     state = stopped.copy(tmp_path / "state")
-    assert state.restored() == [(name, "restored") for name in names(KNOWN)]
+    assert state.rebuilt() == [(name, "restored") for name in names(KNOWN)]
     name = names(UNKNOWN)[0]
     with pytest.raises(UnknownFormatError, match=name):
-        state.restored("plain-kv", name)
+        state.rebuilt("plain-kv", name)
 
 
-def test_a_store_that_has_no_key_of_its_log_is_left_to_a_person(stopped: Stopped, tmp_path: Path) -> None:
+def test_a_store_that_has_no_key_of_its_log_is_left_to_a_person(stopped: Refused, tmp_path: Path) -> None:
     state = stopped.copy(tmp_path / "state")
     database = RocksDB(state.directory / "0_0" / "rocksdb" / "plain-kv", ["default"])
     rows = dict(database.scan("default"))
@@ -192,11 +161,11 @@ def test_a_store_that_has_no_key_of_its_log_is_left_to_a_person(stopped: Stopped
 # -- by what Kafka has, where the directory is gone -------------------------------------------------------------------
 
 
-def test_a_store_that_only_somebody_describes_is_verified_as_described(stopped: Stopped, tmp_path: Path) -> None:
-    state = Stopped(stopped.app, tmp_path / "state")
+def test_a_store_that_only_somebody_describes_is_verified_as_described(stopped: Refused, tmp_path: Path) -> None:
+    state = Refused(stopped.app, tmp_path / "state")
     state.state_dir.mkdir()
     said = [described(store) for store in KNOWN]
-    assert state.restored(*said) == [(name, "restored") for name in names(KNOWN)]
+    assert state.rebuilt(*said) == [(name, "restored") for name in names(KNOWN)]
     for store, row in state.verified(*said, depth="deep").items():
         assert row.status is Status.OK, store
         assert "as described by you: kind=" in row.detail
@@ -206,7 +175,7 @@ def test_a_store_that_only_somebody_describes_is_verified_as_described(stopped: 
 # -- from before 4.3 --------------------------------------------------------------------------------------------------
 
 
-def as_before_4_3(state: Stopped, *, closed: bool = True) -> None:
+def as_before_4_3(state: Refused, *, closed: bool = True) -> None:
     """Make of a task what versions before 4.3 leave: no family `offsets` (KIP-1035), and, closed, a `.checkpoint`.
 
     Kafka Streams 4.2.0 was seen to leave just that, with either guarantee.
@@ -234,7 +203,7 @@ def as_before_4_3(state: Stopped, *, closed: bool = True) -> None:
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
 def test_the_stores_of_an_application_from_before_4_3_are_restored_as_it_has_them(
-    stopped: Stopped, tmp_path: Path, closed: bool
+    stopped: Refused, tmp_path: Path, closed: bool
 ) -> None:
     state = stopped.copy(tmp_path / "state")
     as_before_4_3(state, closed=closed)
@@ -257,7 +226,7 @@ def test_the_stores_of_an_application_from_before_4_3_are_restored_as_it_has_the
         assert {name: (row.status, row.detail) for name, row in rows.items()} == dict.fromkeys(rows, (Status.OK, ""))
 
 
-def test_a_restore_beside_a_killed_store_does_not_make_that_one_look_whole(stopped: Stopped, tmp_path: Path) -> None:
+def test_a_restore_beside_a_killed_store_does_not_make_that_one_look_whole(stopped: Refused, tmp_path: Path) -> None:
     state = stopped.copy(tmp_path / "state")
     as_before_4_3(state)
     write_uncommitted(state)
@@ -266,7 +235,7 @@ def test_a_restore_beside_a_killed_store_does_not_make_that_one_look_whole(stopp
     assert (rows["plain-kv"].status, rows["sessions"].status) == (Status.UNCLEAN, Status.OK)
 
 
-def write_uncommitted(state: Stopped) -> None:
+def write_uncommitted(state: Refused) -> None:
     """Write to a store behind its offsets, as Kafka Streams 4.2.0 was seen to do before it was killed."""
     database = state.directory / "0_0" / "rocksdb" / "plain-kv"
     opened = Rdict(str(database), Options(raw_mode=True), {"default": Options(raw_mode=True)})
@@ -277,7 +246,7 @@ def write_uncommitted(state: Stopped) -> None:
 
 
 def test_what_was_written_after_the_offsets_of_such_an_application_makes_its_store_unclean(
-    stopped: Stopped, tmp_path: Path
+    stopped: Refused, tmp_path: Path
 ) -> None:
     state = stopped.copy(tmp_path / "state")
     as_before_4_3(state)
@@ -293,7 +262,7 @@ def test_what_was_written_after_the_offsets_of_such_an_application_makes_its_sto
 SESSIONS = "sessions:kind=session,subtopology=0,retention_ms=3600000"
 
 
-def test_one_store_that_is_left_tells_that_the_application_is_from_before_4_3(stopped: Stopped, tmp_path: Path) -> None:
+def test_one_store_that_is_left_tells_that_the_application_is_from_before_4_3(stopped: Refused, tmp_path: Path) -> None:
     state = stopped.copy(tmp_path / "state")
     as_before_4_3(state, closed=False)
     shutil.rmtree(state.directory / "0_0" / "sessions")
@@ -304,7 +273,7 @@ def test_one_store_that_is_left_tells_that_the_application_is_from_before_4_3(st
 
 
 def test_where_no_store_is_left_or_two_contradict_each_other_the_version_is_asked_for(
-    stopped: Stopped, tmp_path: Path
+    stopped: Refused, tmp_path: Path
 ) -> None:
     state = stopped.copy(tmp_path / "state")
     as_before_4_3(state)

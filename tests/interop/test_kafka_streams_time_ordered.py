@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 from kafka_streams import KEPT, Command, KafkaStreams, Store
 from shared_state import contents_of
-from test_kafka_streams_refused import Stopped
+from test_kafka_streams_refused import Refused
 
 from statestore.cli import known_stores
 from statestore.cli.restore_selection import stores_to_restore
@@ -53,32 +53,32 @@ def commands() -> list[Command]:
 
 
 @pytest.fixture(scope="module")
-def stopped(kafka_streams: Callable[..., KafkaStreams], tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+def stopped(kafka_streams: Callable[..., KafkaStreams], tmp_path_factory: pytest.TempPathFactory) -> Refused:
     app = kafka_streams(changelog_config={})
     state_dir = tmp_path_factory.mktemp("time-ordered") / "state"
     app.write(state_dir, STORES, commands())
-    return Stopped(app, state_dir)
+    return Refused(app, state_dir)
 
 
-def restored(state: Stopped, mode: str = "full") -> None:
+def restored(state: Refused, mode: str = "full") -> None:
     rows = restored_here(stores_to_restore(state.chosen(), state.topics, kafka_streams="4.3.1"), mode=mode, force=True)
     assert {(row.store, row.outcome, row.failure) for row in rows} == {(name, "restored", None) for name in KINDS}
 
 
-def require_healthy(state: Stopped) -> None:
+def require_healthy(state: Refused) -> None:
     for depth in ("offsets", "scan", "deep"):
         rows = state.verified(depth=depth)
         assert {name: (row.status, row.detail) for name, row in rows.items()} == dict.fromkeys(KINDS, (Status.OK, ""))
 
 
-def test_such_stores_are_told_by_their_rows_and_verified_at_every_depth(stopped: Stopped) -> None:
+def test_such_stores_are_told_by_their_rows_and_verified_at_every_depth(stopped: Refused) -> None:
     require_healthy(stopped)
     assert {spec.store.name: spec.store.kind for spec in stopped.chosen().specs} == KINDS
 
 
 @pytest.mark.parametrize("loss", ["in place", "all"])
 def test_kafka_streams_starts_on_restored_ones_with_nothing_to_restore(
-    stopped: Stopped, tmp_path: Path, loss: str
+    stopped: Refused, tmp_path: Path, loss: str
 ) -> None:
     reopened = stopped.app.read(stopped.copy(tmp_path / "reopened").state_dir, STORES)
     state = stopped.copy(tmp_path / "state")
@@ -94,11 +94,11 @@ def test_kafka_streams_starts_on_restored_ones_with_nothing_to_restore(
     assert all(len(rows) > 20 for rows in started.rows.values())
 
 
-def segment(state: Stopped, store: str) -> Path:
+def segment(state: Refused, store: str) -> Path:
     return max((state.directory / "0_0" / store).iterdir())
 
 
-def changed(state: Stopped, store: str, how: str) -> None:
+def changed(state: Refused, store: str, how: str) -> None:
     directory = segment(state, store)
     database = RocksDB(directory, [name for name in column_families(directory) if name != "offsets"])
     rows = dict(database.scan("default"))
@@ -110,7 +110,7 @@ def changed(state: Stopped, store: str, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["row changed", "row deleted", "index row deleted"])
 @pytest.mark.parametrize("store", KINDS)
-def test_what_is_broken_is_found_and_restored(stopped: Stopped, tmp_path: Path, store: str, how: str) -> None:
+def test_what_is_broken_is_found_and_restored(stopped: Refused, tmp_path: Path, store: str, how: str) -> None:
     if how == "index row deleted" and store == "closed-windows":
         pytest.skip("tumbling windows have no index")
     state = stopped.copy(tmp_path / "state")
@@ -127,7 +127,7 @@ def test_what_is_broken_is_found_and_restored(stopped: Stopped, tmp_path: Path, 
 
 @pytest.mark.parametrize("said", ["window", "session", "key-value"])
 def test_who_says_that_they_are_ordinary_is_refused_and_nothing_is_changed(
-    stopped: Stopped, tmp_path: Path, said: str
+    stopped: Refused, tmp_path: Path, said: str
 ) -> None:
     state = stopped.copy(tmp_path / "state")
     before = contents_of(state.directory)
@@ -146,7 +146,7 @@ BUFFER = "priced-Buffer"
 @pytest.fixture(scope="module")
 def joined(
     kafka_streams: Callable[..., KafkaStreams], bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory
-) -> Stopped:
+) -> Refused:
     name = uuid4().hex[:8]
     stream, table = (create_topic(bootstrap_servers, f"{what}-{name}", 1, KEPT) for what in ("stream", "table"))
     keys = [struct.pack(">q", number) for number in range(40)]
@@ -157,10 +157,10 @@ def joined(
     app = kafka_streams(changelog_config={}, dsl=(stream, table))
     state_dir = tmp_path_factory.mktemp("joined") / "state"
     app.write(state_dir, [Store("plain-kv")], [Command("plain-kv", b"key", b"value", T0)])
-    return Stopped(app, state_dir)
+    return Refused(app, state_dir)
 
 
-def buffered(state: Stopped) -> dict[bytes, bytes]:
+def buffered(state: Refused) -> dict[bytes, bytes]:
     (directory,) = state.directory.glob(f"*/{BUFFER}/{BUFFER}.0")
     database = RocksDB(directory, [name for name in column_families(directory) if name != "offsets"], read_only=True)
     try:
@@ -169,7 +169,7 @@ def buffered(state: Stopped) -> dict[bytes, bytes]:
         database.close()
 
 
-def test_a_buffer_is_restored_with_the_rows_that_it_had(joined: Stopped, tmp_path: Path) -> None:
+def test_a_buffer_is_restored_with_the_rows_that_it_had(joined: Refused, tmp_path: Path) -> None:
     state, before = joined.copy(tmp_path / "state"), buffered(joined)
     assert len(before) > 50
     for depth in ("offsets", "scan", "deep"):
@@ -191,7 +191,7 @@ def test_a_buffer_is_restored_with_the_rows_that_it_had(joined: Stopped, tmp_pat
 
 
 def test_a_buffer_that_kafka_streams_has_restored_by_itself_is_found_and_mended(
-    joined: Stopped, tmp_path: Path
+    joined: Refused, tmp_path: Path
 ) -> None:
     state, before = joined.copy(tmp_path / "state"), buffered(joined)
     (directory,) = state.directory.glob(f"*/{BUFFER}")

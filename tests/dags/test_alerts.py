@@ -72,6 +72,7 @@ def tell(runner, load_dags):
     return call
 
 
+@pytest.mark.long
 def test_a_run_that_fails_sends_one_mail_that_names_what_is_wrong(runner, tell, monkeypatch):
     runner.run("verify", report=damaged("0_0", "0_1"))
     with mail_server() as server:

@@ -76,6 +76,7 @@ def test_process_is_green_and_emits_its_assets_when_every_task_reached_its_end(r
     assert (event["offsets"], event["counts"]) == ({"0_0": 7, "0_1": 8}, {"commits": 4})
 
 
+@pytest.mark.long
 def test_verify_after_process_looks_at_the_offsets_of_its_application_alone(runner, monkeypatch):
     row = ProcessRow(application="flight-delays", task="0_0")
     head = HEAD | {"applications": ("flight-delays",)}
@@ -313,6 +314,7 @@ def test_a_square_whose_report_was_written_anew_shows_no_row_of_it(tmp_path):
         check.function(square)
 
 
+@pytest.mark.long
 def test_very_many_store_partitions_are_shown_in_groups_and_a_red_one_names_what_is_red(runner, monkeypatch):
     # As above 256, of which each would be an Airflow task here.
     monkeypatch.setattr("statestore_dags.mapped_tasks.MOST_SQUARES", 2)
@@ -341,6 +343,7 @@ def test_there_are_never_more_than_256_squares_and_each_row_has_one(rows, count,
     assert {len(part) for part in shown} == sizes
 
 
+@pytest.mark.long
 def test_each_application_has_one_square_where_a_setting_wants_it(runner, monkeypatch):
     monkeypatch.setenv("STATESTORE_CHECK_BY", "application")
     rows = (

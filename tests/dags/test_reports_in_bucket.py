@@ -147,6 +147,7 @@ def test_steps_are_tried_again_while_object_storage_does_not_answer(
     assert failing == []
 
 
+@pytest.mark.short_for(every=3)
 @pytest.mark.parametrize(
     ("report", "expected"),
     [

@@ -61,6 +61,7 @@ def test_one_application_whose_job_fails_hides_nothing_of_the_other(service, run
     assert report.parent == runner.directory / "reports" / "verify"
 
 
+@pytest.mark.long
 def test_a_restore_of_what_verify_found_is_a_job_for_each_application(service, runner):
     found = {name: report_of(name, status=Status.MISSING, action=Action.FULL) for name in ("bank", "shop")}
     prepare(runner, **found)

@@ -341,6 +341,7 @@ def test_a_report_says_the_same_whatever_the_number_of_processes(run: Run, tmp_p
     assert found[0] == found[1]
 
 
+@pytest.mark.long
 @pytest.mark.short_for("9")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_outlives_a_command_that_is_ended(

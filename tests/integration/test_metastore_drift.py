@@ -127,6 +127,7 @@ def test_drift_is_reported_and_repaired_only_by_command(installation: Installati
     assert installation.drift()[0] == 0, "what is left over does no harm"
 
 
+@pytest.mark.long
 @pytest.mark.short_for("n")
 @pytest.mark.parametrize(("answer", "made"), [("n", False), ("y", True)])
 def test_a_log_that_is_gone_is_made_anew_only_if_somebody_agrees(
@@ -144,6 +145,7 @@ def test_a_log_that_is_gone_is_made_anew_only_if_somebody_agrees(
     assert installation.log_end == end
 
 
+@pytest.mark.long
 def test_topics_that_were_not_recorded_are_made_by_a_repair(installation: Installation) -> None:
     definition = changed(installation.definition, stores=[*installation.definition.stores, {"name": "more"}])
     metastore = installation.metastore
@@ -155,6 +157,7 @@ def test_topics_that_were_not_recorded_are_made_by_a_repair(installation: Instal
     assert installation.recorded(topic) == installation.topics.require(topic).topic_id
 
 
+@pytest.mark.long
 @pytest.mark.short_for(every=2)
 @pytest.mark.parametrize("suffix", ["-in", "-counts-changelog"])
 def test_partitions_that_do_not_fit_are_for_people(installation: Installation, suffix: str) -> None:

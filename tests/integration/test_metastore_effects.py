@@ -211,6 +211,7 @@ def test_of_two_writers_only_one_gets_topics_that_both_have_planned_with(catalog
     assert list(catalogued.catalogue.applications) == [first.name]
 
 
+@pytest.mark.long
 @pytest.mark.short_for("window")
 @pytest.mark.parametrize("before", [{"name": "more"}, {**WINDOW, "name": "more"}], ids=["key-value", "window"])
 def test_a_store_of_another_kind_does_not_take_over_the_log_of_one_that_was_taken_out(

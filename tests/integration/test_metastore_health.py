@@ -245,6 +245,7 @@ def test_c17_commands_that_a_killed_broker_has_again_after_a_compaction_are_no_d
     assert service.ids() == [3]
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("C14")
 def test_c14_a_damaged_batch_degrades_and_what_is_behind_it_is_in_the_topic_that_is_made_anew(
     own_broker: OwnBroker, tmp_path: Path

@@ -418,6 +418,7 @@ def test_c16_requests_that_are_invalid_never_fence_a_healthy_writer(
     assert service.ids() == [1, 2]
 
 
+@pytest.mark.long
 def test_a_writer_that_was_killed_in_a_transaction_holds_nobody_up(service: Service) -> None:
     service.submit(put("flights"))
     left = _writer(service)

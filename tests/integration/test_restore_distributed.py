@@ -451,6 +451,7 @@ def _largest(application: Distributed) -> str:
     return max(application.objects.entries(BLOBS), key=lambda found: found.size).name
 
 
+@pytest.mark.long
 @pytest.mark.short_for("_damage_a_file", "_miscount_keys")
 @pytest.mark.parametrize("damage", [_lose_a_file, _damage_a_file, _damage_keys, _miscount_keys, _lose_the_build])
 def test_where_a_merged_file_is_damaged_or_gone_one_task_builds_the_store_alone(
@@ -490,6 +491,7 @@ def test_where_the_archive_does_not_answer_for_a_while_one_task_builds_the_store
 # -- beside others ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_another_restore_that_ends_first_does_no_harm(windows: Distributed) -> None:
     other = windows.distributed("other")
 

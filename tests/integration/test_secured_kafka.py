@@ -97,6 +97,7 @@ def test_settings_that_librdkafka_alone_knows_leave_all_reading_to_it(
     live_through(application, tmp_path / "client.json", configuration)
 
 
+@pytest.mark.long
 def test_the_command_verifies_and_restores_also_as_of_an_offset(
     secured: SecuredBroker,
     application: Application,
@@ -175,6 +176,7 @@ def test_the_transaction_that_holds_back_a_log_is_found(way: str, secured: Secur
     assert found.transactional_id is not None
 
 
+@pytest.mark.long
 def test_leader_epochs_are_asked_for_where_one_must_show_a_password(secured: SecuredBroker, tmp_path: Path) -> None:
     log = TopicPartition(create_topic(secured.plain_servers, unique("epochs")), 0)
     produce(secured.plain_servers, log.topic, [(b"a", b"1"), (b"a", b"2")])

@@ -45,7 +45,7 @@ WHOLE = (Status.OK, "")
 
 #: What runs with `make test`.
 SHORT = Column(KAFKA_VERSION, "exactly_once_v2")
-SHORT_STORES = ("ts-kv", "window", "closed-session")
+SHORT_STORES = ("ts-kv",)
 TIMES_IN_FRONT = ("time-ordered", "sliding")
 #: By what is done to a store: how it is found.
 BROKEN = {"a row changed": {Status.DIVERGED}, "a row removed": {Status.DIVERGED}, "a file cut": {Status.CORRUPT}}

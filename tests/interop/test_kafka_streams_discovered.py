@@ -413,6 +413,7 @@ def test_a_store_that_its_input_restores_is_described_with_its_changelog_and_sta
         assert all("as described by you: kind=key-value, format=timestamped" in row.detail for row in rows.values())
 
 
+@pytest.mark.long
 def test_a_segment_that_was_there_and_is_gone_is_damage_at_every_depth(
     stopped: Stopped, tmp_path: Path, command: Run
 ) -> None:

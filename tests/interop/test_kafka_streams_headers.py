@@ -201,6 +201,7 @@ def test_what_is_restored_is_byte_for_byte_what_kafka_streams_restores(
     assert {row.status for row in rows.values()} == {Status.OK}, rows
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("H5", "H7")
 def test_lost_stores_are_restored_as_they_were_described(
     written: tuple[Stopped, dict[str, str]], tmp_path: Path
@@ -285,6 +286,7 @@ def write_ours(store: Any) -> None:
     store.put(b"deleted", None, *where)
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("H3", "H8")
 def test_a_migration_that_we_began_is_carried_on_by_kafka_streams_and_by_us(
     kafka_streams: Callable[..., KafkaStreams], tmp_path: Path

@@ -87,6 +87,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("job", JOBS)
 @pytest.mark.short_for("verify")
 def test_a_program_of_the_installed_package_starts_with_its_extra_alone(complete: Installed, job: str) -> None:

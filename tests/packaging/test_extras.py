@@ -24,6 +24,7 @@ def test_the_library_imports_base_dependencies_alone(alone: Installed) -> None:
     assert Path(done.stdout.strip()).is_relative_to(alone.site_packages)
 
 
+@pytest.mark.long
 def test_the_command_defines_and_verifies_without_any_extra(
     alone: Installed, bootstrap_servers: str, tmp_path: Path
 ) -> None:

@@ -260,7 +260,7 @@ def _check(data: st.DataObject, case: str, shape: str, store_format: StoreFormat
 @pytest.mark.parametrize("store_format", [StoreFormat.PLAIN, StoreFormat.TIMESTAMPED])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("case", CASES)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_results_are_kafka_streams_however_the_input_is_cut(
     data: st.DataObject, case: str, shape: str, store_format: StoreFormat
@@ -270,7 +270,7 @@ def test_results_are_kafka_streams_however_the_input_is_cut(
 
 @pytest.mark.parametrize("engine", ["txn_rocksDB", "rocksDB"])
 @pytest.mark.parametrize("shape", ["keys", "hopping", "sessions"])
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), store_format=st.sampled_from(FORMATS), case=st.sampled_from(list(CASES)))
 def test_every_engine_comes_to_the_same_results(
     data: st.DataObject, case: str, shape: str, store_format: StoreFormat, engine: str

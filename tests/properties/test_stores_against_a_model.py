@@ -1,6 +1,6 @@
 """Every composition of a store, driven at random, behaves as a plain dict with commit, rollback, crash and expiry.
 
-6,000 steps, 20,000 with `make faults`, the same ones in each run. `STATESTORE_PROPERTY_STEPS=1000000 pytest --timeout=0
+7,500 steps, 20,000 with `make faults`, the same ones in each run. `STATESTORE_PROPERTY_STEPS=1000000 pytest --timeout=0
 tests/properties` drives longer, and differently each time.
 """
 
@@ -20,7 +20,7 @@ from tests.compositions import ALL, Composition
 
 _SOAKING = "STATESTORE_PROPERTY_STEPS" in os.environ
 #: Driven with `make test`, or as many as the environment wants.
-_STEPS = int(os.environ.get("STATESTORE_PROPERTY_STEPS", "9000"))
+_STEPS = int(os.environ.get("STATESTORE_PROPERTY_STEPS", "7500"))
 _STEPS_OF_AN_EXAMPLE = 50
 #: Some examples end early, when Hypothesis runs out of its choices for one.
 _SPARE = 1.15

@@ -83,6 +83,7 @@ def test_a_replaced_store_stays_while_the_live_one_is_damaged_or_nobody_knows_wh
     assert in_quarantine(application) == [old]
 
 
+@pytest.mark.long
 def test_what_a_killed_restore_left_goes_when_it_is_old_but_not_while_somebody_works_on_it(application):
     spec = application.restore_spec("full", force=True)
     paths = spec.store.paths

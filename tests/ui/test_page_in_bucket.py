@@ -91,6 +91,7 @@ def test_an_empty_place_is_no_trouble(reports, show):
     assert (show()["rows"], show()["problems"]) == ([], [])
 
 
+@pytest.mark.long
 def test_ten_thousand_store_partitions_are_read_from_the_newest_report_and_only_once(reports, overviews, docs, store):
     rows = [verify_row(partition) for partition in range(10_000)]
     for minute in range(5):

@@ -56,7 +56,7 @@ def with_rows(found):
 
 
 @pytest.mark.parametrize("kind", STORES)
-@settings(max_examples=15, phases=PHASES)
+@settings(max_examples=6, phases=PHASES)
 @given(data=st.data(), run_bytes=st.sampled_from([1, 6_000, 1 << 20]), cut=st.integers(0, 60))
 def test_r9_a_built_store_has_the_bytes_of_a_replayed_one(tmp_path_factory, kind, data, run_bytes, cut):
     definition, directory = STORES[kind], tmp_path_factory.mktemp("stores")
@@ -121,7 +121,7 @@ def test_every_segment_has_offsets_position_and_the_mark_of_a_clean_close(tmp_pa
 
 
 @pytest.mark.parametrize("kind", STORES)
-@settings(max_examples=10, phases=PHASES)
+@settings(max_examples=5, phases=PHASES)
 @given(data=st.data(), sizes=st.lists(st.integers(1, 5), max_size=20))
 def test_the_digest_is_that_of_the_rows_scanned_from_the_store(tmp_path_factory, kind, data, sizes):
     definition, directory = STORES[kind], tmp_path_factory.mktemp("stores")

@@ -64,7 +64,7 @@ def kept(directory):
 
 @pytest.mark.behaviour("R9")
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=12, phases=(Phase.explicit, Phase.generate))  # an example opens many databases
+@settings(max_examples=5, phases=(Phase.explicit, Phase.generate))  # an example opens many databases
 @given(data=st.data(), run_bytes=st.sampled_from([1, 2_000, 1 << 20]), sizes=st.lists(st.integers(1, 20), max_size=8))
 def test_r9_a_store_that_takes_runs_over_has_the_bytes_of_a_replayed_one(
     tmp_path_factory, kind, data, run_bytes, sizes
@@ -104,7 +104,7 @@ def test_s3_segments_that_expire_by_the_runs_go_and_new_ones_come(tmp_path):
     assert sorted(path.name for path in (tmp_path / "store").iterdir()) == ["s.200000", "s.400000"]
 
 
-@settings(max_examples=20, phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=8, phases=(Phase.explicit, Phase.generate))
 @given(data=st.data(), rounds=st.integers(2, 5))
 @pytest.mark.long
 def test_runs_may_be_taken_over_again_and_again(tmp_path_factory, data, rounds):

@@ -41,6 +41,7 @@ def completed(words: str, state_dir: Path) -> list[str]:
     return ran.stdout.split()
 
 
+@pytest.mark.short_for(every=4)
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

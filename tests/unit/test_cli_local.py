@@ -77,6 +77,7 @@ def test_a_process_that_is_killed_is_a_reason_to_try_again():
     assert not left(others)
 
 
+@pytest.mark.long
 def test_an_error_ends_the_others_at_once():
     before, others = time.monotonic(), multiprocessing.active_children()
     with pytest.raises(InputError):

@@ -267,7 +267,7 @@ def test_more_than_32_levels_are_refused(nested):
 
 def test_more_values_than_any_application_has_are_refused_before_all_are_read():
     with pytest.raises(DefinitionError, match="more than 50000 values"):
-        parse_definitions("[" + "1," * 500_000 + "]", "the form")
+        parse_definitions("[" + "1," * 60_000 + "]", "the form")
 
 
 @pytest.mark.parametrize("text", ["name: {}", "{}: 1", "{0}: 1\n{0}: 2", "owner: [{}]"])
@@ -285,7 +285,7 @@ def test_of_many_problems_the_first_are_named():
 
 
 def test_numbers_to_the_base_of_sixty_are_texts_and_take_no_time():
-    sixties = ":".join(["1"] * 500_000)
+    sixties = ":".join(["1"] * 100_000)
     for field in (
         "commit_interval_ms: {}",
         "commit_interval_ms: {}.5",

@@ -38,7 +38,7 @@ def drawn(data, definition):
 
 
 @pytest.mark.parametrize("definition", [*STORES.values(), BUFFER], ids=lambda store: store.kind)
-@settings(max_examples=5, phases=PHASES)
+@settings(max_examples=3, phases=PHASES)
 @given(data=st.data(), run_bytes=st.sampled_from([1, 6_000, 1 << 20]))
 def test_r9_a_built_store_has_the_rows_of_a_replayed_one(tmp_path_factory, definition, data, run_bytes):
     directory = tmp_path_factory.mktemp("stores")
@@ -53,7 +53,7 @@ def test_r9_a_built_store_has_the_rows_of_a_replayed_one(tmp_path_factory, defin
 
 
 @pytest.mark.parametrize("definition", [*STORES.values(), BUFFER], ids=lambda store: store.kind)
-@settings(max_examples=4, phases=PHASES)
+@settings(max_examples=3, phases=PHASES)
 @given(data=st.data(), run_bytes=st.sampled_from([1, 1 << 20]), sizes=st.lists(st.integers(1, 20), max_size=8))
 def test_r9_a_store_that_takes_runs_over_has_the_rows_of_a_replayed_one(
     tmp_path_factory, definition, data, run_bytes, sizes

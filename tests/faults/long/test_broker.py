@@ -191,7 +191,6 @@ def test_a_transaction_that_the_broker_aborts_for_its_age_leaves_nothing(
     oracle.check(subject)
 
 
-@pytest.mark.share_for(why="the only case")
 def test_a_transaction_that_hangs_on_a_changelog_is_reported_and_not_waited_for_forever(
     own_broker: OwnBroker, tmp_path: Path
 ) -> None:

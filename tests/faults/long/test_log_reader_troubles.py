@@ -93,7 +93,6 @@ def test_caller_that_takes_its_time_is_no_stall(own_broker: OwnBroker, long_topi
     assert _offsets(batches) == list(range(_COUNT))
 
 
-@pytest.mark.share_for("fetched and decoded here", why="our own reader")
 def test_flipped_bit_in_the_log_is_an_error_that_names_the_place(own_broker: OwnBroker, topic: str) -> None:
     servers = own_broker.servers
     for number in range(3):  # three batches

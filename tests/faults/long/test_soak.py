@@ -55,7 +55,6 @@ def _whole(tally: Tally, seed: int) -> bool:
     return sorted(each.number for each in tally.campaigns if each.seed == seed) == list(range(len(tally.campaigns)))
 
 
-@pytest.mark.share_for(why="one kill is enough")
 def test_a_soak_that_is_killed_goes_on_with_what_is_not_done(tmp_path: Path) -> None:
     soak = Soak(tmp_path / "soak")
     killed = soak.start("--seed", str(SEED))

@@ -173,7 +173,6 @@ def test_a_spark_task_is_retried_when_its_worker_was_killed(
 
 
 # Each point once, and each kind of application with each victim.
-@pytest.mark.share_for("spark-submit-processor", why="the death that nobody tells the worker of")
 @pytest.mark.parametrize(
     ("victim", "kind", "kill"),
     [

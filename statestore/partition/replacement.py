@@ -9,7 +9,6 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.lock import require_locks
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.api import StoreContext
-from statestore.stores.rocksdb_options import readable_since_3_9
 
 
 def staged_context(store: StorePartitionSpec, *, read_only: bool) -> StoreContext:
@@ -24,7 +23,6 @@ def staged_context(store: StorePartitionSpec, *, read_only: bool) -> StoreContex
         exactly_once=False,  # what was left open here was left by us, and is built anew
         directories={store.store.name: staged},
         read_only=read_only,
-        config_setter=readable_since_3_9 if store.offsets_beside else None,
     )
 
 

@@ -29,8 +29,9 @@ from struct import Struct
 #: Checksum type, handles, version, magic.
 FOOTER = Struct("<B40sIQ")
 MAGIC = 0x88E241B785F4CFF7
-#: Checksum type and version that the bulk path writes.
+#: Checksum type that the bulk path writes.
 XXH64 = 3
+#: Version of all files: the newest that Kafka Streams 3.9 (RocksDB 7.9) reads; it finds no row in newer ones, silently.
 VERSION = 5
 TRAILER_BYTES = 5
 #: What follows the key in a data block of the bulk path: sequence number 0, and the kind of what is in it.

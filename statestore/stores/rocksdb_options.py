@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from rocksdict import BlockBasedOptions, Cache, DBCompactionStyle, DBCompressionType, Options
 
+from statestore.sst.layout import VERSION as SST_VERSION
+
 _MIB = 1 << 20
 _LOG_FILE_BYTES = _MIB
 _BLOCK_BYTES = 4096
 _BLOOM_BITS_PER_KEY = 10
-#: Kafka Streams 3.9 has RocksDB 7.9, which knows no newer one. It passes over a segment that it cannot open.
-_FORMAT_SINCE_3_9 = 5
 #: RocksDB begins a new MANIFEST when one has grown to 1 GiB, which would look like another's opening (`last_use.py`).
 #: Each opening writes it anew.
 _MANIFEST_FILE_BYTES = (1 << 64) - 1
@@ -61,7 +61,12 @@ def options(
     result.set_keep_log_file_num(2)
     if sst_files < _MANY_SST_FILES:  # RocksDB begins 16 threads for each column family, however little there is to open
         result.set_max_file_opening_threads(1)
-    result.set_block_based_table_factory(_table(memory))
+    table = BlockBasedOptions()
+    table.set_block_cache(Cache(memory.cache_bytes))
+    table.set_block_size(_BLOCK_BYTES)
+    table.set_format_version(SST_VERSION)
+    table.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
+    result.set_block_based_table_factory(table)
     if config_setter is not None:
         config_setter(store, _Guarded(store, result))
     result.create_if_missing(True)
@@ -70,21 +75,6 @@ def options(
     result.set_paranoid_checks(True)
     result.set_max_manifest_file_size(_MANIFEST_FILE_BYTES)
     return result
-
-
-def readable_since_3_9(_: str, options: Options) -> None:
-    """Have SST files written that each Kafka Streams since 3.9 can read: a `ConfigSetter`."""
-    table = _table(Memory())
-    table.set_format_version(_FORMAT_SINCE_3_9)
-    options.set_block_based_table_factory(table)
-
-
-def _table(memory: Memory) -> BlockBasedOptions:
-    table = BlockBasedOptions()
-    table.set_block_cache(Cache(memory.cache_bytes))
-    table.set_block_size(_BLOCK_BYTES)
-    table.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
-    return table
 
 
 class _Guarded:

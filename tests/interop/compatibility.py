@@ -27,8 +27,8 @@ GUARANTEES: tuple[Guarantee, ...] = ("exactly_once_v2", "at_least_once")
 #: By test: the step that it proves, in the order of the document.
 STEPS = {
     "test_it_is_whole_at_every_depth": "verified",
-    "test_kafka_streams_starts_on_what_we_restored_of_nothing": "restored",
     "test_what_is_broken_is_found_and_mended": "broken",
+    "test_kafka_streams_starts_on_what_we_restored_of_nothing": "restored",
     "test_one_that_lags_is_caught_up_with_its_log": "caught up",
 }
 _HEAD = """# Compatibility
@@ -38,15 +38,16 @@ run.
 
 - **verified**: Kafka Streams wrote the store and stopped. `verify` finds it whole at the depths `offsets`, `scan` and
   `deep`.
-- **restored**: the directory is gone. `restore` builds the store anew from its changelog, and deep verification finds
-  it whole. Kafka Streams starts, restores 0 records, and its interactive queries return the same rows as before.
 - **broken**: in a copy each, a row is changed, a row is removed, and a file is cut. `verify` finds it, `restore` mends
   it, and deep verification finds the store whole.
+- **restored**: the directory is gone. `restore` builds the store anew from its changelog, and deep verification finds
+  it whole. Kafka Streams starts, restores 0 records, and its interactive queries return the same rows as before.
 - **caught up**: a copy of the directory from before the last run lags. `restore` brings it up to the end of the
   changelog, and then all is as in *restored*.
 
 `all` stands for these four. The data of every store has deletes, records out of order and expired ones. Windows and
-sessions have at least two segments.
+sessions have at least two segments. Rows of stores with headers are compared with their headers. Versioned stores are
+compared by what they answer within their history retention: history, latest value, and values as of given times.
 """
 
 
@@ -126,7 +127,7 @@ class Recording:
         self._rows: dict[str, list[str]] = {}
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leave out what has passed with this code."""
+        """Leave out what has passed with this code, and run column by column, each step by step."""
         left, done = [], []
         for item in items:
             if (proof := _proof(item)) is None:
@@ -137,7 +138,7 @@ class Recording:
                 versions.append(cell.column.version)
             (done if self._passed.get(_name(cell, step)) else left).append(item)
         config.hook.pytest_deselected(items=done)
-        items[:] = left
+        items[:] = sorted(left, key=_order)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
@@ -148,8 +149,10 @@ class Recording:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             self._file.write_text(json.dumps({"code": self._code, "outcomes": self._passed}, indent=1))
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the document."""
+        if session.config.option.collectonly:
+            return
         outcomes: dict[Cell, dict[str, bool]] = {}
         for name, passed in self._passed.items():
             version, guarantee, store, step = name.split("/")
@@ -165,6 +168,11 @@ def _proof(item: pytest.Item) -> tuple[Cell, str] | None:
         return None
     found = item.callspec.params  # type: ignore[attr-defined]
     return Cell(found["filled"], found["store"].name), step
+
+
+def _order(item: pytest.Item) -> tuple[int, int, int]:
+    [(column, _), step] = _proof(item)  # type: ignore[misc]
+    return VERSIONS.index(column.version), GUARANTEES.index(column.guarantee), [*STEPS.values()].index(step)
 
 
 def _name(cell: Cell, step: str) -> str:

@@ -131,7 +131,7 @@ class Command(NamedTuple):
     end: int | None = None
     op: Literal["put", "put_if_absent", "delete", "get", "halt"] = "put"
     partition: int = 0
-    headers: tuple[tuple[str, bytes], ...] = ()
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 class StorePartition(NamedTuple):
@@ -149,6 +149,7 @@ class Row(NamedTuple):
     timestamp: int | None = None
     start: int | None = None
     end: int | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -329,15 +330,29 @@ class KafkaStreams:
         halt = commands[-1]._replace(op="halt")
         self.write(state_dir, stores, [*commands, halt], config={**settings, **(config or {})})
 
-    def read(self, state_dir: Path, stores: Sequence[Store], *, config: Mapping[str, str] | None = None) -> Contents:
-        """Start on the state directory, query everything, and close; the input must have been processed.
+    def read(
+        self,
+        state_dir: Path,
+        stores: Sequence[Store],
+        commands: Iterable[Command] = (),
+        *,
+        config: Mapping[str, str] | None = None,
+        as_of: Sequence[int] = (),
+    ) -> Contents:
+        """Start on the state directory, do the commands, query everything, and close.
+
+        Parameters
+        ----------
+        config, as_of
+            As of `write`.
 
         Raises
         ------
         ServiceError
             If the run fails; the message ends with the last lines of its log.
         """
-        return self._run("read", state_dir, stores, config)
+        self.send(commands)
+        return self._run("read", state_dir, stores, config, as_of)
 
     @contextmanager
     def running(self, state_dir: Path, stores: Sequence[Store], commands: Iterable[Command]) -> Iterator[None]:
@@ -461,5 +476,7 @@ def _parse(lines: Iterable[str]) -> Contents:
                 }
             case "row":
                 key, value = bytes.fromhex(fields["key"]), bytes.fromhex(fields["value"])
-                rows[part].append(Row(key, value, fields["timestamp"], fields["start"], fields["end"]))
+                headers = [(name, None if of is None else bytes.fromhex(of)) for name, of in fields["headers"]]
+                times = fields["timestamp"], fields["start"], fields["end"]
+                rows[part].append(Row(key, value, *times, tuple(headers)))
     return Contents(restored, rows, positions)

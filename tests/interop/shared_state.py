@@ -36,8 +36,18 @@ from tests.integration import broker
 _KINDS = {"kv": "key-value", "window": "window", "session": "session"}
 #: Time of the first record, in ms; Kafka refuses records from more than an hour ahead.
 T0 = 1_700_000_000_000
-_KEYS = [b"", b"\x00", b"\x00\x00", b"a", b"ab", b"\xff", b"\xff\xff", b"k" * 300, *(b"key-%d" % i for i in range(40))]
-_SPAN_MS = 4 * 3_600_000  # four times the default retention, so that segments expire
+KEYS = [b"", b"\x00", b"\x00\x00", b"a", b"ab", b"\xff", b"\xff\xff", b"k" * 300, *(b"key-%d" % i for i in range(40))]
+#: How long the time is that random commands go through: four times the default retention, so that segments expire.
+SPAN_MS = 4 * 3_600_000
+#: Headers of all sorts.
+NOTES: list[tuple[tuple[str, bytes | None], ...]] = [
+    (),
+    (("trace", b"1"),),
+    (("null", None), ("empty", b""), ("trace", b"\xff" * 70)),
+    (("twice", b"1"), ("twice", b"2"), ("", b"no name")),
+    (("über-größe ☃", b"wert"), ("v", b"mine"), ("c", b"mine, too")),
+    (("v", b"\0"),),
+]
 
 
 @dataclass(frozen=True)
@@ -226,7 +236,14 @@ def described(stores: Sequence[Store]) -> list[str]:
 
 def recent(commands: Sequence[Command]) -> list[Command]:
     """Move the records' times to now: Kafka Streams' own changelog settings delete what is old."""
-    return [command._replace(timestamp=broker.T0 + number) for number, command in enumerate(commands)]
+
+    def moved(number: int, command: Command) -> Command:
+        command = command._replace(timestamp=broker.T0 + number)
+        if command.start is None or command.value_timestamp is None:  # changelogs of windows alone delete by time
+            return command
+        return command._replace(value_timestamp=broker.T0 - (T0 - command.value_timestamp) % 10_000)
+
+    return [moved(number, command) for number, command in enumerate(commands)]
 
 
 def contents_of(directory: Path) -> dict[str, str]:
@@ -235,18 +252,28 @@ def contents_of(directory: Path) -> dict[str, str]:
     return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def random_commands(stores: Sequence[Store], count: int, seed: int) -> Iterator[Command]:
-    """Puts, deletes and reads of all stores: few keys, so that most come again, and times that let some expire."""
+def random_commands(
+    stores: Sequence[Store], count: int, seed: int, begin_ms: int = broker.T0 - SPAN_MS
+) -> Iterator[Command]:
+    """Puts, deletes and reads of all stores: few keys, so that most come again, and times that let some expire.
+
+    Versions of versioned stores are of `begin_ms` and later, windows and sessions of times near zero.
+    """
     rng = random.Random(seed)
     for number in range(count):
         store = rng.choice(stores)
-        key = rng.choice(_KEYS)
+        key = rng.choice(KEYS)
         value = rng.choice([b"", b"\x00" * 8, b"%d" % number, b"%d " % number * 500, rng.randbytes(20)])
         command = Command(store.name, key, value, T0 + number)
-        if store.format is StoreFormat.TIMESTAMPED:
+        if store.format is not StoreFormat.PLAIN:
             command = command._replace(value_timestamp=rng.choice([0, T0 - rng.randrange(10_000), None]))
-        delayed = max(0, number * _SPAN_MS // count - rng.choice([0, 0, rng.randrange(2 * store.retention_ms)]))
-        if store.kind == "kv":
+        if store.format is StoreFormat.HEADERS:
+            command = command._replace(headers=rng.choice(NOTES))
+        delayed = max(0, number * SPAN_MS // count - rng.choice([0, 0, rng.randrange(2 * store.retention_ms)]))
+        if store.layout == "versioned":
+            op = rng.choice(["put"] * 5 + ["delete"])
+            command = command._replace(value_timestamp=begin_ms + delayed)
+        elif store.kind == "kv":
             op = rng.choice(["put"] * 5 + ["put_if_absent", "delete", "get"])
         elif store.kind == "window":
             op = rng.choice(["put"] * 5 + ["delete"])

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import get_args
@@ -19,27 +21,38 @@ from kafka_streams import (
     Contents,
     Driver,
     KafkaStreams,
+    Row,
     Store,
     StorePartition,
     older_driver,
 )
 from rocksdict import Options, Rdict
-from shared_state import random_commands, recent
+from shared_state import KEYS, SPAN_MS, random_commands, recent
 from stopped import Stopped
 
 from demo.kafka_jars import KAFKA_VERSION
+from statestore.formats.versioned_row import default_segment_interval_ms
+from statestore.model import StoreFormat
 from statestore.reports import Action, Status, VerifyRow
 from statestore.verification.options import Depth
+from tests.integration.broker import T0
 from tests.interop.compatibility import GUARANTEES, VERSIONS, Column
 
+VERSIONED = Store("versioned", layout="versioned", keys=tuple(KEYS))
 STORES = [
     *EVERY_KIND,
     Store("closed-window", "window", layout="time-ordered"),
     Store("closed-sliding-window", "window", layout="sliding"),
     Store("closed-session", "session", layout="time-ordered"),
+    VERSIONED,
+    Store("headers-kv", format=StoreFormat.HEADERS),
+    Store("headers-window", "window", StoreFormat.HEADERS),
+    Store("headers-session", "session", StoreFormat.HEADERS),
 ]
 #: By store: the first version that has it; a store that is not here is in all of them.
-SINCE: Mapping[str, str] = {}
+SINCE = {store.name: KAFKA_VERSION for store in STORES if store.format is StoreFormat.HEADERS}
+#: Stream time of versioned stores (ms), by how often their application was run.
+ENDS = (T0 - SPAN_MS, T0)
 WHOLE = (Status.OK, "")
 
 
@@ -59,7 +72,7 @@ def cells(*, all_long: bool = False) -> Iterator[object]:
             for store in stores_of(version):
                 short = column == SHORT and store.name in SHORT_STORES and not all_long
                 yield pytest.param(
-                    column, store, id=f"{column}-{store.name}", marks=() if short else pytest.mark.interop
+                    store, column, id=f"{column}-{store.name}", marks=() if short else pytest.mark.interop
                 )
 
 
@@ -68,10 +81,13 @@ def stores_of(version: str) -> list[Store]:
     return [store for store in STORES if VERSIONS.index(SINCE.get(store.name, VERSIONS[0])) <= VERSIONS.index(version)]
 
 
-each_cell = pytest.mark.parametrize(("filled", "store"), list(cells()), indirect=["filled"])
-each_cell_of_make_interop = pytest.mark.parametrize(
-    ("filled", "store"), list(cells(all_long=True)), indirect=["filled"]
-)
+def each(found: Iterator[object]) -> pytest.MarkDecorator:
+    """Run a test for cells; those of a column share what it has filled while they come behind each other."""
+    return pytest.mark.parametrize(("store", "filled"), list(found), indirect=["filled"], scope="module")
+
+
+each_cell = each(cells())
+each_cell_of_make_interop = each(cells(all_long=True))
 
 
 class Filled:
@@ -79,11 +95,26 @@ class Filled:
 
     def __init__(self, stopped: Stopped, stores: list[Store], directory: Path) -> None:
         self.stopped, self.stores, self._directory = stopped, stores, directory
+        self._reads = itertools.count()
         self.contents = self.read(stopped)
 
-    def read(self, stopped: Stopped) -> Contents:
-        """Start Kafka Streams on a directory, and return what it finds."""
-        return stopped.app.read(stopped.state_dir, self.stores, config={"processing.guarantee": stopped.guarantee})
+    def read(self, stopped: Stopped, end: int = ENDS[0]) -> Contents:
+        """Start Kafka Streams on a directory, and return what it finds; the log of a versioned store grows by that.
+
+        Parameters
+        ----------
+        end
+            Stream time (ms) of versioned stores.
+        """
+        found = stopped.app.read(
+            stopped.state_dir,
+            self.stores,
+            waking(self.stores, end, b"read %d" % next(self._reads)),
+            config={"processing.guarantee": stopped.guarantee},
+            as_of=[end - past_ms for past_ms in range(0, VERSIONED.retention_ms, VERSIONED.retention_ms // 7)],
+        )
+        part = StorePartition(VERSIONED.name)
+        return replace(found, rows={**found.rows, part: within_history(found.rows.get(part, []), end)})
 
     @cached_property
     def caught_up(self) -> tuple[dict[str, str], dict[str, VerifyRow], Contents, Contents]:
@@ -93,10 +124,11 @@ class Filled:
         """
         lagging, later = (self.stopped.copy(self._directory / name) for name in ("lagging", "later"))
         config = {"processing.guarantee": lagging.guarantee}
-        later.app.write(later.state_dir, self.stores, commands(self.stores, seed=2), config=config)
-        expected = self.read(later)
+        more = [*waking(self.stores, ENDS[0], b"later"), *commands(self.stores, seed=2, begin=ENDS[0])]
+        later.app.write(later.state_dir, self.stores, more, config=config)
+        expected = self.read(later, ENDS[1])
         restored = {row.store: row.outcome for row in lagging.restored()}
-        return restored, lagging.verified(depth="deep"), self.read(lagging), expected
+        return restored, lagging.verified(depth="deep"), self.read(lagging, ENDS[1]), expected
 
     @cached_property
     def again(self) -> tuple[dict[str, VerifyRow], Contents]:
@@ -129,11 +161,27 @@ def wanted(request: pytest.FixtureRequest) -> list[Store]:
     return [one.params["store"] for one in found if one is not None and one.params.get("filled") == request.param]
 
 
-def commands(stores: Sequence[Store], seed: int = 1) -> list[Command]:
+def commands(stores: Sequence[Store], seed: int = 1, begin: int = ENDS[0] - SPAN_MS) -> list[Command]:
     """Return what is done to stores: puts, deletes and reads, out of order, some of what has expired."""
-    found = recent(list(random_commands(stores, count=250 * len(stores), seed=seed)))
+    found = recent(list(random_commands(stores, 250 * len(stores), seed, begin)))
     # Nulls of a store that retains duplicates: see test_kafka_streams_restored.py.
     return [one for one in found if not (one.store == "twice" and one.op == "delete")]
+
+
+def waking(stores: Sequence[Store], end: int, key: bytes) -> list[Command]:
+    """Return puts of a new key, one in each segment of a versioned store.
+
+    Kafka Streams, started anew, knows neither its stream time nor the segments that it does not write to.
+    """
+    begin, interval = end - VERSIONED.retention_ms, default_segment_interval_ms(VERSIONED.retention_ms)
+    times = range(begin - interval, end + 1, interval) if VERSIONED in stores else ()
+    return [Command(VERSIONED.name, key, b"awake", T0, time) for time in times]
+
+
+def within_history(rows: Sequence[Row], end: int) -> list[Row]:
+    """Return what a versioned store answers for sure: older versions go with their segments, sooner or later."""
+    begin = end - VERSIONED.retention_ms
+    return [row for row in rows if row.start is None or row.end is None or row.end > begin]
 
 
 @each_cell
@@ -142,16 +190,6 @@ def test_it_is_whole_at_every_depth(filled: Filled, store: Store) -> None:
     for depth in get_args(Depth):
         row = filled.stopped.verified(store.name, depth=depth)[store.name]
         assert (row.status, row.detail) == WHOLE, depth
-
-
-@pytest.mark.behaviour("R15")
-@each_cell
-def test_kafka_streams_starts_on_what_we_restored_of_nothing(filled: Filled, store: Store) -> None:
-    rows, contents = filled.again
-    part = StorePartition(store.name)
-    assert (rows[store.name].status, rows[store.name].detail) == WHOLE
-    assert contents.restored[part] == 0
-    assert contents.rows[part] == filled.contents.rows[part]
 
 
 @each_cell
@@ -176,9 +214,19 @@ def test_what_is_broken_is_found_and_mended(filled: Filled, store: Store, tmp_pa
         shutil.rmtree(broken.state_dir)
 
 
+@pytest.mark.behaviour("R15")
+@each_cell
+def test_kafka_streams_starts_on_what_we_restored_of_nothing(filled: Filled, store: Store) -> None:
+    rows, contents = filled.again
+    part = StorePartition(store.name)
+    assert (rows[store.name].status, rows[store.name].detail) == WHOLE
+    assert contents.restored[part] == 0
+    assert contents.rows[part] == filled.contents.rows[part]
+
+
 @each_cell_of_make_interop
 def test_one_that_lags_is_caught_up_with_its_log(filled: Filled, store: Store) -> None:
-    # Behind the tests that compare with what was there: the logs grow.
+    # Behind the tests of what was there: the logs grow.
     restored, rows, contents, expected = filled.caught_up
     part = StorePartition(store.name)
     assert restored[store.name] == "restored"

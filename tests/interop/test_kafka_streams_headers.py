@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from kafka_streams import Command, KafkaStreams, Store, StorePartition
-from shared_state import SharedState, recent
+from shared_state import NOTES, SharedState, recent
 
 from statestore.changelog.topics import Topics
 from statestore.cli.restore_selection import stores_to_restore
@@ -40,14 +40,6 @@ KINDS = {"kv": "key-value", "window": "window", "session": "session"}
 SEGMENT_MS = 1_800_000
 START = T0 - T0 % SEGMENT_MS
 KEYS = [b"", b"\0", b"k" * 300, *(b"key-%d" % number for number in range(15))]
-NOTES: list[tuple[tuple[str, bytes | None], ...]] = [
-    (),
-    (("trace", b"1"),),
-    (("null", None), ("empty", b""), ("trace", b"\xff" * 70)),
-    (("twice", b"1"), ("twice", b"2"), ("", b"no name")),
-    (("über-größe ☃", b"wert"), ("v", b"mine"), ("c", b"mine, too")),
-    (("v", b"\0"),),
-]
 #: Has Kafka Streams add positions to what it logs.
 POSITIONS = {"__iq.consistency.offset.vector.enabled__": "true"}
 

@@ -26,7 +26,7 @@ import org.apache.kafka.streams.state.KeyValueStore;
  * <ul>
  * <li>`write`: processes the input to its end, commits, reports what was restored, and closes.
  * <li>`crash`: the same, but the JVM halts instead of closing.
- * <li>`read`: starts on the state directory, reports what was restored and every row of every store, and closes.
+ * <li>`read`: the same as `write`, and reports every row of every store.
  * </ul>
  *
  * Flags: --bootstrap-servers, --application, --state-dir, --input, --output, --timeout-s; repeated: --store (see
@@ -135,9 +135,7 @@ public final class Driver implements AutoCloseable {
         await("every task to run", () -> streams.state() == KafkaStreams.State.RUNNING
             && streams.metadataForLocalThreads().stream()
                 .mapToInt(thread -> thread.activeTasks().size()).sum() == expected);
-        if (!command.equals("read")) {
-            process();
-        }
+        process();
         for (String store : globals) {
             GlobalStores.report(streams, store, restored.ofAllPartitions(store), output);
         }

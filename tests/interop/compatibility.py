@@ -48,6 +48,9 @@ run.
 `all` stands for these four. The data of every store has deletes, records out of order and expired ones. Windows and
 sessions have at least two segments. Rows of stores with headers are compared with their headers. Versioned stores are
 compared by what they answer within their history retention: history, latest value, and values as of given times.
+
+Kafka Streams makes stores with names in capitals for [joins](stores.md#stores-of-joins), and names them itself. Queries
+return types of its own of `OUTERSHARED` and `SUBSCRIPTION`; these are compared as it prints them.
 """
 
 

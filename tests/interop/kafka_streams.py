@@ -60,6 +60,8 @@ def older_jars(version: str) -> JarSet:
 
 #: Tests choose their timestamps, so Kafka must not delete or compact what looks old (see spark/conftest.py).
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
+#: Streams that an application with joins has, and stores of commands that are their records.
+STREAMS = ("left", "right")
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Store:
     retention_ms: int = 3_600_000
     window_ms: int = 60_000
     duplicates: bool = False
-    layout: Literal["time-ordered", "sliding", "headers", "versioned", "in-memory"] | None = None
+    layout: Literal["time-ordered", "sliding", "headers", "versioned", "in-memory", "lists"] | None = None
     keys: tuple[bytes, ...] = ()
 
     def __str__(self) -> str:
@@ -103,7 +105,7 @@ EVERY_KIND = [
 
 
 class Command(NamedTuple):
-    """One input record, and what it makes Kafka Streams do to a store.
+    """One input record, and what it makes Kafka Streams do to a store; or a record of one of the `STREAMS`.
 
     Attributes
     ----------
@@ -247,6 +249,9 @@ class KafkaStreams:
     dsl
         Topics of the stream and of the table that `java/DslTopology.java` works on, both with as many partitions; they
         are a sub-topology of their own.
+    joins
+        Whether it has two streams of its own, and their joins (`java/JoinTopology.java`) as a sub-topology before that
+        of the stores. Kafka Streams names their stores itself (`joined_streams.py`).
     """
 
     def __init__(
@@ -259,6 +264,7 @@ class KafkaStreams:
         global_tables: Mapping[str, str] | None = None,
         global_processors: Mapping[str, str] | None = None,
         dsl: tuple[str, str] | None = None,
+        joins: bool = False,
     ) -> None:
         self._driver = driver
         self._dsl = dsl or ()
@@ -270,11 +276,13 @@ class KafkaStreams:
         self.bootstrap_servers = bootstrap_servers
         self.application_id = f"streams-{uuid4().hex[:8]}"
         self.input_topic = f"{self.application_id}-input"
+        self._streams = {name: f"{self.application_id}-{name}" for name in STREAMS} if joins else {}
         self.partitions = partitions
         self._changelog_config = changelog_config
         topics = Topics(bootstrap_servers)
-        topics.create(self.input_topic, partitions, KEPT)
-        wait_until(lambda: topics.describe([self.input_topic]), 120, f"topic {self.input_topic} to be there")
+        for topic in (self.input_topic, *self._streams.values()):
+            topics.create(topic, partitions, KEPT)
+            wait_until(lambda topic=topic: topics.describe([topic]), 120, f"topic {topic} to be there")  # type: ignore[misc]
 
     def write(
         self,
@@ -385,8 +393,8 @@ class KafkaStreams:
         return done.stdout
 
     def send(self, commands: Iterable[Command]) -> None:
-        """Write commands into the input, for a run that there is or will be."""
-        _produce(self.bootstrap_servers, self.input_topic, commands)
+        """Write commands into the input, and records into their streams, for a run that there is or will be."""
+        _produce(self.bootstrap_servers, self.input_topic, self._streams, commands)
 
     def _run(
         self,
@@ -412,6 +420,7 @@ class KafkaStreams:
             *(part for item in (config or {}).items() for part in ("--config", "=".join(item))),
             *(part for flag, of in self._tables.items() for item in of.items() for part in (flag, "=".join(item))),
             *(part for topic in self._dsl for part in ("--dsl", topic)),
+            *(part for topic in self._streams.values() for part in ("--join", topic)),
             *(part for item in self._changelog_config.items() for part in ("--changelog-config", "=".join(item))),
         ]
         return arguments, output
@@ -430,7 +439,7 @@ def _running(
         processes.stop_service(service)
 
 
-def _produce(bootstrap_servers: str, topic: str, commands: Iterable[Command]) -> None:
+def _produce(bootstrap_servers: str, input_topic: str, streams: Mapping[str, str], commands: Iterable[Command]) -> None:
     producer = Producer(client_config(bootstrap_servers, **{"enable.idempotence": True}))
     errors: list[KafkaError] = []
 
@@ -439,12 +448,22 @@ def _produce(bootstrap_servers: str, topic: str, commands: Iterable[Command]) ->
             errors.append(error)
 
     for command in commands:
+        if (stream := streams.get(command.store)) is not None:
+            producer.produce(
+                stream,
+                key=command.key,
+                value=command.value,
+                partition=command.partition,
+                timestamp=command.timestamp,
+                on_delivery=delivered,
+            )
+            continue
         fields: dict[str, Any] = command._asdict()
         partition, timestamp, headers = fields.pop("partition"), fields.pop("timestamp"), fields.pop("headers")
         for name in ("key", "value"):
             fields[name] = None if fields[name] is None else fields[name].hex()
         producer.produce(
-            topic,
+            input_topic,
             value=json.dumps(fields).encode(),
             partition=partition,
             timestamp=timestamp,

@@ -41,10 +41,10 @@ class Stopped:
 
     def databases(self, store: Store) -> list[Path]:
         """Directories of RocksDB of a store's first partition, in order of time."""
-        task = self.directory / "0_0"
         if store.kind == "kv":
-            return [task / "rocksdb" / store.name]
-        return sorted((task / store.name).iterdir(), key=lambda path: int(path.name.rpartition(".")[2]))
+            return [*self.directory.glob(f"*_0/rocksdb/{store.name}")]
+        segments = self.directory.glob(f"*_0/{store.name}/*")
+        return sorted(segments, key=lambda path: int(path.name.rpartition(".")[2]))
 
     def copy(self, state_dir: Path) -> Self:
         """Copy the directory, so that the copy can be written to."""
@@ -77,5 +77,5 @@ class Stopped:
     def restored(self, *stores: str, **how: Any) -> Sequence[RestoreRow]:
         """Restore stores, none of which may fail."""
         rows = restored_here(stores_to_restore(self.chosen(*stores), self.topics), **how)
-        assert [row.failure for row in rows] == [None] * len(rows)
+        assert [row.failure for row in rows] == [None] * len(rows), [row.failure for row in rows]
         return rows

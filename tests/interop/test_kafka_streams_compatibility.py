@@ -14,7 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import get_args
 
+import joined_streams
 import pytest
+from joined_streams import JOINED
 from kafka_streams import (
     EVERY_KIND,
     Command,
@@ -48,6 +50,7 @@ STORES = [
     Store("headers-kv", format=StoreFormat.HEADERS),
     Store("headers-window", "window", StoreFormat.HEADERS),
     Store("headers-session", "session", StoreFormat.HEADERS),
+    *JOINED,
 ]
 #: By store: the first version that has it; a store that is not here is in all of them.
 SINCE = {store.name: KAFKA_VERSION for store in STORES if store.format is StoreFormat.HEADERS}
@@ -147,8 +150,8 @@ def filled(
     version, guarantee = request.param
     directory = tmp_path_factory.mktemp(f"column-{version}")
     its_driver = driver if version == KAFKA_VERSION else older_driver(driver, version, directory)
-    app = KafkaStreams(its_driver, bootstrap_servers, changelog_config={})
     stores = [store for store in stores_of(version) if store in wanted(request)]
+    app = KafkaStreams(its_driver, bootstrap_servers, changelog_config={}, joins=not set(JOINED).isdisjoint(stores))
     app.write(directory / "state", stores, commands(stores), config={"processing.guarantee": guarantee})
     stopped = Stopped(app, directory / "state", guarantee)
     stopped.keep_known()  # that is enough to restore a store that is lost
@@ -163,9 +166,11 @@ def wanted(request: pytest.FixtureRequest) -> list[Store]:
 
 def commands(stores: Sequence[Store], seed: int = 1, begin: int = ENDS[0] - SPAN_MS) -> list[Command]:
     """Return what is done to stores: puts, deletes and reads, out of order, some of what has expired."""
-    found = recent(list(random_commands(stores, 250 * len(stores), seed, begin)))
+    own = [store for store in stores if store not in JOINED]
+    found = recent(list(random_commands(own, 250 * len(own), seed, begin)))
     # Nulls of a store that retains duplicates: see test_kafka_streams_restored.py.
-    return [one for one in found if not (one.store == "twice" and one.op == "delete")]
+    found = [one for one in found if not (one.store == "twice" and one.op == "delete")]
+    return found if own == stores else [*found, *joined_streams.commands(1_500, seed)]
 
 
 def waking(stores: Sequence[Store], end: int, key: bytes) -> list[Command]:

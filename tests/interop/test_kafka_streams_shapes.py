@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from joined_streams import JOINED
 from kafka_streams import (
     EVERY_KIND,
     KEPT,
@@ -33,6 +36,11 @@ START = T0 - T0 % 60_000
 
 def shapes_of(app: KafkaStreams, stores: list[Store], driver: Driver | None = None) -> dict[str, dict[str, Any]]:
     return {shape["store"]: shape for shape in json.loads(app.shapes(stores, driver=driver))["shapes"]}
+
+
+def unnumbered(generated: str) -> str:
+    """A name that Kafka Streams made, without the number of its place in the topology."""
+    return re.sub(r"-\d+(-store)?$", "", generated)
 
 
 def commands(stores: list[Store]) -> list[Command]:
@@ -94,6 +102,7 @@ def test_each_version_tells_what_its_stores_are(
         global_tables={"rates": "rates"},
         global_processors={"picky": "picky"},
         dsl=("stream", "prices"),
+        joins=True,
     )
     stores = [
         *EVERY_KIND,
@@ -106,6 +115,13 @@ def test_each_version_tells_what_its_stores_are(
     if version == "4.3.1":
         stores += [Store("headers", layout="headers"), Store("window-headers", "window", layout="headers")]
     found = shapes_of(app, stores, driver if version == "4.3.1" else older_driver(driver, version, tmp_path))
+    joined = {name: found.pop(name) for name in [*found] if name.startswith(("KSTREAM-", "KTABLE-"))}
+    assert Counter(
+        (unnumbered(name), shape["kind"], shape["format"], shape["retain_duplicates"]) for name, shape in joined.items()
+    ) == Counter(
+        (unnumbered(store.name), "window" if store.duplicates else "key-value", store.format, store.duplicates)
+        for store in JOINED
+    )
     kinds = {name: (shape["kind"], shape["format"]) for name, shape in found.items() if not shape["in_memory"]}
     headers = {"headers": ("key-value", "headers"), "window-headers": ("window", "headers")}
     buffer = next(name for name in found if name.startswith("priced"))

@@ -1,3 +1,4 @@
+import java.nio.charset.StandardCharsets;
 import java.time.Instant;
 import java.util.Map;
 import java.util.Set;
@@ -36,7 +37,9 @@ final class Contents {
     }
 
     void report(StoreSpec store, int partition) {
-        output.line("position", store.name(), partition, Map.of("offsets", position(store, partition)));
+        // Only keys of the store's own type can be asked for, and Kafka Streams keeps that type to itself.
+        var position = store.format() == StoreSpec.Format.LISTS ? Map.of() : position(store, partition);
+        output.line("position", store.name(), partition, Map.of("offsets", position));
         if (store.format() == StoreSpec.Format.HEADERS) {
             new HeadersContents(streams, output).report(store, partition);
             return;
@@ -102,20 +105,21 @@ final class Contents {
     }
 
     private void keyValues(StoreSpec store, int partition) {
-        try (var rows = open(store, partition, QueryableStoreTypes.<Bytes, byte[]>keyValueStore()).all()) {
-            rows.forEachRemaining(row -> output.row(store.name(), partition, row.key, null, row.value, null));
+        try (var rows = open(store, partition, QueryableStoreTypes.<Object, Object>keyValueStore()).all()) {
+            rows.forEachRemaining(row ->
+                output.row(store.name(), partition, Bytes.wrap(bytes(row.key)), null, bytes(row.value), null));
         }
     }
 
     private void timestampedKeyValues(StoreSpec store, int partition) {
-        try (var rows = open(store, partition, QueryableStoreTypes.<Bytes, byte[]>timestampedKeyValueStore()).all()) {
+        try (var rows = open(store, partition, QueryableStoreTypes.<Bytes, Object>timestampedKeyValueStore()).all()) {
             rows.forEachRemaining(row -> output.row(
-                store.name(), partition, row.key, null, row.value.value(), row.value.timestamp()));
+                store.name(), partition, row.key, null, bytes(row.value.value()), row.value.timestamp()));
         }
     }
 
     private void windows(StoreSpec store, int partition) {
-        try (var rows = open(store, partition, QueryableStoreTypes.<Bytes, byte[]>windowStore()).all()) {
+        try (var rows = open(store, partition, QueryableStoreTypes.<Bytes, Object>windowStore()).all()) {
             windowed(store, partition, rows);
         }
     }
@@ -132,14 +136,22 @@ final class Contents {
 
     private void sessions(StoreSpec store, int partition) {
         // Open at both ends: every key.
-        try (var rows = open(store, partition, QueryableStoreTypes.<Bytes, byte[]>sessionStore()).fetch(null, null)) {
+        try (var rows = open(store, partition, QueryableStoreTypes.<Bytes, Object>sessionStore()).fetch(null, null)) {
             windowed(store, partition, rows);
         }
     }
 
-    private void windowed(StoreSpec store, int partition, KeyValueIterator<Windowed<Bytes>, byte[]> rows) {
+    private void windowed(StoreSpec store, int partition, KeyValueIterator<Windowed<Bytes>, Object> rows) {
         rows.forEachRemaining(row ->
-            output.row(store.name(), partition, row.key.key(), row.key.window(), row.value, null));
+            output.row(store.name(), partition, row.key.key(), row.key.window(), bytes(row.value), null));
+    }
+
+    /** A key or a value; of types that Kafka Streams keeps to itself, what it prints of it. */
+    private static byte[] bytes(Object found) {
+        if (found instanceof Bytes bytes) {
+            return bytes.get();
+        }
+        return found instanceof byte[] bytes ? bytes : found.toString().getBytes(StandardCharsets.UTF_8);
     }
 
     private <T> T open(StoreSpec store, int partition, QueryableStoreType<T> type) {

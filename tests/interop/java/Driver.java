@@ -31,8 +31,8 @@ import org.apache.kafka.streams.state.KeyValueStore;
  *
  * Flags: --bootstrap-servers, --application, --state-dir, --input, --output, --timeout-s; repeated: --store (see
  * StoreSpec), --config and --changelog-config (name=value), --table, --global-table and --global-processor (store=topic;
- * see GlobalStores); --dsl twice, the topics of a stream and of a table (see DslTopology). --as-of says times at which
- * versioned stores are asked. Everything is one thread, exactly once, and without tables and
+ * see GlobalStores); --dsl twice, the topics of a stream and of a table (see DslTopology); --join twice, the topics of two
+ * streams (see JoinTopology). --as-of says times at which versioned stores are asked. Everything is one thread, exactly once, and without tables and
  * streams one sub-topology; a table's changelog is its topic. With --while FILE it
  * writes that file when its work is done, runs on until somebody deletes the file, and has then processed all input.
  */
@@ -41,6 +41,7 @@ public final class Driver implements AutoCloseable {
 
     private final List<StoreSpec> stores;
     private final List<String> topics = new ArrayList<>();
+    private final List<String> joined;
     private final List<String> globals = new ArrayList<>();
     private final KafkaAdmin admin;
     private final KafkaStreams streams;
@@ -64,6 +65,7 @@ public final class Driver implements AutoCloseable {
         if (!flags.all("--dsl").isEmpty()) {
             topics.add(flags.all("--dsl").get(0));
         }
+        joined = flags.all("--join");
         Topology topology = topology(flags);
         Properties config = new Properties();
         config.putAll(Map.of(
@@ -102,14 +104,17 @@ public final class Driver implements AutoCloseable {
         if (!dsl.isEmpty()) {
             DslTopology.add(builder, dsl.get(0), dsl.get(1));
         }
+        List<String> join = flags.all("--join");
+        if (!join.isEmpty()) {
+            JoinTopology.add(builder, join.get(0), join.get(1));
+        }
         Properties optimized = new Properties();
         optimized.put(StreamsConfig.TOPOLOGY_OPTIMIZATION_CONFIG, StreamsConfig.REUSE_KTABLE_SOURCE_TOPICS);
         Topology topology = builder.build(optimized);
         topology.addSource("input", flags.one("--input"));
         topology.addProcessor("commands", () -> new CommandProcessor(stores), "input");
-        for (StoreSpec store : stores) {
-            topology.addStateStore(store.builder(flags.settings("--changelog-config")), "commands");
-        }
+        stores.stream().filter(store -> !store.generated()).forEach(store ->
+            topology.addStateStore(store.builder(flags.settings("--changelog-config")), "commands"));
         return topology;
     }
 
@@ -129,6 +134,7 @@ public final class Driver implements AutoCloseable {
         for (String topic : topics) {
             tasks += admin.partitions(topic);
         }
+        tasks += joined.isEmpty() ? 0 : admin.partitions(joined.get(0));
         int expected = tasks;
         admin.forgetDeadMembers();
         streams.start();
@@ -156,8 +162,11 @@ public final class Driver implements AutoCloseable {
     }
 
     private void process() throws Exception {
-        var ends = admin.ends(topics);
+        List<String> input = new ArrayList<>(topics);
+        input.addAll(joined);
+        var ends = admin.ends(input);
         await("the input to be processed and committed", () -> admin.hasCommitted(ends));
+        await("tables to have asked and answered each other", admin::hasCommittedForeignKeyJoins);
     }
 
     private void runOn(Path file) throws Exception {

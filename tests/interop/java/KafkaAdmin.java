@@ -43,6 +43,14 @@ final class KafkaAdmin implements AutoCloseable {
         });
     }
 
+    /** Whether all is processed by which the two sides of foreign-key joins ask and answer each other. */
+    boolean hasCommittedForeignKeyJoins() throws Exception {
+        List<String> topics = admin.listTopics().names().get().stream()
+            .filter(topic -> topic.startsWith(group + "-KTABLE-FK-JOIN-") && topic.endsWith("-topic")).toList();
+        var ends = ends(topics);
+        return hasCommitted(ends) && ends.equals(ends(topics));  // what was processed meanwhile may have asked more
+    }
+
     /** Lets a run start at once although an earlier one was killed: the group would wait for it until it times out. */
     void forgetDeadMembers() throws Exception {
         try {

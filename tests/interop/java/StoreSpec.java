@@ -30,9 +30,10 @@ record StoreSpec(
     /**
      * TIME_ORDERED is what the DSL makes for EmitStrategy.onWindowClose(), SLIDING the same with sliding windows (with
      * an index); HEADERS what it makes for dsl.store.format=HEADERS. A versioned store's retention is its history's.
-     * IN_MEMORY is a key-value store that is logged and never on disk.
+     * IN_MEMORY is a key-value store that is logged and never on disk. LISTS is the key-value store of an outer join,
+     * whose keys and values have types of their own.
      */
-    enum Format { PLAIN, TIMESTAMPED, TIME_ORDERED, SLIDING, HEADERS, VERSIONED, IN_MEMORY }
+    enum Format { PLAIN, TIMESTAMPED, TIME_ORDERED, SLIDING, HEADERS, VERSIONED, IN_MEMORY, LISTS }
 
     /**
      * Reads `name:kind:format:retention ms:window ms:duplicates`, such as `ts-kv:kv:timestamped:0:0:false`. A versioned
@@ -59,6 +60,11 @@ record StoreSpec(
             Boolean.parseBoolean(parts[5]),
             parts.length < 7 ? List.of() : Arrays.stream(parts[6].split(","))
                 .map(key -> Bytes.wrap(HexFormat.of().parseHex(key))).toList());
+    }
+
+    /** Whether it is one that Kafka Streams makes and names itself, for a join (see JoinTopology). */
+    boolean generated() {
+        return name.startsWith("KSTREAM-") || name.startsWith("KTABLE-");
     }
 
     /** Whether values come with a timestamp, and with nothing else. */

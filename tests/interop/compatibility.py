@@ -45,9 +45,13 @@ run.
 - **caught up**: a copy of the directory from before the last run lags. `restore` brings it up to the end of the
   changelog, and then all is as in *restored*.
 
-`all` stands for these four. The data of every store has deletes, records out of order and expired ones. Windows and
-sessions have at least two segments. Rows of stores with headers are compared with their headers. Versioned stores are
-compared by what they answer within their history retention: history, latest value, and values as of given times.
+`all` stands for these four. The data has deletes (of windows with duplicates: none, there a null deletes nothing) and
+records out of order; that of windows, sessions and versioned stores has expired ones, too. Windows and sessions have at
+least two segments. Rows of stores with headers are compared with their headers. Versioned stores are compared by what
+they answer within their history retention: history, latest value, and values as of given times.
+
+`ts-` stands for the format timestamped, `headers-` for the format headers. `twice` are windows that retain duplicates.
+`closed-` are the stores that the DSL makes for `EmitStrategy.onWindowClose`, that of sliding windows with an index.
 
 Kafka Streams makes stores with names in capitals for [joins](stores.md#stores-of-joins), and names them itself. Queries
 return types of its own of `OUTERSHARED` and `SUBSCRIPTION`; these are compared as it prints them.

@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
 )
 
 from statestore.changelog.client import Admin, until_answered
+from statestore.changelog.streams_group import streams_group
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, KafkaUnavailableError, StateStoreError, TopicMismatchError
 from statestore.model import TopicPartition
@@ -347,6 +348,8 @@ class Topics:
     def require_no_members(self, group: str) -> None:
         """Make sure that nobody consumes as this group, such as a running Kafka Streams application of that name.
 
+        Groups of `group.protocol=streams` are asked for as such.
+
         Raises
         ------
         InputError
@@ -362,9 +365,11 @@ class Topics:
             members = until_answered(ask, f"asking who consumes as {group}", self._timeout_s)
         except StateStoreError as error:
             cause = error.__cause__
-            if isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                return
-            raise
+            if not isinstance(cause, KafkaException) or cause.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                raise
+            members = []
+        if not members and (found := streams_group(self._servers, group, self._timeout_s)) is not None:
+            members = list(found.members)
         if members:
             raise InputError(
                 f"consumer group {group} has active members: {', '.join(members)}. Stop them first: two systems cannot "

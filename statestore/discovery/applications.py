@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+from statestore.changelog.streams_group import streams_group
 from statestore.changelog.topics import Topics
 from statestore.discovery.changelogs import (
     Installation,
@@ -32,6 +33,7 @@ from statestore.errors import (
     InputError,
     InputOffsetError,
     LockedError,
+    StateStoreError,
     StoreCorruptedError,
     TopicMismatchError,
     UnknownApplicationError,
@@ -103,6 +105,10 @@ def discover(
     }
     said = {name: _completed(hints.get(name, Hint()), known.get(name), shapes[name]) for name in names}
     topic_of = {name: said[name].changelog or _topic(application, name, shapes[name]) for name in names}
+    unplaced = {name for name in names if not here.get(name) and said[name].subtopology is None}
+    if logging_tasks := _subtopologies(where, application) if unplaced else {}:
+        for name in unplaced:
+            said[name] = said[name].model_copy(update={"subtopology": logging_tasks.get(topic_of[name])})
     described = topics.describe(sorted(set(topic_of.values())))
     for name, hint in hints.items():
         if hint.changelog is not None and hint.changelog not in described:
@@ -148,6 +154,15 @@ def discover(
         for other in others
     ]
     return result + left
+
+
+def _subtopologies(where: Installation, application: str) -> Mapping[str, int]:
+    """Return which subtopology logs to a changelog, as an application's group tells; nothing if it does not."""
+    try:
+        group = streams_group(where.bootstrap_servers, application, where.kafka_timeout_s)
+    except StateStoreError:  # its user can say it
+        return {}
+    return {} if group is None else group.changelogs
 
 
 def _still_true(topics: Topics, known: Mapping[str, KnownStore]) -> dict[str, KnownStore]:

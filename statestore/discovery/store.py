@@ -170,10 +170,11 @@ def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId
         return store.with_problem("needed", needed)
     if not evidence.here and not is_global and (hint.kind is None or hint.subtopology is None):
         topic = hint.changelog or changelog_topic(evidence.application, name)
+        task = ",subtopology=N" if hint.subtopology is None else ""
         return store.with_problem(
             "missing",
             f"topic {topic} is there, a directory of the store is not: to restore it, say --store "
-            f"{name}:kind=key-value|window|session|versioned,format=plain|timestamped|headers,subtopology=N (of "
+            f"{name}:kind=key-value|window|session|versioned,format=plain|timestamped|headers{task} (of "
             "EmitStrategy.onWindowClose, kind=time-ordered-window for tumbling and hopping windows, "
             "indexed-time-ordered-window for sliding ones, time-ordered-session; of a join with a grace period, "
             f"kind=time-ordered-buffer); if it is kept in memory, say --store {name}:engine=in_memory",

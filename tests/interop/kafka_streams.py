@@ -363,7 +363,14 @@ class KafkaStreams:
         return self._run("read", state_dir, stores, config, as_of)
 
     @contextmanager
-    def running(self, state_dir: Path, stores: Sequence[Store], commands: Iterable[Command]) -> Iterator[None]:
+    def running(
+        self,
+        state_dir: Path,
+        stores: Sequence[Store],
+        commands: Iterable[Command],
+        *,
+        config: Mapping[str, str] | None = None,
+    ) -> Iterator[None]:
         """Do the commands in order and commit, and run on in the block; at its end all input is processed.
 
         Raises
@@ -373,7 +380,7 @@ class KafkaStreams:
         """
         self.send(commands)
         done = self._driver.directory / f"{uuid4().hex}.done"
-        arguments, _ = self._arguments("write", state_dir, stores, None)
+        arguments, _ = self._arguments("write", state_dir, stores, config)
         with self._driver.running([*arguments, "--while", str(done)]) as service:
             wait_until(done.exists, _RUN_S, f"{service.name} to do its work", service)
             yield

@@ -1,0 +1,279 @@
+"""What a group of Kafka Streams' own protocol tells (`group.protocol=streams`, KIP-1071).
+
+Such a group is no consumer group: asked for as one, it seems to have no members. confluent-kafka has no request for it,
+so it goes over a connection of our own (connection.py):
+
+    ApiVersions 0           gets: i16 error | i32 count: i16 api, i16 first version, i16 last version
+    FindCoordinator 2       asks: group | i8 type (0)
+                            gets: i32 throttled (ms) | i16 error | message | i32 node | host | i32 port
+    StreamsGroupDescribe 0  asks: names | bool operations (0) | tags
+                            gets: i32 throttled (ms) | groups
+
+The last one is in the newer form: lengths and counts are varints, one more than they are (0: null), and each structure
+ends with tags.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from struct import Struct
+from typing import Any, NamedTuple, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from statestore.changelog.client import Admin, client_config, until_answered
+from statestore.changelog.compression import Bytes
+from statestore.changelog.connection import Connection, ConnectionLostError, text
+from statestore.changelog.leaders import Address
+from statestore.changelog.secure_connection import can_fetch
+
+T = TypeVar("T")
+
+_API_VERSIONS, _FIND_COORDINATOR, _STREAMS_GROUP_DESCRIBE = (18, 0), (10, 2), (89, 0)
+_NO_TAGS = b"\0"
+_BYTE, _SHORT, _INT, _LONG = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q")
+_API = Struct(">hhh")
+#: What a coordinator answers of a group that is not there, or of another protocol.
+_NOT_A_STREAMS_GROUP = KafkaError.GROUP_ID_NOT_FOUND
+
+
+class StreamsGroup(NamedTuple):
+    """A group of `group.protocol=streams`.
+
+    Attributes
+    ----------
+    members
+        Who is active in it: client and host.
+    changelogs
+        By changelog topic that Kafka Streams made: the number of the subtopology whose tasks log to it.
+    """
+
+    members: tuple[str, ...]
+    changelogs: Mapping[str, int]
+
+
+def streams_group(bootstrap_servers: str, group: str, timeout_s: float) -> StreamsGroup | None:
+    """Ask for a group of Kafka Streams' own protocol.
+
+    Returns
+    -------
+    StreamsGroup or None
+        None if there is none of that name, if the brokers do not know the protocol, or if only librdkafka can speak to
+        them (see `can_fetch`).
+
+    Raises
+    ------
+    KafkaUnavailableError
+        If no coordinator answers in time, or access is refused.
+    """
+    settings = client_config(bootstrap_servers)
+    if not can_fetch(settings):
+        return None
+    admin = Admin(bootstrap_servers)
+
+    def ask(left_s: float) -> StreamsGroup | None:
+        nodes = admin.client(left_s).describe_cluster(request_timeout=left_s).result().nodes
+        try:
+            return _asked([(node.host, node.port) for node in nodes], settings, group, left_s)
+        except ConnectionLostError as error:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, str(error), retriable=True)) from error
+
+    return until_answered(ask, f"asking for the streams group {group}", timeout_s)
+
+
+def _asked(brokers: list[Address], settings: Mapping[str, Any], group: str, left_s: float) -> StreamsGroup | None:
+    """Ask any broker for the coordinator, and the coordinator for the group."""
+    deadline = time.monotonic() + left_s
+    with _GroupConnection(brokers[0], settings, left_s) as any_broker:
+        if not any_broker.describes_streams_groups(left_s):
+            return None
+        address = any_broker.coordinator(group, left_s)
+    left_s = max(deadline - time.monotonic(), 1)
+    with _GroupConnection(address, settings, left_s) as coordinator:
+        return coordinator.described(group, left_s)
+
+
+class _GroupConnection(Connection):
+    """A connection for requests about groups."""
+
+    def __enter__(self) -> _GroupConnection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def describes_streams_groups(self, silence_s: float) -> bool:
+        """Tell whether the broker knows the request."""
+        self._send(*_API_VERSIONS, b"")
+        return self._answered(silence_s, lambda data: _STREAMS_GROUP_DESCRIBE in _first_versions(_Answer(data)))
+
+    def coordinator(self, group: str, silence_s: float) -> Address:
+        """Return where the group's coordinator is."""
+        self._send(*_FIND_COORDINATOR, text(group.encode()) + _BYTE.pack(0))
+        return self._answered(silence_s, lambda data: _coordinator(_Answer(data)))
+
+    def described(self, group: str, silence_s: float) -> StreamsGroup | None:
+        """Ask the coordinator."""
+        name = group.encode()
+        # Its header ends with tags, too.
+        self._send(*_STREAMS_GROUP_DESCRIBE, _NO_TAGS + _varint(2) + _varint(len(name) + 1) + name + b"\0" + _NO_TAGS)
+        return self._answered(silence_s, lambda data: _described(_Answer(data)))
+
+
+def _first_versions(answer: _Answer) -> set[tuple[int, int]]:
+    """APIs that a broker has, each with its first version."""
+    _check(answer.number(_SHORT))
+    found = [answer.numbers(_API) for _ in range(answer.number(_INT))]
+    return {(api, first) for api, first, _ in found}
+
+
+def _coordinator(answer: _Answer) -> Address:
+    answer.number(_INT)
+    error = answer.number(_SHORT)
+    answer.text(answer.number(_SHORT))
+    _check(error)
+    answer.number(_INT)
+    return answer.text(answer.number(_SHORT)), answer.number(_INT)
+
+
+def _described(answer: _Answer) -> StreamsGroup | None:
+    """Read the answer about one group; what is of no interest is read to get behind it."""
+    answer.tags()
+    answer.number(_INT)
+    if answer.count() != 1:
+        raise ConnectionLostError("an answer about several groups, expected one")
+    error = answer.number(_SHORT)
+    for _ in ("error message", "name", "state"):
+        answer.name()
+    if error == _NOT_A_STREAMS_GROUP:
+        return None
+    _check(error)
+    for _ in ("epoch", "epoch of assignment"):
+        answer.number(_INT)
+    changelogs = _topology(answer) if answer.number(_BYTE) >= 0 else {}
+    return StreamsGroup(tuple(sorted(answer.each(_member))), changelogs)
+
+
+def _topology(answer: _Answer) -> dict[str, int]:
+    answer.number(_INT)
+    parts = answer.each(_subtopology)
+    answer.tags()
+    return {topic: number for number, topics in parts for topic in topics}
+
+
+def _subtopology(answer: _Answer) -> tuple[int, list[str]]:
+    number = int(answer.name())
+    for _ in ("sources", "repartition topics written"):
+        answer.each(_Answer.name)
+    changelogs, _ = answer.each(_topic), answer.each(_topic)
+    answer.tags()
+    return number, changelogs
+
+
+def _topic(answer: _Answer) -> str:
+    name = answer.name()
+    answer.number(_INT)  # partitions
+    answer.number(_SHORT)  # replicas
+    answer.each(_setting)
+    answer.tags()
+    return name
+
+
+def _setting(answer: _Answer) -> None:
+    for _ in ("key", "value"):
+        answer.name()
+    answer.tags()
+
+
+def _member(answer: _Answer) -> str:
+    answer.name()
+    answer.number(_INT)
+    for _ in ("instance", "rack"):
+        answer.name()
+    client, host = answer.name(), answer.name()
+    answer.number(_INT)
+    answer.name()
+    if answer.number(_BYTE) >= 0:  # where others may ask it
+        answer.name()
+        answer.number(_SHORT)
+        answer.tags()
+    answer.each(_setting)
+    for _ in ("offsets", "end offsets"):
+        answer.each(_task_offset)
+    for _ in ("assignment", "what it is to be"):
+        for _ in ("active", "standby", "warm-up"):
+            answer.each(_tasks)
+        answer.tags()
+    answer.number(_BYTE)
+    answer.tags()
+    return f"{client} on {host}"
+
+
+def _task_offset(answer: _Answer) -> None:
+    answer.name()
+    answer.number(_INT)
+    answer.number(_LONG)
+    answer.tags()
+
+
+def _tasks(answer: _Answer) -> None:
+    answer.name()
+    answer.each(lambda partitions: partitions.number(_INT))
+    answer.tags()
+
+
+class _Answer:
+    """An answer that is read from its beginning to its end."""
+
+    def __init__(self, data: Bytes) -> None:
+        self._data = data.data
+        self._at = 0
+
+    def numbers(self, form: Struct) -> tuple[int, ...]:
+        found = form.unpack_from(self._data, self._at)
+        self._at += form.size
+        return found
+
+    def number(self, form: Struct) -> int:
+        return self.numbers(form)[0]
+
+    def varint(self) -> int:
+        value = shift = 0
+        while (byte := self.number(_BYTE)) < 0:
+            value |= (byte & 0x7F) << shift
+            shift += 7
+        return value | byte << shift
+
+    def text(self, size: int) -> str:
+        """Text of a size in bytes; -1: null, which is returned as empty."""
+        self._at += max(size, 0)
+        return bytes(self._data[self._at - max(size, 0) : self._at]).decode()
+
+    def name(self) -> str:
+        return self.text(self.varint() - 1)
+
+    def count(self) -> int:
+        return max(self.varint() - 1, 0)
+
+    def each(self, read: Callable[[_Answer], T]) -> list[T]:
+        return [read(self) for _ in range(self.count())]
+
+    def tags(self) -> None:
+        for _ in range(self.varint()):
+            self.varint()
+            self.text(self.varint())
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _check(error: int) -> None:
+    if error:
+        raise KafkaException(KafkaError(error))

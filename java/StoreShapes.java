@@ -223,9 +223,15 @@ public final class StoreShapes {
                 return "timestamped";
             }
         }
-        // Of time-ordered stores one class has both: what it holds is told by the store around it.
-        boolean ordered = names(layers).contains("RocksDBTimeOrdered");
-        return ordered && names(layers).contains("MeteredTimestamped") ? "timestamped-in-default" : "plain";
+        // Of time-ordered stores one class has all: what it holds is told by the stores around it.
+        String names = names(layers);
+        if (!names.contains("RocksDBTimeOrdered")) {
+            return "plain";
+        }
+        if (names.contains("Headers")) {
+            return "headers";
+        }
+        return names.contains("MeteredTimestamped") ? "timestamped-in-default" : "plain";
     }
 
     private static String names(List<Object> layers) {

@@ -169,11 +169,10 @@ def format_of(kind: str, shape: StoreShape | None, said: StoreFormat | None, rem
     InputError
         If the format that is said is not the store's; or if none is said, and no database tells it.
     """
-    if kind in BUILT_IN and (only := BUILT_IN[kind].only_format) is StoreFormat.TIMESTAMPED_IN_DEFAULT:
-        if said not in (None, only, StoreFormat.TIMESTAMPED):
-            raise InputError(
-                f"values of a {kind} store have timestamps, so its format is not {said}; correct its format"
-            )
+    if BUILT_IN[kind].has_one_format and (only := BUILT_IN[kind].only_format) is not None:
+        timestamped = only is StoreFormat.TIMESTAMPED_IN_DEFAULT
+        if said not in (None, only) and not (timestamped and said is StoreFormat.TIMESTAMPED):
+            raise InputError(f"a {kind} store has the format {only}, not {said}; correct its format")
         if shape is not None and shape.format is not StoreFormat.PLAIN:
             raise UnknownFormatError(
                 f"{shape.directory} has the column families {', '.join(sorted(shape.families))}, and the rows of a "

@@ -46,7 +46,9 @@ class KnownStores(BaseModel):
 
 
 def read_known(state_dir: Path, application: str, archive: ArchiveSpec | None = None) -> dict[str, KnownStore]:
-    """Return what is known of the stores of an application, here and in the archive; whichever was seen later.
+    """Return what is known of the stores of an application, here and in the archive.
+
+    What a directory has shown goes before what somebody has said; then whichever was seen later.
 
     A file that was damaged says nothing.
 
@@ -67,7 +69,7 @@ def read_known(state_dir: Path, application: str, archive: ArchiveSpec | None = 
     newer = {
         name: known.model_copy(update={"segments": here[name].segments if name in here else {}})
         for name, known in there.items()
-        if name not in here or known.seen_ms > here[name].seen_ms
+        if name not in here or (known.shown, known.seen_ms) > (here[name].shown, here[name].seen_ms)
     }
     return {**here, **newer}
 
@@ -86,7 +88,7 @@ def keep_known(
     """
     content = KnownStores(stores=stores)
     path = known_stores_file(state_dir, application)
-    if stores and _without_time(_read_file(path)) != _without_time(stores):
+    if stores:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_durably(path, with_checksum(content.model_dump_json()), several_writers=True)
     if archive is None or not stores:

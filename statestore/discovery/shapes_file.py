@@ -22,6 +22,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.discovery.known_store import KnownStore
 from statestore.errors import InputError
 from statestore.kinds.known import BUILT_IN
+from statestore.kinds.versioned import VERSIONED
 from statestore.model import StoreFormat, changelog_topic, check_name
 from statestore.stores.segments import segment_interval_ms
 
@@ -95,7 +96,8 @@ def shape_rows(application: str, stores: Mapping[str, KnownStore]) -> list[dict[
                 "kind": definition.kind if definition else "key-value",
                 "format": definition.format if definition else "plain",
                 "retention_ms": definition.retention_ms if definition else None,
-                "segment_interval_ms": known.segment_interval_ms,
+                "segment_interval_ms": known.segment_interval_ms
+                or (definition.segment_interval_ms if definition else None),
                 "retain_duplicates": definition.retain_duplicates if definition else False,
                 "subtopology": known.subtopology,
                 "changelog": known.changelog or None,
@@ -168,9 +170,9 @@ def with_shapes(
         there = shapes.get(name)
         if there is not None and (otherwise := _contradiction(here, there)):
             raise InputError(f"{path}: store {name} {otherwise}; correct the file, or leave the store out of it")
-        if there is None or here.definition is not None or not there.definition:
+        if there is None or here.shown or here.definition is not None or not there.definition:
             result[name] = here
-        if there is not None and here.is_global and here.global_kind is None:
+        if there is not None and here.is_global and there.global_kind is not None and not here.global_said:
             result[name] = here.model_copy(update={"global_kind": there.global_kind, "global_said": there.global_said})
     return result
 
@@ -182,6 +184,15 @@ def _contradiction(here: KnownStore, there: KnownStore) -> str:
     for field in ("kind", "format", "retention_ms", "retain_duplicates"):
         if getattr(one, field) != getattr(other, field):
             return f"has {field}={getattr(other, field)}, and is known here with {getattr(one, field)}"
+    if one.kind == VERSIONED.name:
+        found, known = (VERSIONED.segment_interval_ms(definition) for definition in (other, one))
+        if found != known:
+            return f"has segment_interval_ms={found}, and is known here with {known}"
+    if here.is_global != there.is_global:
+        one_of = {True: "a global store", False: "a store of tasks"}
+        return f"is {one_of[there.is_global]}, and is known here as {one_of[here.is_global]}"
+    if here.global_said and there.global_said and here.global_kind != there.global_kind:
+        return f"has global={there.global_kind}, and is known here with {here.global_kind}"
     if here.subtopology is not None and there.subtopology is not None and here.subtopology != there.subtopology:
         return f"has subtopology={there.subtopology}, and is known here with {here.subtopology}"
     return ""
@@ -216,25 +227,33 @@ def _known(path: Path, application: str, row: StoreShapeRow) -> KnownStore:
     if row.in_memory:
         return KnownStore(in_memory=True, **topic)
     formats = {found.value for found in StoreFormat}
+    is_shown = "described" in row.model_fields_set and row.topic_id is not None
+    # Whoever prints what a directory shows knows its topic, and that nobody needed to say it.
+    described = row.described if is_shown else f"kind={row.kind}, format={row.format} in {path.name}"
+
+    def unknown(why: str) -> KnownStore:
+        return KnownStore(unknown=f"{path.name} has {why}", described=described, **topic)
+
     if row.kind not in BUILT_IN or row.format not in formats:
-        return KnownStore(unknown=f"{path.name} has kind={row.kind}, format={row.format}", **topic)
+        return unknown(f"kind={row.kind}, format={row.format}")
     kind = BUILT_IN[row.kind]
-    if kind.segmented and row.retention_ms is None:
+    if kind.times and row.retention_ms is None:
         raise InputError(f"{path}: store {row.store} is a {row.kind} store; say its retention_ms")
     interval_ms = segment_interval_ms(row.retention_ms or 0) if kind.segmented else None
     if interval_ms is not None and row.segment_interval_ms not in (None, interval_ms):
-        return KnownStore(
-            unknown=f"{path.name} has segments of {row.segment_interval_ms} ms, and a retention of {row.retention_ms} "
-            f"ms, which makes segments of {interval_ms} ms",
-            **topic,
+        return unknown(
+            f"segments of {row.segment_interval_ms} ms, and a retention of {row.retention_ms} ms, which makes segments "
+            f"of {interval_ms} ms"
         )
     if row.global_kind is None and row.subtopology is None:
         raise InputError(f"{path}: store {row.store} has no subtopology; say it, or global if it is a global store")
     if row.global_kind == "table" and kind.segmented:
         raise InputError(f"{path}: store {row.store} is a global table, expected kind=key-value, found {row.kind}")
     fields: dict[str, object] = {"name": row.store, "kind": row.kind, "format": row.format, "engine": "rocksDB"}
-    if kind.segmented:
+    if kind.times:
         fields["retention_ms"] = row.retention_ms
+    if kind.optional_times:
+        fields["segment_interval_ms"] = row.segment_interval_ms
     if "window_size_ms" in kind.times:
         fields["window_size_ms"] = 0
     if kind.may_retain_duplicates:
@@ -242,12 +261,12 @@ def _known(path: Path, application: str, row: StoreShapeRow) -> KnownStore:
     try:
         definition = StoreDefinition.model_validate(fields)
     except ValidationError as error:  # a file does not say all of such a kind
-        return KnownStore(unknown=f"{path.name} has kind={row.kind}: {error.errors()[0]['msg']}", **topic)
+        return unknown(f"kind={row.kind}: {error.errors()[0]['msg']}")
     return KnownStore(
         definition=definition,
         segment_interval_ms=interval_ms,
         subtopology=None if row.global_kind is not None else row.subtopology,
-        described=row.described,
+        described=described,
         offsets_beside=row.offsets_beside,
         is_global=row.global_kind is not None,
         global_kind=None if row.global_kind == "unknown" else row.global_kind,

@@ -161,7 +161,7 @@ def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId
         return store.with_problem("unlogged", "it has no changelog, so there is nothing to verify it against")
     if not evidence.here and evidence.header == SUPPRESSED and not store.described:
         return store.with_problem("in memory", "records of its changelog are those of a suppression")
-    if known is not None and known.unknown and not evidence.here:
+    if known is not None and known.unknown and not evidence.here and (known.shown or not store.described):
         return _unknown(store, f"What is known of it: {known.unknown}")
     if known is not None and shape is None and (otherwise := known.contradiction(evidence.by_user or hint)):
         return store.with_problem("needed", f"when a directory of it was last seen, it had {otherwise}; correct that")

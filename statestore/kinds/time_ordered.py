@@ -26,6 +26,7 @@ class TimeOrderedWindowKind(WindowKind):
     storage = "statestore.stores.time_ordered:WINDOW"
     may_retain_duplicates = False
     only_format = StoreFormat.TIMESTAMPED_IN_DEFAULT
+    has_one_format = True
     layout = RowLayout(time_ordered_key.WINDOW, indexed=False)
     ordinary_kin = "window"
 
@@ -39,9 +40,13 @@ class IndexedTimeOrderedWindowKind(TimeOrderedWindowKind):
 
 
 class TimeOrderedSessionKind(SessionKind):
-    """Sessions that are emitted when they close; they have an index by key."""
+    """Sessions that are emitted when they close; they have an index by key.
+
+    Kafka Streams 4.3.1 keeps no headers of theirs, also where it is told to: it only names the column family as if.
+    """
 
     name = "time-ordered-session"
+    has_one_format = True
     storage = "statestore.stores.time_ordered:SESSION"
     layout = RowLayout(time_ordered_key.SESSION, indexed=True)
     ordinary_kin = "session"
@@ -61,6 +66,7 @@ class TimeOrderedBufferKind(StoreKind):
     name = "time-ordered-buffer"
     storage = "statestore.stores.time_ordered:BUFFER"
     only_format = StoreFormat.PLAIN
+    has_one_format = True
     suite = "key_value"
     ordinary_kin = "key-value"
     logged_values_end_with = bytes(8)

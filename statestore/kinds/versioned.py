@@ -25,15 +25,8 @@ class VersionedKind(StoreKind):
     optional_times = ("segment_interval_ms",)
     rows_are_records = False
     only_format = StoreFormat.PLAIN
+    has_one_format = True
     suite = "key_value"
-
-    def check(self, store: StoreSettings) -> None:
-        """As any kind; and there is one format."""
-        super().check(store)
-        if getattr(store, "format", self.only_format) is not self.only_format:
-            raise ValueError(
-                f"a versioned store has the format {self.only_format}, found {getattr(store, 'format', None)}"
-            )
 
     def changelog_config(self, store: StoreSettings) -> dict[str, str]:
         """Return Kafka Streams' settings of the changelog topic: earlier versions must outlive compaction."""

@@ -96,6 +96,13 @@ def test_a_store_without_a_directory_is_what_is_said_of_it(evidence):
     assert store.here == frozenset()
 
 
+@pytest.mark.parametrize("kind", ["time-ordered-session", "time-ordered-window"])
+def test_one_that_is_emitted_when_it_closes_has_no_headers(evidence, kind):
+    store = found(evidence(None, WINDOWED, here=False), kind=kind, format="headers", subtopology=0, retention_ms=HOUR)
+    assert store.trouble == "needed"
+    assert f"a {kind} store has the format" in store.problem
+
+
 # -- what is missing to say it
 
 
@@ -338,7 +345,7 @@ def test_a_lost_store_of_closed_windows_has_its_format_whatever_format_with_time
     for of_format in (None, "timestamped", "timestamped-in-default"):
         store = found(lost, **said, format=of_format)
         assert (store.definition.kind, store.definition.format) == (said["kind"], "timestamped-in-default")
-    assert "have timestamps" in found(lost, **said, format="plain").problem
+    assert "has the format timestamped-in-default" in found(lost, **said, format="plain").problem
     refused = found(lost, **{**said, "kind": "window"}, format="timestamped-in-default")
     assert (refused.definition, refused.trouble) == (None, "needed")
 

@@ -96,6 +96,15 @@ def test_whichever_was_seen_later_counts_and_segments_are_those_of_this_disk(tmp
     assert (found.described, found.segments) == ("new", segments)
 
 
+def test_a_word_in_the_archive_does_not_go_before_what_a_directory_has_shown_here(tmp_path, archive):
+    said = DiscoveredStore("app", "w", WINDOWS, CHANGELOG, (TaskId(1, 0),), described="kind=window")
+    keep_known(tmp_path / "elsewhere", "app", known(said, now_ms=9), archive)
+    keep_known(tmp_path, "app", known(now_ms=5))
+    assert read_known(tmp_path, "app", archive) == known(now_ms=5)
+    keep_known(tmp_path, "app", known(now_ms=7))
+    assert read_known(tmp_path, "app") == known(now_ms=7), "it was seen again"
+
+
 def test_what_was_damaged_says_nothing(tmp_path, archive):
     keep_known(tmp_path, "app", known(), archive)
     path = known_stores_file(tmp_path, "app")

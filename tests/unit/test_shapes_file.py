@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from statestore.changelog.topics import Topic
+from statestore.definitions.store import StoreDefinition
 from statestore.discovery.known_store import KnownStore
-from statestore.discovery.shapes_file import read_shapes, shape_rows
+from statestore.discovery.shapes_file import read_shapes, shape_rows, with_shapes
 from statestore.errors import InputError
 
 WINDOW = {
@@ -34,6 +36,13 @@ class NoBroker:
         return {}
 
 
+class OneTopic:
+    """Topics that all have the id `id`, which a broker would have drawn."""
+
+    def describe(self, names: list[str]) -> dict[str, Topic]:
+        return {name: Topic(name, "id", 1) for name in names}
+
+
 def read(path: Path, *rows: dict[str, Any], applications: tuple[str, ...] = ("app",)) -> dict[str, KnownStore]:
     path.write_text(json.dumps({"rows": [], "shapes": list(rows)}))
     return read_shapes(path, list(applications), NoBroker()).get("app", {})  # type: ignore[arg-type]
@@ -50,11 +59,62 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert again == found
 
 
+def test_a_versioned_store_is_read_with_its_retention_and_the_length_of_its_segments(tmp_path: Path) -> None:
+    fields = {"name": "v", "kind": "versioned", "engine": "rocksDB", "retention_ms": 600_000}
+    definition = StoreDefinition.model_validate({**fields, "segment_interval_ms": 7_000})
+    known = KnownStore(definition=definition, subtopology=0, changelog="app-v-changelog", topic_id="id")
+    assert read(tmp_path / "f", *shape_rows("app", {"v": known})) == {"v": known}
+
+
+@pytest.mark.parametrize(
+    ("left_out", "shown"),
+    [((), True), (("described",), False), (("topic_id",), False)],
+    ids=["printed", "word", "topology"],
+)
+def test_only_what_was_printed_of_a_directory_passes_for_what_one_has_shown(
+    tmp_path: Path, left_out: tuple[str, ...], shown: bool
+) -> None:
+    row = {**WINDOW, "described": ""}
+    path = tmp_path / "f"
+    path.write_text(json.dumps({"shapes": [{name: row[name] for name in row if name not in left_out}]}))
+    found = read_shapes(path, ["app"], OneTopic())["app"]["w"]  # type: ignore[arg-type]
+    assert found.shown is shown
+    assert shown or found.described == "kind=window, format=timestamped in f"
+
+
+KV = StoreDefinition.model_validate({"name": "g", "kind": "key-value", "format": "timestamped", "engine": "rocksDB"})
+TABLE = KnownStore(
+    definition=KV, changelog="t", topic_id="id", is_global=True, global_kind="table", described="a guess"
+)
+PROCESSOR = TABLE.model_copy(update={"global_kind": "processor", "global_said": True, "described": "in f"})
+
+
+def test_what_a_file_says_of_a_global_store_goes_before_a_guess_and_never_before_a_word() -> None:
+    path, topics = Path("f"), OneTopic()
+    [found] = with_shapes({"g": TABLE}, {"g": PROCESSOR}, path, topics).values()  # type: ignore[arg-type]
+    assert (found.global_kind, found.global_said) == ("processor", True)
+    said = TABLE.model_copy(update={"global_said": True})
+    with pytest.raises(InputError, match="has global=processor, and is known here with table"):
+        with_shapes({"g": said}, {"g": PROCESSOR}, path, topics)  # type: ignore[arg-type]
+    of_tasks = PROCESSOR.model_copy(update={"is_global": False, "global_kind": None, "subtopology": 0})
+    with pytest.raises(InputError, match="is a store of tasks, and is known here as a global store"):
+        with_shapes({"g": said}, {"g": of_tasks}, path, topics)  # type: ignore[arg-type]
+
+
+def test_a_file_does_not_make_a_store_known_that_its_directory_has_shown_to_be_another() -> None:
+    odd = KnownStore(unknown="it has the column family xyz", changelog="t", topic_id="id")
+    [found] = with_shapes({"g": odd}, {"g": PROCESSOR}, Path("f"), OneTopic()).values()  # type: ignore[arg-type]
+    assert found == odd
+    said = odd.model_copy(update={"described": "in an earlier file"})
+    [found] = with_shapes({"g": said}, {"g": PROCESSOR}, Path("f"), OneTopic()).values()  # type: ignore[arg-type]
+    assert found == PROCESSOR
+
+
 def test_what_is_not_known_here_is_one_stores_trouble(tmp_path: Path) -> None:
     odd = {**WINDOW, "store": "odd", "segment_interval_ms": 60_000}
     found = read(tmp_path / "f", WINDOW, {**WINDOW, "store": "x", "kind": "spiral"}, odd)
-    versioned = {**WINDOW, "store": "v", "kind": "versioned", "format": "plain", "retain_duplicates": False}
-    assert "kind=versioned" in read(tmp_path / "v", WINDOW, versioned)["v"].unknown, "no other store waits for it"
+    closed = {**WINDOW, "store": "c", "kind": "time-ordered-session", "format": "headers", "retain_duplicates": False}
+    assert "has the format plain" in read(tmp_path / "c", WINDOW, closed)["c"].unknown, "no other store waits for it"
     assert found["x"].unknown == "f has kind=spiral, format=timestamped"
     assert "segments of 60000 ms" in found["odd"].unknown
     assert found["w"].definition is not None

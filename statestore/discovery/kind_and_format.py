@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statestore.discovery.shape import StoreShape
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import InputError, UnknownFormatError
-from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
+from statestore.formats.value_format import COLUMN_FAMILIES, DEFAULT_COLUMN_FAMILY
 from statestore.kinds.key_value import KEY_VALUE
 from statestore.kinds.known import BUILT_IN, OF_THE_DSL, kind_of
 from statestore.kinds.session import SESSION
@@ -25,6 +25,7 @@ from statestore.kinds.window import WINDOW
 from statestore.model import StoreFormat
 
 _OF_THE_DSL = frozenset(kind.name for kind in OF_THE_DSL)
+_ORDINARY = (StoreFormat.PLAIN, StoreFormat.TIMESTAMPED, StoreFormat.HEADERS)
 #: Tells how a user says a setting that takes one of these values.
 Remedy = Callable[[str, Sequence[str]], str]
 
@@ -169,29 +170,24 @@ def format_of(kind: str, shape: StoreShape | None, said: StoreFormat | None, rem
     InputError
         If the format that is said is not the store's; or if none is said, and no database tells it.
     """
-    if BUILT_IN[kind].has_one_format and (only := BUILT_IN[kind].only_format) is not None:
-        timestamped = only is StoreFormat.TIMESTAMPED_IN_DEFAULT
-        if said not in (None, only) and not (timestamped and said is StoreFormat.TIMESTAMPED):
-            raise InputError(f"a {kind} store has the format {only}, not {said}; correct its format")
-        if shape is not None and shape.format is not StoreFormat.PLAIN:
-            raise UnknownFormatError(
-                f"{shape.directory} has the column families {', '.join(sorted(shape.families))}, and the rows of a "
-                f"{kind} store are in {DEFAULT_COLUMN_FAMILY} alone"
-            )
-        return only
-    if said is StoreFormat.TIMESTAMPED_IN_DEFAULT:
-        raise InputError(f"format {said} is that of time-ordered windows, not of a {kind} store; correct its format")
+    known = BUILT_IN[kind]
+    if said == StoreFormat.TIMESTAMPED and known.only_format is StoreFormat.TIMESTAMPED_IN_DEFAULT:
+        said = known.only_format
+    formats = known.formats or _ORDINARY
+    if said not in (None, *formats):
+        raise InputError(f"a {kind} store has the format {' or '.join(formats)}, not {said}; correct its format")
     if shape is None or not shape.families:
-        found = said or BUILT_IN[kind].only_format
-        if found is None:
-            raise InputError(f"no database tells its format; {remedy('format', ('plain', 'timestamped', 'headers'))}")
-        return found
-    if said not in (None, shape.format):
-        raise InputError(
-            f"{shape.directory} has the column families {', '.join(sorted(shape.families))}, which are those of a "
-            f"{shape.format} store, not of a {said} one; correct its format"
-        )
-    return shape.format
+        if (unseen := said or known.only_format) is None:
+            raise InputError(f"no database tells its format; {remedy('format', formats)}")
+        return unseen
+    families = {name: known.value_format(name).column_families[0] for name in formats}
+    found = [name for name, family in families.items() if family in shape.families][-1]
+    here = f"{shape.directory} has the column families {', '.join(sorted(shape.families))}"
+    if other := shape.families & {*COLUMN_FAMILIES} - {DEFAULT_COLUMN_FAMILY, *families.values()}:
+        raise UnknownFormatError(f"{here}, and no {kind} store has {', '.join(sorted(other))}")
+    if said not in (None, found):
+        raise InputError(f"{here}, which are those of a {found} store, not of a {said} one; correct its format")
+    return found
 
 
 def _within(spread_ms: Mapping[str, int], limit_ms: int | None) -> list[str]:

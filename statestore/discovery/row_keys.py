@@ -14,8 +14,10 @@ from typing import NamedTuple
 from statestore.errors import StoreCorruptedError
 from statestore.formats import session_key, time_ordered_key, versioned_row, window_key
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
+from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY, value_format
 from statestore.kinds.session import SESSION
 from statestore.kinds.window import WINDOW
+from statestore.model import StoreFormat
 
 _TIME = Struct(">q")
 _NO_SEQUENCE = bytes(window_key.SEQUENCE_BYTES)
@@ -23,12 +25,13 @@ _LONGEST_MS = (1 << 63) - 1
 
 
 class SampledRow(NamedTuple):
-    """A row, and the bounds (ms) of its segment; the last segment's end is not known here."""
+    """A row and its column family, and the bounds (ms) of its segment; the last segment's end is not known here."""
 
     start: int
     end: int
     key: bytes
     value: bytes
+    family: str = DEFAULT_COLUMN_FAMILY
 
 
 def spread_ms(sample: Sequence[SampledRow]) -> dict[str, int]:
@@ -66,12 +69,17 @@ def has_index_rows(sample: Sequence[SampledRow]) -> bool:
 def are_time_ordered_windows(sample: Sequence[SampledRow]) -> bool:
     """True if time-ordered rows are as the DSL makes those of windows: none has a number, each value a timestamp."""
     rows = [row for row in sample if not time_ordered_key.is_index(row.key)]
-    return bool(rows) and all(
-        row.key.endswith(_NO_SEQUENCE)
-        and len(row.value) >= _TIME.size
-        and _TIME.unpack_from(row.value)[0] >= UNKNOWN_TIMESTAMP
-        for row in rows
-    )
+    return bool(rows) and all(row.key.endswith(_NO_SEQUENCE) and _has_timestamp(row) for row in rows)
+
+
+def _has_timestamp(row: SampledRow) -> bool:
+    store_format = StoreFormat.TIMESTAMPED_IN_DEFAULT if row.family == DEFAULT_COLUMN_FAMILY else StoreFormat.HEADERS
+    try:
+        at = value_format(store_format).timestamp_at(row.value)
+    except StoreCorruptedError:
+        return False
+    timestamp: int = _TIME.unpack_from(row.value, at)[0]
+    return timestamp >= UNKNOWN_TIMESTAMP
 
 
 def are_buffered(sample: Sequence[SampledRow]) -> bool:

@@ -29,7 +29,6 @@ from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import LockedError, StateStoreError, StoreCorruptedError
 from statestore.formats.value_format import (
     COLUMN_FAMILIES,
-    DEFAULT_COLUMN_FAMILY,
     HEADERS_COLUMN_FAMILY,
     TIMESTAMPED_COLUMN_FAMILY,
     newest_format,
@@ -183,7 +182,7 @@ def telling_shape(
 def _shape_of_key_value(store: StoreDirectory) -> StoreShape:
     with linked(store.directory) as view, _Database(view, store.directory) as database:
         try:
-            rows = database.sample()
+            rows = [(key, value) for key, value, _ in database.sample()]
         except StoreCorruptedError:
             rows = []  # whoever reads it is told of the damage; format and changelog do not depend on rows
         versions = None if _ORDINARY & database.families else versioned_rows(rows)
@@ -206,7 +205,7 @@ def _shape_of_segments(store: StoreDirectory) -> StoreShape:
             for partition, offset in database.offsets().items():
                 offsets[partition] = max(offsets.get(partition), offset, key=_first_unknown)
             if sampled < _SEGMENTS:
-                found = [SampledRow(start, starts[index + 1], key, value) for key, value in database.sample()]
+                found = [SampledRow(start, starts[index + 1], *row) for row in database.sample()]
                 if not indexed:
                     indexed |= next((kinds for row in found if (kinds := database.indexes_of(row))), set())
                 sample += found
@@ -249,12 +248,13 @@ class _Database:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def sample(self) -> list[tuple[bytes, bytes]]:
-        """First and last rows of each column family."""
-        rows: list[tuple[bytes, bytes]] = []
+    def sample(self) -> list[tuple[bytes, bytes, str]]:
+        """First and last rows of each column family, with its name."""
+        rows: list[tuple[bytes, bytes, str]] = []
         for family in _FAMILIES:
-            rows += islice(self._open.scan(family), _ROWS)
-            rows += reversed(list(islice(self._open.scan(family, reverse=True), _ROWS)))
+            first = islice(self._open.scan(family), _ROWS)
+            last = reversed(list(islice(self._open.scan(family, reverse=True), _ROWS)))
+            rows += [(key, value, family) for found in (first, last) for key, value in found]
         return rows
 
     def offsets(self) -> dict[TopicPartition, int | None]:
@@ -269,4 +269,4 @@ class _Database:
 
     def indexes_of(self, row: SampledRow) -> set[str]:
         """Return the kinds by whose reading this is a time-ordered row, and its index is there, too."""
-        return {kind for kind, key in indexes_of(row) if self._open.get(DEFAULT_COLUMN_FAMILY, key) == b""}
+        return {kind for kind, key in indexes_of(row) if self._open.get(row.family, key) == b""}

@@ -8,6 +8,8 @@ timestamped               `keyValueWithTimestamp`              int64 timestamp (
 timestamped-in-default    `default`                            as timestamped; of time-ordered windows alone
 headers                   `keyValueWithTimestampAndHeaders`    headers | int64 timestamp | value (headers_value.py)
  of sessions              `sessionKeyValueWithHeaders`         headers | value; there are no timestamped ones before
+ of time-ordered windows  `windowKeyValueWithHeaders`          as headers; older ones are timestamped-in-default
+ of time-ordered sessions `sessionKeyValueWithHeaders`         value: Kafka Streams keeps no headers of these
 
 Which layout a format means for a store is its kind's to say (`kinds/kind.py`).
 """
@@ -26,6 +28,7 @@ DEFAULT_COLUMN_FAMILY = "default"
 TIMESTAMPED_COLUMN_FAMILY = "keyValueWithTimestamp"
 HEADERS_COLUMN_FAMILY = "keyValueWithTimestampAndHeaders"
 SESSION_HEADERS_COLUMN_FAMILY = "sessionKeyValueWithHeaders"
+WINDOW_HEADERS_COLUMN_FAMILY = "windowKeyValueWithHeaders"
 
 #: What is logged of a stored value: plain value, timestamp (ms; None: that of the record processed), and headers.
 Logged = tuple[bytes | None, int | None] | tuple[bytes | None, int | None, Headers]
@@ -187,8 +190,31 @@ class SessionHeadersFormat(HeadersFormat):
         return NO_HEADERS + older
 
 
+class TimeOrderedWindowHeadersFormat(HeadersFormat):
+    """The same of time-ordered windows, whose older values have their timestamps in `default`."""
+
+    column_families = (WINDOW_HEADERS_COLUMN_FAMILY, DEFAULT_COLUMN_FAMILY)
+
+    def migrated(self, family: str, older: bytes) -> bytes:
+        """An older value has no headers."""
+        return NO_HEADERS + older
+
+
+class TimeOrderedSessionHeadersFormat(ValueFormat):
+    """Plain values in the column family of those with headers.
+
+    Kafka Streams 4.3.1 would read an older value as if it had headers, so none is taken over from `default`.
+    """
+
+    name = StoreFormat.HEADERS
+    column_families = (SESSION_HEADERS_COLUMN_FAMILY,)
+
+
 #: Of sessions, where values have headers.
 SESSION_HEADERS = SessionHeadersFormat()
+#: Of stores that have their times in front (`kinds/time_ordered.py`).
+TIME_ORDERED_WINDOW_HEADERS = TimeOrderedWindowHeadersFormat()
+TIME_ORDERED_SESSION_HEADERS = TimeOrderedSessionHeadersFormat()
 #: By name, older ones first.
 _FORMATS: dict[StoreFormat, ValueFormat] = {
     StoreFormat.TIMESTAMPED_IN_DEFAULT: TimestampedInDefaultFormat(),  # first: as its family tells, a store is plain
@@ -197,7 +223,11 @@ _FORMATS: dict[StoreFormat, ValueFormat] = {
     StoreFormat.HEADERS: HeadersFormat(),
 }
 #: Data column families of all formats, newer ones first.
-COLUMN_FAMILIES = (SESSION_HEADERS_COLUMN_FAMILY, *_FORMATS[StoreFormat.HEADERS].column_families)
+COLUMN_FAMILIES = (
+    WINDOW_HEADERS_COLUMN_FAMILY,
+    SESSION_HEADERS_COLUMN_FAMILY,
+    *_FORMATS[StoreFormat.HEADERS].column_families,
+)
 
 #: A format by its name, as stores of most kinds have it, or the layout that a kind has.
 AnyFormat = StoreFormat | ValueFormat
@@ -210,6 +240,6 @@ def value_format(of: AnyFormat) -> ValueFormat:
 
 def newest_format(column_families: Collection[str]) -> StoreFormat:
     """Return the newest format that a store with these column families has: rows of older ones are still read."""
-    newest_first = [SESSION_HEADERS, *reversed(_FORMATS.values())]
+    newest_first = [TIME_ORDERED_WINDOW_HEADERS, SESSION_HEADERS, *reversed(_FORMATS.values())]
     found = (known.name for known in newest_first if known.column_families[0] in column_families)
     return next(found, StoreFormat.PLAIN)

@@ -97,8 +97,8 @@ class StoreKind:
         Names of the numbers between which a row is of its time (ms, both inclusive).
     only_format
         Format that a definition means which says none; None: timestamped.
-    has_one_format
-        Whether a definition may say no other one.
+    formats
+        Those that a definition may say, older ones first; empty: all.
     layout
         How row keys differ from those of the changelog; None: they are the same.
     logged_values_end_with
@@ -122,7 +122,7 @@ class StoreKind:
     first_time: ClassVar[str] = ""
     last_time: ClassVar[str] = ""
     only_format: ClassVar[StoreFormat | None] = None
-    has_one_format: ClassVar[bool] = False
+    formats: ClassVar[tuple[StoreFormat, ...]] = ()
     layout: ClassVar[RowLayout | None] = None
     logged_values_end_with: ClassVar[bytes] = b""
     offsets_are_beside: ClassVar[bool] = False
@@ -152,8 +152,8 @@ class StoreKind:
                 f"{' and may have retain_duplicates' if self.may_retain_duplicates else ', and no retain_duplicates'}; "
                 f"found {', '.join(said) or 'none'}, retain_duplicates {store.retain_duplicates}"
             )
-        if self.has_one_format and store.format is not self.only_format:
-            raise ValueError(f"a {self.name} store has the format {self.only_format}, found {store.format}")
+        if self.formats and store.format not in self.formats:
+            raise ValueError(f"a {self.name} store has the format {' or '.join(self.formats)}, found {store.format}")
         if self.segmented and store.name == KEY_VALUE_DIRECTORY:
             raise ValueError(
                 f"a {self.name} store cannot be called {store.name}, as the directory of a task's key-value stores is; "

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from statestore.formats import time_ordered_key
+from statestore.formats.value_format import TIME_ORDERED_SESSION_HEADERS, TIME_ORDERED_WINDOW_HEADERS, ValueFormat
 from statestore.kinds.kind import RowLayout, StoreKind
 from statestore.kinds.session import SessionKind
 from statestore.kinds.window import WindowKind
@@ -26,30 +28,43 @@ class TimeOrderedWindowKind(WindowKind):
     storage = "statestore.stores.time_ordered:WINDOW"
     may_retain_duplicates = False
     only_format = StoreFormat.TIMESTAMPED_IN_DEFAULT
-    has_one_format = True
+    formats: ClassVar[tuple[StoreFormat, ...]] = (StoreFormat.TIMESTAMPED_IN_DEFAULT,)
     layout = RowLayout(time_ordered_key.WINDOW, indexed=False)
     ordinary_kin = "window"
 
 
 class IndexedTimeOrderedWindowKind(TimeOrderedWindowKind):
-    """Sliding windows that are emitted when they close: these have an index by key."""
+    """Windows that are emitted when they close and have an index by key: sliding ones, and all that keep headers."""
 
     name = "indexed-time-ordered-window"
     storage = "statestore.stores.time_ordered:INDEXED_WINDOW"
+    formats = (StoreFormat.TIMESTAMPED_IN_DEFAULT, StoreFormat.HEADERS)
     layout = RowLayout(time_ordered_key.WINDOW, indexed=True)
+
+    def value_format(self, store_format: StoreFormat) -> ValueFormat:
+        """Headers have a column family of their own."""
+        return (
+            TIME_ORDERED_WINDOW_HEADERS if store_format is StoreFormat.HEADERS else super().value_format(store_format)
+        )
 
 
 class TimeOrderedSessionKind(SessionKind):
     """Sessions that are emitted when they close; they have an index by key.
 
-    Kafka Streams 4.3.1 keeps no headers of theirs, also where it is told to: it only names the column family as if.
+    Kafka Streams 4.3.1 keeps no headers of theirs, also where it is told to: only the column family is another one.
     """
 
     name = "time-ordered-session"
-    has_one_format = True
+    formats = (StoreFormat.PLAIN, StoreFormat.HEADERS)
     storage = "statestore.stores.time_ordered:SESSION"
     layout = RowLayout(time_ordered_key.SESSION, indexed=True)
     ordinary_kin = "session"
+
+    def value_format(self, store_format: StoreFormat) -> ValueFormat:
+        """Where headers would be kept, plain values are."""
+        return (
+            TIME_ORDERED_SESSION_HEADERS if store_format is StoreFormat.HEADERS else super().value_format(store_format)
+        )
 
 
 class TimeOrderedBufferKind(StoreKind):
@@ -66,7 +81,7 @@ class TimeOrderedBufferKind(StoreKind):
     name = "time-ordered-buffer"
     storage = "statestore.stores.time_ordered:BUFFER"
     only_format = StoreFormat.PLAIN
-    has_one_format = True
+    formats = (StoreFormat.PLAIN,)
     suite = "key_value"
     ordinary_kin = "key-value"
     logged_values_end_with = bytes(8)

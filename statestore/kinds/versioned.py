@@ -25,7 +25,7 @@ class VersionedKind(StoreKind):
     optional_times = ("segment_interval_ms",)
     rows_are_records = False
     only_format = StoreFormat.PLAIN
-    has_one_format = True
+    formats = (StoreFormat.PLAIN,)
     suite = "key_value"
 
     def changelog_config(self, store: StoreSettings) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, InstanceOf
 
 from statestore.archive.archive import ArchiveSpec
 from statestore.definitions.store import StoreDefinition
-from statestore.model import StorePartition, TaskId, TopicPartition
+from statestore.model import StoreFormat, StorePartition, TaskId, TopicPartition
 from statestore.statedir.context import store_context
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.api import StoreContext
@@ -114,7 +114,7 @@ class StorePartitionSpec(BaseModel):
         """True if headers in its changelog, besides positions, mean that it is not what it was taken for."""
         if self.changelog is None or self.is_global or self.owned or self.headers_ignored:
             return False
-        if self.store.values.keeps_headers:
+        if self.store.format is StoreFormat.HEADERS:
             return False
         # Others write an application's input, headers too: there they tell nothing against what a directory shows.
         return self.changelog.end_group is None or not self.shown

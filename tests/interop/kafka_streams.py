@@ -63,6 +63,10 @@ KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
 #: Streams that an application with joins has, and stores of commands that are their records.
 STREAMS = ("left", "right")
 
+Layout = Literal[
+    "time-ordered", "sliding", "headers", "time-ordered-headers", "sliding-headers", "versioned", "in-memory", "lists"
+]
+
 
 @dataclass(frozen=True)
 class Store:
@@ -83,7 +87,7 @@ class Store:
     retention_ms: int = 3_600_000
     window_ms: int = 60_000
     duplicates: bool = False
-    layout: Literal["time-ordered", "sliding", "headers", "versioned", "in-memory", "lists"] | None = None
+    layout: Layout | None = None
     keys: tuple[bytes, ...] = ()
 
     def __str__(self) -> str:

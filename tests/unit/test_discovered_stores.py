@@ -96,11 +96,14 @@ def test_a_store_without_a_directory_is_what_is_said_of_it(evidence):
     assert store.here == frozenset()
 
 
-@pytest.mark.parametrize("kind", ["time-ordered-session", "time-ordered-window"])
-def test_one_that_is_emitted_when_it_closes_has_no_headers(evidence, kind):
-    store = found(evidence(None, WINDOWED, here=False), kind=kind, format="headers", subtopology=0, retention_ms=HOUR)
+def test_windows_that_are_emitted_when_they_close_have_an_index_where_they_have_headers(evidence):
+    said = {"format": "headers", "subtopology": 0, "retention_ms": HOUR}
+    lost = evidence(None, WINDOWED, here=False)
+    store = found(lost, kind="time-ordered-window", **said)
     assert store.trouble == "needed"
-    assert f"a {kind} store has the format" in store.problem
+    assert "a time-ordered-window store has the format timestamped-in-default, not headers" in store.problem
+    for kind in ("indexed-time-ordered-window", "time-ordered-session"):
+        assert found(lost, kind=kind, **said).definition.format is StoreFormat.HEADERS
 
 
 # -- what is missing to say it

@@ -113,8 +113,10 @@ def test_a_file_does_not_make_a_store_known_that_its_directory_has_shown_to_be_a
 def test_what_is_not_known_here_is_one_stores_trouble(tmp_path: Path) -> None:
     odd = {**WINDOW, "store": "odd", "segment_interval_ms": 60_000}
     found = read(tmp_path / "f", WINDOW, {**WINDOW, "store": "x", "kind": "spiral"}, odd)
-    closed = {**WINDOW, "store": "c", "kind": "time-ordered-session", "format": "headers", "retain_duplicates": False}
-    assert "has the format plain" in read(tmp_path / "c", WINDOW, closed)["c"].unknown, "no other store waits for it"
+    closed = {**WINDOW, "store": "c", "kind": "time-ordered-window", "format": "headers", "retain_duplicates": False}
+    assert "has the format timestamped-in-default" in read(tmp_path / "c", WINDOW, closed)["c"].unknown, (
+        "no other store waits for it"
+    )
     assert found["x"].unknown == "f has kind=spiral, format=timestamped"
     assert "segments of 60000 ms" in found["odd"].unknown
     assert found["w"].definition is not None

@@ -68,7 +68,9 @@ def test_windows_with_their_times_in_front_have_their_timestamps_among_plain_row
     for said in ({}, {"format": "timestamped"}):
         found = definition({**options, **said})
         assert (found.kind, found.format) == ("time-ordered-window", "timestamped-in-default")
-    with pytest.raises(InputError, match="values of a time-ordered-window store have timestamps"):
+    with pytest.raises(
+        InputError, match="a time-ordered-window store has the format timestamped-in-default, not plain"
+    ):
         definition({**options, "format": "plain"})
     row = metadata({"path": options["path"]})
     assert (row["kind"], row["format"]) == ("time-ordered-window", "timestamped-in-default")

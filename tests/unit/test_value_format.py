@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from statestore.errors import StoreCorruptedError
-from statestore.formats.value_format import COLUMN_FAMILIES, SESSION_HEADERS, newest_format, value_format
+from statestore.formats.value_format import (
+    COLUMN_FAMILIES,
+    SESSION_HEADERS,
+    TIME_ORDERED_SESSION_HEADERS,
+    TIME_ORDERED_WINDOW_HEADERS,
+    newest_format,
+    value_format,
+)
 from statestore.model import StoreFormat
 
 PLAIN, TIMESTAMPED, HEADERS = map(value_format, (StoreFormat.PLAIN, StoreFormat.TIMESTAMPED, StoreFormat.HEADERS))
@@ -44,7 +51,10 @@ def test_new_rows_are_written_to_the_formats_own_column_family():
     assert TIMESTAMPED.column_families == TIMESTAMPED.made_families == ("keyValueWithTimestamp", "default")
     assert HEADERS.column_families == ("keyValueWithTimestampAndHeaders", "keyValueWithTimestamp", "default")
     assert SESSION_HEADERS.column_families == ("sessionKeyValueWithHeaders", "default")
-    assert set(COLUMN_FAMILIES) == {*HEADERS.column_families, *SESSION_HEADERS.column_families}
+    assert TIME_ORDERED_WINDOW_HEADERS.column_families == ("windowKeyValueWithHeaders", "default")
+    assert TIME_ORDERED_SESSION_HEADERS.column_families == ("sessionKeyValueWithHeaders",)
+    with_headers = HEADERS, SESSION_HEADERS, TIME_ORDERED_WINDOW_HEADERS
+    assert set(COLUMN_FAMILIES) == {family for known in with_headers for family in known.column_families}
 
 
 def test_a_new_store_has_no_column_family_of_a_format_between_its_own_and_the_plain_one():

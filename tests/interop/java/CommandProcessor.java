@@ -90,7 +90,7 @@ final class CommandProcessor implements Processor<byte[], byte[], Void, Void> {
             }
             case WINDOW -> {
                 long start = command.required("start").asLong();
-                if (store.format() == StoreSpec.Format.HEADERS) {
+                if (store.headers()) {
                     TimestampedWindowStoreWithHeaders<Bytes, byte[]> with = context.getStateStore(store.name());
                     window(with, op, key, withHeaders(value, timestamp, record.headers()), start);
                 } else if (store.timestamped()) {
@@ -104,7 +104,7 @@ final class CommandProcessor implements Processor<byte[], byte[], Void, Void> {
             case SESSION -> {
                 Windowed<Bytes> session = new Windowed<>(key, new SessionWindow(
                     command.required("start").asLong(), command.required("end").asLong()));
-                if (store.format() == StoreSpec.Format.HEADERS) {
+                if (store.headers()) {
                     SessionStoreWithHeaders<Bytes, byte[]> with = context.getStateStore(store.name());
                     session(with, op, session, value == null ? null : AggregationWithHeaders.make(value, record.headers()));
                 } else {

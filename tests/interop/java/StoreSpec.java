@@ -3,9 +3,11 @@ import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.DslStoreFormat;
 import org.apache.kafka.streams.kstream.EmitStrategy;
 import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
 import org.apache.kafka.streams.state.DslSessionParams;
@@ -29,11 +31,14 @@ record StoreSpec(
 
     /**
      * TIME_ORDERED is what the DSL makes for EmitStrategy.onWindowClose(), SLIDING the same with sliding windows (with
-     * an index); HEADERS what it makes for dsl.store.format=HEADERS. A versioned store's retention is its history's.
-     * IN_MEMORY is a key-value store that is logged and never on disk. LISTS is the key-value store of an outer join,
-     * whose keys and values have types of their own.
+     * an index); HEADERS what it makes for dsl.store.format=HEADERS, ..._HEADERS for both. A versioned store's retention is
+     * its history's. IN_MEMORY is a key-value store that is logged and never on disk. LISTS is the key-value store of an
+     * outer join, whose keys and values have types of their own.
      */
-    enum Format { PLAIN, TIMESTAMPED, TIME_ORDERED, SLIDING, HEADERS, VERSIONED, IN_MEMORY, LISTS }
+    enum Format {
+        PLAIN, TIMESTAMPED, TIME_ORDERED, SLIDING, HEADERS, TIME_ORDERED_HEADERS, SLIDING_HEADERS, VERSIONED, IN_MEMORY,
+        LISTS
+    }
 
     /**
      * Reads `name:kind:format:retention ms:window ms:duplicates`, such as `ts-kv:kv:timestamped:0:0:false`. A versioned
@@ -44,9 +49,10 @@ record StoreSpec(
         Kind kind = Kind.valueOf(parts[1].toUpperCase());
         Format format = Format.valueOf(parts[2].toUpperCase().replace('-', '_'));
         boolean exists = switch (kind) {
-            case KV -> format != Format.TIME_ORDERED && format != Format.SLIDING;
+            case KV -> !format.name().startsWith("TIME_ORDERED") && !format.name().startsWith("SLIDING");
             case WINDOW -> format != Format.VERSIONED && format != Format.IN_MEMORY;
-            case SESSION -> format == Format.PLAIN || format == Format.TIME_ORDERED || format == Format.HEADERS;
+            case SESSION -> Set.of(
+                Format.PLAIN, Format.TIME_ORDERED, Format.HEADERS, Format.TIME_ORDERED_HEADERS).contains(format);
         };
         if (!exists) {
             throw new IllegalArgumentException(text + ": Kafka Streams has no such store");
@@ -71,6 +77,11 @@ record StoreSpec(
     boolean timestamped() {
         return format == Format.TIMESTAMPED
             || kind == Kind.WINDOW && (format == Format.TIME_ORDERED || format == Format.SLIDING);
+    }
+
+    /** Whether values come with headers. */
+    boolean headers() {
+        return format.name().endsWith("HEADERS");
     }
 
     StoreBuilder<?> builder(Map<String, String> changelogConfig) {
@@ -107,10 +118,14 @@ record StoreSpec(
                 BuiltInDslStoreSuppliers.ROCKS_DB.windowStore(new DslWindowParams(
                     name, retention, window, duplicates, EmitStrategy.onWindowClose(), format == Format.SLIDING, true));
             case HEADERS -> Stores.persistentTimestampedWindowStoreWithHeaders(name, retention, window, duplicates);
+            case TIME_ORDERED_HEADERS, SLIDING_HEADERS ->
+                BuiltInDslStoreSuppliers.ROCKS_DB.windowStore(new DslWindowParams(
+                    name, retention, window, duplicates, EmitStrategy.onWindowClose(),
+                    format == Format.SLIDING_HEADERS, DslStoreFormat.HEADERS));
             case TIMESTAMPED -> Stores.persistentTimestampedWindowStore(name, retention, window, duplicates);
             default -> Stores.persistentWindowStore(name, retention, window, duplicates);
         };
-        if (format == Format.HEADERS) {
+        if (headers()) {
             return Stores.timestampedWindowStoreWithHeadersBuilder(supplier, keys, values);
         }
         return timestamped()
@@ -121,9 +136,13 @@ record StoreSpec(
     private StoreBuilder<?> sessionBuilder() {
         Serde<Bytes> keys = Serdes.Bytes();
         Serde<byte[]> values = Serdes.ByteArray();
-        if (format == Format.HEADERS) {
+        if (headers()) {
             return Stores.sessionStoreWithHeadersBuilder(
-                Stores.persistentSessionStoreWithHeaders(name, retention), keys, values);
+                format == Format.HEADERS
+                    ? Stores.persistentSessionStoreWithHeaders(name, retention)
+                    : BuiltInDslStoreSuppliers.ROCKS_DB.sessionStore(new DslSessionParams(
+                        name, retention, EmitStrategy.onWindowClose(), DslStoreFormat.HEADERS)),
+                keys, values);
         }
         SessionBytesStoreSupplier supplier = format == Format.TIME_ORDERED
             ? BuiltInDslStoreSuppliers.ROCKS_DB.sessionStore(

@@ -319,7 +319,9 @@ class RestoreRow(StorePartitionRow):
     )
     digest: Text | None = Field(default=None, description="of all rows written; equal rows have equal digests")
     exact: bool | None = Field(
-        default=None, description="as-of: False if compaction or deletion has removed records up to the point"
+        default=None,
+        description="as-of, and a versioned store in mode full: False if compaction or deletion has removed records "
+        "that it may have had",
     )
     directory: Text | None = Field(default=None, description="as-of: where the store was built")
     quarantine: Text | None = Field(default=None, description="directory of the replaced store, until validation")

@@ -1,4 +1,4 @@
-"""A task on a node with a state directory of its own: its stores are brought there first, if that is needed."""
+"""A task, and those of its stores that come from an archive first: of a node with a disk of its own, or versioned."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from statestore.errors import StateStoreError
 from statestore.partition.archived import adopt_shape, archived_records, lives_in_archive
-from statestore.recovery.bringing import bring_stores
+from statestore.recovery.bringing import bring_stores, may_be_brought
 from statestore.recovery.copies import clean_copies
 from statestore.recovery.spec import QUARANTINE_KEPT_S
 from statestore.reports import Failure, ProcessRow, RestoreRow, StoreFigures
@@ -31,21 +31,24 @@ def run_here(spec: TaskSpec, label: str, run_bytes: int, quarantine_s: float = Q
     quarantine_s
         Age in seconds at which this node's replaced stores are removed, and its copies of stores that others have.
     """
-    if not any(map(lives_in_archive, spec.stores_on_disk)):
+    if not any(map(may_be_brought, spec.stores_on_disk)):
         return run_task(spec)
+    node_local = any(map(lives_in_archive, spec.stores_on_disk))
     started = time.monotonic()
     try:
-        if (offset := _idle_elsewhere(spec)) is not None:
+        if node_local and (offset := _idle_elsewhere(spec)) is not None:
             return _timed(idle_row(spec, offset), started)
         brought = bring_stores(spec.stores_on_disk, label, run_bytes)
         for why, built in brought.values():
             if built.failure is not None:
                 return _timed(_failed(spec, _about(built.failure, built.label, why)), started)
-        adopt_shape(spec.stores_on_disk)
+        if node_local:
+            adopt_shape(spec.stores_on_disk)
     except (StateStoreError, OSError) as error:
         return _timed(_failed(spec, Failure.of(error)), started)
     row = run_task(spec)
-    _clean_up(spec, quarantine_s)
+    if node_local:
+        _clean_up(spec, quarantine_s)
     stores = (_with_building(figures, brought) for figures in row.stores)
     return _timed(row.model_copy(update={"stores": tuple(stores)}), started)
 

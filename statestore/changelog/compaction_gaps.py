@@ -12,12 +12,23 @@ from statestore.model import TopicPartition
 
 
 def holes(
-    bootstrap_servers: str, partition: TopicPartition, start: int, end: int, stall_timeout_s: float
+    bootstrap_servers: str,
+    partition: TopicPartition,
+    start: int,
+    end: int,
+    stall_timeout_s: float,
+    *,
+    enough: int | None = None,
 ) -> int | None:
     """Count the offsets with `start <= offset < end` that hold neither a record nor a transaction's marker.
 
     Records of aborted transactions count as there. Only heads of record batches are looked at, so that a hole in a
     batch that reaches beyond the end counts, too, wherever it is.
+
+    Parameters
+    ----------
+    enough
+        Stop once so many are found; None: count all.
 
     Returns
     -------
@@ -34,7 +45,7 @@ def holes(
     found, position = 0, start
     fetcher = PartitionFetcher(bootstrap_servers, partition, read_committed=False, stall_timeout_s=stall_timeout_s)
     with closing(fetcher):
-        while position < end:
+        while position < end and (enough is None or found < enough):
             fetched = fetcher.fetch(position, end)
             if not len(fetched.records):
                 return found + end - position

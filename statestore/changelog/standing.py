@@ -31,6 +31,7 @@ def standing(
     now_ms: int,
     compacted: bool = True,
     seen_end: int | None = None,
+    may_be_rebuilt: bool = True,
 ) -> Standing:
     """Judge a store by its committed offset.
 
@@ -53,6 +54,8 @@ def standing(
     seen_end
         Offset before which the store has seen all, where that is known to be more than the committed offset: behind its
         last record there are the markers of transactions.
+    may_be_rebuilt
+        Whether compaction leaves what the store has. If not, its tail is replayed, although deletes may be gone.
 
     Returns
     -------
@@ -88,15 +91,19 @@ def standing(
         )
     if unseen >= log.last_stable:
         return Standing(Status.OK, Action.NONE, "")
+    to_read = f"offsets {unseen} to {log.last_stable - 1} are to be read"
     if compacted and (caught_up_ms is None or now_ms - caught_up_ms >= delete_retention_ms):
         since = "never" if caught_up_ms is None else f"{(now_ms - caught_up_ms) // 1000} s ago"
+        old = f"the store was last known whole {since}, tombstones are kept for {delete_retention_ms // 1000} s"
+        if not may_be_rebuilt:
+            detail = f"{to_read}; {old}: keys whose deletes are gone from the log stay in the store"
+            return Standing(Status.LAGGING, Action.TAIL, detail)
         return Standing(
             Status.LAGGING,
             Action.FULL,
-            f"the store was last known whole {since}, tombstones are kept for {delete_retention_ms // 1000} s: "
-            "deletes may be gone from the log, so replaying its tail could bring deleted keys back",
+            f"{old}: deletes may be gone from the log, so replaying its tail could bring deleted keys back",
         )
-    return Standing(Status.LAGGING, Action.TAIL, f"offsets {unseen} to {log.last_stable - 1} are to be read")
+    return Standing(Status.LAGGING, Action.TAIL, to_read)
 
 
 def next_offset(committed: int, seen_end: int | None) -> int:

@@ -136,6 +136,9 @@ def show_verified(console: Console, rows: Sequence[VerifyRow]) -> None:
     console.print(table(f"{len(rows)} store partitions", columns, found))
 
 
+_LACKING = "built from its log alone, from which compaction has removed something that it may have had"
+
+
 def show_restored(console: Console, rows: Sequence[RestoreRow]) -> None:
     """Print what a restore did."""
     columns = ("store partition", "before", "outcome", "mode", "records>", "rows>", "committed>", "s>", "detail")
@@ -150,7 +153,7 @@ def show_restored(console: Console, rows: Sequence[RestoreRow]) -> None:
             row.keys,
             row.committed,
             row.seconds,
-            _failed(row.failure),
+            _LACKING if row.exact is False and row.failure is None else _failed(row.failure),
         )
         for row in rows
     )

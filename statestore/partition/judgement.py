@@ -58,12 +58,15 @@ class Supply(NamedTuple):
         None: it was not cut, or that cannot be told.
     stream_time
         Rows with a smaller time (ms), less their store's retention, have expired; None: not asked.
+    lacks_versions
+        As `replacement.may_lack_versions` says of what the store had.
     """
 
     changelog: ChangelogSpec | None
     log: LogRange
     cut_at: int | None = None
     stream_time: int | None = None
+    lacks_versions: bool = False
 
 
 class Lost(NamedTuple):
@@ -76,6 +79,10 @@ class Lost(NamedTuple):
 
 _NOTHING = Lost(Loss.NONE)
 NO_LOG = LogRange(0, 0, 0)
+LACKS_VERSIONS = (
+    "its changelog was compacted: earlier versions may be gone from it, and latest ones behind which an earlier one of "
+    "their key was logged"
+)
 
 
 def rebuild_loss(had: Had, supply: Supply, *, retention_ms: int | None, now_ms: int) -> Lost:
@@ -129,6 +136,8 @@ def _rebuild_loss(had: Had, supply: Supply, retention_ms: int | None, now_ms: in
         return Lost(Loss.UNPROVEN, "which topic its offsets belong to was never recorded")
     if record.adopted:
         return Lost(Loss.UNPROVEN, "it was there before its first record, and rows of an earlier log may be in it")
+    if supply.lacks_versions:
+        return Lost(Loss.UNPROVEN, LACKS_VERSIONS)
     return _NOTHING
 
 
@@ -346,7 +355,15 @@ def _of_present(spec: StorePartitionSpec, seen: Inspection, log: LogRange, first
 
 def _standing(spec: StorePartitionSpec, seen: Inspection, log: LogRange, now_ms: int) -> Standing:
     assert spec.changelog is not None
-    return standing_of(seen.committed, log, seen.record, spec.changelog, empty=seen.empty, now_ms=now_ms)
+    return standing_of(
+        seen.committed,
+        log,
+        seen.record,
+        spec.changelog,
+        empty=seen.empty,
+        now_ms=now_ms,
+        rows_are_records=spec.store.rows_are_records,
+    )
 
 
 def standing_of(
@@ -357,8 +374,15 @@ def standing_of(
     *,
     empty: bool,
     now_ms: int,
+    rows_are_records: bool,
 ) -> Standing:
-    """Judge a store that can be used by its committed offset and our record of it; see `standing`."""
+    """Judge a store that can be used by its committed offset and our record of it; see `standing`.
+
+    Parameters
+    ----------
+    rows_are_records
+        As of its kind: compaction leaves the last record of each key, and of other kinds that is not all.
+    """
     return standing(
         committed,
         log,
@@ -370,6 +394,7 @@ def standing_of(
         now_ms=now_ms,
         compacted=changelog.compacted,
         seen_end=record.seen_end(committed) if record else None,
+        may_be_rebuilt=rows_are_records,
     )
 
 

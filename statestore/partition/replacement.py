@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from statestore.changelog.compaction_gaps import holes
+from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree
 from statestore.errors import StoreBehindLogStartError
 from statestore.partition.spec import StorePartitionSpec
@@ -43,7 +44,24 @@ def may_follow(store: StorePartitionSpec) -> bool:
 
 def has_lost_none(store: StorePartitionSpec, start: int, end: int) -> bool:
     """Tell whether compaction has removed nothing from a part of a store's log, so that every delete is still in it."""
-    return holes(store.bootstrap_servers, store.partition, start, end, store.kafka_timeout_s) == 0
+    return holes(store.bootstrap_servers, store.partition, start, end, store.kafka_timeout_s, enough=1) == 0
+
+
+def may_lack_versions(store: StorePartitionSpec, committed: int | None, log: LogRange) -> bool:
+    """Tell whether compaction may have removed something that a versioned store has of its log; of no other store.
+
+    Each record of a key counts there. Compaction keeps the one that was logged last, which need not be the latest.
+
+    Parameters
+    ----------
+    committed
+        Offset of the last record that the store has; None: then nothing is known of what it has.
+    """
+    changelog = store.changelog
+    if store.store.rows_are_records or changelog is None or not changelog.compacted or committed is None:
+        return False
+    end = min(committed + 1, log.high_watermark)
+    return log.start < end and not has_lost_none(store, log.start, end)
 
 
 def require_tombstones(store: StorePartitionSpec, since_ms: int, now_ms: int, advice: str) -> None:

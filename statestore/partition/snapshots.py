@@ -41,6 +41,7 @@ from statestore.partition.judgement import (
     rebuild_loss,
     standing_of,
 )
+from statestore.partition.replacement import may_lack_versions
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Failure, Loss, RestorePoint, SnapshotRow, Status
 from statestore.statedir.record import StoreRecord, read_record
@@ -180,7 +181,9 @@ def _require_successor(spec: StorePartitionSpec, objects: ObjectStore, found: Hi
             f"{spec.store_partition} is not published: {why}; verify it with depth deep, and restore it"
         )
     lost = None if known is not None else archived_loss(spec, found, newest_snapshot(objects, found))
-    if lost is not None and lost.loss is Loss.LIKELY:
+    # What nothing rules out of a versioned store is as likely as not, and clean-up takes a later snapshot for its heir.
+    refused = (Loss.LIKELY,) if spec.store.rows_are_records else (Loss.LIKELY, Loss.UNPROVEN)
+    if lost is not None and lost.loss in refused:
         raise SnapshotError(
             f"{spec.store_partition} is not published: {lost.why}, so it may lack what its snapshots have; restore it "
             "with mode snapshot, or with mode full and --accept-loss"
@@ -256,7 +259,13 @@ def snapshot_loss(spec: StorePartitionSpec, snapshot: Manifest) -> Lost:
     time_ms = stream_time_at_least(spec, log) if needs_stream_time(spec, snapshot.record, log) else None
     return rebuild_loss(
         Had(snapshot.committed is not None, snapshot.committed, snapshot.record),
-        Supply(spec.changelog, log, cut_at(compared_end(spec, snapshot)), time_ms),
+        Supply(
+            spec.changelog,
+            log,
+            cut_at(compared_end(spec, snapshot)),
+            time_ms,
+            may_lack_versions(spec, snapshot.committed, log),
+        ),
         retention_ms=spec.store.row_retention_ms,
         now_ms=clock.now_ms(),
     )
@@ -343,7 +352,15 @@ def inadmissible(
         return f"its changelog was cut at offset {at} and has other records from there on"
     record: StoreRecord = snapshot.record
     empty = snapshot.committed is None  # it has files all the same
-    found = standing_of(snapshot.committed, log, record, spec.changelog, empty=empty, now_ms=now_ms)
+    found = standing_of(
+        snapshot.committed,
+        log,
+        record,
+        spec.changelog,
+        empty=empty,
+        now_ms=now_ms,
+        rows_are_records=spec.store.rows_are_records,
+    )
     if found.status is Status.OK or (found.status is Status.LAGGING and found.action is Action.TAIL):
         return None
     return found.detail

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from statestore.archive.manifest import Manifest
 from statestore.errors import StateStoreError
-from statestore.partition.archived import look_into_archive
+from statestore.partition.archived import lives_in_archive, look_into_archive
 from statestore.partition.generations import replaced_with, superseded
 from statestore.partition.snapshots import Needs
 from statestore.partition.spec import StorePartitionSpec
@@ -32,6 +32,9 @@ _OFFSETS, _SCAN = VerifyOptions(depth="offsets"), VerifyOptions(depth="scan")
 
 def bring_stores(stores: Sequence[StorePartitionSpec], label: str, run_bytes: int) -> dict[str, tuple[str, RestoreRow]]:
     """Build those stores of a task that cannot be used as they are here.
+
+    Where the state directory is shared, these are versioned stores that cannot be used: their snapshots may have what
+    their logs lack. All other stores are their task's business.
 
     Parameters
     ----------
@@ -63,10 +66,19 @@ def bring_stores(stores: Sequence[StorePartitionSpec], label: str, run_bytes: in
     return brought
 
 
+def may_be_brought(store: StorePartitionSpec) -> bool:
+    """Tell whether `bring_stores` looks at a store: its archive may have what neither this disk nor the log has."""
+    return lives_in_archive(store) or (store.archive is not None and not store.store.rows_are_records)
+
+
 def _not_usable(store: StorePartitionSpec) -> str | None:
     """Say why a task does not go on with what lies here; None if it does, or has to find out what is wrong itself."""
+    if not may_be_brought(store):
+        return None
     with locked_task(store.paths, store.lock_wait_s):
         found = check(store, _OFFSETS)
+        if not lives_in_archive(store):
+            return f"it is {found.status}: {found.detail}" if found.action is Action.FULL else None
         if found.committed is None and found.status in _NOTHING_HERE and found.action is not Action.BY_HAND:
             begins = check_archived(store, _OFFSETS).status is Status.EMPTY
             return None if begins else f"it is not on this node: {found.detail or found.status}"

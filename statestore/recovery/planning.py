@@ -184,8 +184,9 @@ def require_disk(spec: RestoreSpec, mode: str, logs: Logs) -> None:
 def rebuild_snapshots(spec: RestoreSpec, mode: str | None, logs: Logs, now_ms: int) -> Iterator[Manifest]:
     """Yield the snapshots that a rebuild begins with, the best first; none: it reads the whole log.
 
-    Mode `auto` uses those from which fewer bytes are read than the whole log has. Who forces a rebuild of a store that
-    may be whole does not trust it, and so not its snapshots.
+    Mode `auto` uses those from which fewer bytes are read than the whole log has; of a versioned store any, as it may
+    have what compaction has removed from the log. Who forces a rebuild of a store that may be whole does not trust it,
+    and so not its snapshots.
 
     Parameters
     ----------
@@ -199,6 +200,9 @@ def rebuild_snapshots(spec: RestoreSpec, mode: str | None, logs: Logs, now_ms: i
         yield from admissible_snapshots(store, logs, now_ms)
     trusted = request.mode == "auto" and not (request.force or spec.diverged or spec.from_log)
     if mode != "full" or not trusted or store.archive is None or store.is_global:
+        return
+    if not store.store.rows_are_records:
+        yield from admissible_snapshots(store, logs, now_ms)
         return
     size = None
     for snapshot in admissible_snapshots(store, logs, now_ms):

@@ -30,9 +30,10 @@ from statestore.errors import (
 from statestore.model import TopicPartition
 from statestore.partition.archived import known_of, lives_in_archive
 from statestore.partition.generations import built_from_log, newest_generation, superseded
+from statestore.partition.judgement import LACKS_VERSIONS
 from statestore.partition.quarantine import clean_quarantine
 from statestore.partition.reinstating import keep_replaced, replaced_by
-from statestore.partition.replacement import clear_built
+from statestore.partition.replacement import clear_built, may_lack_versions
 from statestore.partition.snapshots import publish_row, suspect_all
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import built_before, claim_target, in_target, point_and_target, require_free_target
@@ -244,6 +245,9 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
         begins = f"snapshot {spec.request.snapshot} by hand: {against}" if against else ""
         if not begins and loss is Loss.LIKELY:
             begins = f"an accepted loss: {found.loss_detail}"
+        exact = None if mode != "full" or store.store.rows_are_records else not _lacks_versions(store, logs)
+        if not begins and exact is False and loss is not Loss.NONE:
+            begins = f"a rebuild from its log alone: {LACKS_VERSIONS}"  # its snapshots may have what the log lacks
         if against:  # its log does not give it, so a rebuild would not either
             record = record.model_copy(update={"adopted": True})
         grown = _grown_from(store, mode, snapshot, begins)
@@ -278,10 +282,20 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
         row = row.model_copy(update={"failure": published.failure})
     # Where the archive has the store, the one that lay here was a copy of what was replaced, or of an older one.
     kept = None if quarantine is None or lives_in_archive(store) else str(quarantine)
-    done = {"mode": mode, "keys": keys, "quarantine": kept, "replaced": replaced, "published": published}
+    done: dict[str, object] = {"mode": mode, "keys": keys, "exact": exact, "quarantine": kept}
+    done |= {"replaced": replaced, "published": published}
     return row.model_copy(
         update={**_figures(built, logs, spec), **done, "snapshot": None if snapshot is None else str(snapshot.name)}
     )
+
+
+def _lacks_versions(store: StorePartitionSpec, logs: Logs) -> bool:
+    """Tell, and warn, if a versioned store may have had something that compaction has removed from its log."""
+    log = logs[store.partition]
+    lacks = may_lack_versions(store, log.last_stable - 1, log)
+    if lacks:
+        _log.warning("restore: %s is built from its log alone, and %s", store.store_partition, LACKS_VERSIONS)
+    return lacks
 
 
 def _mistrusts(spec: RestoreSpec, found: VerifyRow) -> bool:

@@ -16,7 +16,8 @@ from statestore.errors import SnapshotError, StateStoreError, StoreBehindLogStar
 from statestore.objects.path import Location
 from statestore.partition.changelog_time import stream_time_at_least
 from statestore.partition.generations import newest_generation, replaced_with
-from statestore.partition.judgement import Had, Lost, Supply, rebuild_loss
+from statestore.partition.judgement import LACKS_VERSIONS, Had, Lost, Supply, rebuild_loss
+from statestore.partition.replacement import may_lack_versions
 from statestore.partition.snapshots import publish_live, publish_row
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.planning import store_logs
@@ -107,12 +108,12 @@ def snapshot_from_log(
             if built.failure is not None:
                 return built
             lost = incomplete_log(store) if built.mode == "full" else None
-            if lost is not None and not accept_loss:
+            if lost is not None and lost.loss is Loss.LIKELY and not accept_loss:
                 raise StoreBehindLogStartError(
                     f"{store.store_partition}: {lost.why}: a snapshot of that log would lack what came before; have "
                     "`process` publish the store itself, or begin with an earlier snapshot"
                 )
-            if lost is not None:
+            if lost is not None and accept_loss:
                 begins = beginning(f"an accepted loss: {lost.why}", newest_generation(store))
                 write_durably(there.paths.snapshot(store.store.name), begins)
             assert store.archive is not None
@@ -155,4 +156,6 @@ def incomplete_log(store: StorePartitionSpec) -> Lost | None:
         retention_ms=store.store.row_retention_ms,
         now_ms=clock.now_ms(),
     )
+    if lost.loss is not Loss.LIKELY and may_lack_versions(store, log.last_stable - 1, log):
+        return Lost(Loss.UNPROVEN, LACKS_VERSIONS)
     return lost if lost.loss is Loss.LIKELY else None

@@ -18,7 +18,7 @@ from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
 from statestore.model import TaskId, TopicPartition, changelog_topic
 from statestore.partition.replay import replay
-from statestore.partition.spec import ChangelogSpec
+from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.stores.typed import AnyStore
 from statestore.tasks.driver_logs import ListReader, LoggedRecord, Logs
 from statestore.tasks.processor import Headers
@@ -216,6 +216,10 @@ class _Changelogs(TaskChangelogs):
     def first_from(self, times: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int | None]:
         """Nothing expires from a list."""
         return {}
+
+    def may_lack_versions(self, spec: StorePartitionSpec, committed: int | None, log: LogRange) -> bool:
+        """Nothing is compacted in a list."""
+        return False
 
 
 def added(one: Counts, other: Counts) -> Counts:

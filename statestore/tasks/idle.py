@@ -140,7 +140,10 @@ def _has_all(spec: TaskSpec, name: str, record: StoreRecord, log: LogRange) -> b
     if empty and (record.adopted or log.high_watermark > 0):
         return False
     topic = spec.changelogs[name]
-    found = standing_of(record.committed, log, record, topic, empty=empty, now_ms=clock.now_ms())
+    versioned = not spec.application.store(name).rows_are_records
+    found = standing_of(
+        record.committed, log, record, topic, empty=empty, now_ms=clock.now_ms(), rows_are_records=not versioned
+    )
     return (found.status, found.action) == (Status.OK, Action.NONE)
 
 

@@ -12,6 +12,7 @@ from statestore.changelog.topics import LogRange, Topics
 from statestore.model import TopicPartition
 from statestore.partition.changelog_time import stream_time_at_least
 from statestore.partition.cuts import find_cuts
+from statestore.partition.replacement import may_lack_versions
 from statestore.partition.replay import replay
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.record import StoreRecord
@@ -94,6 +95,10 @@ class TaskChangelogs:
     def stream_time(self, spec: StorePartitionSpec, log: LogRange) -> int | None:
         """Return a time (ms) that a window or session store's changelog has reached; None: it does not tell."""
         return stream_time_at_least(spec, log)
+
+    def may_lack_versions(self, spec: StorePartitionSpec, committed: int | None, log: LogRange) -> bool:
+        """Tell whether compaction may have removed something that a versioned store has up to its committed offset."""
+        return may_lack_versions(spec, committed, log)
 
     def _topics(self) -> Topics:
         return Topics(self._spec.bootstrap_servers, self._spec.kafka_timeout_s)

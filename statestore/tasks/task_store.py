@@ -199,7 +199,9 @@ class TaskStore:
                 f"store {self._name} says that it cannot be brought to what was committed at offset {offset}"
             )
         committed, empty = store.committed_offset(self.changelog), store.is_empty
-        found = standing_of(committed, log, record, topic, empty=empty, now_ms=clock.now_ms())
+        of_records = self._spec.store.rows_are_records
+        now_ms = clock.now_ms()
+        found = standing_of(committed, log, record, topic, empty=empty, now_ms=now_ms, rows_are_records=of_records)
         begins = committed is None and empty
         if found.status not in (Status.OK, Status.LAGGING) or begins or cut is not None:
             lost = self._lost(had(record, committed, anything=not begins), log, cut)
@@ -216,7 +218,7 @@ class TaskStore:
             whole = lags and not self._changelogs.has_record(self.changelog, start, log)
             return None if whole else RebuildError(found.detail)
         self._restored = self._changelogs.replay(store, self.changelog, start, log)
-        if committed is not None and record is not None and topic.compacted:
+        if committed is not None and record is not None and topic.compacted and of_records:
             whole_ms = record.whole_ms(committed, clock.now_ms()) or 0
             if clock.now_ms() - whole_ms >= topic.delete_retention_ms > 0:
                 return RebuildError("replaying its tail took longer than its changelog keeps tombstones")
@@ -264,6 +266,8 @@ class TaskStore:
         supply = Supply(self._spec.changelog, log, cut)
         if needs_stream_time(self._spec, known.record, log):
             supply = supply._replace(stream_time=self._changelogs.stream_time(self._spec, log))
+        if known.anything and self._changelogs.may_lack_versions(self._spec, known.committed, log):
+            supply = supply._replace(lacks_versions=True)
         return rebuild_loss(known, supply, retention_ms=self._spec.store.row_retention_ms, now_ms=clock.now_ms())
 
     def _refuse(self, lost: Lost, what: str) -> NoReturn:

@@ -49,7 +49,7 @@ from statestore.partition.judgement import (
     with_contents,
     with_loss,
 )
-from statestore.partition.replacement import has_lost_none, may_follow
+from statestore.partition.replacement import has_lost_none, may_follow, may_lack_versions
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Contents, Loss, Status, VerifyRow
 from statestore.statedir.lock import give_way
@@ -363,11 +363,15 @@ def _judge(
         # All deletes are there, as in a log that is not compacted.
         spec, supply = _uncompacted(spec), supply._replace(changelog=_uncompacted(spec).changelog)
         found = judge(spec, seen, supply, first, now_ms)
-    if supply.changelog is None or not needs_stream_time(spec, seen.record, supply.log):
+    timed = needs_stream_time(spec, seen.record, supply.log)
+    if supply.changelog is None or not (timed or (seen.had.anything and not spec.store.rows_are_records)):
         return found
     if offsets_only and found.action is Action.NONE:  # nobody is about to rebuild it, so the log is not read for that
         return found.model_copy(update={"loss": None, "loss_detail": ""})
-    supply = supply._replace(stream_time=stream_time_at_least(spec, supply.log))
+    supply = supply._replace(
+        stream_time=stream_time_at_least(spec, supply.log) if timed else None,
+        lacks_versions=may_lack_versions(spec, seen.had.committed, supply.log),
+    )
     return judge(spec, seen, supply, first, now_ms)
 
 

@@ -127,7 +127,8 @@ def test_a_processed_store_is_healthy_and_rebuilt_it_answers_the_same(applicatio
     assert (shown.value.encode(), shown.timestamp) == (latest.value, latest.timestamp)
     shutil.rmtree(application.live)
     assert application.verify("offsets").status is Status.MISSING
-    assert application.restore(check="deep").mode == "full"
+    restored = application.restore(check="deep")
+    assert (restored.mode, restored.exact) == ("full", True)
     assert application.verify("deep").status is Status.OK
     assert list(answers(application, stream_time_of(rows_in))) == before
     more = versions(200, 2, BEGIN + 3_600_000)

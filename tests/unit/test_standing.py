@@ -89,6 +89,15 @@ def test_r6_a_store_not_known_whole_within_the_tombstones_life_is_rebuilt(caught
     assert judged(4, LogRange(0, 10, 10), caught_up_ms=caught_up_ms)[:2] == (Status.LAGGING, Action.FULL)
 
 
+@pytest.mark.behaviour("V4")
+@pytest.mark.parametrize("caught_up_ms", [None, 0])
+def test_a_store_that_its_log_may_not_give_again_gets_its_tail_however_old_that_is(caught_up_ms):
+    status, action, detail = judged(4, LogRange(0, 10, 10), caught_up_ms=caught_up_ms, may_be_rebuilt=False)
+    assert (status, action) == (Status.LAGGING, Action.TAIL)
+    assert "offsets 5 to 9 are to be read" in detail
+    assert "deletes are gone" in detail
+
+
 def test_r6_a_store_whole_just_within_the_tombstones_life_is_caught_up():
     assert judged(4, LogRange(0, 10, 10), caught_up_ms=1)[:2] == (Status.LAGGING, Action.TAIL)
 

@@ -274,6 +274,7 @@ NONE, UNPROVEN = (Loss.NONE, Status.OK), (Loss.UNPROVEN, Status.OK)
         (Had(True, 9, WHOLE), LogRange(0, 11, 11), {}, NONE),
         (Had(True, 9, WHOLE), LogRange(2, 20, 20), {}, NONE),  # what is gone was never needed
         (Had(False), LogRange(3, 3, 3), {}, NONE),
+        (Had(True, 9, WHOLE), LogRange(0, 11, 11), {"lacks_versions": True}, UNPROVEN),
         (Had(False), LogRange(0, 0, 0), {"changelog": None}, NONE),
         (Had(True, 9, WHOLE), LogRange(0, 0, 0), {"changelog": None}, (Loss.LIKELY, Status.REPLACED)),
         (Had(True, 9, WHOLE.model_copy(update={"topic_id": "x"})), LOG, {}, (Loss.LIKELY, Status.REPLACED)),

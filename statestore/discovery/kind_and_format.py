@@ -153,6 +153,8 @@ def kind_without_retention(store: StoreDirectory, shape: StoreShape, said: str |
                 f"that of a {said} store; correct its kind"
             )
         return VERSIONED.name
+    if said == VERSIONED.name and not store.segmented and shape.versions is None:
+        raise UnknownFormatError(f"{shape.directory} has rows that are not those of a {said} store; correct its kind")
     if store.segmented and (found := kind_with_times_in_front(shape, said, shape.likely_limit_ms, remedy)) is not None:
         return found
     if said is not None:  # rows of neither kind may be damaged ones, of which whoever reads them is told

@@ -11,8 +11,9 @@ import pyarrow as pa
 from statestore.discovery.links import linked, named, undisturbed
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import RetryError
-from statestore.formats.value_format import AnyFormat
+from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY, AnyFormat
 from statestore.stores.scan import ScannedDatabase
+from statestore.stores.versioned import RawVersion, versions_in
 
 #: Says of a segment's start (ms), and that of the one behind it, whether it is wanted.
 Wanted = Callable[[int, int | None], bool]
@@ -44,6 +45,17 @@ class Opened(NamedTuple):
         """
         with named(self.view, self.directory):
             yield from self.database.rows(start, stop)
+
+    def versions(self, key_from: bytes = b"", key_to: bytes | None = None) -> Iterator[tuple[bytes, list[RawVersion]]]:
+        """Yield the keys of a versioned store with their versions, as `versions_in` does.
+
+        Raises
+        ------
+        StoreCorruptedError
+            If a row cannot be read.
+        """
+        with named(self.view, self.directory):
+            yield from versions_in(self.database.family(DEFAULT_COLUMN_FAMILY), key_from, key_to)
 
 
 def open_databases(store: StoreDirectory, store_format: AnyFormat, wanted: Wanted | None = None) -> list[Opened]:

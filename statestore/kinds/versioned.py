@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statestore.formats.versioned_row import default_segment_interval_ms
-from statestore.kinds.kind import StoreKind, StoreSettings
+from statestore.kinds.kind import Number, StoreKind, StoreSettings
 from statestore.model import StoreFormat
 
 #: What Kafka Streams adds to the history retention of a store, so that compaction removes nothing that it needs.
@@ -32,6 +32,10 @@ class VersionedKind(StoreKind):
         """Return Kafka Streams' settings of the changelog topic: earlier versions must outlive compaction."""
         lag_ms = min((store.retention_ms or 0) + ADDITIONAL_COMPACTION_LAG_MS, _LARGEST)
         return {"cleanup.policy": "compact", COMPACTION_LAG: str(lag_ms)}
+
+    def columns(self, store: StoreSettings) -> tuple[Number, ...]:
+        """From when until before when (ms) a version is valid; no row key tells them."""
+        return (Number("valid_from"), Number("valid_to"))
 
     @staticmethod
     def segment_interval_ms(store: StoreSettings) -> int:

@@ -313,8 +313,15 @@ def segments_in(rows: Rows) -> list[int]:
     return found
 
 
-def versions_in(rows: Rows) -> Iterator[tuple[bytes, list[RawVersion]]]:
+def versions_in(
+    rows: Rows, key_from: bytes = b"", key_to: bytes | None = None
+) -> Iterator[tuple[bytes, list[RawVersion]]]:
     """Keys of a database in their order, with all versions of each, oldest first; deletes among them.
+
+    Parameters
+    ----------
+    key_from, key_to
+        The first key, and the one before which it ends; None: at the last.
 
     Raises
     ------
@@ -322,7 +329,7 @@ def versions_in(rows: Rows) -> Iterator[tuple[bytes, list[RawVersion]]]:
         If a row cannot be read, naming its key.
     """
     parts = [*segments_in(rows), LATEST]
-    scans = [_of_segment(rows, segment, place) for place, segment in enumerate(parts)]
+    scans = [_of_segment(rows, segment, place, key_from, key_to) for place, segment in enumerate(parts)]
     for key, group in groupby(merge(*scans), key=lambda row: row[0]):
         found: list[RawVersion] = []
         for _, place, raw in group:
@@ -337,9 +344,13 @@ def versions_in(rows: Rows) -> Iterator[tuple[bytes, list[RawVersion]]]:
         yield key, found
 
 
-def _of_segment(rows: Rows, segment: int, place: int) -> Iterator[tuple[bytes, int, bytes]]:
+def _of_segment(
+    rows: Rows, segment: int, place: int, key_from: bytes, key_to: bytes | None
+) -> Iterator[tuple[bytes, int, bytes]]:
     stop = None if segment == LATEST else _behind(segment)
-    for raw_key, raw in rows.scan(row_key(segment, b""), stop):
+    if key_to is not None:
+        stop = row_key(segment, key_to)
+    for raw_key, raw in rows.scan(row_key(segment, key_from), stop):
         yield raw_key[layout.SEGMENT_BYTES :], place, raw
 
 

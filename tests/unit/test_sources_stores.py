@@ -102,13 +102,12 @@ def test_a_users_kind_without_segments_is_read_where_key_value_stores_lie(writte
         definition({**options, "kind": "statestore.kinds.window:WINDOW"})
 
 
-@pytest.mark.parametrize("said", [{}, {"kind": "key-value", "format": "plain"}])
-def test_a_versioned_store_is_refused_whatever_options_say(written, said):
+def test_a_versioned_store_is_read_as_what_it_is(written):
     latest = struct.pack(">q", -1)
     options = written({latest + b"a": struct.pack(">q", SEGMENT) + b"value"}, None)
-    with pytest.raises((InputError, UnknownFormatError), match="versioned"):
-        definition({**options, **said})
-    assert metadata(options)["kind"] == "versioned"
+    assert definition(options).kind == metadata(options)["kind"] == "versioned"
+    with pytest.raises(UnknownFormatError, match="as those of versioned stores, and is not that of a key-value store"):
+        definition({**options, "kind": "key-value", "format": "plain"})
 
 
 def test_a_store_whose_manifest_lost_column_families_is_not_read_as_one_without(written, tmp_path):

@@ -5,6 +5,7 @@
 | key-value | partition, key, value, timestamp                                                              |
 | window    | partition, key, window_start, window_end, value, timestamp; `sequence` where duplicates are retained |
 | session   | partition, key, session_start, session_end, value, timestamp                                  |
+| versioned | partition, key, valid_from, valid_to, value, timestamp                                        |
 
 Where headers are kept, `headers` is behind `timestamp`. Behind `partition` there may be an `offset`, at the end what
 `undecodable=keep` adds. Keys are split and values
@@ -164,6 +165,7 @@ class Layout(NamedTuple):
         timestamps: pa.Array,
         offsets: pa.Array | None = None,
         headers: pa.Array | None = None,
+        numbers: Mapping[str, pa.Array] | None = None,
     ) -> pa.RecordBatch:
         """Show rows.
 
@@ -179,6 +181,8 @@ class Layout(NamedTuple):
             Offsets of the records in the changelog, if they are shown.
         headers
             Headers of the values, in a store that keeps them.
+        numbers
+            Columns of the kind, where row keys do not tell them.
 
         Raises
         ------
@@ -197,8 +201,8 @@ class Layout(NamedTuple):
         value = DecodedColumn(pa.nulls(rows, value_type))
         if self.decoding.values and values is not None:
             value = decode(values, self.decoding.value_serde, value_type)
-        numbers = self.store.store_kind.shown(split.numbers, self.store)
-        shown |= {name: arrow(found) for name, found in numbers.items()}
+        of_keys = self.store.store_kind.shown(split.numbers, self.store)
+        shown |= {name: arrow(found) for name, found in of_keys.items()} | dict(numbers or {})
         shown |= {"key": key.values, "value": value.values, "timestamp": timestamps}
         shown["headers"] = pa.nulls(rows, _HEADERS) if headers is None else headers
         bad = _either(key.bad, value.bad)

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
 from statestore.kinds.known import BUILT_IN
-from statestore.kinds.versioned import VERSIONED
 from statestore.model import StoreFormat
 
 #: What a user says; of kinds with a format of their own it follows from the kind.
@@ -141,11 +140,6 @@ def defined_store(settings: Mapping[str, object]) -> StoreDefinition:
     InputError
         If they do not fit together.
     """
-    if settings.get("kind") == VERSIONED.name:
-        raise InputError(
-            f"store {settings.get('name')} is versioned: a row of it has several values, and these sources do not "
-            "read it. Read it in a program of your own (docs/stores.md), or its changelog without kind"
-        )
     try:
         return StoreDefinition.model_validate(settings)
     except ValidationError as error:

@@ -31,7 +31,8 @@ class Range(NamedTuple):
     key
         The only key, if one is asked for.
     time_from, time_to
-        In ms, `time_to` exclusive: windows that start in between, sessions that were active in between.
+        In ms, `time_to` exclusive: windows that start in between, sessions that were active in between, versions that
+        were valid in between.
     """
 
     kind: StoreKind
@@ -50,6 +51,8 @@ class Range(NamedTuple):
             Start (ms) of the segment and of the one behind it, from which on it has no rows. How long segments are is
             not asked: an application may choose it.
         """
+        if not self.kind.segmented:
+            return True
         if self.time_from is not None and following is not None and following <= self.time_from:
             return False
         return self.time_to is None or self.kind.may_be_in_segment(start, self.time_to)
@@ -60,6 +63,18 @@ class Range(NamedTuple):
             return self.kind.range_bounds(self.key_from, self.key_to)
         latest = _LARGEST_TIME if self.time_to is None else self.time_to - 1
         return self.kind.key_bounds(self.key, self.time_from or 0, latest)
+
+    def keys(self) -> tuple[bytes, bytes | None]:
+        """Keys `start <= key < stop` between which those of the range lie."""
+        if self.key is not None:
+            return self.key, self.key + b"\0"
+        return self.key_from or b"", self.key_to
+
+    def has_version(self, valid_from: int, valid_to: int | None) -> bool:
+        """Whether a version was valid at a time of the range; `valid_to` is None for one that still is."""
+        if self.time_from is not None and valid_to is not None and valid_to <= self.time_from:
+            return False
+        return self.time_to is None or valid_from < self.time_to
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return those rows of a batch from within the bounds that are in the range: bounds take in other rows, too."""
@@ -91,7 +106,7 @@ def range_of(options: Mapping[str, str], kind: StoreKind, key_serde: str) -> Ran
     """
     keys = {name: _key(options[name], name, key_serde) for name in ("key", "key_from", "key_to") if name in options}
     times = {name: time for name in ("time_from", "time_to") if (time := time_ms(options, name)) is not None}
-    if times and not kind.numbers:
+    if times and not kind.numbers and kind.rows_are_records:
         raise InputError(
             f"option {min(times)}: a {kind.name} store has no times in its keys; filter by its column timestamp instead"
         )

@@ -31,6 +31,7 @@ from statestore_jobs.sources.snapshots import (
     snapshots_of,
 )
 from statestore_jobs.sources.stores import DEFINITION_OPTIONS, DIRECTORY_OPTIONS, definition_of, directories_of
+from statestore_jobs.sources.versions import version_batches
 
 #: Columns of a key-value store of bytes.
 SCHEMA_DDL = "partition INT, key BINARY, value BINARY, timestamp LONG"
@@ -71,9 +72,9 @@ class StateStoreDataSource(DataSource):
         Partitions to read, comma separated. Without it all tasks of the store's sub-topology that have a directory are
         read, and each must have the store.
     kind : str, optional
-        `key-value`, `window` or `session`; of stores that only Kafka Streams' DSL makes, `time-ordered-window`,
-        `indexed-time-ordered-window`, `time-ordered-session` or `time-ordered-buffer`. By default, as of the next four
-        options, what the store's definition says, or else what its files tell.
+        `key-value`, `window`, `session` or `versioned`; of stores that only Kafka Streams' DSL makes,
+        `time-ordered-window`, `indexed-time-ordered-window`, `time-ordered-session` or `time-ordered-buffer`. By
+        default, as of the next four options, what the store's definition says, or else what its files tell.
     format : str, optional
         `plain`, `timestamped` or `headers`.
     window_size_ms : str, optional
@@ -92,8 +93,9 @@ class StateStoreDataSource(DataSource):
     key_from, key_to : str, optional
         Range of keys in the order of their bytes; `key_to` is exclusive.
     time_from, time_to : str, optional
-        In ms since the epoch or in ISO 8601; `time_to` is exclusive. Windows that start in between, or sessions that
-        were active in between. Segments that have none are not opened.
+        In ms since the epoch or in ISO 8601; `time_to` is exclusive. Windows that start in between, sessions that were
+        active in between, or versions that were valid in between. Segments of windows and sessions that have none are
+        not opened.
     values : str, optional
         `false` leaves the values out: the column is null. The default is `true`.
     key_serde, value_serde : str, optional
@@ -127,10 +129,14 @@ class StateStoreDataSource(DataSource):
     -----
     Columns: `partition` int; `key` binary, string or long; of a window store `window_start` long, `window_end` long,
     and `sequence` int if it retains duplicates; of a session store `session_start` long, `session_end` long
-    (inclusive); `value`; `timestamp` long (ms; null in a plain store, -1 where the store does not know it); of a store
-    that keeps headers `headers`, an array of structs with `key` string and `value` binary, in their order. With
-    `undecodable=keep` also `undecodable` boolean, `key_bytes` binary, `value_bytes` binary: null unless the row is
-    undecodable. All times are in ms.
+    (inclusive); of a versioned store `valid_from` long, `valid_to` long (exclusive; null: it is still valid); `value`;
+    `timestamp` long (ms; null in a plain store, -1 where the store does not know it, in a versioned store the same as
+    `valid_from`); of a store that keeps headers `headers`, an array of structs with `key` string and `value` binary, in
+    their order. With `undecodable=keep` also `undecodable` boolean, `key_bytes` binary, `value_bytes` binary: null
+    unless the row is undecodable. All times are in ms.
+
+    A versioned store has a row for each version of a key. A delete is none: it is the `valid_to` of the version before,
+    at which no other begins. What is older than the history retention is shown as long as it is there.
 
     What is shown is on disk: an owner's rows get there when it commits and flushes, or when it closes the store. All
     rows that are there are shown, also those that have expired and wait for their segment to be dropped. Each database
@@ -230,10 +236,13 @@ class StateStoreReader(DataSourceReader):
         return self._stores
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one store partition, by segment and in key order."""
+        """Yield the rows of one store partition, by segment and in key order; versions by key, then time."""
         assert isinstance(partition, StoreOnDisk | StoreInArchive)
         try:
             with partition.opened(self._range.has_segment) as parts:
+                if not self._layout.store.rows_are_records:
+                    yield from self._versions(partition, parts)
+                    return
                 for batch in _gathered(self._range.of(batch) for part in parts for batch in self._rows(part)):
                     yield self._shown(partition, batch)
         except OSError as error:
@@ -252,6 +261,15 @@ class StateStoreReader(DataSourceReader):
         try:
             found = split_values(values, self._layout.store.values)
             return self._layout.batch(store.number, keys, found.values, found.timestamps, headers=found.headers)
+        except (InputError, StoreCorruptedError) as error:
+            raise type(error)(f"{store.label}: {error}") from error
+
+    def _versions(self, store: StoreOnDisk | StoreInArchive, parts: Sequence[Opened]) -> Iterator[pa.RecordBatch]:
+        try:
+            for versions in version_batches(parts, self._range):
+                keys, values, valid_from, valid_to = versions.columns
+                times = {"valid_from": valid_from, "valid_to": valid_to}
+                yield self._layout.batch(store.number, keys, values, valid_from, numbers=times)
         except (InputError, StoreCorruptedError) as error:
             raise type(error)(f"{store.label}: {error}") from error
 

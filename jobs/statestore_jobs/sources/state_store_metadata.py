@@ -91,8 +91,8 @@ class StateStoreMetadataDataSource(DataSource):
     Nothing is locked and nothing changed. Columns:
 
     - `application` string, `store` string, `task` string, `partition` int.
-    - `kind` string (`key-value`, `window`, `session`) and `format` string (`plain`, `timestamped`), as its files tell;
-      null if they do not.
+    - `kind` string (`key-value`, `window`, `session`, `versioned`) and `format` string (`plain`, `timestamped`), as its
+      files tell; null if they do not.
     - `committed` map<string, long>: offset of the last changelog record in the store, by `<topic>-<partition>`. Of a
       store from before KIP-1035, those in its task's checkpoint file.
     - `position` map<string, long>: input offsets that the store was written up to.

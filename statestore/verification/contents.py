@@ -38,6 +38,7 @@ from statestore.sst.layout import OtherLayoutError
 from statestore.stores.scan import ScannedDatabase
 from statestore.verification.compared_values import ComparedValues
 from statestore.verification.comparison import Allowances, RowComparison
+from statestore.verification.duplicates import numbered_by_offset, without_overwritten
 from statestore.verification.exclusions import (
     ROUNDS,
     deletes_may_be_gone,
@@ -144,6 +145,13 @@ def compare_contents(
                 allowances = fold.allowances(topics)
                 found = _compared_fast(spec, fold, allowances, options)
                 found = found or _compared(spec, fold, allowances, options, _stored)
+        if found.only_in_store and spec.store.retain_duplicates:
+            remove_tree(scratch)
+            fold = _Fold(spec, log, options, overwritten=True)
+            fold.read(committed, scratch, topics)
+            with unreadable_is_damaged():
+                with_all = _compared(spec, fold, fold.allowances(topics), options, _stored)
+            found = without_overwritten(found, with_all)
         return found.model_copy(update={"brokers_timestamps": fold.brokers_timestamps})
     finally:
         remove_tree(scratch)
@@ -182,9 +190,16 @@ class _Fold:
         The store gives back the timestamps, and the headers, that it was given.
     versions
         Makes rows of all versions in the log of a versioned store; None: the last record of a key alone counts.
+
+    Parameters
+    ----------
+    overwritten
+        Have rows of all values in the log of a store that retains duplicates, not only of the last with its number.
     """
 
-    def __init__(self, spec: StorePartitionSpec, log: LogRange, options: VerifyOptions) -> None:
+    def __init__(
+        self, spec: StorePartitionSpec, log: LogRange, options: VerifyOptions, *, overwritten: bool = False
+    ) -> None:
         self.sample: Sample | None = None
         self.stream_time = -1
         self.brokers_timestamps = False
@@ -198,6 +213,7 @@ class _Fold:
         self._spec = spec
         self._log = log
         self._options = options
+        self._overwritten = overwritten
         self.give_way = options.give_way
         self._runs: Runs | None = None
         self._changed_since, self._deleted = _HashSet(), _HashSet()
@@ -221,6 +237,7 @@ class _Fold:
                     self._advance(batch)
                     self._note_deleted(batch)
                     chosen = batch if self.sample is None else self.sample.of(batch)
+                    chosen = numbered_by_offset(chosen) if self._overwritten else chosen
                     writer.add(chosen if self.versions is None else self.versions.of(batch, chosen))
             except StoreCorruptedError as error:  # by the writer: that the log is not this store's is no damage of it
                 raise TopicMismatchError(f"{spec.partition}: {error}") from error

@@ -3,6 +3,10 @@
 The number at the end of a row key tells duplicates apart, and nothing more: a store and its log count each by itself.
 Kafka Streams' stores do not count nulls, their logs do. So rows that differ by their whole keys are held until their
 window is over, and what has its like on the other side is the same.
+
+Kafka Streams begins with number 1 whenever it starts. So a record of one time and key with another may have taken its
+number in the log, and not in the store, which then has both. The log is read once more for that, with all its records.
+The reverse cannot be told from a row that the store has lost.
 """
 
 from __future__ import annotations
@@ -11,7 +15,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from statestore.formats.window_key import SEQUENCE_BYTES
+from statestore.reports import Contents
+
+_LARGEST_NUMBER = (1 << 8 * SEQUENCE_BYTES) - 1
 
 
 class OneSided(NamedTuple):
@@ -105,3 +115,33 @@ class Windows:
         """Yield what is left: no more rows come."""
         while self._open:
             yield self._open.popitem()[1]
+
+
+def numbered_by_offset(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Number the records of a log by their offsets instead, so that none has the row key of another."""
+    keys, offsets = batch.column("key"), batch.column("offset").to_numpy()
+    numbers = pa.py_buffer((offsets & _LARGEST_NUMBER).astype(f">u{SEQUENCE_BYTES}").tobytes())
+    ends = pa.Array.from_buffers(pa.binary(SEQUENCE_BYTES), len(offsets), [None, numbers]).cast(keys.type)
+    numbered = pc.binary_join_element_wise(pc.binary_slice(keys, 0, -SEQUENCE_BYTES), ends, b"")
+    return batch.set_column(batch.schema.get_field_index("key"), batch.schema.field("key"), numbered)
+
+
+def without_overwritten(found: Contents, with_all: Contents) -> Contents:
+    """Leave out what is only in the store, and was in the log before another record took its number there.
+
+    Parameters
+    ----------
+    with_all
+        The comparison with all records of the log.
+    """
+    first = [
+        *(key for key in found.first if key.found != "only in store"),
+        *(key for key in with_all.first if key.found == "only in store"),
+    ]
+    return found.model_copy(
+        update={
+            "only_in_store": with_all.only_in_store,
+            "not_judged": found.not_judged + found.only_in_store - with_all.only_in_store,
+            "first": tuple(first),
+        }
+    )

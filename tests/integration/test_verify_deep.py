@@ -381,6 +381,24 @@ def test_windows_that_keep_duplicates_are_compared_whatever_their_numbers(duplic
         assert 0 < row.contents.equal == row.contents.store_rows == row.contents.log_rows < 32
 
 
+def test_a_duplicate_that_another_one_replaced_in_the_log_alone_is_not_judged(duplicates: Application) -> None:
+    spec = duplicates.store_spec()
+    (replaced, *_), end = broker.consume(duplicates.servers, duplicates.changelog)
+    broker.produce(duplicates.servers, duplicates.changelog, [(replaced.key, b"3")], timestamp=replaced.timestamp)
+    family, *_ = families = value_format(spec.store.format).column_families
+    for number, (value, found) in enumerate([(b"3", (Status.OK, 1)), (b"unknown", (Status.DIVERGED, 1))], 200):
+        rows = {replaced.key[:-1] + bytes([number]): encode(value, T0)}
+        for segment, directory in databases(spec).items():
+            database = RocksDB(directory, families)
+            database.write({family: rows if segment == min(databases(spec)) else {}}, {spec.partition: end})
+            database.sync()
+            database.close()
+        row = duplicates.verify("deep")
+        assert (row.status, row.contents.not_judged) == found
+    assert (row.contents.only_in_store, row.contents.only_in_log) == (1, 0)
+    assert [key.found for key in row.contents.first] == ["only in store"]
+
+
 def test_of_windows_that_keep_duplicates_the_log_may_have_dropped_some_by_age(duplicates: Application) -> None:
     # Brokers' clocks may be ten minutes ahead of ours.
     about_to_go = {"cleanup_policy": "compact,delete", "retention_ms": str(69 * MINUTE)}

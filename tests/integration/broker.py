@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
@@ -21,7 +21,8 @@ NO_BROKER = "127.0.0.1:1"
 T0 = int(time.time() * 1000) - 3_600_000
 WAIT_S = 120.0
 T = TypeVar("T")
-Row = tuple[bytes | None, bytes | None]
+#: Key and value, and headers if there are any.
+Row = tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
 
 
 def wait_for(condition: Callable[[], T], what: str, deadline_s: float = WAIT_S) -> T:
@@ -111,9 +112,15 @@ def make_compaction_eager(servers: str) -> None:
 def produce(servers: str, topic: str, rows: Iterable[Row], partition: int = 0, timestamp: int = T0) -> None:
     """Produce rows one after the other, the timestamp growing by one with each."""
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 1})
-    for at, (key, value) in enumerate(rows):
-        producer.produce(topic, value=value, key=key, partition=partition, timestamp=timestamp + at)
+    for at, row in enumerate(rows):
+        _produce(producer, topic, row, partition, timestamp + at)
     assert producer.flush(WAIT_S) == 0
+
+
+def _produce(producer: Producer, topic: str, row: Row, partition: int, timestamp: int) -> None:
+    key, value, *headers = row
+    with_headers = {"headers": list(headers[0])} if headers else {}
+    producer.produce(topic, value=value, key=key, partition=partition, timestamp=timestamp, **with_headers)
 
 
 def transaction(
@@ -137,8 +144,8 @@ def transaction(
     )
     producer.init_transactions(WAIT_S)
     producer.begin_transaction()
-    for at, (key, value) in enumerate(rows):
-        producer.produce(topic, value=value, key=key, partition=partition, timestamp=timestamp + at)
+    for at, row in enumerate(rows):
+        _produce(producer, topic, row, partition, timestamp + at)
     assert producer.flush(WAIT_S) == 0
     if end != "open":
         (producer.commit_transaction if end == "commit" else producer.abort_transaction)(WAIT_S)

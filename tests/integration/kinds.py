@@ -7,9 +7,10 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from statestore.definitions.store import StoreDefinition
 from statestore.formats import session_key, window_key
-from statestore.formats.value_format import value_format
 from statestore.partition.spec import StorePartitionSpec
 from statestore.stores.rocksdb import RocksDB
 from tests.integration import broker
@@ -26,6 +27,15 @@ STORES = {
     "window with duplicates": StoreDefinition(**WINDOWED, retain_duplicates=True),
     "session": StoreDefinition(name=STORE, kind="session", retention_ms=4 * MINUTE),
 }
+WITH_HEADERS = {
+    "key-value with headers": StoreDefinition(name=STORE, format="headers"),
+    "window with headers": StoreDefinition(**WINDOWED, format="headers"),
+    "session with headers": StoreDefinition(name=STORE, kind="session", retention_ms=4 * MINUTE, format="headers"),
+}
+ALL_STORES = STORES | WITH_HEADERS
+#: Names of all, those with headers for `make faults`.
+EVERY_KIND = [*STORES, *(pytest.param(kind, marks=pytest.mark.long) for kind in WITH_HEADERS)]
+NOTES: list[list[tuple[str, bytes | None]]] = [[], [("trace", b"1")], [("null", None), ("trace", b"\xff" * 70)]]
 
 
 def changes(store: StoreDefinition, count: int, seed: int, minute: int = 0) -> list[Row]:
@@ -41,7 +51,7 @@ def changes(store: StoreDefinition, count: int, seed: int, minute: int = 0) -> l
         elif store.kind == "session":
             # Within the minute, and always the same: sessions of a key are disjoint.
             key = session_key.encode(key, start, start + zlib.crc32(b"%s %d" % (key, start)) % MINUTE)
-        rows.append((key, value))
+        rows.append((key, value, chance.choice(NOTES)) if store.values.keeps_headers else (key, value))
     return rows
 
 
@@ -54,7 +64,7 @@ def logged(servers: str, directory: Path, store: StoreDefinition, rows: Sequence
 
 def stored(store: StorePartitionSpec, directory: Path) -> dict[bytes, bytes]:
     """Rows of all databases below a directory, as they are stored."""
-    families = value_format(store.store.format).column_families
+    families = store.store.values.column_families
     rows: dict[bytes, bytes] = {}
     for path in sorted(directory.rglob("CURRENT")):
         database = RocksDB(path.parent, families, read_only=True)

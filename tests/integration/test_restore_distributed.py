@@ -37,7 +37,7 @@ from statestore.verification.options import VerifyOptions
 from tests.integration import broker, dying
 from tests.integration.broker import T0
 from tests.integration.distributed import Distributed, DistributedRestore, Nodes
-from tests.integration.kinds import STORES, changes, stored
+from tests.integration.kinds import ALL_STORES, EVERY_KIND, STORES, changes, stored
 from tests.integration.support import CHANGELOG_CONFIG
 
 DEEP = VerifyOptions(depth="deep")
@@ -80,9 +80,9 @@ def assert_store(application: Distributed, done: DistributedRestore) -> RestoreR
     return expected
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=EVERY_KIND)
 def application(request: Any, bootstrap_servers: str, tmp_path: Path) -> Distributed:
-    store = STORES[request.param]
+    store = ALL_STORES[request.param]
     return Distributed(bootstrap_servers, tmp_path, store, changes(store, 300, 1))
 
 

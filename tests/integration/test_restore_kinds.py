@@ -25,7 +25,7 @@ from statestore.stores.open import build_store
 from statestore.stores.rocksdb import RocksDB
 from tests.integration import broker, dying
 from tests.integration.broker import T0, Row
-from tests.integration.kinds import MINUTE, STORES, changes, logged, stored
+from tests.integration.kinds import ALL_STORES, EVERY_KIND, MINUTE, STORES, WITH_HEADERS, changes, logged, stored
 from tests.integration.support import STORE, Application
 
 TINY_RUN = 1_000
@@ -49,9 +49,9 @@ def whole(row: RestoreRow) -> RestoreRow:
     return row
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=EVERY_KIND)
 def application(request: Any, bootstrap_servers: str, tmp_path: Path) -> Application:
-    store = STORES[request.param]
+    store = ALL_STORES[request.param]
     return logged(bootstrap_servers, tmp_path, store, changes(store, 300, 1))
 
 
@@ -92,14 +92,15 @@ SORTED, REPLAYED = 1, 1 << 60
     [
         *((kind, REPLAYED) for kind in SEGMENTED),
         ("window", SORTED),
-        *(pytest.param(kind, SORTED, marks=pytest.mark.long) for kind in STORES if kind != "window"),
+        *(pytest.param(kind, SORTED, marks=pytest.mark.long) for kind in ALL_STORES if kind != "window"),
+        *(pytest.param(kind, REPLAYED, marks=pytest.mark.long) for kind in WITH_HEADERS),
     ],
 )
 def test_s3_a_tail_is_brought_into_a_linked_copy(
     bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, least: int
 ) -> None:
     monkeypatch.setattr(tail, "LEAST_SORTED", least)
-    definition = STORES[kind]
+    definition = ALL_STORES[kind]
     application = logged(bootstrap_servers, tmp_path, definition, changes(definition, 100, 1))
     store = application.store_spec()
     whole(restore(application.restore_spec()))
@@ -112,7 +113,7 @@ def test_s3_a_tail_is_brought_into_a_linked_copy(
     assert application.verify().status is Status.OK
     assert stored(store, Path(row.quarantine)) == before
     interval = str(2 * MINUTE)
-    if kind in SEGMENTED:
+    if definition.segmented:
         assert (store.paths.segments(STORE) / "interval").read_text() == interval
         assert (store.paths.quarantined_segments(STORE, "run") / "interval").read_text() == interval
 

@@ -45,7 +45,7 @@ from tests.integration.broker import (
     transaction,
 )
 from tests.integration.command_line import command_on
-from tests.integration.kinds import STORES, changes, logged, stored
+from tests.integration.kinds import ALL_STORES, EVERY_KIND, STORES, changes, logged, stored
 from tests.integration.support import CHANGELOG_CONFIG, STORE, Application
 
 
@@ -381,11 +381,11 @@ def _archived(application: Application, directory: Path) -> ArchiveSpec:
     return found
 
 
-@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("kind", EVERY_KIND)
 def test_a_snapshot_that_was_made_from_the_log_and_the_rest_of_it_give_what_all_of_it_gives(
     bootstrap_servers: str, tmp_path: Path, kind: str
 ) -> None:
-    store, rows = STORES[kind], changes(STORES[kind], 300, 1)
+    store, rows = ALL_STORES[kind], changes(ALL_STORES[kind], 300, 1)
     application = logged(bootstrap_servers, tmp_path, store, rows[:150])
     archive = _archived(application, tmp_path)
     spec = application.store_spec(archive=archive)

@@ -17,6 +17,7 @@ from statestore.requests.verify import VerifyRequest
 
 if TYPE_CHECKING:
     from statestore.cli.selection import PartitionSelection
+    from statestore.cli.values import Row
 
 
 @options.with_target
@@ -103,23 +104,35 @@ def read(
     asked: PartitionSelection,
     name: Annotated[
         str,
-        typer.Argument(metavar="STORE", help="Name of a key-value store.", autocompletion=completion.stores),
+        typer.Argument(
+            metavar="STORE", help="Name of a key-value or versioned store.", autocompletion=completion.stores
+        ),
     ],
     key: Annotated[str, typer.Argument(help="As --key-serde has it.")],
     key_serde: Annotated[
         str | None, typer.Option(help="bytes (in hex), utf8, int64, json, or module:attribute; the definition's.")
     ] = None,
     value_serde: Annotated[str | None, typer.Option(help="Likewise; bytes (in hex) without a definition.")] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Versioned stores: what the key had at a time, in ISO 8601 or ms."),
+    ] = None,
+    history: Annotated[
+        bool, typer.Option("--history", help="Versioned stores: all versions that are kept of the key, oldest first.")
+    ] = False,
     json: options.Json = None,
 ) -> None:
-    """Read a key from every partition of a key-value store that has it."""
+    """Read a key from every partition of a key-value or versioned store that has it."""
     from statestore.changelog.topics import Topics
     from statestore.cli.selection import choose
     from statestore.cli.tables import table
-    from statestore.cli.values import key_bytes, read_row
+    from statestore.cli.values import history_from, key_bytes, read_row, read_versions
     from statestore.statedir.lock import locked
 
     options.require_writable(json=json)
+    time_ms = None if as_of is None else _time_ms(as_of)
+    if time_ms is not None and history:
+        raise InputError("--as-of and --history: expected one of them, found both")
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     chosen = choose(replace(asked, stores=(*asked.stores, name)), topics)
     chosen.require_free()
@@ -128,36 +141,73 @@ def read(
     if not specs:
         problems = [store.problem for store in chosen.discovered if store.name == name]
         raise InputError(f"store {name} cannot be read: {'; '.join(problems) or 'it is kept in memory'}")
-    found = []
+    found: list[Row] = []
+    too_early = []
     for spec in specs:
+        if (time_ms is not None or history) and spec.store.rows_are_records:
+            raise InputError(
+                f"{spec.store_partition} is a {spec.store.kind} store; only versioned stores have a history, for "
+                f"{'--history' if history else '--as-of'}. To read another store as it was, build it with `statestore "
+                "restore --mode as-of`"
+            )
         if spec.store.segmented:
             raise InputError(
-                f"{spec.store_partition} is a {spec.store.kind} store; only key-value stores are read by key"
+                f"{spec.store_partition} is a {spec.store.kind} store; only key-value and versioned stores are read by "
+                "key"
             )
         # Of a found store no serde is known; keys are text more often than not.
         raw = key_bytes(key, key_serde or (spec.store.key_serde if spec.owned else "utf8"))
+        serde = value_serde or (spec.store.value_serde if spec.owned else "bytes")
         with locked(spec.paths, spec.lock_wait_s):
-            row = read_row(spec, raw, value_serde or (spec.store.value_serde if spec.owned else "bytes"))
-        if row is not None:
-            found.append(row)
+            if history:
+                found += read_versions(spec, raw, serde)
+            elif time_ms is None:
+                found += filter(None, [read_row(spec, raw, serde)])
+            elif time_ms < (oldest_ms := history_from(spec)):
+                too_early.append(
+                    f"{spec.store_partition} has its history from {max(oldest_ms, 0)} ms on (retention_ms "
+                    f"{spec.store.retention_ms}), found --as-of {time_ms}"
+                )
+            else:
+                found += read_versions(spec, raw, serde, time_ms)
+    if too_early and not found:
+        raise InputError(f"{'; '.join(too_early)}. What is older may be in a snapshot, or in the changelog")
+    for why in too_early:
+        print(f"statestore: {why}: it was not read", file=sys.stderr)
     if found:
-        with_headers = any(row.headers is not None for row in found)
-        columns = ("store partition", "value", "timestamp ms>", *(["headers"] * with_headers))
-        # Timestamps without separators of thousands: they are to be copied.
-        shown = [
-            (
-                row.label,
-                row.value,
-                None if row.timestamp is None else str(row.timestamp),
-                *([_headers_text(row.headers or ())] * with_headers),
-            )
-            for row in found
-        ]
-        output.console(json).print(table(f"{name}: {key}", columns, shown))
+        output.console(json).print(table(f"{name}: {key}", *_cells(found)))
     else:
-        print(f"statestore: no partition of {name} has the key {key!r}", file=sys.stderr)
+        when = "" if time_ms is None else f" at {time_ms} ms"
+        print(f"statestore: no partition of {name} has the key {key!r}{when}", file=sys.stderr)
     output.write_rows(json, found, key=key)
     raise typer.Exit(0 if found else 1)
+
+
+def _time_ms(text: str) -> int:
+    try:
+        return clock.ms_of(text)
+    except ValueError as error:
+        raise InputError(
+            f"--as-of: expected ms since the epoch, or ISO 8601 such as 2026-01-31T12:00:00+00:00, found {text!r}"
+        ) from error
+
+
+def _cells(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[str | None, ...]]]:
+    """Columns of rows, and their cells. Times have no separators of thousands: they are to be copied."""
+    columns: dict[str, list[str | None]] = {"store partition": [row.label for row in rows]}
+    columns["value"] = [row.value for row in rows]
+    if rows[0].valid_from is None:
+        columns["timestamp ms>"] = [_text(row.timestamp) for row in rows]
+    else:
+        columns["valid from ms>"] = [_text(row.valid_from) for row in rows]
+        columns["valid to ms>"] = [_text(row.valid_to) for row in rows]
+    if any(row.headers is not None for row in rows):
+        columns["headers"] = [_headers_text(row.headers or ()) for row in rows]
+    return tuple(columns), list(zip(*columns.values(), strict=True))
+
+
+def _text(number: int | None) -> str | None:
+    return None if number is None else str(number)
 
 
 def _headers_text(headers: Sequence[tuple[str, str | None]]) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from statestore import clock
 from statestore.errors import InputError
 from statestore.objects.path import Location
 from statestore.requests.request import Names, Partitions, Request, called
@@ -74,7 +74,7 @@ class RestoreRequest(Request):
     def as_of(self) -> AsOf | None:
         """The point of mode as-of."""
         if self.as_of_timestamp is not None:
-            return AsOf(timestamp_ms=_ms(self.as_of_timestamp))
+            return AsOf(timestamp_ms=clock.ms_of(self.as_of_timestamp))
         if self.snapshot is not None:
             return AsOf(snapshot=self.snapshot)
         return None if self.as_of_offset is None else AsOf(offset=self.as_of_offset)
@@ -84,7 +84,7 @@ class RestoreRequest(Request):
     def _require_time(cls, text: str | None, info: ValidationInfo) -> str | None:
         try:
             if text is not None:
-                _ms(text)
+                clock.ms_of(text)
         except ValueError as error:
             raise InputError(
                 f"{called(cls, 'as_of_timestamp', info.context)}: expected a number, or a time in ISO 8601 such as "
@@ -113,11 +113,3 @@ class RestoreRequest(Request):
             if missing:
                 raise InputError(f"mode as-of: expected {', and '.join(missing)}")
         return self
-
-
-def _ms(text: str) -> int:
-    """Read ISO 8601, in UTC if it names no offset from it, or ms since the epoch."""
-    if text.isascii() and text.isdigit():
-        return int(text)
-    found = datetime.fromisoformat(text)
-    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)

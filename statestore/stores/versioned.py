@@ -313,6 +313,20 @@ def segments_in(rows: Rows) -> list[int]:
     return found
 
 
+def newest_time_in(rows: Rows) -> int:
+    """Largest timestamp (ms) that the rows of a database tell; -1 if there is none.
+
+    It is the stream time that its owner has seen, or an earlier one if what was put then has left nothing.
+    """
+    newest = NO_STREAM_TIME
+    for _, raw in rows.scan(row_key(LATEST, b"")):
+        newest = max(newest, layout.decode_latest(raw)[0])
+    for segment in segments_in(rows)[-1:]:
+        for _, raw in rows.scan(row_key(segment, b""), _behind(segment)):
+            newest = max(newest, layout.bounds(raw)[0])
+    return newest
+
+
 def versions_in(
     rows: Rows, key_from: bytes = b"", key_to: bytes | None = None
 ) -> Iterator[tuple[bytes, list[RawVersion]]]:

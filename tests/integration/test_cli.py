@@ -327,6 +327,13 @@ def test_a_key_that_is_not_there_ends_with_1(run: Run) -> None:
     assert f"no partition of {STORE} has the key '00'" in ran.err
 
 
+@pytest.mark.parametrize("said", [["--history"], ["--as-of", "5"]])
+def test_a_store_without_versions_has_no_history(run: Run, said: list[str]) -> None:
+    ran = run("read", STORE, "00", *said)
+    assert ran.code == 2
+    assert f"is a key-value store; only versioned stores have a history, for {said[0]}" in ran.err
+
+
 # -- processes ----------------------------------------------------------------------------------------------------
 
 

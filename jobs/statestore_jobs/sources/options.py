@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime
 from difflib import get_close_matches
 
 from pydantic import ValidationError
 
+from statestore import clock
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
 from statestore.kinds.known import BUILT_IN
@@ -76,17 +76,12 @@ def time_ms(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name)
     if text is None:
         return None
-    given = text.strip()
-    if given.isascii() and given.isdigit() and int(given) < 1 << 63:
-        return int(given)
     try:
-        found = datetime.fromisoformat(given)
+        return clock.ms_of(text)
     except ValueError as error:
         raise InputError(
             f"option {name}: expected ms since the epoch, or ISO 8601 such as 2026-01-31T12:00:00+00:00, found {text!r}"
         ) from error
-    since = (found if found.tzinfo else found.replace(tzinfo=UTC)) - datetime.fromtimestamp(0, UTC)
-    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
 
 
 def partition_list(options: Mapping[str, str], name: str = "partitions") -> list[int] | None:

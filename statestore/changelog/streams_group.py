@@ -27,6 +27,7 @@ from statestore.changelog.compression import Bytes
 from statestore.changelog.connection import Connection, ConnectionLostError, text
 from statestore.changelog.leaders import Address
 from statestore.changelog.secure_connection import can_fetch
+from statestore.formats.varint import varint
 
 T = TypeVar("T")
 
@@ -117,7 +118,7 @@ class _GroupConnection(Connection):
         """Ask the coordinator."""
         name = group.encode()
         # Its header ends with tags, too.
-        self._send(*_STREAMS_GROUP_DESCRIBE, _NO_TAGS + _varint(2) + _varint(len(name) + 1) + name + b"\0" + _NO_TAGS)
+        self._send(*_STREAMS_GROUP_DESCRIBE, _NO_TAGS + varint(2) + varint(len(name) + 1) + name + b"\0" + _NO_TAGS)
         return self._answered(silence_s, lambda data: _described(_Answer(data)))
 
 
@@ -263,15 +264,6 @@ class _Answer:
         for _ in range(self.varint()):
             self.varint()
             self.text(self.varint())
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
 
 
 def _check(error: int) -> None:

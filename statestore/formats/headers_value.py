@@ -19,6 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES, pack_timestamp
+from statestore.formats.varint import varint
 
 V = TypeVar("V")
 
@@ -49,13 +50,7 @@ class AggregationWithHeaders(NamedTuple, Generic[V]):
 
 def encode_varint(number: int) -> bytes:
     """Return a signed number of 32 bits as a zigzag varint."""
-    left = (number << 1) ^ (number >> 31)
-    encoded = bytearray()
-    while left > 0x7F:
-        encoded.append(left & 0x7F | 0x80)
-        left >>= 7
-    encoded.append(left)
-    return bytes(encoded)
+    return varint((number << 1) ^ (number >> 31))
 
 
 def encode_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:

@@ -151,13 +151,3 @@ def varints(data: bytes, at: int, count: int) -> tuple[list[int], int]:
                 break
         numbers.append(number)
     return numbers, at
-
-
-def varint(number: int) -> bytes:
-    """Return a number as a varint."""
-    result = bytearray()
-    while number > 0x7F:
-        result.append(number & 0x7F | 0x80)
-        number >>= 7
-    result.append(number)
-    return bytes(result)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from statestore.compiled.batches import Address, Int64s, address_of
 from statestore.errors import of_os_error
+from statestore.formats.varint import varint
 from statestore.sst.blocks import (
     BLOCK,
     BLOCK_ROWS,
@@ -46,7 +47,6 @@ from statestore.sst.layout import (
     U32,
     VERSION,
     XXH64,
-    varint,
 )
 
 FILE_BYTES = 64 << 20

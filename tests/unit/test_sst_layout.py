@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rocksdict import BlockBasedOptions, DBCompressionType, Options, Rdict
 from samples import batches
 
+from statestore.formats.varint import varint
 from statestore.sst.layout import (
     CREATOR,
     FOOTER,
@@ -18,7 +19,6 @@ from statestore.sst.layout import (
     OtherLayoutError,
     entries,
     read_properties,
-    varint,
     varints,
 )
 from statestore.sst.writer import SstFiles

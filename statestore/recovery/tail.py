@@ -167,12 +167,8 @@ def replay_staged(
             skipped += replayed.skipped
             if replayed.last_offset is not None:
                 committed[partition] = replayed.last_offset
-        if not store.store.rows_are_records:
-            pass  # a rebuild could lose more: see `standing`
-        elif before is not None and may_follow(store):
-            _require_no_deletes_gone(store, logs[store.partition], before, whole_ms, advice)
-        elif whole_ms is not None:  # if None, the log is not compacted
-            require_tombstones(store, whole_ms, clock.now_ms(), advice)
+        if store.store.rows_are_records:  # of a versioned store a rebuild could lose more: see `standing`
+            _require_deletes(store, logs, before, whole_ms, advice)
         kill_switch.reached("restore, tail replayed")
         stream_time = opened.inner.stream_time
         clean = True
@@ -189,6 +185,22 @@ def replay_staged(
         stream_time=stream_time if stream_time >= 0 else None,
     )
     return built._replace(first=min(log.start for log in logs.values())) if anew else built
+
+
+def _require_deletes(
+    store: StorePartitionSpec, logs: Logs, before: int | None, whole_ms: int | None, advice: str
+) -> None:
+    """Refuse what was read so slowly that a delete may be gone from it; see `replay_staged`.
+
+    Raises
+    ------
+    StoreBehindLogStartError
+        Saying what to do.
+    """
+    if before is not None and may_follow(store):
+        _require_no_deletes_gone(store, logs[store.partition], before, whole_ms, advice)
+    elif whole_ms is not None:  # if None, the log is not compacted
+        require_tombstones(store, whole_ms, clock.now_ms(), advice)
 
 
 def _require_no_deletes_gone(

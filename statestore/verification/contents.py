@@ -35,6 +35,7 @@ from statestore.formats.value_format import ValueFormat
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Contents
 from statestore.sst.layout import OtherLayoutError
+from statestore.statedir.record import read_record
 from statestore.stores.scan import ScannedDatabase
 from statestore.verification.compared_values import ComparedValues
 from statestore.verification.comparison import Allowances, RowComparison
@@ -443,7 +444,16 @@ def _compared_versions(spec: StorePartitionSpec, fold: _Fold, topics: Topics, op
     assert spec.changelog is not None
     config = topics.topic_configs([spec.changelog.topic])[spec.changelog.topic]
     gone_before = compacted_before_ms(config, allowances.gone_before_ms)
-    comparison = VersionComparison(spec.store, fold.versions.stream_time, allowances, gone_before, options)
+    record = read_record(spec.paths, spec.store.name)
+    comparison = VersionComparison(
+        spec.store,
+        fold.versions.stream_time,
+        allowances,
+        gone_before,
+        options,
+        delete_retention_ms=spec.changelog.delete_retention_ms,
+        logs_late=not spec.owned or record is None or record.adopted,  # our own stores log none
+    )
     database = ScannedDatabase(spec.live, spec.store.format)
     try:
         comparison.compare(stored_keys(database, fold.sample), logged_keys(fold.rows(), spec.store))

@@ -5,8 +5,9 @@ kept, and every value and delete since. A version is told by its key with its ti
 
 What may differ: Kafka Streams begins anew with its stream time when it is started with nothing to restore. It then
 puts what it would have dropped before, and what it restores loses deletes that have expired. So if a key has records
-that came late or out of order, the value at that oldest time is not compared. And compaction removes versions once
-their records are older than `min.compaction.lag.ms`, by the brokers' clock, whatever stream time is.
+that came late or out of order, the value at that oldest time is not judged, unless it is the latest one and none of
+them could have taken its place. And compaction removes versions once their records are older than
+`min.compaction.lag.ms`, by the brokers' clock, whatever stream time is. What is not judged is counted.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def count_versioned(database: ScannedDatabase, give_way: Callable[[], None]) -> 
     return count
 
 
-def timeline(versions: Iterable[RawVersion], oldest_ms: int, *, without_first: bool = False) -> list[Version]:
+def timeline(versions: Iterable[RawVersion], oldest_ms: int) -> list[Version]:
     """Return the changes of a key's value that can be seen.
 
     Parameters
@@ -80,8 +81,6 @@ def timeline(versions: Iterable[RawVersion], oldest_ms: int, *, without_first: b
         As they are stored, oldest first.
     oldest_ms
         The oldest time whose history is kept.
-    without_first
-        Leave out what was valid at that time.
     """
     points: list[Version] = []
     until: int | None = None
@@ -100,11 +99,17 @@ def timeline(versions: Iterable[RawVersion], oldest_ms: int, *, without_first: b
     if until is not None:
         change(until, None)
     begun = [at for at, point in enumerate(points) if point.timestamp <= oldest_ms]
-    first = begun[-1] if begun else 0
-    shown = points[len(begun) if without_first else first :]
-    while shown and shown[0].value is None:
-        shown = shown[1:]
-    return shown
+    return _from_first_value(points[begun[-1] if begun else 0 :])
+
+
+def _from_first_value(points: list[Version]) -> list[Version]:
+    first = next((at for at, point in enumerate(points) if point.value is not None), len(points))
+    return points[first:]
+
+
+def _since(points: Sequence[Version], oldest_ms: int) -> list[Version]:
+    """Return those points of a timeline that are not about what was valid at the oldest time (ms)."""
+    return _from_first_value([point for point in points if point.timestamp > oldest_ms])
 
 
 class VersionComparison:
@@ -116,6 +121,11 @@ class VersionComparison:
         Largest timestamp (ms) of the log up to the store's committed offset.
     gone_before_ms
         Records older than that may have been compacted away; 0: none, `exclusions.FOREVER`: any.
+    delete_retention_ms
+        For how long the log keeps deletes after that.
+    logs_late
+        The log may have records that came too late and were not put, as Kafka Streams logs them. Whether one did
+        cannot be told if compaction has removed what stream time was at before it.
     """
 
     def __init__(
@@ -125,9 +135,15 @@ class VersionComparison:
         allowances: Allowances,
         gone_before_ms: int,
         options: VerifyOptions,
+        *,
+        delete_retention_ms: int,
+        logs_late: bool,
     ) -> None:
+        self._retention_ms = store.retention_ms or 0
+        self._delete_retention_ms = delete_retention_ms
+        self._logs_late = logs_late
         self._interval_ms = VERSIONED.segment_interval_ms(store)
-        self._oldest_ms = stream_time - (store.retention_ms or 0)
+        self._oldest_ms = stream_time - self._retention_ms
         self._allowances = allowances
         self._gone_before_ms = gone_before_ms
         self._options = options
@@ -158,11 +174,11 @@ class VersionComparison:
                 mine, its = next(stored, None), next(logged, None)
 
     def _compare_key(self, key: bytes, stored: Sequence[RawVersion], logged: FoldedKey | None) -> None:
-        disordered = [] if logged is None else logged.disordered
-        unsure = any(timestamp <= self._oldest_ms for timestamp in disordered)
-        mine = timeline(stored, self._oldest_ms, without_first=unsure)
         versions = [] if logged is None else versions_of(logged)
-        its = timeline(versions, self._oldest_ms, without_first=unsure)
+        mine, its = timeline(stored, self._oldest_ms), timeline(versions, self._oldest_ms)
+        if logged is not None and self._is_unsure(logged) and self._at_oldest(mine) != self._at_oldest(its):
+            self._excused += 1
+            mine, its = _since(mine, self._oldest_ms), _since(its, self._oldest_ms)
         for side, points in zip(self._sides, (mine, its), strict=True):
             side.add(key, points)
         if mine == its:
@@ -187,10 +203,29 @@ class VersionComparison:
             # What came after it is gone from the log, and so nothing there tells that it is over.
             over = timestamp <= self._oldest_ms and any(at <= self._oldest_ms for at in gone)
             over = over or (value is None and any(at < timestamp for at in gone))
+            over = over or (self._may_be_late(timestamp) and (not mine or bool(gone)))
             if changed or over or self._allowances.deletes_are_gone:
                 self._excused += 1
             else:
                 self._note("only in log", key, timestamp, None, Version(timestamp, value))
+
+    def _at_oldest(self, points: Sequence[Version]) -> list[Version]:
+        return [point for point in points if point.timestamp <= self._oldest_ms]
+
+    def _is_unsure(self, logged: FoldedKey) -> bool:
+        """Say whether the value at the oldest time may be another one in the store, although both are right."""
+        disordered, latest = logged.disordered, logged.latest()
+        if all(timestamp > self._oldest_ms for timestamp in disordered):
+            return False
+        # Whatever came late or out of order, only a later record takes the place of the latest value.
+        sure = latest is not None and latest.timestamp <= self._oldest_ms and max(disordered) < latest.timestamp
+        return not sure
+
+    def _may_be_late(self, timestamp: int) -> bool:
+        """Say whether what made a record come too late may have been removed from the log."""
+        if not self._logs_late or timestamp > self._oldest_ms:
+            return False
+        return timestamp + self._retention_ms < self._gone_before_ms
 
     def _may_be_gone(self, point: Version, *, last: bool, versions: Sequence[RawVersion]) -> bool:
         """Say of a version that the log does not have whether it may have been removed from there."""
@@ -198,8 +233,13 @@ class VersionComparison:
             return False
         if not last or point.value is None or self._gone_before_ms == FOREVER:
             return True
-        # Compaction leaves the record that was logged last, which is an earlier version if that came out of order.
-        return any(version.valid_from < point.timestamp for version in versions)
+        # Compaction leaves the record that was logged last, which is an earlier version if that came out of order, and
+        # none of the store's if it came too late. A delete is removed, too.
+        if not versions:
+            return point.timestamp < self._gone_before_ms - self._delete_retention_ms
+        return any(
+            version.valid_from < point.timestamp or self._may_be_late(version.valid_from) for version in versions
+        )
 
     def _note(
         self, found: DifferenceName, key: bytes, timestamp: int, stored: Version | None, logged: Version | None

@@ -146,11 +146,10 @@ class VersionedBytes(KeyValueBytes):
         if timestamp < self._stream_time - self.retention_ms:
             return PUT_RETURN_CODE_NOT_PUT
         self._stream_time = max(self._stream_time, timestamp)
-        oldest = self._stream_time - self.retention_ms
-        live_from = segment_of(oldest, self.interval_ms)
         if self._replaced is None:  # what may have to be undone does not expire yet
-            self._expire(live_from)
-        return put(_RowsOfKey(self, key), Version(timestamp, value), self.interval_ms, live_from, oldest)
+            self._expire()
+        oldest = self._stream_time - self.retention_ms
+        return put(_RowsOfKey(self, key), Version(timestamp, value), self.interval_ms, self._live_from, oldest)
 
     def apply(self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]) -> int:
         """Put changelog records in their order; return how many were older than the grace period."""
@@ -163,8 +162,13 @@ class VersionedBytes(KeyValueBytes):
             self._replaced.append((raw_key, self.rows.get(raw_key)))
         self.rows.put(raw_key, raw)
 
-    def _expire(self, live_from: int) -> None:
-        while self.segments and self.segments[0] < live_from:
+    @property
+    def _live_from(self) -> int:
+        """The first segment that has not expired."""
+        return segment_of(self._stream_time - self.retention_ms, self.interval_ms)
+
+    def _expire(self) -> None:
+        while self.segments and self.segments[0] < self._live_from:
             segment = self.segments.pop(0)
             self._expired.append(segment)
             self.rows.delete_range(row_key(segment, b""), _behind(segment))
@@ -182,8 +186,10 @@ class VersionedBytes(KeyValueBytes):
             self.rows.put(raw_key, raw)
 
     def end_undo(self) -> None:
-        """Keep what was written since `begin_undo`."""
-        self._replaced = None
+        """Keep what was written since `begin_undo`, and let expire what it has made expire."""
+        written, self._replaced = self._replaced, None
+        if written:
+            self._expire()
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

@@ -178,3 +178,22 @@ def test_rows_laid_out_at_once_are_gone_on_with_like_those_that_were_put(puts, m
         for at in range(15):
             assert laid_out.get(b"k", at) == put.get(b"k", at)
         assert laid_out.history(b"k") == put.history(b"k")
+
+
+@pytest.mark.behaviour("V2")
+@settings(max_examples=100, deadline=None)
+@given(puts=st.lists(st.tuples(st.sampled_from(KEYS), st.integers(-70, 40), st.none() | st.binary(max_size=2))))
+def test_rows_expire_alike_whether_or_not_a_record_can_be_undone(puts):
+    times = timedelta(milliseconds=RETENTION_MS), timedelta(milliseconds=INTERVAL_MS)
+    supplier = in_memory_versioned_key_value_store("s", *times)
+    plain, undoable = (versioned_key_value_store_builder(supplier, BYTES, BYTES).build() for _ in range(2))
+    for store in (plain, undoable):
+        store.init(context(Path("unused")))
+    now = BEGIN_MS
+    for key, around, value in puts:
+        now = max(now, now + around)
+        undoable.begin_record()
+        assert undoable.put(key, value, now + around) == plain.put(key, value, now + around)
+        undoable.end_record()
+        assert dict(undoable.inner.scan(None, None)) == dict(plain.inner.scan(None, None))
+        assert undoable.inner.segments == plain.inner.segments

@@ -74,11 +74,39 @@ class VersionedBytes(KeyValueBytes):
     # -- opening and committing ---------------------------------------------------------------------------------------
 
     def init(self, context: StoreContext) -> None:
-        """Open the store; see `BuiltInBytes.init`."""
+        """Open the store; see `BuiltInBytes.init`.
+
+        Raises
+        ------
+        InvalidStateError
+            If its segments have another length than this store's.
+        """
         super().init(context)
         self._stream_time = self._committed_stream_time = NO_STREAM_TIME
         self._replaced = None
         self.find_segments()
+        self._require_own_segments()
+
+    def _require_own_segments(self) -> None:
+        """Refuse rows that were written with another retention: their numbers would be taken for other times.
+
+        All of them would expire at once, or never.
+        """
+        if self.segments and not any(map(self._may_be_own, self.segments)):
+            self.close(clean=True)  # nothing was written
+            raise InvalidStateError(
+                f"store {self.name} has rows, but no segment of {self.interval_ms} ms, which its history retention of "
+                f"{self.retention_ms} ms makes: open it with the retention and the segment interval that it was "
+                "written with, or restore it into an empty directory"
+            )
+
+    def _may_be_own(self, segment: int) -> bool:
+        _, raw = next(self.opened.rows.scan(row_key(segment, b""), _behind(segment)))
+        try:
+            ended, _ = layout.bounds(raw)
+        except StoreCorruptedError:  # whoever reads it is told
+            return True
+        return segment_of(ended, self.interval_ms) == segment
 
     def commit(self, offsets: Offsets, position: Offsets | None = None) -> None:
         """Commit everything written, with its changelog offsets."""

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from statestore.bulk.versions import LoggedVersion, folded
+from statestore.errors import InvalidStateError
 from statestore.formats.versioned_put import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED
 from statestore.formats.versioned_row import LATEST, encode_latest, encode_segment_row, row_key
 from statestore.model import TaskId
@@ -197,3 +198,26 @@ def test_rows_expire_alike_whether_or_not_a_record_can_be_undone(puts):
         undoable.end_record()
         assert dict(undoable.inner.scan(None, None)) == dict(plain.inner.scan(None, None))
         assert undoable.inner.segments == plain.inner.segments
+
+
+@pytest.mark.parametrize("retention", [timedelta(minutes=10), timedelta(days=1)])
+def test_a_store_is_not_opened_with_a_retention_that_makes_other_segments(tmp_path, retention):
+    """Its history would expire at once, or be looked for where it is not."""
+
+    def opened(retention):
+        supplier = persistent_versioned_key_value_store("s", history_retention=retention)
+        store = versioned_key_value_store_builder(supplier, BYTES, BYTES).build()
+        store.init(context(tmp_path))
+        return store
+
+    hour, begin = timedelta(hours=1), 1_700_000_000_000
+    store = opened(hour)
+    for minute in range(60):
+        store.put(b"k", b"%d" % minute, begin + minute * 60_000)
+    store.commit({})
+    store.close()
+    with pytest.raises(InvalidStateError, match="written with"):
+        opened(retention)
+    store = opened(hour)
+    assert len(store.history(b"k")) == 60
+    store.close()

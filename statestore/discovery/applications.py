@@ -233,7 +233,10 @@ def _shape(partitions: Sequence[LiveStore], deadline: float, changelog: str | No
         return shape._replace(offsets={**_legacy(store.paths, store.name, changelog), **shape.offsets})
 
     def tells(shape: StoreShape) -> bool:
-        return bool(shape.offsets) and (shape.rows > 0 or not partitions[0].segmented)
+        if partitions[0].segmented:
+            return bool(shape.offsets) and shape.rows > 0
+        # Only rows tell a versioned store.
+        return bool(shape.offsets) and not shape.unread and (shape.versions is None or shape.versions.rows > 0)
 
     try:
         return telling_shape(partitions, look, tells) if partitions else None

@@ -101,11 +101,14 @@ class VersionedRows(NamedTuple):
         Whether latest values of keys are among them; without any, only a changelog topic tells such a store.
     shortest_ms, longest_ms
         How long its segments are: between these (ms), by the numbers of segments and the times of their rows.
+    rows
+        How many there are.
     """
 
     told: bool
     shortest_ms: int
     longest_ms: int
+    rows: int
 
 
 def versioned_rows(rows: Sequence[tuple[bytes, bytes]]) -> VersionedRows | None:
@@ -130,7 +133,7 @@ def versioned_rows(rows: Sequence[tuple[bytes, bytes]]) -> VersionedRows | None:
             continue
         shortest = max(shortest, ended // (segment + 1) + 1)
         longest = min(longest, ended // segment) if segment else longest
-    return None if 2 * damaged > len(rows) else VersionedRows(told and not damaged, shortest, longest)
+    return None if 2 * damaged > len(rows) else VersionedRows(told and not damaged, shortest, longest, len(rows))
 
 
 def are_versioned(rows: Sequence[tuple[bytes, bytes]]) -> bool:

@@ -81,7 +81,9 @@ class StoreShape(NamedTuple):
     buffered
         Whether rows are those of a join's buffer, in the only segment there is.
     versions
-        What rows tell that can all be those of a versioned store; None: one cannot.
+        What rows tell that can all be those of a versioned store; None: one cannot, or none could be read.
+    unread
+        Why no row of a key-value store could be read; empty if they could.
     """
 
     directory: Path
@@ -97,6 +99,7 @@ class StoreShape(NamedTuple):
     closed_windows: bool = False
     buffered: bool = False
     versions: VersionedRows | None = None
+    unread: str = ""
 
     @property
     def versioned(self) -> bool:
@@ -181,12 +184,13 @@ def telling_shape(
 
 def _shape_of_key_value(store: StoreDirectory) -> StoreShape:
     with linked(store.directory) as view, _Database(view, store.directory) as database:
-        try:
-            rows = [(key, value) for key, value, _ in database.sample()]
-        except StoreCorruptedError:
-            rows = []  # whoever reads it is told of the damage; format and changelog do not depend on rows
-        versions = None if _ORDINARY & database.families else versioned_rows(rows)
-        return StoreShape(store.directory, database.families, database.offsets(), versions=versions)
+        versions, unread = None, ""
+        if not _ORDINARY & database.families:
+            try:
+                versions = versioned_rows([(key, value) for key, value, _ in database.sample()])
+            except StoreCorruptedError as error:  # whoever reads it is told of the damage
+                unread = str(error)
+        return StoreShape(store.directory, database.families, database.offsets(), versions=versions, unread=unread)
 
 
 def _shape_of_segments(store: StoreDirectory) -> StoreShape:

@@ -2,7 +2,8 @@
 
 Kafka Streams makes their changelogs with a `min.compaction.lag.ms` of the history retention and a day. That tells the
 retention, unless the topic was made otherwise. The numbers of segments and the times of their rows tell how long
-segments are, and so contradict a retention that is not the store's.
+segments are, and so contradict a retention that is not the store's. An application may give any store's changelog such
+a setting. So where no row can be read, the setting tells neither the kind nor the retention, and the user is asked.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from typing import Protocol
 
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.hints import Hint
+from statestore.discovery.known_store import KnownStore
 from statestore.discovery.shape import StoreShape
 from statestore.discovery.store_directory import LiveStore
 from statestore.errors import InputError, UnknownFormatError
+from statestore.kinds.key_value import KEY_VALUE
 from statestore.kinds.versioned import ADDITIONAL_COMPACTION_LAG_MS, COMPACTION_LAG, VERSIONED
 from statestore.model import StoreFormat
 from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec
@@ -39,6 +42,10 @@ class Evidence(Protocol):
     def config(self) -> Mapping[str, str]:
         """Settings of that topic."""
 
+    @property
+    def known(self) -> KnownStore | None:
+        """What was found out about it before."""
+
 
 def versioned_definition(evidence: Evidence, hint: Hint, shape: StoreShape | None) -> StoreDefinition | None:
     """Return what a versioned store is; None if the store is none.
@@ -48,7 +55,7 @@ def versioned_definition(evidence: Evidence, hint: Hint, shape: StoreShape | Non
     UnknownFormatError
         If something shows that it is versioned, and something else is said of it, or shown by its rows.
     InputError
-        If its retention is not known, or is not that of its rows.
+        If its retention is not known, or is not that of its rows; or if it may be versioned, and no row tells.
     """
     lag_ms = 0 if evidence.changelog is None else int(evidence.config.get(COMPACTION_LAG) or 0)
     if any(found.segmented for found in evidence.here):
@@ -56,26 +63,37 @@ def versioned_definition(evidence: Evidence, hint: Hint, shape: StoreShape | Non
     by_rows = shape is not None and shape.versioned
     if not by_rows and not lag_ms and hint.kind != VERSIONED.name:
         return None
-    shown = _shown(evidence, shape, lag_ms, by_rows=by_rows)
+    name, shown = evidence.name, _shown(evidence, shape, lag_ms, by_rows=by_rows)
+    has_rows = shape is not None and shape.versions is not None and shape.versions.rows > 0
     if hint.kind not in (None, VERSIONED.name) or hint.format not in (None, StoreFormat.PLAIN):
-        raise UnknownFormatError(
-            f"{shown}. What is said of it is another store. If the store is certainly not versioned, delete "
-            f"{COMPACTION_LAG} from its changelog topic first"
-        )
-    if shape is not None and shape.versions is None:
+        if has_rows:
+            raise UnknownFormatError(f"{shown}. What is said of it is another store")
+        return None  # the topic alone speaks for a versioned one
+    if shape is not None and shape.versions is None and not shape.unread:
         raise UnknownFormatError(
             f"{shown}, but {shape.directory} has rows that are not those of such a store. If it is certainly not "
-            f"versioned, delete {COMPACTION_LAG} from its changelog topic first"
+            f"versioned, say --store {name}:kind=key-value"
         )
+    unread, kept = _no_row(evidence, shape), None if evidence.known is None else evidence.known.definition
+    if not has_rows and hint.kind is None and kept is not None and kept.kind != VERSIONED.name:
+        return None
+    if not has_rows and hint.kind is None and kept is None:
+        raise InputError(f"{shown}, and {unread}: say --store {name}:kind={VERSIONED.name}|{KEY_VALUE.name}")
     if hint.global_kind is not None or any(found.task == GLOBAL_TASK for found in evidence.here):
         raise UnknownFormatError(
             f"{shown}, and it is a global store: versioned ones of all partitions are not known here"
         )
-    retention_ms = hint.retention_ms or lag_ms - ADDITIONAL_COMPACTION_LAG_MS
+    by_topic_ms = lag_ms - ADDITIONAL_COMPACTION_LAG_MS
+    retention_ms = hint.retention_ms or by_topic_ms
     if retention_ms <= 0:
-        raise InputError(f"{shown}; nothing tells its history retention: say --retention {evidence.name}=MS")
+        raise InputError(f"{shown}; nothing tells its history retention: say --retention {name}=MS")
+    if hint.retention_ms is None and not has_rows:
+        raise InputError(
+            f"{shown}, which makes its history retention {by_topic_ms} ms if the application has not set that itself, "
+            f"and {unread}: say --retention {name}={by_topic_ms}, or as the application has it"
+        )
     fields = {
-        "name": evidence.name,
+        "name": name,
         "kind": VERSIONED.name,
         "engine": "rocksDB",
         "retention_ms": retention_ms,
@@ -89,6 +107,13 @@ def versioned_definition(evidence: Evidence, hint: Hint, shape: StoreShape | Non
             f"{evidence.here[0].directory} is not of sub-topology {hint.subtopology}; correct its subtopology"
         )
     return definition
+
+
+def _no_row(evidence: Evidence, shape: StoreShape | None) -> str:
+    """Say why no row tells anything."""
+    if shape is None:
+        return "no row of it can be read" if evidence.here else "no directory of it is left"
+    return f"its rows cannot be read ({shape.unread})" if shape.unread else f"{shape.directory} has no row"
 
 
 def _shown(evidence: Evidence, shape: StoreShape | None, lag_ms: int, *, by_rows: bool) -> str:

@@ -175,7 +175,7 @@ def test_kafka_streams_starts_on_what_was_restored_and_answers_the_same(
     if lost == "everything":
         shutil.rmtree(state_dir)
         state_dir.mkdir()
-    stopped.restored("history:kind=versioned,subtopology=0", mode="full")
+    stopped.restored(f"history:kind=versioned,subtopology=0,retention_ms={RETENTION_MS}", mode="full")
     assert stopped.verified("deep").status is Status.OK
     assert ours(stopped.spec()) == before
     after = app.write(state_dir, [HISTORY], waking(), as_of=TIMES)

@@ -15,6 +15,7 @@ from statestore.discovery.applications import _shape
 from statestore.discovery.changelogs import COMPACTION_LAG, changelog_configs
 from statestore.discovery.directories import applications_in, stores_in, tasks_in
 from statestore.discovery.hints import Hint
+from statestore.discovery.known_store import KnownStore
 from statestore.discovery.older_versions import has_offsets_beside, shown_layout
 from statestore.discovery.row_keys import VersionedRows
 from statestore.discovery.shape import StoreShape, shape_of
@@ -225,17 +226,42 @@ def test_a_format_that_is_not_known_is_left_alone_whatever_is_said_and_that_is_n
     )
 
 
-@pytest.mark.parametrize("here", [True, False])
-@pytest.mark.parametrize("said", [{}, {"kind": "key-value", "format": "plain", "subtopology": 0}])
-def test_a_versioned_store_is_known_by_its_topic_whatever_is_said(evidence, here, said):
-    config = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(DAY)}
-    store = found(evidence(key_value(PLAIN) if here else None, config, here=here), **said)
-    if here or said:
-        assert store.trouble == "unknown"
-        assert f"Topic app-s-changelog has min.compaction.lag.ms={DAY}" in store.problem
-        assert ("It was described as kind=key-value, format=plain." in store.problem) is bool(said)
-    else:
-        assert store.trouble == "missing"
+def no_rows(**changes):
+    return key_value(PLAIN)._replace(**{"versions": VersionedRows(False, 1, 1 << 62, 0), **changes})
+
+
+@pytest.mark.behaviour("V7")
+@pytest.mark.parametrize(
+    ("shape", "trouble", "why"),
+    [
+        (no_rows(), "needed", "has no row"),
+        (no_rows(versions=None, unread="block checksum mismatch"), "needed", "block checksum mismatch"),
+        (None, "damaged", "no row of it can be read"),
+    ],
+)
+def test_a_topic_alone_does_not_tell_a_versioned_store(evidence, shape, trouble, why):
+    """An application may set `min.compaction.lag.ms` for the changelog of any store."""
+    store = found(evidence(shape, HOURLY))
+    assert store.trouble == trouble
+    assert why in store.problem
+    assert "say --store s:kind=versioned|key-value" in store.problem
+    plain = found(evidence(shape, HOURLY), kind="key-value", format="plain")
+    assert plain.definition is not None, plain.problem
+    assert plain.definition.kind == "key-value"
+    one = found(evidence(shape, HOURLY), kind="versioned")
+    assert f"say --retention s={HOUR}" in one.problem
+    one = found(evidence(shape, HOURLY), kind="versioned", retention_ms=HOUR)
+    assert one.definition is not None, one.problem
+
+
+@pytest.mark.parametrize("kind", ["versioned", "key-value"])
+def test_what_is_known_of_a_store_tells_which_it_is_while_no_row_does(evidence, kind):
+    fields = {"name": "s", "kind": kind, "format": "plain", "retention_ms": HOUR if kind == "versioned" else None}
+    kept = StoreDefinition.model_validate(fields)
+    seen = dataclasses.replace(evidence(no_rows(), HOURLY), known=KnownStore(definition=kept))
+    store = found(seen, retention_ms=kept.retention_ms)
+    assert store.definition is not None, store.problem
+    assert store.definition.kind == kind
 
 
 def test_what_brokers_say_for_all_topics_tells_nothing_of_a_store():
@@ -563,7 +589,7 @@ HOURLY = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(DAY + HOUR)}
 
 
 def versions(shortest_ms=HOUR // 12, longest_ms=HOUR // 12):
-    return key_value(PLAIN)._replace(versions=VersionedRows(True, shortest_ms, longest_ms))
+    return key_value(PLAIN)._replace(versions=VersionedRows(True, shortest_ms, longest_ms, 9))
 
 
 @pytest.mark.behaviour("V7")
@@ -602,8 +628,12 @@ def test_a_store_with_rows_of_versions_is_no_other_whatever_is_said(evidence, sa
 
 
 @pytest.mark.behaviour("V7")
-def test_a_lost_versioned_store_is_known_by_its_topic_and_a_word_of_the_user(evidence):
-    store = found(evidence(None, HOURLY, here=False), kind="versioned", subtopology=0)
+def test_the_retention_of_a_lost_versioned_store_is_asked_for(evidence):
+    lost = evidence(None, HOURLY, here=False)
+    store = found(lost, kind="versioned", subtopology=0)
+    assert store.trouble == "needed"
+    assert f"no directory of it is left: say --retention s={HOUR}" in store.problem
+    store = found(lost, kind="versioned", subtopology=0, retention_ms=HOUR)
     assert store.definition is not None, store.problem
     assert store.definition.retention_ms == HOUR
 
@@ -612,6 +642,8 @@ def test_rows_of_another_store_contradict_a_topic_of_a_versioned_one(evidence):
     store = found(evidence(key_value(PLAIN), HOURLY))
     assert store.trouble == "unknown"
     assert "rows that are not those of such a store" in store.problem
+    store = found(evidence(key_value(PLAIN), HOURLY), kind="key-value")
+    assert store.definition is not None, store.problem
 
 
 @pytest.mark.parametrize(

@@ -265,9 +265,10 @@ def random_commands(
         key = rng.choice(KEYS)
         value = rng.choice([b"", b"\x00" * 8, b"%d" % number, b"%d " % number * 500, rng.randbytes(20)])
         command = Command(store.name, key, value, T0 + number)
-        if store.format is not StoreFormat.PLAIN:
+        has_headers = store.format is StoreFormat.HEADERS or (store.layout or "").endswith("headers")
+        if store.format is not StoreFormat.PLAIN or has_headers:
             command = command._replace(value_timestamp=rng.choice([0, T0 - rng.randrange(10_000), None]))
-        if store.format is StoreFormat.HEADERS:
+        if has_headers:
             command = command._replace(headers=rng.choice(NOTES))
         delayed = max(0, number * SPAN_MS // count - rng.choice([0, 0, rng.randrange(2 * store.retention_ms)]))
         if store.layout == "versioned":

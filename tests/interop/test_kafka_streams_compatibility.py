@@ -50,10 +50,13 @@ STORES = [
     Store("headers-kv", format=StoreFormat.HEADERS),
     Store("headers-window", "window", StoreFormat.HEADERS),
     Store("headers-session", "session", StoreFormat.HEADERS),
+    Store("headers-closed-window", "window", layout="time-ordered-headers"),
+    Store("headers-closed-sliding-window", "window", layout="sliding-headers"),
+    Store("headers-closed-session", "session", layout="time-ordered-headers"),
     *JOINED,
 ]
 #: By store: the first version that has it; a store that is not here is in all of them.
-SINCE = {store.name: KAFKA_VERSION for store in STORES if store.format is StoreFormat.HEADERS}
+SINCE = {store.name: KAFKA_VERSION for store in STORES if store.name.startswith("headers-")}
 #: Stream time of versioned stores (ms), by how often their application was run.
 ENDS = (T0 - SPAN_MS, T0)
 WHOLE = (Status.OK, "")
@@ -62,7 +65,7 @@ WHOLE = (Status.OK, "")
 #: What runs with `make test`.
 SHORT = Column(KAFKA_VERSION, "exactly_once_v2")
 SHORT_STORES = ("ts-kv",)
-TIMES_IN_FRONT = ("time-ordered", "sliding")
+TIMES_IN_FRONT = ("time-ordered", "sliding", "time-ordered-headers", "sliding-headers")
 #: By what is done to a store: how it is found.
 BROKEN = {"a row changed": {Status.DIVERGED}, "a row removed": {Status.DIVERGED}, "a file cut": {Status.CORRUPT}}
 

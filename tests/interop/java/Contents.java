@@ -40,7 +40,7 @@ final class Contents {
         // Only keys of the store's own type can be asked for, and Kafka Streams keeps that type to itself.
         var position = store.format() == StoreSpec.Format.LISTS ? Map.of() : position(store, partition);
         output.line("position", store.name(), partition, Map.of("offsets", position));
-        if (store.format() == StoreSpec.Format.HEADERS) {
+        if (store.headers()) {
             new HeadersContents(streams, output).report(store, partition);
             return;
         }

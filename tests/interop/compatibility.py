@@ -51,8 +51,8 @@ least two segments. Rows of stores with headers are compared with their headers.
 they answer within their history retention: history, latest value, and values as of given times.
 
 `ts-` stands for the format timestamped, `headers-` for the format headers. `twice` are windows that retain duplicates.
-`closed-` are the stores that the DSL makes for `EmitStrategy.onWindowClose`, that of sliding windows with an index. Kafka
-Streams keeps no headers of `headers-closed-session`.
+`closed-` are the stores that the DSL makes for `EmitStrategy.onWindowClose`, that of sliding windows with an index.
+Kafka Streams keeps no headers of `headers-closed-session`.
 
 Kafka Streams makes stores with names in capitals for [joins](stores.md#stores-of-joins), and names them itself. Queries
 return types of its own of `OUTERSHARED` and `SUBSCRIPTION`; these are compared as it prints them.

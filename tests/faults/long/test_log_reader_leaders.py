@@ -28,6 +28,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
+@pytest.mark.share_for("fetched and decoded here", why="our own reader")
 @pytest.mark.parametrize("way", WAYS)
 def test_partition_that_moves_is_read_on_without_a_gap(servers: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     choose(way, monkeypatch)

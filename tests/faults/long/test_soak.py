@@ -106,6 +106,7 @@ def test_a_soak_that_fails_says_so_keeps_the_tally_and_can_be_gone_on_with(tmp_p
     assert after.count("kills") in (1, 2)
 
 
+@pytest.mark.share_for(why="the others take long")
 def test_a_damaged_tally_is_not_overwritten(tmp_path: Path) -> None:
     soak = Soak(tmp_path)
     save_tally(soak.tally, Tally())

@@ -105,5 +105,5 @@ def with_derived(parameters: Mapping[str, object]) -> dict[str, int]:
     """Return the parameters that have a value, with those that follow from them."""
     found = {name: value for name, value in parameters.items() if isinstance(value, int)}
     if "retention_ms" in found:
-        found["segment_interval_ms"] = segment_interval_ms(found["retention_ms"])
+        found.setdefault("segment_interval_ms", segment_interval_ms(found["retention_ms"]))
     return {"window_advance_ms": 1, **found}

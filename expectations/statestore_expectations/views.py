@@ -1,7 +1,7 @@
 """The views that suites see: a store's rows, those of its changelog, and both side by side.
 
 A row's identity is its partition and key, and what its kind has between key and value: in a window store the window's
-start, in a session store the session's start and end.
+start, in a session store the session's start and end, in a versioned store the time from which a version is valid.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 #: The names under which suites find the store's rows (also `{batch}`), the changelog's, and both side by side.
 STORE_VIEW, CHANGELOG_VIEW, COMPARISON_VIEW = "store", "changelog", "comparison"
 
-#: Follows from the start of a window.
-_WINDOW_END = "window_end"
+#: Ends of a window and of a version, which tell no row from another.
+_ENDS = ("window_end", "valid_to")
 #: Numbers the values that a window store retains as duplicates.
 _SEQUENCE = "sequence"
 _OCCURRENCE = "occurrence"
@@ -33,7 +33,7 @@ IS_JSON = f"{_WRAPPED} IS NOT NULL AND try_parse_json('[' || value_text || ']') 
 
 def identity(frame: DataFrame) -> list[str]:
     """Columns that tell the rows of a store or a changelog apart, if it does not retain duplicates."""
-    return ["partition", "key", *(name for name in _of_kind(frame) if name not in (_WINDOW_END, _SEQUENCE))]
+    return ["partition", "key", *(name for name in _of_kind(frame) if name not in (*_ENDS, _SEQUENCE))]
 
 
 def _of_kind(frame: DataFrame) -> list[str]:

@@ -35,6 +35,7 @@ from statestore_jobs.source_frames import (
     read_offset,
     store_frame,
 )
+from statestore_jobs.version_frames import compared_versions, parts_of
 
 _ATTEMPTS = 3
 _POLL_S = 0.1
@@ -105,12 +106,17 @@ def compared_frames(spark: SparkSession, topics: Topics, specs: Sequence[StorePa
         with ExitStack() as cache:
             store = cache.enter_context(_cached(store_frame(spark, definition, present)))
             sizes = _sizes(store)
+            versions = None
+            if not definition.rows_are_records and specs[0].changelog is not None:
+                versions = _versions_beside_log(spark, topics, specs, readings, cache)
             if run_each(spark, specs, read_offset, Reading) != readings:
                 continue  # somebody committed meanwhile: the rows may be newer than the offsets
             at_least = max(spark.sparkContext.defaultParallelism, len(specs))
             partitions = max(at_least, sum(size.keys for size in sizes.values()) // _KEYS_PER_SHUFFLE_PARTITION)
             spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
-            if specs[0].changelog is None:
+            if versions is not None:
+                yield versions._replace(sizes=sizes)
+            elif specs[0].changelog is None:
                 empty = nothing(spark, definition)
                 yield Frames(store, empty, compared(store, empty), sizes, [], 0)
             else:
@@ -132,9 +138,7 @@ def _beside_log(
 ) -> Frames:
     """Put the log beside the store's rows. What is cached for that is so as long as `cache`."""
     definition, routing = specs[0].store, routing_of(specs[0].store)
-    committed = {spec.partition: reading.committed for spec, reading in zip(specs, readings, strict=True)}
-    logs = _stable_logs(topics, committed, specs[0].kafka_timeout_s)
-    ends = {log.partition: log_end(committed[log], found) for log, found in logs.items()}
+    committed, logs, ends = _logs(topics, specs, readings)
     began = time.monotonic()
     latest = cache.enter_context(_cached(log_frame(spark, specs, ends=json.dumps(ends), latest="true")))
     latest.count()  # before the rest of the log is read: what is compacted meanwhile is seen there
@@ -171,14 +175,42 @@ def _beside_log(
         log=log,
         comparison=cache.enter_context(_cached(compared(store, log))),
         sizes={},
-        ahead=[
-            f"committed offset {committed[log]} of {log} is below the changelog's end {found.high_watermark}"
-            for log, found in logs.items()
-            if _is_ahead(committed[log], found)
-        ],
+        ahead=_ahead(committed, logs),
         unknown=unknown,
         stream_time=stream_time,
     )
+
+
+def _versions_beside_log(
+    spark: SparkSession,
+    topics: Topics,
+    specs: Sequence[StorePartitionSpec],
+    readings: Sequence[Reading],
+    cache: ExitStack,
+) -> Frames:
+    """Put the log beside a versioned store, of which a row has several records. It has been read when this returns."""
+    committed, logs, ends = _logs(topics, specs, readings)
+    present = [spec for spec, reading in zip(specs, readings, strict=True) if reading.present]
+    found = parts_of(cache.enter_context(_cached(compared_versions(spark, specs, present, ends, logs))))
+    unknown = found.not_judged.count()
+    return Frames(found.store, found.log, found.comparison, {}, _ahead(committed, logs), unknown)
+
+
+def _logs(
+    topics: Topics, specs: Sequence[StorePartitionSpec], readings: Sequence[Reading]
+) -> tuple[dict[TopicPartition, int | None], dict[TopicPartition, LogRange], dict[int, int]]:
+    """Return what the stores have committed, their logs, and by partition where these end for them."""
+    committed = {spec.partition: reading.committed for spec, reading in zip(specs, readings, strict=True)}
+    logs = _stable_logs(topics, committed, specs[0].kafka_timeout_s)
+    return committed, logs, {log.partition: log_end(committed[log], found) for log, found in logs.items()}
+
+
+def _ahead(committed: Mapping[TopicPartition, int | None], logs: Mapping[TopicPartition, LogRange]) -> list[str]:
+    return [
+        f"committed offset {committed[log]} of {log} is below the changelog's end {found.high_watermark}"
+        for log, found in logs.items()
+        if _is_ahead(committed[log], found)
+    ]
 
 
 def _later(

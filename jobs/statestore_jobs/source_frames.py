@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel
 from pyspark.sql import DataFrame, SparkSession
@@ -122,9 +122,15 @@ def nothing(spark: SparkSession, store: StoreDefinition) -> DataFrame:
 def store_frame(spark: SparkSession, store: StoreDefinition, specs: Sequence[StorePartitionSpec]) -> DataFrame:
     if not specs:
         return nothing(spark, store)
+    return spark.read.format("state_store").options(**store_options(specs, "locked")).load()
+
+
+def store_options(specs: Sequence[StorePartitionSpec], read: Literal["locked", "snapshot"]) -> dict[str, str]:
+    """Options of `state_store` that name partitions of a store; `read` is how they are read where they lie."""
+    store = specs[0].store
     archive = specs[0].archive
     if archive is not None and lives_in_archive(specs[0]):
-        newest = {
+        return {
             "archive": archive.url,
             "archive_timeout_s": str(archive.timeout_s),
             "cluster": archive.cluster,
@@ -134,16 +140,14 @@ def store_frame(spark: SparkSession, store: StoreDefinition, specs: Sequence[Sto
             "partitions": _listed(specs),
             "kind": store.kind,
         }
-        return spark.read.format("state_store").options(**newest).load()
-    options = {
+    return {
         "state_dir": str(specs[0].state_dir),
         "application": specs[0].application,
         "store": store.name,
         "partitions": _listed(specs),
-        "read": "locked",
+        "read": read,
         **kind_options(store),
     }
-    return spark.read.format("state_store").options(**options).load()
 
 
 def log_frame(spark: SparkSession, specs: Sequence[StorePartitionSpec], **options: str) -> DataFrame:

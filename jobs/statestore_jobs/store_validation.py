@@ -28,6 +28,7 @@ from statestore_expectations.runner import Verdict, validate_store
 from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import RetryError, StateStoreError, of_os_error
+from statestore.kinds.versioned import VERSIONED
 from statestore.objects.path import Location, ObjectPath, listing, write_whole
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import ValidatedStore
@@ -186,6 +187,7 @@ def parameters_of(application: ApplicationDefinition, spec: StorePartitionSpec, 
     found: dict[str, object | None] = {
         "partitions": spec.changelog.partitions if spec.changelog else None,
         "retention_ms": store.retention_ms,
+        "segment_interval_ms": None if store.rows_are_records else VERSIONED.segment_interval_ms(store),
         "window_size_ms": store.window_size_ms,
         "window_advance_ms": windows.step_ms if windows else None,
         # Of a log without a record nothing has expired.

@@ -40,7 +40,6 @@ from statestore_jobs.store_validation import Judge, Judged
 _log = logging.getLogger(__name__)
 
 #: Why Spark does not read a store.
-_VERSIONED = "it is versioned, and its rows are not its records: deep verification compares all of its versions"
 _SUPPLIED = "it is a store of a supplier: deep verification compares it with its changelog"
 
 
@@ -146,9 +145,7 @@ def _readable(specs: Iterable[StorePartitionSpec]) -> list[StorePartitionSpec]:
 
 def _never(store: StoreDefinition) -> str | None:
     """Say why a store is never validated; None if it is."""
-    if store.supplied:
-        return _SUPPLIED
-    return None if store.rows_are_records else _VERSIONED
+    return _SUPPLIED if store.supplied else None
 
 
 def _where_restored(spec: StorePartitionSpec, row: RestoreRow) -> StorePartitionSpec:

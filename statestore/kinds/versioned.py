@@ -26,7 +26,7 @@ class VersionedKind(StoreKind):
     rows_are_records = False
     only_format = StoreFormat.PLAIN
     formats = (StoreFormat.PLAIN,)
-    suite = "key_value"
+    suite = "versioned"
 
     def changelog_config(self, store: StoreSettings) -> dict[str, str]:
         """Return Kafka Streams' settings of the changelog topic: earlier versions must outlive compaction."""

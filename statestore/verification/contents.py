@@ -37,6 +37,7 @@ from statestore.reports import Contents
 from statestore.sst.layout import OtherLayoutError
 from statestore.statedir.record import read_record
 from statestore.stores.scan import ScannedDatabase
+from statestore.stores.versioned import RawVersion
 from statestore.verification.compared_values import ComparedValues
 from statestore.verification.comparison import Allowances, RowComparison
 from statestore.verification.duplicates import numbered_by_offset, without_overwritten
@@ -55,6 +56,7 @@ from statestore.verification.sampling import Sample, choose, some_keys
 from statestore.verification.supplied import as_stored, batches, count, opened
 from statestore.verification.time_ordered import as_changes, time_ordered_rows
 from statestore.verification.versions import (
+    ComparedKey,
     VersionComparison,
     compacted_before_ms,
     count_versioned,
@@ -439,27 +441,63 @@ def _compared(
 
 def _compared_versions(spec: StorePartitionSpec, fold: _Fold, topics: Topics, options: VerifyOptions) -> Contents:
     """Compare a versioned store, of which a row has several records."""
-    allowances = fold.allowances(topics)
-    assert fold.versions is not None
-    assert spec.changelog is not None
-    config = topics.topic_configs([spec.changelog.topic])[spec.changelog.topic]
-    gone_before = compacted_before_ms(config, allowances.gone_before_ms)
-    record = read_record(spec.paths, spec.store.name)
-    comparison = VersionComparison(
-        spec.store,
-        fold.versions.stream_time,
-        allowances,
-        gone_before,
-        options,
-        delete_retention_ms=spec.changelog.delete_retention_ms,
-        logs_late=not spec.owned or record is None or record.adopted,  # our own stores log none
-    )
+    comparison = _version_comparison(spec, fold, topics, options)
     database = ScannedDatabase(spec.live, spec.store.format)
     try:
         comparison.compare(stored_keys(database, fold.sample), logged_keys(fold.rows(), spec.store))
     finally:
         database.close()
     return comparison.contents(fold.sample.fraction if fold.sample else None)
+
+
+def compare_versions(
+    spec: StorePartitionSpec,
+    stored: Iterator[tuple[bytes, list[RawVersion]]],
+    committed: int,
+    log: LogRange,
+    topics: Topics,
+    scratch: Path,
+) -> Iterator[ComparedKey]:
+    """Yield the keys of a versioned store, each with what is compared of it.
+
+    Parameters
+    ----------
+    stored
+        Its keys in order, with their versions.
+    committed, log
+        See `compare_contents`.
+    scratch
+        An empty directory for what does not fit into memory.
+
+    Raises
+    ------
+    TopicMismatchError, StoreBehindLogStartError
+        As `compare_contents`.
+    """
+    options = VerifyOptions()
+    fold = _Fold(spec, log, options)
+    fold.read(committed, scratch, topics)
+    comparison = _version_comparison(spec, fold, topics, options)
+    yield from comparison.compared(stored, logged_keys(fold.rows(), spec.store))
+
+
+def _version_comparison(
+    spec: StorePartitionSpec, fold: _Fold, topics: Topics, options: VerifyOptions
+) -> VersionComparison:
+    allowances = fold.allowances(topics)
+    assert fold.versions is not None
+    assert spec.changelog is not None
+    config = topics.topic_configs([spec.changelog.topic])[spec.changelog.topic]
+    record = read_record(spec.paths, spec.store.name)
+    return VersionComparison(
+        spec.store,
+        fold.versions.stream_time,
+        allowances,
+        compacted_before_ms(config, allowances.gone_before_ms),
+        options,
+        delete_retention_ms=spec.changelog.delete_retention_ms,
+        logs_late=not spec.owned or record is None or record.adopted,  # our own stores log none
+    )
 
 
 def _compared_supplied(

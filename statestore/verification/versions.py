@@ -12,10 +12,10 @@ them could have taken its place. And compaction removes versions once their reco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from struct import Struct
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -112,6 +112,64 @@ def _since(points: Sequence[Version], oldest_ms: int) -> list[Version]:
     return _from_first_value([point for point in points if point.timestamp > oldest_ms])
 
 
+class ComparedChange(NamedTuple):
+    """A value or delete of a key from a time (ms) on, in a store and in its log; None where one has none from then on.
+
+    Attributes
+    ----------
+    excused
+        It is not judged.
+    """
+
+    timestamp: int
+    stored: Version | None
+    logged: Version | None
+    excused: bool = False
+
+    @property
+    def difference(self) -> DifferenceName | None:
+        """What differs and may not; None: nothing."""
+        if self.excused or self.stored == self.logged:
+            return None
+        if self.stored is None:
+            return "only in log"
+        return "only in store" if self.logged is None else "other value"
+
+
+class ComparedKey(NamedTuple):
+    """A key within the history that is compared.
+
+    Attributes
+    ----------
+    changes
+        Of its value, on both sides.
+    stored, logged
+        Its versions on each side, but for those that are not judged.
+    """
+
+    key: bytes
+    changes: Sequence[ComparedChange]
+    stored: Sequence[RawVersion]
+    logged: Sequence[RawVersion]
+
+
+class _TwoTimelines(NamedTuple):
+    """What can be seen of a key in a store, and by its log.
+
+    Attributes
+    ----------
+    logged
+        All versions that its log gives.
+    without_oldest
+        What was valid at the oldest time is not judged, and in neither timeline.
+    """
+
+    mine: Sequence[Version]
+    its: Sequence[Version]
+    logged: Sequence[RawVersion]
+    without_oldest: bool
+
+
 class VersionComparison:
     """Compares what a versioned store answers with what the fold of its log does.
 
@@ -155,7 +213,43 @@ class VersionComparison:
     def compare(
         self, stored: Iterator[tuple[bytes, list[RawVersion]]], logged: Iterator[tuple[bytes, FoldedKey]]
     ) -> None:
-        """Compare both, each with its keys in order."""
+        """Compare both, each with its keys in order, and count what was found."""
+        for key, versions, folded_key in self._beside(stored, logged):
+            found = self._timelines(versions, folded_key)
+            self._excused += found.without_oldest
+            for side, points in zip(self._sides, (found.mine, found.its), strict=True):
+                side.add(key, points)
+            if found.mine == found.its:
+                self._equal += len(found.mine)
+                continue
+            for change in self._judged(key, found):
+                if change.excused:
+                    self._excused += 1
+                elif change.difference is None:
+                    self._equal += 1
+                else:
+                    self._note(change.difference, key, change)
+
+    def compared(
+        self, stored: Iterator[tuple[bytes, list[RawVersion]]], logged: Iterator[tuple[bytes, FoldedKey]]
+    ) -> Iterator[ComparedKey]:
+        """Yield what is compared of each key, on both sides; each has its keys in order."""
+        for key, versions, folded_key in self._beside(stored, logged):
+            found = self._timelines(versions, folded_key)
+            changes = list(self._judged(key, found))
+            if found.without_oldest:
+                changes.append(ComparedChange(self._oldest_ms, None, None, excused=True))
+            left_out = {change.timestamp for change in changes if change.excused}
+            # Killed while it put a record that is not committed, Kafka Streams leaves a version in two segments.
+            mine = intervals_of(found.mine) if self._has_changed(key) else versions
+            yield ComparedKey(
+                key, changes, self._within(mine, found, left_out), self._within(found.logged, found, left_out)
+            )
+
+    def _beside(
+        self, stored: Iterator[tuple[bytes, list[RawVersion]]], logged: Iterator[tuple[bytes, FoldedKey]]
+    ) -> Iterator[tuple[bytes, list[RawVersion], FoldedKey | None]]:
+        """Yield each key with what both sides have of it."""
         mine, its = next(stored, None), next(logged, None)
         number = 0
         while mine is not None or its is not None:
@@ -164,50 +258,60 @@ class VersionComparison:
             number += 1
             if its is None or (mine is not None and mine[0] < its[0]):
                 assert mine is not None, "one of the two is there"
-                self._compare_key(*mine, None)
+                yield (*mine, None)
                 mine = next(stored, None)
             elif mine is None or its[0] < mine[0]:
-                self._compare_key(its[0], [], its[1])
+                yield its[0], [], its[1]
                 its = next(logged, None)
             else:
-                self._compare_key(*mine, its[1])
+                yield (*mine, its[1])
                 mine, its = next(stored, None), next(logged, None)
 
-    def _compare_key(self, key: bytes, stored: Sequence[RawVersion], logged: FoldedKey | None) -> None:
+    def _timelines(self, stored: Sequence[RawVersion], logged: FoldedKey | None) -> _TwoTimelines:
         versions = [] if logged is None else versions_of(logged)
         mine, its = timeline(stored, self._oldest_ms), timeline(versions, self._oldest_ms)
-        if logged is not None and self._is_unsure(logged) and self._at_oldest(mine) != self._at_oldest(its):
-            self._excused += 1
-            mine, its = _since(mine, self._oldest_ms), _since(its, self._oldest_ms)
-        for side, points in zip(self._sides, (mine, its), strict=True):
-            side.add(key, points)
-        if mine == its:
-            self._equal += len(mine)
-            return
-        left = dict(its)
-        changed = bool(self._allowances.changed(pa.array([key], pa.binary()))[0])
+        if logged is None or not self._is_unsure(logged) or self._at_oldest(mine) == self._at_oldest(its):
+            return _TwoTimelines(mine, its, versions, without_oldest=False)
+        mine, its = _since(mine, self._oldest_ms), _since(its, self._oldest_ms)
+        return _TwoTimelines(mine, its, versions, without_oldest=True)
+
+    def _judged(self, key: bytes, found: _TwoTimelines) -> Iterator[ComparedChange]:
+        """Yield the changes of a key's value."""
+        left = dict(found.its)
+        changed = self._has_changed(key)
         gone: list[int] = []
-        for point in mine:
+        for point in found.mine:
             if point.timestamp in left:
-                value = left.pop(point.timestamp)
-                if value == point.value:
-                    self._equal += 1
-                else:
-                    self._note("other value", key, point.timestamp, point, Version(point.timestamp, value))
-            elif changed or self._may_be_gone(point, last=point is mine[-1], versions=versions):
+                yield ComparedChange(point.timestamp, point, Version(point.timestamp, left.pop(point.timestamp)))
+                continue
+            excused = changed or self._may_be_gone(point, last=point is found.mine[-1], versions=found.logged)
+            if excused:
                 gone.append(point.timestamp)
-                self._excused += 1
-            else:
-                self._note("only in store", key, point.timestamp, point, None)
+            yield ComparedChange(point.timestamp, point, None, excused)
         for timestamp, value in left.items():
             # What came after it is gone from the log, and so nothing there tells that it is over.
             over = timestamp <= self._oldest_ms and any(at <= self._oldest_ms for at in gone)
             over = over or (value is None and any(at < timestamp for at in gone))
-            over = over or (self._may_be_late(timestamp) and (not mine or bool(gone)))
-            if changed or over or self._allowances.deletes_are_gone:
-                self._excused += 1
-            else:
-                self._note("only in log", key, timestamp, None, Version(timestamp, value))
+            over = over or (self._may_be_late(timestamp) and (not found.mine or bool(gone)))
+            excused = changed or over or self._allowances.deletes_are_gone
+            yield ComparedChange(timestamp, None, Version(timestamp, value), excused)
+
+    def _has_changed(self, key: bytes) -> bool:
+        """Say whether the log has changed a key behind the store's committed offset."""
+        return bool(self._allowances.changed(pa.array([key], pa.binary()))[0])
+
+    def _within(
+        self, versions: Iterable[RawVersion], found: _TwoTimelines, left_out: Collection[int]
+    ) -> list[RawVersion]:
+        """Return the values that are compared."""
+        return [
+            version
+            for version in versions
+            if version.value is not None
+            and (version.valid_to is None or version.valid_to > self._oldest_ms)
+            and not (found.without_oldest and version.valid_from <= self._oldest_ms)
+            and version.valid_from not in left_out
+        ]
 
     def _at_oldest(self, points: Sequence[Version]) -> list[Version]:
         return [point for point in points if point.timestamp <= self._oldest_ms]
@@ -241,16 +345,14 @@ class VersionComparison:
             version.valid_from < point.timestamp or self._may_be_late(version.valid_from) for version in versions
         )
 
-    def _note(
-        self, found: DifferenceName, key: bytes, timestamp: int, stored: Version | None, logged: Version | None
-    ) -> None:
+    def _note(self, found: DifferenceName, key: bytes, change: ComparedChange) -> None:
         self._counts[found] += 1
         if len(self._told) >= self._options.first_keys:
             return
-        named = key + _TIME.pack(timestamp)
+        named = key + _TIME.pack(change.timestamp)
         digests = [
             None if version is None or version.value is None else sha256(version.value).hexdigest()
-            for version in (stored, logged)
+            for version in (change.stored, change.logged)
         ]
         self._told.append(
             DifferingKey(
@@ -298,6 +400,12 @@ class _Side:
             self._digest.add_stored(*(pa.array(column, pa.binary()) for column in zip(*self._rows, strict=True)))
             self._rows = []
         return self._digest
+
+
+def intervals_of(points: Sequence[Version]) -> list[RawVersion]:
+    """Versions between the changes of a key's value, oldest first; deletes among them."""
+    ends = [*(point.timestamp for point in points[1:]), None]
+    return [RawVersion(point.value, point.timestamp, end) for point, end in zip(points, ends, strict=False)]
 
 
 def versions_of(key: FoldedKey) -> list[RawVersion]:

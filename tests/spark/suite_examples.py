@@ -304,4 +304,40 @@ def session() -> Example:
     return found
 
 
-EXAMPLES = {"key-value": key_value, "window": window, "session": session}
+def versioned() -> Example:
+    """A versioned store."""
+
+    def row(key: bytes | None, valid_from: int, valid_to: int | None = None, value: bytes | None = b"v") -> Row:
+        return (0, key, valid_from, valid_to, value, valid_from)
+
+    good = [row(b"GONE", 1_000, 1_100), row(b"TEA", 1_000, 1_500), row(b"TEA", 1_500, 1_600), row(b"TEA", 2_000)]
+    found = Example(
+        ("versioned",),
+        "partition INT, key BINARY, valid_from LONG, valid_to LONG, value BINARY, timestamp LONG",
+        {"retention_ms": RETENTION},
+        good,
+        _by_key,
+    )
+    *_, ends, overlap = titles("versioned")
+
+    found.breaks(b"LOST", _MISSING, log=row(b"LOST", 1_100))
+    found.breaks(b"EXTRA", _EXTRA, store=row(b"EXTRA", 1_100))
+    found.breaks(b"TWICE", _UNIQUE, store=row(b"TWICE", 1_100))
+    found.breaks(b"TWICE", overlap, store=row(b"TWICE", 1_100))
+    found.log += [row(b"TWICE", 1_100)]
+    found.breaks(0, _NULL_KEY, _EXTRA, store=row(None, 1_100))
+    found.breaks(b"NULL", _NULL_VALUE, _VALUES, store=row(b"NULL", 1_100, None, None), log=row(b"NULL", 1_100))
+    found.breaks(b"OTHER", _VALUES, store=row(b"OTHER", 1_100), log=row(b"OTHER", 1_100, None, b"w"))
+    found.breaks(b"LATE", _TIMES, _EXTRA, store=row(b"LATE", 2_001))
+    found.broken |= {_ROWS: {None}, _SUMS: {0}}
+
+    found.breaks_in_both(b"BACK", row(b"BACK", 1_500, 1_400), [ends])
+    found.breaks_in_both(b"STILL", row(b"STILL", 1_500, 1_500), [ends])
+    found.breaks_in_both(b"BEFORE", row(b"BEFORE", 1_100, 1_400), [])
+    found.breaks_in_both(b"BEFORE", row(b"BEFORE", 1_300, 1_500), [overlap])
+    found.breaks_in_both(b"OPEN", row(b"OPEN", 1_100), [])
+    found.breaks_in_both(b"OPEN", row(b"OPEN", 1_300, 1_500), [overlap])
+    return found
+
+
+EXAMPLES = {"key-value": key_value, "window": window, "session": session, "versioned": versioned}

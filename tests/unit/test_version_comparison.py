@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from statestore.bulk.versions import LoggedVersion, folded
@@ -9,6 +11,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.formats.versioned_row import default_segment_interval_ms
 from statestore.stores.versioned import RawVersion
 from statestore.verification.comparison import Allowances
+from statestore.verification.kernels import hashes_of
 from statestore.verification.options import VerifyOptions
 from statestore.verification.versions import VersionComparison, versions_of
 
@@ -29,21 +32,42 @@ def latest(minute, value):
     return [RawVersion(value, BEGIN + minute * MINUTE, None)]
 
 
-def compared(stored, logged, *, gone_before_ms=0, logs_late=False):
-    """Differing versions, those that are not judged, and equal ones."""
-    comparison = VersionComparison(
+def comparison_of(allowances=None, *, gone_before_ms=0, logs_late=False):
+    return VersionComparison(
         STORE,
         NOW,
-        Allowances(),
+        allowances or Allowances(),
         gone_before_ms,
         VerifyOptions("deep"),
         delete_retention_ms=DELETES_KEPT_MS,
         logs_late=logs_late,
     )
-    its = iter([(b"k", folded(logged, INTERVAL_MS))] if logged else [])
-    comparison.compare(iter([(b"k", stored)] if stored else []), its)
+
+
+def sides(stored, logged):
+    its = [(b"k", folded(logged, INTERVAL_MS))] if logged else []
+    return iter([(b"k", stored)] if stored else []), iter(its)
+
+
+def compared(stored, logged, **how):
+    """Differing versions, those that are not judged, and equal ones: as verification and validation have them."""
+    comparison = comparison_of(**how)
+    comparison.compare(*sides(stored, logged))
     found = comparison.contents(None)
+    changes = [change for key in comparison_of(**how).compared(*sides(stored, logged)) for change in key.changes]
+    differing = sum(change.difference is not None for change in changes)
+    excused = sum(change.excused for change in changes)
+    assert (differing, excused, len(changes) - differing - excused) == (found.differing, found.not_judged, found.equal)
     return found.differing, found.not_judged, found.equal
+
+
+def shown(stored, logged, allowances=None):
+    """Versions that validation has of each side, in minutes and without those that are not judged."""
+    [key] = comparison_of(allowances).compared(*sides(stored, logged))
+    return [
+        [(value, *((time and (time - NOW) // MINUTE) for time in times)) for value, *times in versions]
+        for versions in (key.stored, key.logged)
+    ]
 
 
 DISORDERED = [put(1, b"old"), put(0, b"older, logged later"), put(5, b"latest")]
@@ -87,3 +111,21 @@ def test_a_value_whose_key_has_no_record_is_not_judged_once_deletes_may_be_gone(
     assert compared(live, [put(2, None)], gone_before_ms=at + 1) == (0, 1, 0)
     assert compared(live, [], gone_before_ms=at + DELETES_KEPT_MS + 1) == (0, 1, 0)
     assert compared(live, [], gone_before_ms=at + DELETES_KEPT_MS) == (1, 0, 0)
+
+
+def test_versions_that_were_valid_within_the_history_are_shown_and_deletes_are_none():
+    logged = [put(980, b"ended"), put(985, b"at its begin"), put(992, None), put(995, b"latest")]
+    versions = [(b"at its begin", -15, -8), (b"latest", -5, None)]
+    assert shown(versions_of(folded(logged, INTERVAL_MS)), logged) == [versions, versions]
+    assert shown([], logged) == [[], versions]
+    assert shown(latest(995, b"latest"), logged[:1]) == [[(b"latest", -5, None)], [(b"ended", -20, None)]]
+
+
+def test_versions_that_overlap_are_shown_as_they_lie_unless_their_key_has_a_later_record():
+    logged = [put(980, b"one"), put(998, b"two")]
+    moved = [RawVersion(b"one", NOW - 20 * MINUTE, NOW - 6 * MINUTE), *versions_of(folded(logged, INTERVAL_MS))]
+    assert compared(moved, logged) == (0, 0, 2)
+    one, two = (b"one", -20, -2), (b"two", -2, None)
+    assert shown(moved, logged) == [[(b"one", -20, -6), one, two], [one, two]]
+    changed = Allowances(changed_since=np.sort(hashes_of(pa.array([b"k"], pa.binary()))))
+    assert shown(moved, logged, changed) == [[one, two], [one, two]]

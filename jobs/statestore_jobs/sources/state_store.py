@@ -165,7 +165,7 @@ class StateStoreDataSource(DataSource):
     def schema(self) -> str:
         """Columns, as a DDL string."""
         options = dict(self.options)
-        return layout_of(options, _stores_at(options)[1], with_offset=False).ddl
+        return layout_of(options, stores_at(options)[1], with_offset=False).ddl
 
     def reader(self, schema: StructType) -> StateStoreReader:
         """Check the options and return the reader."""
@@ -196,7 +196,7 @@ class StoreOnDisk(InputPartition):
         return reading(self.store, self.store_format, self.mode, self.lock_wait_s, wanted)
 
 
-def _stores_at(options: dict[str, str]) -> tuple[Sequence[StoreOnDisk | StoreInArchive], StoreDefinition]:
+def stores_at(options: dict[str, str]) -> tuple[Sequence[StoreOnDisk | StoreInArchive], StoreDefinition]:
     """Find the partitions of the store that the options name, and what it is."""
     refuse_unknown(options, _OPTIONS, "state_store")
     try:
@@ -227,7 +227,7 @@ class StateStoreReader(DataSourceReader):
     """
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
-        self._stores, store = _stores_at(options)
+        self._stores, store = stores_at(options)
         self._layout: Layout = layout_of(options, store, with_offset=False, schema=schema)
         self._range: Range = range_of(options, store.store_kind, self._layout.decoding.key_serde)
 

@@ -27,6 +27,7 @@ from statestore.stores.rocksdb import RocksDB
 from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.broker import T0
 from tests.integration.restored import restored_here
+from tests.spark.store_files import read
 
 MINUTE = 60_000
 RETENTION_MS = 10 * MINUTE
@@ -161,6 +162,23 @@ def test_what_kafka_streams_wrote_is_known_and_healthy_and_answers_the_same(
     assert row.contents is not None
     assert row.contents.equal > 50
     assert ours(spec) == written[1]
+
+
+@pytest.mark.behaviour("V3")
+@pytest.mark.long
+def test_spark_shows_the_versions_that_kafka_streams_answers(
+    written: tuple[Stopped, list[Row]], stopped: Stopped
+) -> None:
+    shown = [row for row in read({"path": stopped.spec().paths.application_dir, "store": "history"})]
+    within = [row for row in shown if row["valid_to"] is None or row["valid_to"] > END - RETENTION_MS]
+    # The rows of a MultiVersionedKeyQuery; those of a time begin and end with it.
+    answered = [row for row in written[1] if row.start is not None and row.end != row.start]
+    assert [
+        (row["key"], row["value"], row["valid_from"], (1 << 63) - 1 if row["valid_to"] is None else row["valid_to"])
+        for row in within
+        if row["key"] in KEYS
+    ] == [(row.key, row.value, row.start, row.end) for row in sorted(answered, key=lambda row: (row.key, row.start))]
+    assert len(answered) > 50
 
 
 @pytest.mark.behaviour("V4", "V6")

@@ -18,6 +18,7 @@ from statestore.reports import ValidatedStore, ValidateReport
 from statestore.requests.validate import ValidateRequest
 from statestore.statedir.seal import break_seal
 from statestore.stores.rocksdb import RocksDB
+from tests.integration.archived import Archived
 from tests.integration.broker import set_topic_config
 from tests.integration.support import Application, catalogue_of
 from tests.integration.test_versioned_jobs import BEGIN, MINUTE, VERSIONED, versions
@@ -32,12 +33,13 @@ def application(bootstrap_servers: str, tmp_path: Path) -> Application:
     return made.defined(processor="tests.integration.test_versioned_jobs:keep")
 
 
-def _run(made: Application, directory: Path, run_id: str = "run") -> ValidateReport:
+def _run(made: Application, directory: Path, run_id: str = "run", **where: object) -> ValidateReport:
     settings = Settings(
         bootstrap_servers=made.servers,
         state_dir=made.state_dir,
         reports_dir=directory / "reports",
         data_docs_dir=directory / "data_docs",
+        **where,
     )
     request = ValidateRequest.read({"applications": [made.name], "stores": [VERSIONED.name]})
     return validate.run(request, settings, catalogue_of(made.definition, partitions=made.partitions), run_id)
@@ -158,3 +160,20 @@ def test_a_row_that_cannot_be_read_is_an_error_that_names_its_key(
 
     assert found.verdict == "error"
     assert "key b'k'" in found.detail
+
+
+@pytest.mark.long
+def test_a_store_that_lives_in_the_archive_is_judged_by_its_newest_snapshot(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    made = Archived(bootstrap_servers, tmp_path, stores=[VERSIONED], changelog_config=changelog_config(VERSIONED))
+    made.defined(processor="tests.integration.test_versioned_jobs:keep")
+    (published,) = made.process(versions(300, 3)).snapshots
+    assert published.failure is None
+    made.lose_all()
+
+    report = _run(made, tmp_path, archive=made.archive.url, node_local_state=True)
+
+    [row], [store] = report.rows, report.stores
+    assert (row.verdict, row.detail) == ("passed", "")
+    assert store.keys > 20

@@ -139,7 +139,7 @@ def discovered_kind(
 
 
 def kind_without_retention(store: StoreDirectory, shape: StoreShape, said: str | None, remedy: Remedy) -> str:
-    """As `discovered_kind`, where no retention tells how long segments are.
+    """As `discovered_kind`, where no retention tells how long segments are, and no topic tells a versioned store.
 
     Raises
     ------
@@ -155,6 +155,11 @@ def kind_without_retention(store: StoreDirectory, shape: StoreShape, said: str |
         return VERSIONED.name
     if said == VERSIONED.name and not store.segmented and shape.versions is None:
         raise UnknownFormatError(f"{shape.directory} has rows that are not those of a {said} store; correct its kind")
+    if said is None and not store.segmented and shape.versions is not None and shape.versions.rows:
+        raise InputError(
+            f"{shape.directory} has rows that can be those of a versioned store, damaged or without a latest value; "
+            f"{remedy('kind', (VERSIONED.name, KEY_VALUE.name))}"
+        )
     if store.segmented and (found := kind_with_times_in_front(shape, said, shape.likely_limit_ms, remedy)) is not None:
         return found
     if said is not None:  # rows of neither kind may be damaged ones, of which whoever reads them is told

@@ -169,7 +169,7 @@ def test_what_kafka_streams_wrote_is_known_and_healthy_and_answers_the_same(
 def test_spark_shows_the_versions_that_kafka_streams_answers(
     written: tuple[Stopped, list[Row]], stopped: Stopped
 ) -> None:
-    shown = [row for row in read({"path": stopped.spec().paths.application_dir, "store": "history"})]
+    shown = read({"path": stopped.spec().paths.application_dir, "store": "history"})
     within = [row for row in shown if row["valid_to"] is None or row["valid_to"] > END - RETENTION_MS]
     # The rows of a MultiVersionedKeyQuery; those of a time begin and end with it.
     answered = [row for row in written[1] if row.start is not None and row.end != row.start]

@@ -9,6 +9,7 @@ from statestore_jobs.sources.stores import definition_of, directories_of
 from statestore.errors import InputError, StoreCorruptedError, UnknownFormatError
 from statestore.formats import session_key, window_key
 from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY, TIMESTAMPED_COLUMN_FAMILY
+from statestore.formats.versioned_row import SegmentRow, Version, encode_segment_row, row_key
 from statestore.model import TopicPartition
 from statestore.stores.rocksdb import RocksDB
 
@@ -108,6 +109,16 @@ def test_a_versioned_store_is_read_as_what_it_is(written):
     assert definition(options).kind == metadata(options)["kind"] == "versioned"
     with pytest.raises(UnknownFormatError, match="as those of versioned stores, and is not that of a key-value store"):
         definition({**options, "kind": "key-value", "format": "plain"})
+
+
+def test_rows_that_can_be_those_of_a_versioned_store_ask_whether_it_is_one(written):
+    ended = encode_segment_row(SegmentRow(SEGMENT + 5, (Version(SEGMENT, b"v"),)))
+    options = written({row_key(7, b"a"): ended}, None)
+    with pytest.raises(InputError, match=r"add .option\('kind', 'versioned'\) or 'key-value'"):
+        definition(options)
+    assert "versioned" in metadata(options)["problem"]
+    for kind in ("versioned", "key-value"):
+        assert definition({**options, "kind": kind}).kind == kind
 
 
 def test_a_store_whose_manifest_lost_column_families_is_not_read_as_one_without(written, tmp_path):

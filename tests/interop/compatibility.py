@@ -135,7 +135,7 @@ class Recording:
         self._rows: dict[str, list[str]] = {}
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leave out what has passed with this code, and run column by column, each step by step."""
+        """Leave out what has passed with this code."""
         left, done = [], []
         for item in items:
             if (proof := _proof(item)) is None:
@@ -146,7 +146,7 @@ class Recording:
                 versions.append(cell.column.version)
             (done if self._passed.get(_name(cell, step)) else left).append(item)
         config.hook.pytest_deselected(items=done)
-        items[:] = sorted(left, key=_order)
+        items[:] = left
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
@@ -178,8 +178,11 @@ def _proof(item: pytest.Item) -> tuple[Cell, str] | None:
     return Cell(found["filled"], found["store"].name), step
 
 
-def _order(item: pytest.Item) -> tuple[int, int, int]:
-    [(column, _), step] = _proof(item)  # type: ignore[misc]
+def order(item: pytest.Item) -> tuple[int, ...]:
+    """Return by what tests are sorted: column by column, so that each is filled once, and in each step by step."""
+    if (proof := _proof(item)) is None:
+        return ()
+    (column, _), step = proof
     return VERSIONS.index(column.version), GUARANTEES.index(column.guarantee), [*STEPS.values()].index(step)
 
 

@@ -9,6 +9,14 @@ from kafka_streams import Driver, KafkaStreams, build_driver
 
 from demo.kafka_jars import find_java
 from demo.processes import Processes
+from tests.interop import compatibility
+
+
+@pytest.hookimpl(trylast=True)  # pytest itself sorts by stores
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the steps of the matrix in order: the last one lets logs grow, and so ends what the others look at."""
+    ordered = iter(sorted(filter(compatibility.order, items), key=compatibility.order))
+    items[:] = [next(ordered) if compatibility.order(item) else item for item in items]
 
 
 @pytest.fixture(scope="session")

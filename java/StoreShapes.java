@@ -30,7 +30,7 @@ import org.apache.kafka.streams.processor.internals.ProcessorTopology;
  * that its stores depend on, such as dsl.store.suppliers.class, dsl.store.format and topology.optimization. No broker is
  * asked. The stores and processors of the topology are made, and none is opened.
  *
- * Works with Kafka Streams 3.9 to 4.3. What it reads there is internal: where something is missing, it ends with an error.
+ * Works with Kafka Streams 3.9 to 4.4. What it reads there is internal: where something is missing, it ends with an error.
  */
 public final class StoreShapes {
     private static final String UNKNOWN = "unknown";

@@ -22,7 +22,7 @@ from statestore.statedir.paths import TaskPaths
 from statestore.stores.rocksdb import column_families, exists
 
 _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})(\.\d{1,3})?")
-_OLDEST, _FIRST_WITH_OFFSETS, _NEWEST = (3, 9), (4, 3), (4, 3)
+_OLDEST, _FIRST_WITH_OFFSETS, _NEWEST = (3, 9), (4, 3), (4, 4)
 
 
 class ShownLayout(NamedTuple):
@@ -87,7 +87,7 @@ def has_offsets_beside(version: str) -> bool:
     found = _VERSION.fullmatch(version)
     number = (int(found[1]), int(found[2])) if found else None
     if number is None or not _OLDEST <= number <= _NEWEST:
-        raise InputError(f"--kafka-streams: expected a version from 3.9 to 4.3, such as 4.2.0, found {version!r}")
+        raise InputError(f"--kafka-streams: expected a version from 3.9 to 4.4, such as 4.2.0, found {version!r}")
     return number < _FIRST_WITH_OFFSETS
 
 

@@ -16,12 +16,12 @@ from typing import Literal, NamedTuple
 import pytest
 
 from demo.kafka_jars import KAFKA_VERSION
-from tests.interop.kafka_streams import OLDER_VERSIONS
+from tests.interop.kafka_streams import NEWER_VERSIONS, OLDER_VERSIONS
 
 _ROOT = Path(__file__).parents[2]
 _DOCUMENT = _ROOT / "docs" / "compatibility.md"
 _CODE = ("statestore", "tests/interop")
-VERSIONS = (*OLDER_VERSIONS, KAFKA_VERSION)
+VERSIONS = (*OLDER_VERSIONS, KAFKA_VERSION, *NEWER_VERSIONS)
 Guarantee = Literal["exactly_once_v2", "at_least_once"]
 GUARANTEES: tuple[Guarantee, ...] = ("exactly_once_v2", "at_least_once")
 #: By test: the step that it proves, in the order of the document.

@@ -45,10 +45,12 @@ KAFKA_STREAMS_JARS = JarSet(
 
 #: Versions whose stores have their offsets beside them. The driver is compiled for the newest, and runs with these.
 OLDER_VERSIONS = ("3.9.1", "4.0.1", "4.1.1", "4.2.0")
+#: Versions that are newer than the one that the driver is compiled for, and than that of the broker.
+NEWER_VERSIONS = ("4.4.0",)
 
 
-def older_jars(version: str) -> JarSet:
-    """The jars of an older Kafka Streams."""
+def jars_of(version: str) -> JarSet:
+    """The jars of another Kafka Streams."""
     return JarSet(
         title=f"Kafka Streams {version}",
         directory=f"kafka-streams-{version}",
@@ -230,9 +232,9 @@ def build_driver(processes: Processes, java: str, directory: Path) -> Driver:
     return Driver(processes, java, f"{archive}:{classpath}", directory)
 
 
-def older_driver(driver: Driver, version: str, directory: Path) -> Driver:
-    """Return the driver as it runs with an older Kafka Streams."""
-    jars = fetch_jars(driver.processes, driver.java, directory / "ivy.log", jar_set=older_jars(version))
+def other_driver(driver: Driver, version: str, directory: Path) -> Driver:
+    """Return the driver as it runs with another Kafka Streams."""
+    jars = fetch_jars(driver.processes, driver.java, directory / "ivy.log", jar_set=jars_of(version))
     compiled, _, _ = driver.classpath.partition(":")
     classpath = ":".join([compiled, *(str(jar) for jar in sorted(jars.glob("*.jar")))])
     return replace(driver, classpath=classpath, directory=directory)

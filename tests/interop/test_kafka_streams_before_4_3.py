@@ -19,7 +19,7 @@ from kafka_streams import (
     Driver,
     KafkaStreams,
     StorePartition,
-    older_driver,
+    other_driver,
 )
 from shared_state import described, random_commands, recent
 
@@ -79,7 +79,7 @@ def older(
     request: pytest.FixtureRequest, driver: Driver, bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Older:
     directory = tmp_path_factory.mktemp(f"older-{request.param}")
-    app = KafkaStreams(older_driver(driver, request.param, directory), bootstrap_servers, changelog_config={})
+    app = KafkaStreams(other_driver(driver, request.param, directory), bootstrap_servers, changelog_config={})
     # Nulls of a store that retains duplicates: see test_kafka_streams_restored.py.
     commands = recent(list(random_commands(STORES, count=1_000, seed=1)))
     commands = [one for one in commands if not (one.store == "twice" and one.op == "delete")]

@@ -26,7 +26,7 @@ from kafka_streams import (
     Row,
     Store,
     StorePartition,
-    older_driver,
+    other_driver,
 )
 from rocksdict import Options, Rdict
 from shared_state import KEYS, SPAN_MS, random_commands, recent
@@ -152,7 +152,7 @@ def filled(
     """The application of a column, which has filled all stores of its version."""
     version, guarantee = request.param
     directory = tmp_path_factory.mktemp(f"column-{version}")
-    its_driver = driver if version == KAFKA_VERSION else older_driver(driver, version, directory)
+    its_driver = driver if version == KAFKA_VERSION else other_driver(driver, version, directory)
     stores = [store for store in stores_of(version) if store in wanted(request)]
     app = KafkaStreams(its_driver, bootstrap_servers, changelog_config={}, joins=not set(JOINED).isdisjoint(stores))
     app.write(directory / "state", stores, commands(stores), config={"processing.guarantee": guarantee})

@@ -27,7 +27,7 @@ from kafka_streams import (
     Row,
     Store,
     StorePartition,
-    older_driver,
+    other_driver,
 )
 
 from demo.processes import ServiceError
@@ -361,7 +361,7 @@ def test_versions_before_4_3_start_on_a_table_that_was_restored_with_its_offsets
 ) -> None:
     topic = create_topic(bootstrap_servers, f"rates-{uuid4().hex[:8]}", 3, KEPT)
     _fill(bootstrap_servers, topic)
-    older = older_driver(driver, version, tmp_path)
+    older = other_driver(driver, version, tmp_path)
     app = KafkaStreams(older, bootstrap_servers, changelog_config={}, global_tables={TABLE: topic})
     app.write(tmp_path / "before", STORES, [Command("plain-kv", b"key", b"value", T0)])
     before = Stopped(app, tmp_path / "before", {TABLE: topic}, app.read(tmp_path / "before", STORES))

@@ -15,13 +15,14 @@ from joined_streams import JOINED
 from kafka_streams import (
     EVERY_KIND,
     KEPT,
+    NEWER_VERSIONS,
     OLDER_VERSIONS,
     Command,
     Driver,
     KafkaStreams,
     Store,
     StorePartition,
-    older_driver,
+    other_driver,
 )
 
 from statestore.changelog.topics import Topics
@@ -92,7 +93,8 @@ def test_a_topology_restores_an_application_of_which_nothing_but_its_topics_is_l
 
 
 @pytest.mark.parametrize(
-    "version", ["4.3.1", *(pytest.param(version, marks=pytest.mark.long) for version in OLDER_VERSIONS)]
+    "version",
+    ["4.3.1", *(pytest.param(version, marks=pytest.mark.long) for version in (*OLDER_VERSIONS, *NEWER_VERSIONS))],
 )
 def test_each_version_tells_what_its_stores_are(
     kafka_streams: Callable[..., KafkaStreams], driver: Driver, tmp_path: Path, version: str
@@ -114,7 +116,7 @@ def test_each_version_tells_what_its_stores_are(
     ]
     if version == "4.3.1":
         stores += [Store("headers", layout="headers"), Store("window-headers", "window", layout="headers")]
-    found = shapes_of(app, stores, driver if version == "4.3.1" else older_driver(driver, version, tmp_path))
+    found = shapes_of(app, stores, driver if version == "4.3.1" else other_driver(driver, version, tmp_path))
     joined = {name: found.pop(name) for name in [*found] if name.startswith(("KSTREAM-", "KTABLE-"))}
     assert Counter(
         (unnumbered(name), shape["kind"], shape["format"], shape["retain_duplicates"]) for name, shape in joined.items()

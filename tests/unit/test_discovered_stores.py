@@ -778,14 +778,16 @@ def test_a_store_that_the_disk_does_not_give_back_tells_no_version(tmp_path, mon
     assert shown_layout(tmp_path, "app").offsets_beside is None
 
 
-@pytest.mark.parametrize(("version", "beside"), [("3.9.1", True), ("4.0", True), ("4.2.0", True), ("4.3.1", False)])
+@pytest.mark.parametrize(
+    ("version", "beside"), [("3.9.1", True), ("4.0", True), ("4.2.0", True), ("4.3.1", False), ("4.4.0", False)]
+)
 def test_a_version_says_where_its_offsets_are(version, beside):
     assert has_offsets_beside(version) is beside
 
 
-@pytest.mark.parametrize("version", ["", "3.8.1", "4.4.0", "5.0", "4", "4.3.1.2", "latest", "4.3-SNAPSHOT"])
+@pytest.mark.parametrize("version", ["", "3.8.1", "4.5.0", "5.0", "4", "4.3.1.2", "latest", "4.3-SNAPSHOT"])
 def test_a_version_whose_layout_is_not_known_is_refused(version):
-    with pytest.raises(InputError, match=r"a version from 3\.9 to 4\.3"):
+    with pytest.raises(InputError, match=r"a version from 3\.9 to 4\.4"):
         has_offsets_beside(version)
 
 

@@ -1,3 +1,5 @@
+import java.io.IOException;
+import java.io.InputStream;
 import java.io.PrintStream;
 import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
@@ -10,7 +12,6 @@ import java.util.Optional;
 import java.util.Properties;
 import java.util.TreeMap;
 import java.util.TreeSet;
-import org.apache.kafka.common.utils.AppInfoParser;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.Topology;
@@ -256,7 +257,7 @@ public final class StoreShapes {
         Object found = optional(of, field);
         if (found == null) {
             throw new IllegalStateException(
-                of.getClass().getName() + " of Kafka Streams " + AppInfoParser.getVersion() + " has no field " + field);
+                of.getClass().getName() + " of Kafka Streams " + version() + " has no field " + field);
         }
         return found;
     }
@@ -274,10 +275,19 @@ public final class StoreShapes {
     }
 
     /** Versions before 4.3 have offsets beside their stores. */
-    private static boolean offsetsBeside() {
-        String[] parts = AppInfoParser.getVersion().split("\\.");
+    private static boolean offsetsBeside() throws IOException {
+        String[] parts = version().split("\\.");
         int major = Integer.parseInt(parts[0]);
         return major < 4 || major == 4 && Integer.parseInt(parts[1]) < 3;
+    }
+
+    /** The version of Kafka Streams, as its jars have it. */
+    private static String version() throws IOException {
+        try (InputStream written = StreamsConfig.class.getResourceAsStream("/kafka/kafka-version.properties")) {
+            Properties found = new Properties();
+            found.load(written);
+            return found.getProperty("version").trim();
+        }
     }
 
     @Override

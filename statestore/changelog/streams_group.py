@@ -74,19 +74,19 @@ def streams_group(bootstrap_servers: str, group: str, timeout_s: float) -> Strea
     admin = Admin(bootstrap_servers)
 
     def ask(left_s: float) -> StreamsGroup | None:
-        nodes = admin.client(left_s).describe_cluster(request_timeout=left_s).result().nodes
+        broker = admin.client(left_s).describe_cluster(request_timeout=left_s).result().nodes[0]
         try:
-            return _asked([(node.host, node.port) for node in nodes], settings, group, left_s)
+            return _asked((broker.host, broker.port), settings, group, left_s)
         except ConnectionLostError as error:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT, str(error), retriable=True)) from error
 
     return until_answered(ask, f"asking for the streams group {group}", timeout_s)
 
 
-def _asked(brokers: list[Address], settings: Mapping[str, Any], group: str, left_s: float) -> StreamsGroup | None:
-    """Ask any broker for the coordinator, and the coordinator for the group."""
+def _asked(broker: Address, settings: Mapping[str, Any], group: str, left_s: float) -> StreamsGroup | None:
+    """Ask a broker for the coordinator, and the coordinator for the group."""
     deadline = time.monotonic() + left_s
-    with _GroupConnection(brokers[0], settings, left_s) as any_broker:
+    with _GroupConnection(broker, settings, left_s) as any_broker:
         if not any_broker.describes_streams_groups(left_s):
             return None
         address = any_broker.coordinator(group, left_s)

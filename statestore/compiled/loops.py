@@ -36,7 +36,16 @@ _loops: list[Any] = []
 
 def compiled(function: F) -> F:
     """Compile a function when it is first called; it runs without the interpreter's lock."""
-    loop: Any = numba.njit(nogil=True)(function)
+    return _compiled(function, inline=False)
+
+
+def inlined(function: F) -> F:
+    """Compile a function into those that call it: for the small ones that run for each record."""
+    return _compiled(function, inline=True)
+
+
+def _compiled(function: F, *, inline: bool) -> F:
+    loop: Any = numba.njit(nogil=True, forceinline=inline)(function)
     for known in (compiled, function):
         _file_digest(known)
     with suppress(RuntimeError):  # no directory can be written: compile in every process

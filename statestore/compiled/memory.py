@@ -13,7 +13,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from statestore.compiled.loops import compiled
+from statestore.compiled.loops import compiled, inlined
 
 _BYTE = ir.IntType(8)
 #: A number in a compiled loop: 64 bits, to Python an int or one of numpy's.
@@ -95,13 +95,13 @@ move: Any = _copies("move", cgutils.raw_memmove)
 prefetch: Any = intrinsic(_prefetch)
 
 
-@compiled
+@inlined
 def is_null(valid: Int, shift: Int, row: Int) -> bool:
     """True if Arrow's bitmap (0: there is none) says that a row is null."""
     return bool(valid != 0 and (load_u8(valid + ((row + shift) >> 3)) >> np.uint8((row + shift) & 7)) & 1 == 0)
 
 
-@compiled
+@inlined
 def shared_prefix(one: Int, other: Int, size: Int) -> Int:
     """How many of the first bytes at both addresses are the same, at most `size`."""
     at = 0
@@ -112,13 +112,13 @@ def shared_prefix(one: Int, other: Int, size: Int) -> Int:
     return at
 
 
-@compiled
+@inlined
 def equal(one: Int, other: Int, size: Int) -> Int:
     """True if the bytes at both addresses are the same."""
     return shared_prefix(one, other, size) == size
 
 
-@compiled
+@inlined
 def compare(one: Int, one_size: Int, other: Int, other_size: Int) -> Int:
     """Below, at or above 0 where the first bytes come before, are the same as, or come after the others."""
     size = min(one_size, other_size)

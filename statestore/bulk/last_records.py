@@ -29,7 +29,7 @@ from statestore.bulk.records import (
     take,
 )
 from statestore.bulk.routing import Routing
-from statestore.compiled.batches import Address, Int64s, address_of
+from statestore.compiled.batches import Address, Int64s, UInt64s, address_of
 from statestore.errors import StoreCorruptedError
 
 _SMALLEST_TABLE = 64
@@ -137,6 +137,11 @@ class LastRecords:
         """What went into this run."""
         records, skipped, stream_time = (int(self._state[at]) for at in (RECORDS, SKIPPED, STREAM_TIME))
         return Facts(records, skipped, self.last_offset, stream_time)
+
+    def give_table(self) -> UInt64s:
+        """Give the table's memory away, two slots for each key: no record can be added or found any more."""
+        table, self.table = self.table, np.zeros(1, np.uint64)
+        return table
 
     def places(self) -> Int64s:
         """Addresses of the records of this run, in the order that their keys came in."""

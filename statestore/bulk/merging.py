@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.bulk.columns import Buffers, buffers
-from statestore.bulk.ordering import BATCH_ROWS, segment_of
+from statestore.bulk.ordering import BATCH_ROWS
 from statestore.bulk.routing import Routing
+from statestore.bulk.sorting import segment_of
 from statestore.compiled.batches import Int64s, address_of
 from statestore.compiled.loops import compiled
 from statestore.compiled.memory import (

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.bulk.ordering import segment_of
 from statestore.bulk.routing import Routing
 from statestore.bulk.run_file import RunFacts, read_facts, read_run, write_run
 from statestore.bulk.runs import Runs, sorted_records
+from statestore.bulk.sorting import segment_of
 from statestore.changelog.reader import SCHEMA
 from statestore.compiled.batches import Address, address_of
 from statestore.compiled.loops import compiled

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from statestore.bulk.digest import Digest, add_row
 from statestore.bulk.last_records import LastRecords
-from statestore.bulk.ordering import segment_of
 from statestore.bulk.records import AHEAD, DELETE, HEAD, find, place_in, record_bytes
 from statestore.bulk.routing import Routing
+from statestore.bulk.sorting import segment_of
 from statestore.compiled.batches import UInt64s
 from statestore.compiled.loops import compiled
 from statestore.compiled.memory import Int, compare, equal, load_big_i64, load_i32, load_i64, load_u32, prefetch, xxh64

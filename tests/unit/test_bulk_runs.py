@@ -246,6 +246,13 @@ def test_many_keys_that_share_long_prefixes_are_in_order(tmp_path):
     assert rows_of([written(log, [3_000] * 9, tmp_path, 1 << 22)]) == folded(log, KEY_VALUE)
 
 
+def test_many_rows_of_several_segments_are_in_order(tmp_path):
+    rng = np.random.default_rng(2)
+    times = (WINDOW.interval_ms * rng.integers(0, 3, 20_000) + rng.integers(0, 5, 20_000)).tolist()
+    log = [(rng.bytes(time % 12) + struct.pack(">qi", time, 0), b"v", 1) for time in times]
+    assert rows_of([written(log, [], tmp_path, 1 << 23, WINDOW)], WINDOW) == folded(log, WINDOW)
+
+
 @pytest.mark.parametrize(
     "order",
     [

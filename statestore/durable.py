@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 from pathlib import Path
+from typing import BinaryIO
 from uuid import uuid4
 
 _CHECKSUM = "\nsha256 "
@@ -20,6 +21,15 @@ _CHECKSUM = "\nsha256 "
 def sync_directory(directory: Path) -> None:
     """Make renames and removals in the directory durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Force what is in a file to the disk; its name is its directory's matter."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -50,10 +60,9 @@ def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o666) -> 
 
 
 def _write(path: Path, content: str | bytes, *, several_writers: bool, durable: bool, mode: int = 0o666) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid4().hex if several_writers else 'partial'}")
     try:
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+        with _opened(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode) as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             if durable:
@@ -62,6 +71,15 @@ def _write(path: Path, content: str | bytes, *, several_writers: bool, durable: 
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def _opened(path: Path, flags: int, mode: int) -> BinaryIO:
+    try:
+        descriptor = os.open(path, flags, mode)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, flags, mode)
+    return open(descriptor, "wb")
 
 
 def with_checksum(text: str) -> str:

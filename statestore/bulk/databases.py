@@ -11,18 +11,23 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, merged
 from statestore.bulk.segment_files import SegmentFiles, counted, write_time_ordered
 from statestore.bulk.time_ordered import without_end
+from statestore.changelog.reader import SCHEMA
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree, sync_directory
-from statestore.errors import StoreAccessError, of_os_error
-from statestore.formats.offsets import STATUS_CLOSED
+from statestore.errors import StoreAccessError, StoreCorruptedError, of_os_error
+from statestore.formats import offsets as offsets_format
+from statestore.formats import position as position_format
 from statestore.model import TopicPartition
+from statestore.sst.layout import OtherLayoutError
 from statestore.sst.writer import SstFiles
-from statestore.stores.rocksdb import RocksDB
+from statestore.stores.new_database import make_database, new_identity
 
 #: Start of the segment that a windowed store without rows has, so that its offsets have a place.
 _EMPTY_SEGMENT = 0
@@ -146,7 +151,7 @@ def make_databases(
             _make_database(
                 store, store.store_kind.database(directory, store.name, _EMPTY_SEGMENT), [], offsets, position or {}
             )
-        for made in (directory, directory.parent):  # RocksDB has seen to what is in a database's own
+        for made in (directory, directory.parent):  # what is in a database's own is there already
             sync_directory(made)
     except OSError as error:
         raise of_os_error(error) from error
@@ -161,10 +166,32 @@ def _make_database(
     position: Mapping[TopicPartition, int],
 ) -> None:
     made = store.values.made_families
-    database = RocksDB(directory, made, store=store.name)
+    scratch = directory.with_name(f".{directory.name}.offsets")  # no store or segment can have such a name
+    identity = new_identity()
     try:
-        database.ingest(made[0], files)  # by moving them; RocksDB then forces them to the disk
-        database.write({}, offsets, position or None, STATUS_CLOSED)
-        database.sync()
+        remove_tree(scratch)
+        scratch.mkdir(parents=True)
+        beside = _offsets_files(scratch, offsets, position, identity)
+        rows: dict[str, Sequence[Path]] = {**dict.fromkeys(made, ()), made[0]: files}
+        make_database(directory, {**rows, offsets_format.COLUMN_FAMILY: beside}, identity)
+    except OtherLayoutError as error:
+        raise StoreCorruptedError(f"a file of {directory} is not as it was written: {error}; run it again") from error
     finally:
-        database.close()
+        remove_tree(scratch)
+
+
+def _offsets_files(
+    directory: Path, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int], identity: bytes
+) -> list[Path]:
+    """Write the offsets of a database that is closed, into a file that no other database takes for its own."""
+    rows = {offsets_format.offset_key(partition): offset for partition, offset in offsets.items()}
+    rows[offsets_format.STATUS_KEY] = offsets_format.STATUS_CLOSED
+    found = {key: offsets_format.encode_int64(number) for key, number in rows.items()}
+    if position:
+        found[offsets_format.POSITION_KEY] = position_format.encode(position)
+    keys, values = zip(*sorted(found.items()), strict=True)
+    numbers = pa.array([0] * len(keys), pa.int64())
+    columns = [pa.array(keys, pa.binary()), pa.array(values, pa.binary()), numbers, numbers]
+    with SstFiles(directory, timestamped=False, creator=identity) as files:
+        files.add(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+        return files.finish()

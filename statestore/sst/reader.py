@@ -64,6 +64,25 @@ def keys_of(path: Path) -> Iterator[pa.RecordBatch]:
         yield _keys(blocks)
 
 
+def key_range(path: Path) -> tuple[bytes, bytes]:
+    """Return a file's first key and its last; what is read for that is checked as in `rows_of`.
+
+    Raises
+    ------
+    OtherLayoutError
+        Also if the file has no rows.
+    """
+    try:
+        with path.open("rb") as file:
+            offsets, sizes = _blocks(file)
+            if not len(offsets):
+                raise OtherLayoutError(f"{path}: no rows")
+            first, last = (_keys(_read_blocks(file, offsets[at:], sizes[at:], 1)).column(0) for at in (0, -1))
+    except OSError as error:
+        raise OtherLayoutError(f"{path}: {error}") from error
+    return first[0].as_py(), last[-1].as_py()
+
+
 class _Blocks(NamedTuple):
     """Data blocks that follow each other: their bytes, and where in them each block is."""
 
@@ -79,13 +98,18 @@ def _parts(path: Path, most: int) -> Iterator[_Blocks]:
             first = 0
             while first < len(offsets):
                 within = int(np.searchsorted(offsets, offsets[first] + _BATCH_BYTES))
-                part = slice(first, max(first + 1, min(first + most, within)))
-                first = part.stop
-                begin, end = int(offsets[part][0]), int(offsets[part][-1] + sizes[part][-1] + TRAILER_BYTES)
-                raw = np.frombuffer(_read(file, begin, end - begin), np.uint8)
-                yield _Blocks(raw, offsets[part] - begin, sizes[part])
+                count = max(1, min(most, within - first))
+                yield _read_blocks(file, offsets[first:], sizes[first:], count)
+                first += count
     except OSError as error:
         raise OtherLayoutError(f"{path}: {error}") from error
+
+
+def _read_blocks(file: BinaryIO, offsets: Int64s, sizes: Int64s, count: int) -> _Blocks:
+    """Read so many of the blocks that lie there, at most all."""
+    offsets, sizes = offsets[:count], sizes[:count]
+    begin, end = int(offsets[0]), int(offsets[-1] + sizes[-1] + TRAILER_BYTES)
+    return _Blocks(np.frombuffer(_read(file, begin, end - begin), np.uint8), offsets - begin, sizes)
 
 
 def _blocks(file: BinaryIO) -> tuple[Int64s, Int64s]:

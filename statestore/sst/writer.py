@@ -1,7 +1,8 @@
 """Rows as SST files (layout.py), written straight from columns.
 
 There is no filter: these files go to the last level, where `optimize_filters_for_hits` has RocksDB write and read none.
-Nor is there an identity of the database that wrote them, so RocksDB keys its cache by the database that has them.
+Nor is there, unless it is given, an identity of a database that wrote them; RocksDB keys its cache by the database that
+has them.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from statestore.sst.blocks import (
 )
 from statestore.sst.layout import (
     BULK_LAYOUT,
+    CREATOR,
     DELETED_KEYS,
     FOOTER,
     MAGIC,
@@ -64,12 +66,17 @@ class SstFiles:
         Whether a value gets its timestamp in front (8 bytes, big-endian).
     file_bytes
         Size from which on the next file is begun.
+    creator
+        Identity of the only database that may have them; None: any may.
     """
 
-    def __init__(self, directory: Path, *, timestamped: bool, file_bytes: int = FILE_BYTES) -> None:
+    def __init__(
+        self, directory: Path, *, timestamped: bool, file_bytes: int = FILE_BYTES, creator: bytes | None = None
+    ) -> None:
         self._directory = directory
         self._timestamped = timestamped
         self._file_bytes = file_bytes
+        self._creator = {} if creator is None else {CREATOR: creator}
         self._file: BinaryIO | None = None
         self._state = np.zeros(STATES, np.int64)
         self._buffer = np.empty(_BUFFER_BYTES, np.uint8)
@@ -188,7 +195,7 @@ class SstFiles:
             + self._index_restarts[:blocks].astype("<u4").tobytes()
             + U32.pack(blocks)
         )
-        properties = _block(_properties(state, data_bytes, len(index) + TRAILER_BYTES))
+        properties = _block(_properties(state, data_bytes, len(index) + TRAILER_BYTES, self._creator))
         meta = _block({PROPERTIES: varint(data_bytes) + varint(len(properties))})
         meta_at = data_bytes + len(properties) + TRAILER_BYTES
         index_at = meta_at + len(meta) + TRAILER_BYTES
@@ -206,7 +213,7 @@ def _write(file: BinaryIO, data: bytes | memoryview) -> None:
         left = left[file.write(left) :]
 
 
-def _properties(state: Int64s, data_bytes: int, index_bytes: int) -> Mapping[bytes, bytes]:
+def _properties(state: Int64s, data_bytes: int, index_bytes: int, more: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
     """What RocksDB's own SstFileWriter says of a file, but for filters and who wrote it."""
     numbers = {
         b"column.family.id": (1 << 31) - 1,  # unknown: any may take the file
@@ -233,7 +240,7 @@ def _properties(state: Int64s, data_bytes: int, index_bytes: int) -> Mapping[byt
     }
     found = texts | {name: varint(number) for name, number in numbers.items()}
     named = {b"rocksdb." + name: value for name, value in found.items()}
-    return dict(sorted((named | BULK_LAYOUT | {DELETED_KEYS: varint(int(state[DELETES]))}).items()))
+    return dict(sorted({**named, **BULK_LAYOUT, DELETED_KEYS: varint(int(state[DELETES])), **more}.items()))
 
 
 def _block(entries: Mapping[bytes, bytes]) -> bytes:

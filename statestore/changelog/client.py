@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from statestore.changelog.client_properties import checked_properties
+from statestore.changelog.kept import Kept, kept
 from statestore.config import KAFKA_CONFIG, read_kafka_config
 from statestore.errors import (
     FencedError,
@@ -130,34 +129,15 @@ class _Reported:
         return self._last if self._all_down else None
 
 
-#: Admin clients by process and brokers: a fork does not have the threads of a client that was made before it.
-_Clients = dict[tuple[int, str], AdminClient]
-_shared: ContextVar[_Clients | None] = ContextVar("shared admin clients", default=None)
-
-
-@contextmanager
-def one_admin_client() -> Iterator[None]:
-    """Have one client ask a cluster whatever is asked in this block, by this thread.
-
-    Each would else connect first, which takes longer than most answers.
-    """
-    token = _shared.set({})
-    try:
-        yield
-    finally:
-        _shared.reset(token)
-
-
 class Admin:
-    """An admin client that is made, and connected, when it is first needed.
+    """An admin client that is made, and connected, when it is first needed; within `keep_connections` a shared one.
 
     A client that has no connection yet when it is asked who leads a partition may ask the brokers only 3 s later.
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._servers = bootstrap_servers
-        shared = _shared.get()
-        self._clients: _Clients = {} if shared is None else shared
+        self._kept = kept() or Kept()
 
     def client(self, timeout_s: float) -> AdminClient:
         """Return the client.
@@ -167,15 +147,17 @@ class Admin:
         KafkaException
             If no broker answers in time, or those that are there refuse us.
         """
-        ours = os.getpid(), self._servers
-        if (found := self._clients.get(ours)) is None:
-            found = self._clients[ours] = _connected(self._servers, timeout_s)
+        if self._kept.process != os.getpid():
+            self._kept = Kept()
+        with self._kept.lock:
+            if (found := self._kept.admins.get(self._servers)) is None:
+                found = self._kept.admins[self._servers] = _connected(self._servers, timeout_s)
         found.poll(0)  # else it would keep what it has to report for ever
         return found
 
     def forget(self) -> None:
         """Make a new client when the next one is needed, which remembers nothing of the brokers."""
-        self._clients.pop((os.getpid(), self._servers), None)
+        self._kept.admins.pop(self._servers, None)
 
 
 def _connected(bootstrap_servers: str, timeout_s: float) -> AdminClient:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
 from statestore.changelog.client import client_config, translate
 from statestore.changelog.connection import LEAST_S, Connection, ConnectionLostError
-from statestore.changelog.leaders import Address, Leaders, may_pass
+from statestore.changelog.kept import Address, connected, released
+from statestore.changelog.leaders import Leaders, may_pass
 from statestore.errors import KafkaUnavailableError, StateStoreError, TopicMismatchError
 from statestore.model import TopicPartition
 
@@ -31,8 +32,8 @@ class LeaderRounds(Generic[C]):
     ----------
     bootstrap_servers
         Kafka brokers.
-    connect
-        Makes a connection from a broker's address, the clients' configuration and a timeout.
+    kind
+        Of the connections.
     doing
         What is being done to partitions, for errors.
     stall_timeout_s
@@ -42,11 +43,12 @@ class LeaderRounds(Generic[C]):
     def __init__(
         self,
         bootstrap_servers: str,
-        connect: Callable[[Address, Mapping[str, Any], float], C],
+        kind: type[C],
         doing: str,
         stall_timeout_s: float,
     ) -> None:
-        self._connect = connect
+        self._servers = bootstrap_servers
+        self._kind = kind
         self._doing = doing
         self._stall_timeout_s = stall_timeout_s
         self._settings = client_config(bootstrap_servers)
@@ -84,9 +86,14 @@ class LeaderRounds(Generic[C]):
                     raise self._stalled(left)
                 else:
                     time.sleep(_PAUSE_S)  # nothing announces that a leader is there
-        finally:
+        except BaseException:
             for connection in self._connections.values():
-                connection.close()
+                connection.close()  # an answer may be on its way
+            raise
+        else:
+            for leader, connection in self._connections.items():
+                released(self._servers, leader, connection)
+        finally:
             self._connections.clear()
 
     def refused(self, partition: TopicPartition, error: KafkaError) -> None:
@@ -94,6 +101,7 @@ class LeaderRounds(Generic[C]):
         if not may_pass(error):
             raise translate(error, f"{self._doing} {partition}")
         self._led.pop(partition, None)
+        self._leaders.forget()
         self._failed = error
 
     def _ask_each_broker(self, left: Left, ask: Callable[[C, Left, float], float], timeout_s: float) -> None:
@@ -105,7 +113,9 @@ class LeaderRounds(Generic[C]):
             try:
                 for some in _chunks(of_leader):
                     if leader not in self._connections:
-                        self._connections[leader] = self._connect(leader, self._settings, silence_s)
+                        self._connections[leader] = connected(
+                            self._kind, self._servers, leader, self._settings, silence_s
+                        )
                     # A broker with a quota would not answer before.
                     time.sleep(ask(self._connections[leader], some, silence_s))
             except ConnectionLostError as error:
@@ -130,6 +140,7 @@ class LeaderRounds(Generic[C]):
         if leader in self._connections:
             self._connections.pop(leader).close()
         self._led = {partition: other for partition, other in self._led.items() if other != leader}
+        self._leaders.forget()
 
     def _stalled(self, left: Left) -> StateStoreError:
         waiting = next(iter(left))

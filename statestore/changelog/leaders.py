@@ -8,10 +8,10 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from statestore.changelog.client import Admin, is_passing
+from statestore.changelog.kept import Address, kept
 from statestore.model import TopicPartition
 
-#: Host and port.
-Address = tuple[str, int]
+__all__ = ["Address", "Leaders", "may_pass"]
 
 #: A broker that was just started, or just told to lead, answers so for a moment.
 _PASSING = {
@@ -32,9 +32,10 @@ def may_pass(error: KafkaError) -> bool:
 
 
 class Leaders:
-    """Asks who leads partitions."""
+    """Asks who leads partitions, or remembers it (`keep_connections`)."""
 
     def __init__(self, bootstrap_servers: str) -> None:
+        self._servers = bootstrap_servers
         self._admin = Admin(bootstrap_servers)
 
     def of(self, partitions: Iterable[TopicPartition], timeout_s: float) -> dict[TopicPartition, Address | KafkaError]:
@@ -45,11 +46,30 @@ class Leaders:
         KafkaException
             If no broker answers in time.
         """
-        asked = list(partitions)
+        asked, keeper = list(partitions), kept()
+        known = keeper.leaders(self._servers) if keeper else {}
+        if keeper is not None and all(partition in known for partition in asked):
+            return {partition: known[partition] for partition in asked}
         names = {partition.topic for partition in asked}
         admin = self._admin.client(timeout_s)
         listed = admin.list_topics(names.pop() if len(names) == 1 else None, timeout=timeout_s)
+        if keeper is not None:
+            keeper.keep_leaders(self._servers, _all_leaders(listed))
         return {partition: _leader(listed, partition) for partition in asked}
+
+    def forget(self) -> None:
+        """Ask again who leads, and connect anew: an answer showed that what is remembered may be wrong."""
+        if (keeper := kept()) is not None:
+            keeper.forget(self._servers)
+
+
+def _all_leaders(listed: Any) -> dict[TopicPartition, Address]:
+    found = {
+        partition: _leader(listed, partition)
+        for name, topic in listed.topics.items()
+        for partition in (TopicPartition(name, number) for number in topic.partitions)
+    }
+    return {partition: leader for partition, leader in found.items() if not isinstance(leader, KafkaError)}
 
 
 def _leader(listed: Any, partition: TopicPartition) -> Address | KafkaError:

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from statestore.changelog.client import client_config, translate
 from statestore.changelog.connection import LEAST_S, ConnectionLostError
 from statestore.changelog.fetch import FetchConnection, Fetched, FetchLimits
+from statestore.changelog.kept import Address, connected, released
 from statestore.changelog.leaders import Leaders, may_pass
 from statestore.errors import KafkaUnavailableError, StateStoreError, StoreBehindLogStartError, TopicMismatchError
 from statestore.model import TopicPartition
@@ -41,13 +42,22 @@ class PartitionFetcher:
         self._partition = partition
         self._read_committed = read_committed
         self._stall_timeout_s = stall_timeout_s
+        self._servers = bootstrap_servers
         self._settings = client_config(bootstrap_servers)
         self._leaders = Leaders(bootstrap_servers)
         self._connection: FetchConnection | None = None
+        self._leader: Address | None = None
         self._asked: int | None = None
 
     def close(self) -> None:
         """Leave the broker; an answer that is on its way is lost."""
+        if self._connection is not None and self._leader is not None and self._asked is None:
+            released(self._servers, self._leader, self._connection)
+            self._connection = None
+        self._drop()
+
+    def _drop(self) -> None:
+        """Leave a broker that may not be of any use: the next request asks who leads."""
         if self._connection is not None:
             self._connection.close()
         self._connection = None
@@ -58,7 +68,7 @@ class PartitionFetcher:
         try:
             self._ask(offset)
         except ConnectionLostError:
-            self.close()  # `fetch` makes another one
+            self._drop()  # `fetch` makes another one
 
     def fetch(self, offset: int, end: int) -> Fetched:
         """Wait for records from an offset on; they are overwritten by the next call's.
@@ -90,11 +100,13 @@ class PartitionFetcher:
                 self._ask(offset)
                 found, throttled_s = self._answer(silence_s)
             except ConnectionLostError as error:
-                self.close()
+                self._drop()
+                self._leaders.forget()
                 failed = KafkaUnavailableError(str(error))
                 continue
             except KafkaException as error:
-                self.close()
+                self._drop()
+                self._leaders.forget()
                 failed = self._passing(error.args[0], offset)
                 continue
             if found is not None and (len(found.records) or found.tells_of_none_before(end)):
@@ -112,7 +124,8 @@ class PartitionFetcher:
             leader = self._leaders.of([self._partition], timeout_s)[self._partition]
             if isinstance(leader, KafkaError):
                 raise KafkaException(leader)
-            self._connection = FetchConnection(leader, self._settings, timeout_s)
+            self._leader = leader
+            self._connection = connected(FetchConnection, self._servers, leader, self._settings, timeout_s)
 
     def _ask(self, offset: int) -> None:
         if self._connection is not None and self._asked != offset:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from statestore import clock, kill_switch
 from statestore.archive.grown_from import beginning, continuing
 from statestore.archive.manifest import Manifest
-from statestore.changelog.client import one_admin_client
 from statestore.changelog.epochs import log_ends
+from statestore.changelog.kept import keep_connections
 from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree
 from statestore.errors import (
@@ -73,7 +73,7 @@ def restore(spec: RestoreSpec) -> RestoreRow:
     """Lock the task and restore its store; a failure of ours becomes part of the row, so that others go on."""
 
     def work(row: RestoreRow) -> RestoreRow:
-        with RestoreProgressWriter(spec.store, spec.progress) as progress, one_admin_client():
+        with RestoreProgressWriter(spec.store, spec.progress) as progress, keep_connections():
             if spec.store.is_global:
                 return restore_global(spec, row, progress)
             return (_restore_as_of if spec.request.mode == "as-of" else _restore_live)(spec, row, progress)

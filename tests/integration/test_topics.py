@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from statestore.changelog.client import Admin, one_admin_client
+from statestore.changelog.client import Admin
+from statestore.changelog.kept import keep_connections
 from statestore.changelog.topics import Topics
 from statestore.errors import KafkaUnavailableError
 from tests.integration.broker import NO_BROKER, WAIT_S, create_topic, unique
@@ -44,7 +45,7 @@ def test_settings_of_a_topics_own_are_told_from_the_brokers(bootstrap_servers: s
 def test_one_client_asks_all_that_is_asked_in_a_block_and_no_other_process_uses_it(
     bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with one_admin_client():
+    with keep_connections():
         first, second = Admin(bootstrap_servers), Admin(bootstrap_servers)
         made = first.client(WAIT_S)
         assert second.client(WAIT_S) is made
@@ -54,5 +55,5 @@ def test_one_client_asks_all_that_is_asked_in_a_block_and_no_other_process_uses_
         with monkeypatch.context() as forked:  # a real fork would have to live without librdkafka's threads
             forked.setattr(os, "getpid", lambda: -1)
             assert first.client(WAIT_S) is not anew
-        assert first.client(WAIT_S) is anew
+        assert Admin(bootstrap_servers).client(WAIT_S) is anew
     assert Admin(bootstrap_servers).client(WAIT_S) is not anew

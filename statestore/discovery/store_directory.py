@@ -13,7 +13,7 @@ from pathlib import Path
 from statestore.errors import InputError
 from statestore.model import KEY_VALUE_DIRECTORY, TaskId
 from statestore.partition.spec import GLOBAL_TASK
-from statestore.statedir.paths import OWN_DIRECTORY, TaskPaths
+from statestore.statedir.paths import OWN_DIRECTORY, TaskPaths, task_paths
 
 _DATABASE_FILE = "CURRENT"
 #: So many directories lie between a store and its task's at most: `quarantine/<store>/` are two.
@@ -73,7 +73,7 @@ class LiveStore(StoreDirectory):
     @property
     def paths(self) -> TaskPaths:
         """Paths of the task, whose lock guards the store."""
-        return TaskPaths(self.state_dir, self.application, self.task)
+        return task_paths(self.state_dir, self.application, self.task)
 
 
 def segments_in(directory: Path) -> dict[int, Path]:

@@ -11,7 +11,7 @@ from statestore.archive.archive import ArchiveSpec
 from statestore.definitions.store import StoreDefinition
 from statestore.model import StoreFormat, StorePartition, TaskId, TopicPartition
 from statestore.statedir.context import store_context
-from statestore.statedir.paths import TaskPaths
+from statestore.statedir.paths import TaskPaths, task_paths
 from statestore.stores.api import StoreContext
 
 
@@ -127,7 +127,7 @@ class StorePartitionSpec(BaseModel):
     @property
     def paths(self) -> TaskPaths:
         """Paths of the task."""
-        return TaskPaths(self.state_dir, self.application, self.task)
+        return task_paths(self.state_dir, self.application, self.task)
 
     @property
     def is_global(self) -> bool:

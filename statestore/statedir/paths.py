@@ -9,8 +9,9 @@ Both are on one file system, so that a rename between them is atomic.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 from statestore.definitions.store import StoreDefinition
 from statestore.formats import checkpoint_file
@@ -25,19 +26,20 @@ def known_stores_file(state_dir: Path, application: str) -> Path:
     return state_dir / OWN_DIRECTORY / check_name(application) / "stores.json"
 
 
-class TaskPaths(NamedTuple):
+@dataclass(frozen=True, order=True)
+class TaskPaths:
     """Paths of one task. The parts come from checked names only (model.py)."""
 
     state_dir: Path
     application: str
     task: TaskId
 
-    @property
+    @cached_property
     def application_dir(self) -> Path:
         """Kafka Streams' directory of the application."""
         return self.state_dir / self.application
 
-    @property
+    @cached_property
     def task_dir(self) -> Path:
         """Kafka Streams' directory of the task."""
         return self.application_dir / str(self.task)
@@ -51,7 +53,7 @@ class TaskPaths(NamedTuple):
         """The offsets of a store that does not keep them itself."""
         return self.task_dir / checkpoint_file.name_of(store)
 
-    @property
+    @cached_property
     def own_dir(self) -> Path:
         """Our directory for the task."""
         return self.state_dir / OWN_DIRECTORY / self.application / str(self.task)
@@ -165,3 +167,9 @@ class TaskPaths(NamedTuple):
     def mode(self, store: str) -> Path:
         """Which openings of the store were ours, with transactions."""
         return last_use_file(self.own_dir, store)
+
+
+@lru_cache(maxsize=1024)
+def task_paths(state_dir: Path, application: str, task: TaskId) -> TaskPaths:
+    """Return the paths of a task; where they are asked for again the same object, which keeps those it has made."""
+    return TaskPaths(state_dir, application, task)

@@ -11,7 +11,7 @@ from statestore.definitions.application import ApplicationDefinition, Subtopolog
 from statestore.model import StorePartition, TaskId, TopicPartition
 from statestore.objects.path import Location
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
-from statestore.statedir.paths import TaskPaths
+from statestore.statedir.paths import TaskPaths, task_paths
 from statestore.tasks.timestamp_bounds import ANY_TIMESTAMP, TimestampBounds
 
 
@@ -66,7 +66,7 @@ class TaskSpec(BaseModel):
     @property
     def paths(self) -> TaskPaths:
         """Paths of the task."""
-        return TaskPaths(self.state_dir, self.application.name, self.task)
+        return task_paths(self.state_dir, self.application.name, self.task)
 
     @property
     def input(self) -> TopicPartition:

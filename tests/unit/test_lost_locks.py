@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -192,7 +193,7 @@ def test_looking_for_others_lets_nobody_in_to_what_this_process_has_open(paths):
     # All POSIX locks of a process on a file are gone when it closes any descriptor of that file.
     with locked(paths):
         store = open_key_value_store(TIMESTAMPED, paths.store("s"))
-        other = paths._replace(task=paths.task._replace(partition=1))
+        other = replace(paths, task=paths.task._replace(partition=1))
         with locked(other, wait_s=0), pytest.raises(LockedError):
             locked(paths, wait_s=0).__enter__()
     with locked(paths, wait_s=0):  # ours is no other process
@@ -314,7 +315,7 @@ def test_given_a_database_whose_lock_file_was_deleted_then_the_process_to_stop_i
         for name in ("s", "s2"):
             (paths.store(name) / "LOCK").unlink()
         (paths.store("s") / "CURRENT").touch()  # its name begins as that of the other, which is the one that is open
-        link = paths._replace(state_dir=paths.state_dir.with_name("link"))
+        link = replace(paths, state_dir=paths.state_dir.with_name("link"))
         link.state_dir.symlink_to(paths.state_dir)
         said = f"is open in process {process.pid}, and its file LOCK was deleted; stop that process"
         for found in (paths, link):

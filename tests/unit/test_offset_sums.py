@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
 
@@ -28,7 +29,7 @@ def test_offsets_are_added_up_each_plus_one_unknown_as_nothing_and_pinned(offset
 def test_a_closed_task_tells_its_sum_without_its_stores(paths):
     write_record(paths, "s", recorded("id", 4))
     write_record(paths, "t-1.x", recorded("id", 9))
-    write_record(paths._replace(task=TaskId(0, 3)), "s", recorded("id", None))
+    write_record(replace(paths, task=TaskId(0, 3)), "s", recorded("id", None))
     assert not paths.task_dir.exists()
     assert task_offset_sums(paths.state_dir, "app") == {TaskId(0, 0): 15, TaskId(0, 3): 0}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -439,7 +440,7 @@ def test_a_journal_is_believed_that_names_the_same_places_by_another_name(paths,
     other = paths.state_dir.with_name("link")
     other.symlink_to(paths.state_dir)
     paths.live(WINDOW).rename(paths.live(WINDOW).with_name("moved"))
-    assert finish_swaps(paths._replace(state_dir=other)) == ["s"]
+    assert finish_swaps(replace(paths, state_dir=other)) == ["s"]
     assert contents(paths.live(WINDOW)) == NEW
 
 

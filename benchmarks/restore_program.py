@@ -12,10 +12,12 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
@@ -31,14 +33,15 @@ from statestore.config import Settings
 from statestore.definitions.store import StoreDefinition
 from statestore.model import TaskId, changelog_topic
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
-from statestore.recovery.planning import range_count, store_logs
-from statestore.recovery.restore import begin_ranges, restore, restore_range
+from statestore.recovery.many import cut_by_length, restore_many
 from statestore.recovery.spec import RestoreSpec
-from statestore.recovery.staging import OffsetRange
 from statestore.reports import RestoreRow, Status, VerifyRow
 from statestore.requests.restore import RestoreRequest
 from statestore.verification.check import verify, verify_many
 from statestore.verification.options import VerifyOptions
+
+S = TypeVar("S")
+M = TypeVar("M")
 
 _KAFKA_TIMEOUT_S = 30.0
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -46,7 +49,7 @@ _READY_S = 120
 
 
 class Order(BaseModel):
-    """What the program is told to do; `work` is a name in `WORK` or `WORK_ON_MANY`.
+    """What the program is told to do; `work` is a name in `WORK`, `WORK_ON_MANY` or `RESTORES`.
 
     Attributes
     ----------
@@ -98,39 +101,42 @@ def specs_of(order: Order) -> list[StorePartitionSpec]:
     ]
 
 
-def _restore_spec(spec: StorePartitionSpec, ranges: int = 1) -> RestoreSpec:
+def _restore_spec(spec: StorePartitionSpec) -> RestoreSpec:
     run_bytes = Settings.model_fields["restore_run_bytes"].default
-    return RestoreSpec(spec, RestoreRequest(mode="full"), "bench", run_bytes, ranges=ranges)
+    return RestoreSpec(spec, RestoreRequest(mode="full"), "bench", run_bytes)
 
 
-def restore_partition(spec: StorePartitionSpec) -> Done:
-    """Restore a store partition into an empty state directory."""
-    row = _restored(restore(_restore_spec(spec)))
-    return _done(row.records, row.keys)
-
-
-def restore_from_snapshot(spec: StorePartitionSpec) -> Done:
-    """Restore a store partition from its newest snapshot and the rest of its log; all that it then has counts.
-
-    What it built is not published: the next run is to begin with the same snapshot.
-    """
-    asked = _restore_spec(spec)
-    row = _restored(restore(asked._replace(request=RestoreRequest(mode="snapshot"), publish=False)))
+def _checked(spec: RestoreSpec, row: RestoreRow) -> Done:
+    """Return what a restore did; of one from a snapshot, all that the store then has counts."""
+    if row.outcome != "restored":
+        raise ServiceError(f"{row.label} was to be restored, found {row.outcome}: {row.failure}")
+    if spec.request.mode == "full":
+        return Done(row.records, row.keys, 0, 0)
     begun = None if row.snapshot is None else snapshot_name(f"{row.snapshot}.json")
     if row.mode != "snapshot" or begun is None:
         raise ServiceError(f"{row.label} was to be restored from a snapshot, found mode {row.mode}")
-    return _done(begun.offset + row.records, row.keys)
+    return Done(begun.offset + row.records, row.keys, 0, 0)
 
 
-def read_range(piece: tuple[RestoreSpec, OffsetRange]) -> Done:
-    """Read a range of a store partition's changelog, which `restore_partition` then takes over."""
-    return _done(_restored(restore_range(*piece)).records, None)
+def restore_all(pool: ProcessPoolExecutor, order: Order, specs: Sequence[StorePartitionSpec]) -> list[Done]:
+    """Restore store partitions as the job does; what is built from a snapshot is not published."""
+    asked = [_restore_spec(spec) for spec in specs]
+    if order.work == "snapshot":  # the next run is to begin with the same one
+        asked = [spec._replace(request=RestoreRequest(mode="snapshot"), publish=False) for spec in asked]
+    measured: list[Done] = []
+
+    def run(pieces: Sequence[S], work: Callable[[S], M], *_: object) -> list[M]:
+        found = list(pool.map(partial(_with_peak, work), pieces))
+        measured.extend(peak for _, peak in found)
+        return [row for row, _ in found]
+
+    asked = cut_by_length(asked, order.workers)
+    rows = restore_many(asked, run, order.state_dir.with_name("progress"), order.workers)
+    return [_checked(spec, row) for spec, row in zip(asked, rows, strict=True)] + measured
 
 
-def _restored(row: RestoreRow) -> RestoreRow:
-    if row.outcome != "restored":
-        raise ServiceError(f"{row.label} was to be restored, found {row.outcome}: {row.failure}")
-    return row
+def _with_peak(work: Callable[[S], M], piece: S) -> tuple[M, Done]:
+    return work(piece), _done(0, 0)
 
 
 def drain_partition(spec: StorePartitionSpec) -> Done:
@@ -164,14 +170,14 @@ def _verified(rows: list[VerifyRow]) -> Done:
 
 #: What can be ordered, each for one store partition.
 WORK = {
-    "restore": restore_partition,
-    "snapshot": restore_from_snapshot,
     "drain": drain_partition,
     "scan": scan_partition,
     "deep": compare_partition,
 }
 #: The same, for many at once.
 WORK_ON_MANY = {"offsets": verify_offsets}
+#: Restores, which are cut and put together as the job does.
+RESTORES = ("restore", "snapshot")
 
 
 def _done(records: int, rows: int | None) -> Done:
@@ -190,16 +196,12 @@ def _begin(all_there: Barrier) -> None:
 
 def _do(pool: ProcessPoolExecutor, order: Order, specs: list[StorePartitionSpec]) -> list[Done]:
     """Do the work as its job does: many small pieces together, few large ones cut."""
+    if order.work in RESTORES:
+        return restore_all(pool, order, specs)
     if order.work in WORK_ON_MANY:
         size = -(-len(specs) // order.workers)  # a task's stores share a lock, so they stay together
         return list(pool.map(WORK_ON_MANY[order.work], (specs[at : at + size] for at in range(0, len(specs), size))))
-    read: list[Done] = []
-    if order.work == "restore" and len(specs) < order.workers:
-        for spec in specs:
-            offsets = sum(log.last_stable - log.start for log in store_logs(spec).values())
-            cut = _restore_spec(spec, range_count(offsets, len(specs), order.workers))
-            read += pool.map(read_range, [(cut, part) for part in begin_ranges(cut)] if cut.ranges > 1 else [])
-    return list(pool.map(WORK[order.work], specs)) + [part._replace(records=0, rows=0) for part in read]
+    return list(pool.map(WORK[order.work], specs))
 
 
 def main(order: Order) -> None:

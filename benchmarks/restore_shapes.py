@@ -46,6 +46,7 @@ OTHERS: tuple[Shape, ...] = (
         Shape(LogShape(RECORDS, kind="window"), 2, 1),
         Shape(LogShape(RECORDS, partitions=1), 2, 1),
         Shape(LogShape(1_000_000), 2, 1),
+        Shape(LogShape(960_000, partitions=240), 2, 3),
         Shape(LogShape(16_000_000), 2, 1),
     )
 )

@@ -19,6 +19,11 @@ def by_task(specs: Iterable[StorePartitionSpec]) -> list[list[int]]:
     return list(tasks.values())
 
 
+def in_pieces(groups: Sequence[Sequence[int]], size: int) -> list[list[int]]:
+    """Put so many groups of indexes together, one behind the other."""
+    return [[at for group in groups[first : first + size] for at in group] for first in range(0, len(groups), size)]
+
+
 def in_order(groups: Iterable[Sequence[int]], rows: Iterable[Sequence[T]]) -> list[T]:
     """Return the rows of groups of indexes in the order of the indexes."""
     found = {

@@ -1,22 +1,29 @@
 """Restoring many store partitions, several at a time, whoever runs the pieces: Spark tasks, or processes.
 
 A log that is long enough is cut into ranges first: each becomes sorted runs by itself, and the piece of work that
-restores the store partition then puts them together. Stores of one task are one piece of work, as they share its lock.
+restores the store partition then puts them together. Stores of one task belong to one piece of work, as they share its
+lock. Where there are many tasks, a piece has several: it keeps its connections from one to the next, and restores those
+with short logs beside each other, as most of what they take is waiting for the disk and for Kafka.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from statestore import clock
+from statestore.changelog.kept import keep_connections
+from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import InputError, StateStoreError
+from statestore.model import TopicPartition
 from statestore.objects.path import Location
 from statestore.partition.archived import lives_in_archive
-from statestore.partition.grouping import by_task, in_order
+from statestore.partition.grouping import by_task, in_order, in_pieces
 from statestore.partition.judgement import not_now
 from statestore.partition.spec import StorePartitionSpec
 from statestore.progress.display import shown
@@ -47,6 +54,11 @@ from statestore.reports import Action, RestorePlanRow, RestoreRow, VerifyRow
 from statestore.verification.check import verify
 
 _log = logging.getLogger(__name__)
+
+#: So many tasks at most are one piece of work, and so many pieces at least are left for each that is done at a time.
+_TASKS_A_PIECE, _PIECES_EACH = 16, 4
+#: Stores whose logs have at most so many offsets are restored so many at a time, within the memory of one.
+_SHORT_LOG, _BESIDE = 50_000, 4
 
 S = TypeVar("S")
 M = TypeVar("M", bound=BaseModel)
@@ -154,13 +166,17 @@ def plan_many(restores: Sequence[RestoreSpec], run: Runner) -> list[RestorePlanR
     return in_order(groups, [task.rows for task in found])
 
 
-def restore_many(restores: Sequence[RestoreSpec], run: Runner, progress: Location) -> list[RestoreRow]:
+def restore_many(
+    restores: Sequence[RestoreSpec], run: Runner, progress: Location, parallelism: int = 1
+) -> list[RestoreRow]:
     """Restore store partitions, showing how far each is.
 
     Parameters
     ----------
     progress
         Directory that the restores tell their progress in.
+    parallelism
+        Pieces of work that are done at the same time.
     """
     for spec in restores[:1]:
         if spec.request.mode == "as-of":
@@ -168,20 +184,63 @@ def restore_many(restores: Sequence[RestoreSpec], run: Runner, progress: Locatio
             claim_target(target, spec.store.state_dir, as_of)
     restores = _with_ranges_read(restores, run, progress)
     with shown(progress, [progress_label(spec.store.store_partition) for spec in restores], RESTORES):
-        groups = by_task(spec.store for spec in restores)
-        found = run([[restores[at] for at in group] for group in groups], _restore_task, _Restored, _lost_task)
-    return in_order(groups, [task.rows for task in found])
+        tasks = by_task(spec.store for spec in restores)
+        pieces = in_pieces(tasks, min(max(len(tasks) // (_PIECES_EACH * parallelism), 1), _TASKS_A_PIECE))
+        found = run([[restores[at] for at in piece] for piece in pieces], _restore_tasks, _Restored, _lost_tasks)
+    return in_order(pieces, [piece.rows for piece in found])
 
 
 def _plan_task(specs: Sequence[RestoreSpec]) -> _Planned:
     return _Planned(rows=tuple(map(plan_restore, specs)))
 
 
-def _restore_task(specs: Sequence[RestoreSpec]) -> _Restored:
-    return _Restored(rows=tuple(map(restore, specs)))
+def _restore_tasks(specs: Sequence[RestoreSpec]) -> _Restored:
+    with keep_connections():
+        tasks = by_task(spec.store for spec in specs)
+        short = _tasks_with_short_logs(specs, tasks) if len(tasks) > 1 else []
+        long = [task for task in tasks if task not in short]
+        with ThreadPoolExecutor(_BESIDE) as threads:
+            begun = [
+                threads.submit(copy_context().run, _restore_task, [_with_less_memory(specs[at]) for at in task])
+                for task in short
+            ]
+            done = [result.result() for result in begun]
+        done += [_restore_task([specs[at] for at in task]) for task in long]
+    return _Restored(rows=tuple(in_order((*short, *long), done)))
 
 
-def _lost_task(specs: Sequence[RestoreSpec], error: StateStoreError) -> _Restored:
+def _restore_task(specs: Sequence[RestoreSpec]) -> list[RestoreRow]:
+    return [restore(spec) for spec in specs]
+
+
+def _with_less_memory(spec: RestoreSpec) -> RestoreSpec:
+    return spec._replace(run_bytes=spec.run_bytes // _BESIDE)
+
+
+def _tasks_with_short_logs(specs: Sequence[RestoreSpec], tasks: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+    """Return the tasks whose stores all have a short log; none if Kafka does not say."""
+    logs: dict[TopicPartition, LogRange] = {}
+    try:
+        for (servers, timeout_s), stores in _by_cluster(specs).items():
+            logs |= Topics(servers, timeout_s).log_ranges(stores)
+    except StateStoreError:  # the restores say why
+        return []
+
+    def is_short(spec: RestoreSpec) -> bool:
+        found = [logs[partition] for partition in spec.store.partitions if spec.store.changelog]
+        return sum(log.high_watermark - log.start for log in found) <= _SHORT_LOG
+
+    return [task for task in tasks if all(is_short(specs[at]) for at in task)]
+
+
+def _by_cluster(specs: Sequence[RestoreSpec]) -> dict[tuple[str, float], list[TopicPartition]]:
+    found: dict[tuple[str, float], list[TopicPartition]] = {}
+    for store in (spec.store for spec in specs if spec.store.changelog):
+        found.setdefault((store.bootstrap_servers, store.kafka_timeout_s), []).extend(store.partitions)
+    return found
+
+
+def _lost_tasks(specs: Sequence[RestoreSpec], error: StateStoreError) -> _Restored:
     return _Restored(rows=tuple(failed(spec, error) for spec in specs))
 
 

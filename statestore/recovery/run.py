@@ -110,7 +110,8 @@ def run_restore(
         plans = tuple(plan_many(specs, run))
         return RestorePlanReport(**head, finished_ms=clock.now_ms(), rows=plans, records_per_s=RECORDS_PER_S)
     with _progress(reports_dir, run_id) as progress:
-        rows = tuple(restore_many([spec._replace(progress=progress) for spec in specs], run, progress))
+        shown = [spec._replace(progress=progress) for spec in specs]
+        rows = tuple(restore_many(shown, run, progress, parallelism))
     return RestoreReport(**head, finished_ms=clock.now_ms(), rows=rows)
 
 

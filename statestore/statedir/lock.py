@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from threading import Lock
 
 from statestore.errors import LockedError
 from statestore.statedir.open_databases import open_elsewhere
@@ -34,6 +35,8 @@ _POLL_S = 0.1
 _WHOLE_FILE = struct.Struct("hhqqi4x")
 #: Paths of the lock files that this process holds, by their descriptors.
 _HELD: dict[int, Path] = {}
+#: To be held while that changes, or is gone through: threads restore tasks beside each other.
+_HELD_LOCK = Lock()
 
 
 @contextmanager
@@ -69,13 +72,14 @@ def require_held(*files: Path) -> None:
     LockedError
         If somebody has deleted one of them.
     """
-    for descriptor, path in list(_HELD.items()):
-        if path in files and not _is_at(path, descriptor):
-            raise LockedError(
-                f"{path} is no longer the file that this process has locked: somebody has deleted it, and another "
-                "process may take the task for free. Nothing was changed from here on; leave lock files where they "
-                "are, and run again"
-            )
+    with _HELD_LOCK:  # a descriptor that another thread closes may be another file's at once
+        lost = next((path for held, path in _HELD.items() if path in files and not _is_at(path, held)), None)
+    if lost is not None:
+        raise LockedError(
+            f"{lost} is no longer the file that this process has locked: somebody has deleted it, and another process "
+            "may take the task for free. Nothing was changed from here on; leave lock files where they are, and run "
+            "again"
+        )
 
 
 def require_locks(paths: TaskPaths) -> None:
@@ -148,11 +152,13 @@ def _held(path: Path, kind: int, deadline: float, wanted: Path | None = None) ->
     if (descriptor := _acquired(path, kind)) is None:
         with nullcontext() if wanted is None else _held(wanted, fcntl.F_RDLCK, deadline):
             descriptor = _waited_for(path, kind, deadline)
-    _HELD[descriptor] = path
+    with _HELD_LOCK:
+        _HELD[descriptor] = path
     try:
         yield
     finally:
-        del _HELD[descriptor]
+        with _HELD_LOCK:
+            del _HELD[descriptor]
         # A fork of this process may share the descriptor, so closing it is not enough.
         _try_lock(descriptor, fcntl.F_UNLCK)
         os.close(descriptor)
@@ -173,8 +179,12 @@ def _acquired(path: Path, kind: int) -> int | None:
 
     It is opened each time: who waits on a file that was deleted would have a lock that keeps nobody out.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o644)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, flags, 0o644)
     try:
         if _try_lock(descriptor, kind) and _is_at(path, descriptor):
             return descriptor

@@ -70,7 +70,7 @@ class DistributedRestore(NamedTuple):
     @property
     def there(self) -> StorePartitionSpec:
         """The store partition on the node that gets it."""
-        return self.spec.store.model_copy(update={"state_dir": self.directory / "restore_task-0" / "state"})
+        return self.spec.store.model_copy(update={"state_dir": self.directory / "restore_tasks-0" / "state"})
 
 
 def run_distributed(restore: DistributedRestore) -> RestoreRow:

@@ -110,7 +110,7 @@ def test_files_that_were_merged_keep_their_bytes_and_are_uploaded_once(windows: 
     merged: set[str] = set()
 
     def look(name: str, _: Sequence[Any]) -> None:
-        if name == "_restore_task":
+        if name == "_restore_tasks":
             merged.update(found.name for found in windows.objects.entries(BLOBS))
 
     done = windows.distributed()
@@ -320,7 +320,7 @@ def test_a_build_that_does_not_fit_the_log_any_more_is_not_used(windows: Distrib
 @pytest.mark.long
 def test_a_topic_that_is_recreated_while_it_is_built_gives_nothing_of_the_old_one(windows: Distributed) -> None:
     def recreate(name: str, _: Sequence[Any]) -> None:
-        if name == "_restore_task":
+        if name == "_restore_tasks":
             _recreate(windows)
 
     done = windows.distributed()
@@ -458,7 +458,7 @@ def test_where_a_merged_file_is_damaged_or_gone_one_task_builds_the_store_alone(
     windows: Distributed, caplog: pytest.LogCaptureFixture, damage: Any
 ) -> None:
     def spoil(name: str, _: Sequence[Any]) -> None:
-        if name == "_restore_task":
+        if name == "_restore_tasks":
             damage(windows)
 
     done = windows.distributed()
@@ -496,7 +496,7 @@ def test_another_restore_that_ends_first_does_no_harm(windows: Distributed) -> N
     other = windows.distributed("other")
 
     def overtake(name: str, _: Sequence[Any]) -> None:
-        if name == "_restore_task":
+        if name == "_restore_tasks":
             row = other.run()
             assert row.failure is None, row.failure
 

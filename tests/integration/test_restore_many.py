@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -17,7 +19,10 @@ from statestore.recovery.many import plan_many, restore_many
 from statestore.recovery.spec import RestoreSpec
 from statestore.reports import Status
 from statestore.requests.restore import RestoreRequest
-from tests.integration.broker import WAIT_S
+from statestore.statedir.lock import locked
+from statestore.verification.check import verify_many
+from statestore.verification.options import VerifyOptions
+from tests.integration.broker import WAIT_S, settle, transaction
 from tests.integration.support import STORE, Application, plain_store
 
 
@@ -65,3 +70,37 @@ def test_stores_of_one_task_do_not_wait_for_each_others_lock(
     assert [row.failure for row in rows] == [None] * 2
     assert [row.label for row in rows] == [str(spec.store.store_partition) for spec in specs]
     assert [row.keys for row in rows] == [2] * 2
+
+
+def test_tasks_of_a_piece_are_restored_beside_each_other_and_one_that_is_held_keeps_no_other_waiting(
+    bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application = Application(bootstrap_servers, tmp_path, partitions=8, stores=[plain_store(STORE)])
+    for partition in range(8):
+        rows = [(b"%d" % number, b"1") for number in range(5)]
+        transaction(bootstrap_servers, application.changelog, rows, partition=partition)
+    settle(bootstrap_servers, application.changelog)
+    stores = [application.store_spec(partition) for partition in range(8)]
+    specs = [RestoreSpec(store, RestoreRequest(), "run", 1 << 24) for store in stores]
+    beside, built = Barrier(2), count()
+
+    def wait_for_another(point: str) -> None:
+        if point == "restore, before the databases" and next(built) < 6:  # the seventh is alone
+            beside.wait(WAIT_S)
+
+    monkeypatch.setattr(full.kill_switch, "reached", wait_for_another)
+    pieces: list[int] = []
+
+    def run(found: Sequence[Any], work: Callable[[Any], Any], *_: Any) -> list[Any]:
+        pieces.extend(map(len, found))
+        return [work(piece) for piece in found]
+
+    with locked(stores[7].paths):
+        restored = restore_many(specs, run, tmp_path / "progress")
+    assert pieces == [2, 2, 2, 2]
+    assert [row.label for row in restored] == [str(store.store_partition) for store in stores]
+    assert [(row.outcome, row.keys) for row in restored] == [("restored", 5)] * 7 + [("failed", 0)]
+    assert restored[7].failure is not None
+    assert restored[7].failure.kind == "LockedError"
+    found = verify_many(stores, VerifyOptions(depth="deep"))
+    assert [row.status for row in found] == [Status.OK] * 7 + [Status.MISSING]

@@ -65,7 +65,7 @@ def restore_or_die(specs: Sequence[RestoreSpec]) -> BaseModel:
     """Restore the stores of task 0_0; end the worker at any other."""
     if str(specs[0].store.task) != "0_0":
         os.kill(os.getpid(), signal.SIGKILL)
-    return many._restore_task(specs)
+    return many._restore_tasks(specs)
 
 
 def clean_or_die(spec: CleaningSpec) -> BaseModel:

@@ -107,7 +107,7 @@ def test_a_suppliers_store_is_rebuilt_in_spark_tasks_by_a_replay_whatever_ranges
 def test_a_worker_that_dies_leaves_the_rows_of_the_others_in_the_report(
     application: Application, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("statestore.recovery.many._restore_task", restore_or_die)
+    monkeypatch.setattr("statestore.recovery.many._restore_tasks", restore_or_die)
     report: RestoreReport = run("--ranges", "1")
     assert [(row.task, row.outcome, row.failure and row.failure.kind) for row in report.rows] == [
         ("0_0", "restored", None),

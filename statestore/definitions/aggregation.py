@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from statestore.definitions.fields import Definition, Reference
 from statestore.model import Name
@@ -27,11 +27,10 @@ class TimeWindows(Definition):
     advance_ms: int | None = Field(default=None, gt=0)
     grace_ms: int = Field(default=0, ge=0, lt=1 << 62)
 
-    @model_validator(mode="after")
-    def _windows_leave_no_gap(self) -> TimeWindows:
+    def model_post_init(self, context: Any, /) -> None:
+        """Refuse windows that leave gaps."""
         if self.advance_ms is not None and self.advance_ms > self.size_ms:
             raise ValueError(f"advance_ms of {self.advance_ms} is longer than size_ms of {self.size_ms}")
-        return self
 
     @property
     def step_ms(self) -> int:
@@ -82,15 +81,14 @@ class AggregationDefinition(Definition):
     sessions: Sessions | None = None
     output_topic: Name | None = None
 
-    @model_validator(mode="after")
-    def _settings_fit_together(self) -> AggregationDefinition:
+    def model_post_init(self, context: Any, /) -> None:
+        """Refuse settings that do not fit together; once, as in `ApplicationDefinition`."""
         if self.windows is not None and self.sessions is not None:
             raise ValueError(f"aggregation into {self.store} has windows and sessions; expected one of them at most")
         if self.partitions is not None and self.group_by is None:
             raise ValueError(
                 f"aggregation into {self.store} has partitions but no group_by: only a repartition topic has its own"
             )
-        return self
 
     @property
     def kept_ms(self) -> int:

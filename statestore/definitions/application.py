@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from statestore.definitions.aggregation import AggregationDefinition
 from statestore.definitions.fields import Definition, Engine, Guarantee, Reference
@@ -17,6 +17,21 @@ from statestore.model import Name, StoreFormat, changelog_topic, repartition_top
 _MAX_TIMES_BYTES = 3_000
 
 _TIME_BYTES = 12
+
+
+#: Validation context: a definition like this one has passed the checks of the whole, which are not repeated. It had the
+#: same name, topics and aggregations, a processor or none, as this one, and stores with the same fields of
+#: `CHECKED_STORE_FIELDS`: the checks look at nothing else.
+FITS_TOGETHER = object()
+CHECKED_STORE_FIELDS = (
+    "name",
+    "kind",
+    "format",
+    "changelog",
+    "retention_ms",
+    "window_size_ms",
+    "retain_duplicates",
+)
 
 
 class Subtopology(Definition):
@@ -79,31 +94,43 @@ class ApplicationDefinition(Definition):
         default=64 * 1024 * 1024, ge=1024, description="staged bytes per task at which a commit is made early"
     )
 
-    @model_validator(mode="after")
-    def _stores_are_complete(self) -> ApplicationDefinition:
-        listed = [store.name for store in self.stores]
-        made = tuple(
-            StoreDefinition(name=aggregation.store, **aggregation.default_store())
-            for aggregation in {item.store: item for item in self.aggregations}.values()
-            if aggregation.store not in listed
-        )
-        stores = tuple(
-            store if "engine" in store.model_fields_set else store.model_copy(update={"engine": self.default_dsl_store})
-            for store in (*self.stores, *made)
-        )
-        object.__setattr__(self, "stores", stores)  # a frozen model's own validator may still complete it
-        return self
+    def model_post_init(self, context: Any, /) -> None:
+        """Complete the stores, and refuse what does not fit together.
 
-    @model_validator(mode="after")
-    def _does_something(self) -> ApplicationDefinition:
+        Here, and not in validators that pydantic calls after: it calls those again for each definition that it is given
+        as it is, and definitions are immutable.
+        """
+        self._complete_stores()
+        if context is not FITS_TOGETHER:
+            self._check()
+
+    def _complete_stores(self) -> None:
+        listed = {store.name for store in self.stores}
+        needed = {item.store: item for item in self.aggregations if item.store not in listed}
+        made = [StoreDefinition(name=name, **item.default_store()) for name, item in needed.items()]
+        if made or not all(["engine" in store.model_fields_set for store in self.stores]):
+            engine = self.default_dsl_store
+            stores = tuple(
+                store if "engine" in store.model_fields_set else store.model_copy(update={"engine": engine})
+                for store in (*self.stores, *made)
+            )
+            object.__setattr__(self, "stores", stores)  # a frozen model may still complete itself
+
+    def _check(self) -> None:
+        self._does_something()
+        self._topics_and_stores_are_distinct()
+        self._changelogs_are_their_stores()
+        self._stores_are_not_of_the_dsl_alone()
+        self._stream_times_fit_into_a_commit()
+        self._aggregations_fit_their_stores()
+
+    def _does_something(self) -> None:
         if self.processor is None and not self.aggregations:
             raise ValueError("expected a processor, aggregations or both, found neither")
         if not self.stores:
             raise ValueError("expected at least one store, found none")
-        return self
 
-    @model_validator(mode="after")
-    def _topics_and_stores_are_distinct(self) -> ApplicationDefinition:
+    def _topics_and_stores_are_distinct(self) -> None:
         names = [store.name for store in self.stores]
         if len(set(names)) != len(names):
             raise ValueError(f"store names must be distinct, found {names}")
@@ -114,10 +141,8 @@ class ApplicationDefinition(Definition):
             raise ValueError(
                 f"{mixed} cannot be output topics: they are the application's input, changelogs or repartition topics"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _changelogs_are_their_stores(self) -> ApplicationDefinition:
+    def _changelogs_are_their_stores(self) -> None:
         for store in self.stores:
             derived = changelog_topic(self.name, store.name)
             if store.changelog not in (None, derived):
@@ -125,10 +150,8 @@ class ApplicationDefinition(Definition):
                     f"the changelog topic of store {store.name} is {derived}, as in Kafka Streams; found "
                     f"{store.changelog!r}. Rename the application or the store, or leave `changelog` out"
                 )
-        return self
 
-    @model_validator(mode="after")
-    def _stores_are_not_of_the_dsl_alone(self) -> ApplicationDefinition:
+    def _stores_are_not_of_the_dsl_alone(self) -> None:
         for store in self.stores:
             kind = BUILT_IN.get(store.kind)
             if kind is not None and kind.ordinary_kin:
@@ -138,10 +161,8 @@ class ApplicationDefinition(Definition):
                 )
             if store.format is StoreFormat.TIMESTAMPED_IN_DEFAULT:
                 raise ValueError(f"store {store.name}: format {store.format} is that of time-ordered windows alone")
-        return self
 
-    @model_validator(mode="after")
-    def _stream_times_fit_into_a_commit(self) -> ApplicationDefinition:
+    def _stream_times_fit_into_a_commit(self) -> None:
         # Only subtopology 0 may have many stores: those behind a repartition topic have one each.
         elsewhere = {item.store for item in self.aggregations if item.group_by is not None}
         names = [store.name for store in self.stores if store.kind != "key-value" and store.name not in elsewhere]
@@ -151,10 +172,8 @@ class ApplicationDefinition(Definition):
                 f"the names of the {len(names)} window and session stores of a task are too long: with each name, "
                 f"{_TIME_BYTES} bytes more are committed, in all {size}; expected at most {_MAX_TIMES_BYTES}"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _aggregations_fit_their_stores(self) -> ApplicationDefinition:
+    def _aggregations_fit_their_stores(self) -> None:
         names = [aggregation.store for aggregation in self.aggregations]
         if len(set(names)) != len(names):
             raise ValueError(f"each aggregation has a store of its own, found {names}")
@@ -170,7 +189,6 @@ class ApplicationDefinition(Definition):
                     f"aggregation into {store.name} needs a retention_ms of at least {aggregation.kept_ms} and no "
                     f"retain_duplicates; found {store.retention_ms} and {store.retain_duplicates}"
                 )
-        return self
 
     @property
     def publishes_snapshots(self) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from typing import Any
+
+from pydantic import Field
 
 from statestore.definitions.fields import Definition, Engine, KindName, Line, Reference, SerdeName, Suite
 from statestore.formats.value_format import ValueFormat
@@ -98,25 +100,18 @@ class StoreDefinition(Definition):
         """Layout of its values: what its kind makes of its format."""
         return self.store_kind.value_format(self.format)
 
-    @model_validator(mode="after")
-    def _format_is_the_kinds(self) -> StoreDefinition:
-        """Kafka Streams has no timestamped session stores, so plain is their default."""
+    def model_post_init(self, context: Any, /) -> None:
+        """Complete the format, and refuse settings that do not fit the kind; once, as in `ApplicationDefinition`.
+
+        Those of a user's kind are checked where its code is loaded (`tasks/loading.py`).
+        """
         known = BUILT_IN.get(self.kind)
-        if known is not None and known.only_format is not None and "format" not in self.model_fields_set:
-            object.__setattr__(self, "format", known.only_format)  # a frozen model's own validator may complete it
-        return self
-
-    @model_validator(mode="after")
-    def _settings_fit_the_kind(self) -> StoreDefinition:
-        """Those of a user's kind are checked where its code is loaded (`tasks/loading.py`)."""
-        if (known := BUILT_IN.get(self.kind)) is not None:
+        if known is not None:
+            if known.only_format is not None and "format" not in self.model_fields_set:
+                # Kafka Streams has no timestamped session stores, so plain is their default.
+                object.__setattr__(self, "format", known.only_format)  # a frozen model may still complete itself
             known.check(self)
-        return self
-
-    @model_validator(mode="after")
-    def _supplier_can_make_it(self) -> StoreDefinition:
         if self.supplier is not None and self.kind == VERSIONED.name:
             raise ValueError("a versioned store has no supplier: its layout is known, and the jobs rely on it")
         if self.supplier is not None and self.retain_duplicates:
             raise ValueError("a supplier's store cannot retain duplicates: its changes could not be replayed or undone")
-        return self

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InvalidCommandError, UnknownApplicationError
@@ -92,6 +93,18 @@ class Catalogue:
         return digest_of(self.content())
 
 
+class _Changed(NamedTuple):
+    """What an `Entry` is made of. Most are changed again before anybody asks for the catalogue."""
+
+    definition: ApplicationDefinition
+    partitions: dict[str, int]
+    topics: dict[str, str] | None
+    created_id: int
+    changed_id: int
+    changed_ms: int
+    changed_by: str
+
+
 class Rebuild:
     """A fold in progress. A command that is refused has changed nothing, and the fold can go on or stop before it.
 
@@ -103,7 +116,7 @@ class Rebuild:
 
     def __init__(self, start: Catalogue | None = None) -> None:
         start = start or Catalogue()
-        self._applications = dict(start.applications)
+        self._applications: dict[str, Entry | _Changed] = dict(start.applications)
         self._next_id = start.next_id
         self._in_order = True
 
@@ -115,15 +128,15 @@ class Rebuild:
         InvalidCommandError
             If it does not fit; nothing was changed.
         """
+        if command.id != self._next_id and not isinstance(command, Snapshot):
+            # Writers exclude each other, so a gap or a repetition is no accident of the protocol: something is missing,
+            # or was written past it.
+            raise InvalidCommandError(f"the command has id {command.id}; expected {self._next_id}, the next one")
         match command:
-            case Snapshot():
-                self._take(command)
-            case _ if command.id != self._next_id:
-                # Writers exclude each other, so a gap or a repetition is no accident of the protocol: something is
-                # missing, or was written past it.
-                raise InvalidCommandError(f"the command has id {command.id}; expected {self._next_id}, the next one")
             case PutApplication():
                 self._put(command)
+            case Snapshot():
+                self._take(command)
             case DropApplication():
                 self._entry(command.name)  # it must be there
                 del self._applications[command.name]
@@ -138,24 +151,25 @@ class Rebuild:
         if not self._in_order:
             self._applications = dict(sorted(self._applications.items()))
             self._in_order = True
-        return Catalogue(self._applications.copy(), self._next_id)
+        entries = {
+            name: found if isinstance(found, Entry) else Entry(**found._asdict())
+            for name, found in self._applications.items()
+        }
+        self._applications = {**entries}
+        return Catalogue(entries, self._next_id)
 
     def _put(self, command: PutApplication) -> None:
         definition, name = command.definition, command.definition.name
         old = self._applications.get(name)
         require_compatible(old, command)
-        self._require_own_changelogs(definition, old)
+        known = set() if old is None else {store.name for store in old.definition.stores}
+        self._require_own_changelogs(name, [store.name for store in definition.stores if store.name not in known])
         topics = None
         if old is not None and old.topics is not None:
             topics = _only(old.topics, internal_topic_names(definition))
-        self._applications[name] = Entry.model_construct(  # of parts that were checked when they were read
-            definition=definition,
-            partitions=command.partitions,
-            topics=topics,
-            created_id=old.created_id if old is not None else command.id,
-            changed_id=command.id,
-            changed_ms=command.written_ms,
-            changed_by=command.written_by,
+        created_id = command.id if old is None else old.created_id
+        self._applications[name] = _Changed(
+            definition, command.partitions, topics, created_id, command.id, command.written_ms, command.written_by
         )
         self._in_order &= old is not None
 
@@ -164,14 +178,9 @@ class Rebuild:
         require_droppable(old, command.store)
         stores = tuple(store for store in old.definition.stores if store.name != command.store)
         definition = old.definition.model_copy(update={"stores": stores})
-        self._applications[command.application] = old.model_copy(
-            update={
-                "definition": definition,
-                "topics": None if old.topics is None else _only(old.topics, internal_topic_names(definition)),
-                "changed_id": command.id,
-                "changed_ms": command.written_ms,
-                "changed_by": command.written_by,
-            }
+        topics = None if old.topics is None else _only(old.topics, internal_topic_names(definition))
+        self._applications[command.application] = _Changed(
+            definition, old.partitions, topics, old.created_id, command.id, command.written_ms, command.written_by
         )
 
     def _record(self, command: RecordTopics) -> None:
@@ -181,15 +190,17 @@ class Rebuild:
                 f"application {command.application} has no internal topics {', '.join(foreign)}: its definition was "
                 "changed since; look at it again"
             )
-        topics = {**(old.topics or {}), **command.topics}
-        self._applications[command.application] = old.model_copy(update={"topics": dict(sorted(topics.items()))})
+        topics = dict(sorted({**(old.topics or {}), **command.topics}.items()))
+        self._applications[command.application] = _Changed(
+            old.definition, old.partitions, topics, old.created_id, old.changed_id, old.changed_ms, old.changed_by
+        )
 
     def _take(self, command: Snapshot) -> None:
         """Take over a snapshot at the start of a log; behind its commands, compare it with what they have made."""
         if command.id < self._next_id:
             raise InvalidCommandError(f"the snapshot has id {command.id}; expected at least {self._next_id}")
         if self._next_id > 1:
-            if command.catalogue.applications != self._applications:
+            if command.catalogue.applications != self.catalogue().applications:
                 raise InvalidCommandError(
                     f"snapshot {command.id} is not the catalogue that the commands before it have made; expected "
                     f"digest {self.catalogue().digest()}, found {command.digest}"
@@ -203,30 +214,27 @@ class Rebuild:
                     f"command {entry.created_id}, changed by {entry.changed_id}"
                 )
             require_partitions(entry.definition, entry.partitions)
-            fresh._require_own_changelogs(entry.definition, None)
+            fresh._require_own_changelogs(name, [store.name for store in entry.definition.stores])
             fresh._applications[name] = entry
         self._applications = fresh._applications
 
-    def _entry(self, application: str) -> Entry:
+    def _entry(self, application: str) -> Entry | _Changed:
         try:
             return self._applications[application]
         except KeyError:
             raise InvalidCommandError(_unknown(application, self._applications)) from None
 
-    def _require_own_changelogs(self, definition: ApplicationDefinition, old: Entry | None) -> None:
+    def _require_own_changelogs(self, name: str, stores: Iterable[str]) -> None:
         """Refuse another application's changelog topic: `a-b` with `c`, and `a` with `b-c`, would share one."""
-        known = set() if old is None else {store.name for store in old.definition.stores}
-        for store in definition.stores:
-            if store.name in known:
-                continue
-            for application, rest in _splits(f"{definition.name}-{store.name}"):
+        for store in stores:
+            for application, rest in _splits(f"{name}-{store}"):
                 other = self._applications.get(application)
-                if other is None or application == definition.name:
+                if other is None or application == name:
                     continue
                 if any(found.name == rest for found in other.definition.stores):
                     raise InvalidCommandError(
-                        f"{definition.name}/{store.name} and {application}/{rest} would share the changelog topic "
-                        f"{changelog_topic(definition.name, store.name)}; rename one"
+                        f"{name}/{store} and {application}/{rest} would share the changelog topic "
+                        f"{changelog_topic(name, store)}; rename one"
                     )
 
 

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.fields import Line
 from statestore.errors import InvalidCommandError, NewerCommandError, UnreadableCommandError
+from statestore.metastore.definition_text import read_in_parts
 from statestore.model import Name
 
 VERSION = 1
@@ -222,11 +223,12 @@ def decode(value: bytes | None) -> Command:
     if value is None:
         raise UnreadableCommandError("the record has no value; expected a command in JSON")
     try:
-        command = _COMMANDS.validate_json(value)
+        command = read_in_parts(value, _COMMANDS.validate_python) or _COMMANDS.validate_json(value)
     except ValidationError as error:
         _require_known_version(value)
         raise UnreadableCommandError(f"the record is no command of version {VERSION}: {_problems(error)}") from error
-    if missing := _STAMP - command.model_fields_set:
+    if not command.model_fields_set >= _STAMP:
+        missing = _STAMP - command.model_fields_set
         raise UnreadableCommandError(f"the record is no command: {', '.join(sorted(missing))} missing")
     if command.id == 0:
         raise UnreadableCommandError("the record is no command: its id is 0; expected at least 1")

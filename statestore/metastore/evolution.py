@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from statestore.definitions.aggregation import AggregationDefinition
 from statestore.definitions.application import ApplicationDefinition
@@ -25,6 +25,18 @@ _SERDES = ("key_serde", "value_serde")
 _serdes = attrgetter(*_SERDES)
 #: Fields of an aggregation that decide on the rows that it writes.
 _WRITING = ("aggregate", "group_by", "windows.size_ms", "windows.advance_ms", "sessions.gap_ms")
+#: In the stores of processors.
+_NOTHING = (None,) * len(_WRITING)
+
+
+class Defined(Protocol):
+    """A definition of an application, and the partitions of the topics that its tasks read."""
+
+    @property
+    def definition(self) -> ApplicationDefinition: ...
+
+    @property
+    def partitions(self) -> dict[str, int]: ...
 
 
 class _Home(NamedTuple):
@@ -35,7 +47,7 @@ class _Home(NamedTuple):
     topic
         What its tasks read.
     writing
-        Of its aggregation, the values of `_WRITING`; all None in a processor's store.
+        Of its aggregation, the values of `_WRITING`; `_NOTHING` in a processor's store.
     """
 
     subtopology: int
@@ -45,14 +57,14 @@ class _Home(NamedTuple):
 
 def internal_topic_names(definition: ApplicationDefinition) -> tuple[str, ...]:
     """Return the names of the application's changelogs and repartition topics."""
-    changelogs = (changelog_topic(definition.name, store.name) for store in definition.stores)
-    return (*changelogs, *(topic for topic in topics_read(definition) if topic != definition.input_topic))
+    changelogs = [changelog_topic(definition.name, store.name) for store in definition.stores]
+    return (*changelogs, *[topic for topic in topics_read(definition) if topic != definition.input_topic])
 
 
 def topics_read(definition: ApplicationDefinition) -> tuple[str, ...]:
     """Return the topic that the tasks of each subtopology read."""
-    regrouped = (item for item in definition.aggregations if item.group_by is not None)
-    return (definition.input_topic, *(repartition_topic(definition.name, item.store) for item in regrouped))
+    regrouped = [item.store for item in definition.aggregations if item.group_by is not None]
+    return (definition.input_topic, *[repartition_topic(definition.name, store) for store in regrouped])
 
 
 def written_topics(definition: ApplicationDefinition) -> dict[str, str]:
@@ -72,7 +84,7 @@ def partitions_of(definition: ApplicationDefinition, of_input: int) -> dict[str,
     return {definition.input_topic: of_input, **repartitions}
 
 
-def require_compatible(old: Entry | None, new: PutApplication) -> None:
+def require_compatible(old: Defined | None, new: PutApplication) -> None:
     """Refuse a definition that contradicts its topics, or that the stores of the one before cannot go on with.
 
     Raises
@@ -80,19 +92,29 @@ def require_compatible(old: Entry | None, new: PutApplication) -> None:
     InvalidCommandError
         With the path of each field, and what to do.
     """
-    homes = _homes(new.definition)
-    _require_partitions(new.definition, new.partitions, homes)
+    definition, partitions = new.definition, new.partitions
+    # Where stores are depends on nothing else. Those that are said alike are mostly one object (definition_text.py).
+    moved = (
+        old is None
+        or old.definition.input_topic != definition.input_topic
+        or old.definition.aggregations != definition.aggregations
+        or old.partitions != partitions
+    )
+    if moved or any([store.partitions is not None for store in definition.stores]):
+        require_partitions(definition, partitions)
     if old is None:
         return
-    before = _homes(old.definition)
+    before, homes = (_homes(old.definition), _homes(definition)) if moved else ({}, {})
     stores = {store.name: store for store in old.definition.stores}
-    changes = []
-    for store in new.definition.stores:
-        if store.name in stores:
-            was, now = before[store.name], homes[store.name]
-            partitions = old.partitions[was.topic], new.partitions[now.topic]
-            found = _changes(stores[store.name], store, was, now, *partitions)
-            changes += [f"stores.{store.name}.{change}" for change in found]
+    changes: list[str] = []
+    for store in definition.stores:
+        then = stores.get(store.name)
+        if then is None or (then is store and not moved):
+            continue
+        found = [*_other_settings(then, store)]
+        if moved:
+            found += _moves(before[store.name], homes[store.name], old.partitions, partitions)
+        changes += [f"stores.{store.name}.{change}" for change in found]
     if changes:
         raise InvalidCommandError(
             f"application {new.definition.name}: stores that are there cannot take over these changes: "
@@ -101,7 +123,7 @@ def require_compatible(old: Entry | None, new: PutApplication) -> None:
         )
 
 
-def require_takeover(made_for: Mapping[str, Entry | PutApplication], new: PutApplication) -> None:
+def require_takeover(made_for: Mapping[str, Defined], new: PutApplication) -> None:
     """Refuse new stores that would take over changelogs which other definitions have written.
 
     Asked of definitions that are to be applied, and of no command that is read again.
@@ -151,11 +173,12 @@ def require_readable(old: Entry | None, new: ApplicationDefinition) -> None:
         )
 
 
-def _store_changes(name: str, old: Entry | PutApplication, new: PutApplication) -> Iterator[str]:
+def _store_changes(name: str, old: Defined, new: PutApplication) -> Iterator[str]:
     was, now = _homes(old.definition)[name], _homes(new.definition)[name]
     before, after = old.definition.store(name), new.definition.store(name)
-    yield from _changes(before, after, was, now, old.partitions[was.topic], new.partitions[now.topic])
-    if was.writing == now.writing == (None,) * len(_WRITING):
+    yield from _other_settings(before, after)
+    yield from _moves(was, now, old.partitions, new.partitions)
+    if was.writing == now.writing == _NOTHING:
         yield from _serde_changes(before, after)
 
 
@@ -172,10 +195,33 @@ def require_partitions(definition: ApplicationDefinition, found: Mapping[str, in
     InvalidCommandError
         With the path of each field.
     """
-    _require_partitions(definition, found, _homes(definition))
+    regrouped = [item for item in definition.aggregations if item.group_by is not None]
+    topics = [repartition_topic(definition.name, item.store) for item in regrouped]
+    if found.keys() != {definition.input_topic, *topics}:
+        raise InvalidCommandError(
+            f"application {definition.name}: partitions: expected those of "
+            f"{', '.join([definition.input_topic, *topics])}, which its tasks read; found {', '.join(found) or 'none'}"
+        )
+    problems = [
+        f"aggregations.{item.store}.partitions: expected {count} of {topic}, found {found[topic]}"
+        for item, topic in zip(regrouped, topics, strict=True)
+        for count in [item.partitions or found[definition.input_topic]]
+        if found[topic] != count
+    ]
+    if said := [store for store in definition.stores if store.partitions is not None]:
+        homes = _homes(definition)
+        problems += [
+            f"stores.{store.name}.partitions: expected {store.partitions}, found {found[topic]} of {topic}, which its "
+            "tasks read"
+            for store in said
+            for topic in [homes[store.name].topic]
+            if found[topic] != store.partitions
+        ]
+    if problems:
+        raise InvalidCommandError(f"application {definition.name} does not fit its topics: {'; '.join(problems)}")
 
 
-def require_droppable(entry: Entry, store: str) -> None:
+def require_droppable(entry: Defined, store: str) -> None:
     """Refuse to drop a store that is not there or in use.
 
     Raises
@@ -203,8 +249,7 @@ def require_droppable(entry: Entry, store: str) -> None:
 
 
 def _homes(definition: ApplicationDefinition) -> dict[str, _Home]:
-    alone = _Home(0, definition.input_topic, (None,) * len(_WRITING))
-    homes = {store.name: alone for store in definition.stores}
+    homes = dict.fromkeys([store.name for store in definition.stores], _Home(0, definition.input_topic, _NOTHING))
     subtopology = 0
     for item in definition.aggregations:
         if item.group_by is None:
@@ -227,44 +272,20 @@ def _writing(item: AggregationDefinition) -> tuple[str | int | None, ...]:
     )
 
 
-def _require_partitions(
-    definition: ApplicationDefinition, found: Mapping[str, int], homes: Mapping[str, _Home]
-) -> None:
-    read = topics_read(definition)
-    if found.keys() != set(read):
-        raise InvalidCommandError(
-            f"application {definition.name}: partitions: expected those of {', '.join(read)}, which its tasks read; "
-            f"found {', '.join(found) or 'none'}"
-        )
-    problems = [
-        f"aggregations.{item.store}.partitions: expected {count} of {topic}, found {found[topic]}"
-        for item in definition.aggregations
-        if item.group_by is not None
-        for topic in [repartition_topic(definition.name, item.store)]
-        for count in [item.partitions or found[definition.input_topic]]
-        if found[topic] != count
-    ]
-    problems += [
-        f"stores.{store.name}.partitions: expected {store.partitions}, found {found[topic]} of {topic}, which its "
-        "tasks read"
-        for store in definition.stores
-        if store.partitions is not None
-        for topic in [homes[store.name].topic]
-        if found[topic] != store.partitions
-    ]
-    if problems:
-        raise InvalidCommandError(f"application {definition.name} does not fit its topics: {'; '.join(problems)}")
-
-
-def _changes(
-    old: StoreDefinition, new: StoreDefinition, was: _Home, now: _Home, partitions: int, new_partitions: int
-) -> Iterator[str]:
-    """Name what a store that is there cannot take over."""
-    if _settled(old) != _settled(new):
-        yield from _different(_SETTLED, _settled(old), _settled(new))
+def _other_settings(old: StoreDefinition, new: StoreDefinition) -> Iterator[str]:
+    """Name settings that a store that is there cannot take over."""
+    settled = _settled(old), _settled(new)
+    if settled[0] != settled[1]:
+        yield from _different(_SETTLED, *settled)
+    if old.format == new.format and old.kind == new.kind:
+        return
     if not set(old.values.column_families) <= set(new.values.column_families):
         lost = "headers" if old.values.keeps_headers else "timestamps"
         yield f"format: {old.format} -> {new.format}, which has no place for the {lost}"
+
+
+def _moves(was: _Home, now: _Home, before: Mapping[str, int], partitions: Mapping[str, int]) -> Iterator[str]:
+    """Name what a store that is there cannot take over of where it is: whose tasks have it, what they read."""
     if was.subtopology != now.subtopology:
         yield (
             f"subtopology: {was.subtopology} -> {now.subtopology}, other tasks (group_by, and the order of the "
@@ -274,10 +295,10 @@ def _changes(
         yield f"input_topic: {was.topic} -> {now.topic}, which holds other records"
     if was.writing != now.writing:  # a task with stores refuses that too (tasks/shape.py)
         yield from _different(_WRITING, was.writing, now.writing)
-    if partitions != new_partitions:
+    if before[was.topic] != partitions[now.topic]:
         yield (
-            f"partitions: its tasks read {partitions}, and would read {new_partitions}: keys would be in other tasks' "
-            "stores"
+            f"partitions: its tasks read {before[was.topic]}, and would read {partitions[now.topic]}: keys would be in "
+            "other tasks' stores"
         )
 
 

@@ -1,4 +1,4 @@
-"""Laying out values with the headers of their records (stored_values.py): loops that numba compiles."""
+"""Headers of records, by themselves or laid out with values (record_headers.py, stored_values.py): compiled loops."""
 
 from __future__ import annotations
 
@@ -88,6 +88,45 @@ def locate(data: Bytes, headers: Int64s, address: Int, sections: Int64s, odd: By
         else:
             sections[headers[record, 3], 0] = address + begin - count_bytes
             sections[headers[record, 3], 1] = end - begin + count_bytes
+    return -1
+
+
+@compiled
+def entries(data: Bytes, headers: Int64s, found: Int64s) -> Int:
+    """Find the name and the value of each header.
+
+    Parameters
+    ----------
+    data
+        Bytes of the records.
+    headers
+        Row by row, as `record_kernels.decode` leaves it.
+    found
+        To fill, a row for each header: row of its record in the columns, where its name begins, the name's bytes, where
+        its value begins, the value's bytes (-1: null).
+
+    Returns
+    -------
+    int
+        The row of `headers` whose record does not have the headers that it says; -1: there is none.
+    """
+    known = 0
+    for record in range(len(headers)):
+        at, end = headers[record, 0], headers[record, 1]
+        for _ in range(headers[record, 2]):
+            size, at, _short = _read(data, at, end)
+            if at < 0 or size < 0 or size > end - at:
+                return record
+            found[known, 0], found[known, 1], found[known, 2] = headers[record, 3], at, size
+            at += size
+            size, at, _short = _read(data, at, end)
+            if at < 0 or size > end - at:
+                return record
+            found[known, 3], found[known, 4] = at, max(size, np.int64(-1))
+            at += max(size, np.int64(0))
+            known += 1
+        if at != end:
+            return record
     return -1
 
 

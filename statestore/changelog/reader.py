@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from typing import Self
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Self, TypeVar
 
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from statestore.changelog.client import client_config, make_client, translate
-from statestore.changelog.columns import SCHEMA, decode, to_batch
+from statestore.changelog.columns import SCHEMA, DecodedRecords, decode, to_batch
 from statestore.changelog.deadline import close_consumer
 from statestore.changelog.first_offsets import FirstOffsets
 from statestore.changelog.foreign_headers import ForeignHeaders
 from statestore.changelog.header_positions import HeaderPositions
 from statestore.changelog.partition_fetcher import PartitionFetcher, gone
 from statestore.changelog.record_batch import OldFormatError, damaged, delivered, split
+from statestore.changelog.record_headers import RecordsWithHeaders, with_headers
 from statestore.changelog.secure_connection import can_fetch
 from statestore.changelog.stored_values import stored_columns
 from statestore.errors import KafkaUnavailableError, StateStoreError
 from statestore.formats.value_format import ValueFormat
 from statestore.model import TopicPartition
+
+T = TypeVar("T")
 
 __all__ = ["SCHEMA", "LogReader", "first_offset", "first_offsets", "to_batch"]
 
@@ -122,15 +125,45 @@ class LogReader:
         KafkaUnavailableError
             If nothing came for `stall_timeout_s`.
         """
+        if values is None or not values.keeps_headers:
+            yield from self._read(start, end, lambda decoded: (decoded.columns,), to_batch)
+            return
+        timestamped = values.timestamped
+        yield from self._read(
+            start,
+            end,
+            lambda decoded: stored_columns(decoded, self.partition, timestamped=timestamped),
+            lambda messages: to_batch(messages, values),
+        )
+
+    def read_records(self, start: int, end: int) -> Iterator[RecordsWithHeaders]:
+        """Yield the same records as batches with their headers; see `read`."""
+        yield from self._read(
+            start, end, lambda decoded: (RecordsWithHeaders.of_decoded(decoded, self.partition),), with_headers
+        )
+
+    def _read(
+        self,
+        start: int,
+        end: int,
+        of_decoded: Callable[[DecodedRecords], Iterable[T]],
+        of_messages: Callable[[list[Message]], T],
+    ) -> Iterator[T]:
         if start >= end:
             return
         few = end - start < _FEW and "numba" not in sys.modules
         if few or not can_fetch(client_config(self._servers)):
-            yield from self._read_messages(start, end, values)
+            yield from self._read_messages(start, end, of_messages)
         else:
-            yield from self._fetch(start, end, values)
+            yield from self._fetch(start, end, of_decoded, of_messages)
 
-    def _fetch(self, start: int, end: int, values: ValueFormat | None) -> Iterator[pa.RecordBatch]:
+    def _fetch(
+        self,
+        start: int,
+        end: int,
+        of_decoded: Callable[[DecodedRecords], Iterable[T]],
+        of_messages: Callable[[list[Message]], T],
+    ) -> Iterator[T]:
         committed, stall_timeout_s = self._read_committed, self._stall_timeout_s
         fetcher = PartitionFetcher(
             self._servers, self.partition, read_committed=committed, stall_timeout_s=stall_timeout_s
@@ -143,7 +176,7 @@ class LogReader:
                 try:
                     batches = list(split(fetched.records, self.partition))
                 except OldFormatError:  # librdkafka knows it
-                    yield from self._read_messages(start, end, values)
+                    yield from self._read_messages(start, end, of_messages)
                     return
                 next_offset = batches[-1].last_offset + 1
                 if next_offset <= start:
@@ -156,21 +189,18 @@ class LogReader:
                     self._positions.add_columns(decoded.data, decoded.headers)
                     if self._foreign is not None:
                         self._foreign.add_columns(decoded.data, decoded.headers)
-                    if values is None or not values.keeps_headers:
-                        yield decoded.columns
-                    else:
-                        yield from stored_columns(decoded, self.partition, timestamped=values.timestamped)
+                    yield from of_decoded(decoded)
                 start = next_offset
         finally:
             fetcher.close()
 
-    def _read_messages(self, start: int, end: int, values: ValueFormat | None) -> Iterator[pa.RecordBatch]:
+    def _read_messages(self, start: int, end: int, of_messages: Callable[[list[Message]], T]) -> Iterator[T]:
         for messages in self.read_messages(start, end):
             self._positions.add_messages(messages)
             self._append_times |= any(found.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME for found in messages)
             if self._foreign is not None:
                 self._foreign.add_messages(messages)
-            yield to_batch(messages, values)
+            yield of_messages(messages)
 
     def read_messages(self, start: int, end: int) -> Iterator[list[Message]]:
         """Yield the same records as lists of messages, for callers that go record by record."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from statestore.changelog.reader import LogReader
+from statestore.changelog.record_headers import with_headers
 from statestore.changelog.topics import LogRange
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InputError, InvalidStateError
@@ -21,11 +22,12 @@ from statestore.partition.replay import replay
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.stores.typed import AnyStore
 from statestore.tasks.driver_logs import ListReader, LoggedRecord, Logs
+from statestore.tasks.input_records import InputRecords
 from statestore.tasks.processor import Headers
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.task_changelogs import TaskChangelogs
 from statestore.tasks.task_stores import TaskStores
-from statestore.tasks.topology import Counts, Topology
+from statestore.tasks.topology import BATCH, Counts, Topology
 
 _DAY_MS = 24 * 60 * 60 * 1000
 
@@ -101,10 +103,15 @@ class DriverTask:
         """Process what is left of the input."""
         self.check_running()
         try:
-            while messages := self._logs.messages(self._input, self._next_offset):
-                self._next_offset += self._topology.process(messages, lambda: False)
-                if self._topology.commit_requested:
-                    self.commit()
+            messages = self._logs.messages(self._input, self._next_offset)
+            for batch in InputRecords.arrived(self._input, with_headers(messages), BATCH) if messages else ():
+                left = batch
+                while len(left):
+                    taken = self._topology.process(left, lambda: False)
+                    self._next_offset += taken
+                    left = left.part(taken)
+                    if self._topology.commit_requested:
+                        self.commit()
         except BaseException:
             self._stop(clean=False)
             raise

@@ -11,6 +11,8 @@ from types import TracebackType
 from typing import Self
 
 _EVERY_S = 1.0
+#: So many more containers than before: with fewer, looking at all costs more than what is found.
+_MANY = 10_000
 
 
 class CollectingNowAndThen:
@@ -34,7 +36,7 @@ class CollectingNowAndThen:
             gc.enable()
 
     def now_and_then(self) -> None:
-        """Collect, if the last time is long enough ago."""
-        if time.monotonic() - self._last >= _EVERY_S:
+        """Collect, if the last time is long enough ago and much has come since."""
+        if time.monotonic() - self._last >= _EVERY_S and gc.get_count()[0] >= _MANY:
             gc.collect()
             self._last = time.monotonic()

@@ -231,16 +231,3 @@ def load_key(reference: str) -> KeyOf:
     if not callable(found):
         raise DefinitionError(f"group_by {reference} is a {type(found).__name__}, expected {expected}")
     return found  # type: ignore[no-any-return]  # what was imported is known only now
-
-
-def to_record(message: Any) -> Record:
-    """Turn a Kafka message into a record."""
-    return Record(
-        message.topic(),
-        message.partition(),
-        message.offset(),
-        message.key(),
-        message.value(),
-        message.timestamp()[1],
-        tuple(message.headers() or ()),
-    )

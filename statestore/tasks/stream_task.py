@@ -38,13 +38,14 @@ from statestore.reports import Failure, ProcessRow
 from statestore.statedir.swap import locked_task
 from statestore.tasks.garbage import CollectingNowAndThen
 from statestore.tasks.idle import figures, idle_offset
+from statestore.tasks.input_records import InputRecords
 from statestore.tasks.processor import Headers
 from statestore.tasks.publishing import open_archive_soon, publish_stores
 from statestore.tasks.shape import check_shape, remember_shape
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.task_progress import TaskProgressWriter
 from statestore.tasks.task_stores import TaskStores, record_new_stores
-from statestore.tasks.topology import Counts, Topology
+from statestore.tasks.topology import BATCH, Counts, Topology
 
 _POLL_EVERY = 1_000
 _PAUSE_S = 0.1
@@ -304,21 +305,9 @@ class StreamTask:
             LogReader(spec.bootstrap_servers, self._input, stall_timeout_s=spec.kafka_timeout_s) as reader,
             CollectingNowAndThen() as garbage,
         ):
-            for arrived in reader.read_messages(self._next_offset, spec.input_end):
-                left = arrived
-                while left:
-                    if not self._in_transaction:
-                        self._writer.begin()
-                        self._in_transaction = True
-                        self._last_commit = time.monotonic()
-                    taken = topology.process(left, self._commit_is_due)
-                    self._last_record = left[taken - 1].offset()
-                    self._next_offset = self._last_record + 1
-                    self._pending += taken
-                    left = left[taken:]
-                    self._writer.poll()
-                    if self._commit_is_due():
-                        self.commit()
+            for arrived in reader.read_records(self._next_offset, spec.input_end):
+                for batch in InputRecords.arrived(self._input, arrived, BATCH):
+                    self._process_batch(batch)
                     garbage.now_and_then()
                     self._process_s = time.monotonic() - started
                     self._progress.tell("processing", self._next_offset, topology.counts)
@@ -327,6 +316,21 @@ class StreamTask:
             self._pending += 1
         self.commit()
         self._process_s = time.monotonic() - started
+
+    def _process_batch(self, left: InputRecords) -> None:
+        while len(left):
+            if not self._in_transaction:
+                self._writer.begin()
+                self._in_transaction = True
+                self._last_commit = time.monotonic()
+            taken = self.topology.process(left, self._commit_is_due)
+            self._last_record = int(left.offsets[taken - 1])
+            self._next_offset = self._last_record + 1
+            self._pending += taken
+            left = left.part(taken)
+            self._writer.poll()
+            if self._commit_is_due():
+                self.commit()
 
     def _commit_is_due(self) -> bool:
         application = self._spec.application

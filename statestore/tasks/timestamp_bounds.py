@@ -6,8 +6,10 @@ and `message.timestamp.after.max.ms` (KIP-937). Since Kafka 4.0 an hour ahead is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from statestore import clock
@@ -53,13 +55,13 @@ class TimestampBounds(BaseModel):
                 f"{self.before_ms} ms ({_BEFORE})"
             )
 
-    def first_refused(self, timestamps: Sequence[int]) -> tuple[int, ValueError] | None:
+    def first_refused(self, timestamps: npt.NDArray[np.int64]) -> tuple[int, ValueError] | None:
         """Return the index of the first timestamp that is refused, and why; None if all are taken."""
         try:
-            self.check(min(timestamps))
-            self.check(max(timestamps))
+            self.check(int(timestamps.min()))
+            self.check(int(timestamps.max()))
         except ValueError:
-            for index, timestamp in enumerate(timestamps):
+            for index, timestamp in enumerate(timestamps.tolist()):
                 try:
                     self.check(timestamp)
                 except ValueError as error:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import sysconfig
 import traceback
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from statestore.changelog.reader import to_batch
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InvalidStateError, ProcessingError, StateStoreError
 from statestore.model import TaskId, repartition_topic
@@ -22,11 +21,13 @@ from statestore.stores.typed import AnyStore
 from statestore.tasks.aggregates import load_aggregate
 from statestore.tasks.aggregation import Aggregation, aggregation
 from statestore.tasks.dead_letters import error_headers
-from statestore.tasks.processor import Headers, ProcessorContext, Record, load_key, load_processor, to_record
+from statestore.tasks.input_records import InputRecords
+from statestore.tasks.processor import Headers, ProcessorContext, Record, load_key, load_processor
 from statestore.tasks.timestamp_bounds import ANY_TIMESTAMP, TimestampBounds
 
-#: So many records are aggregated at once, and a commit that has become due waits for them.
-_BATCH = 10_000
+#: So many records are given to a topology at once; where they are aggregated, a commit that has become due waits for
+#: them.
+BATCH = 10_000
 #: After so many records it is asked whether a commit is due.
 _ASK_EVERY = 8
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
@@ -126,8 +127,8 @@ class Topology:
         for store in stores.values():
             store.log_changes_to(*self._logging(store.name, store.layout.keeps_headers), self._check_change)
             store.tell_failures_to(self._failures.append)
-        #: Messages that are aggregated with the next flush: one of them may turn out to be poison.
-        self._held: list[Any] = []
+        #: Records that are aggregated with the next flush: one of them may turn out to be poison.
+        self._held: list[InputRecords] = []
         #: What a record wrote and sent, until it is known that it is no poison.
         self._effects: list[Callable[[], None]] | None = None
 
@@ -170,30 +171,29 @@ class Topology:
 
     # -- processing -----------------------------------------------------------------------------------------------
 
-    def process(self, messages: Sequence[Any], commit_is_due: Callable[[], bool]) -> int:
+    def process(self, records: InputRecords, commit_is_due: Callable[[], bool]) -> int:
         """Process records in their order, until there is none left or a commit is due; return how many were taken."""
-        messages = messages[:_BATCH]
-        timestamps = [message.timestamp()[1] for message in messages]
+        timestamps = records.timestamps
         refused = self._timestamps.first_refused(timestamps)
         if refused is not None:
             first, error = refused
             if first == 0:
-                self._poison(to_record(messages[0]), error)
+                self._poison(records.part(0, 1).records[0], error)
                 self._counts.records_in += 1
                 return 1
-            messages, timestamps = messages[:first], timestamps[:first]
-        before, taken = self.stream_time, len(messages)
+            records, timestamps = records.part(0, first), timestamps[:first]
+        before, taken = self.stream_time, len(records)
         if self._processor is not None or self._regrouped:
-            taken = self._process_each(messages, commit_is_due)
+            taken = self._process_each(records, commit_is_due)
         else:
-            self.stream_time = max(before, *timestamps)
+            self.stream_time = max(before, int(timestamps.max()))
         if self._aggregations:
-            messages = messages[:taken]
+            if taken < len(records):
+                records = records.part(0, taken)
             if self._dead_letters is not None:
-                self._held += messages
-            batch = to_batch(messages)
+                self._held.append(records)
             for item in self._aggregations:
-                item.add(batch, before)
+                item.add(records.columns, before)
         self._counts.records_in += taken
         return taken
 
@@ -205,15 +205,15 @@ class Topology:
         self._raise_swallowed()
         self.context.commit_requested = False
 
-    def _process_each(self, messages: Sequence[Any], commit_is_due: Callable[[], bool]) -> int:
+    def _process_each(self, records: InputRecords, commit_is_due: Callable[[], bool]) -> int:
         if not self._initialized:
-            self._initialize(messages[0].timestamp()[1])
-        context = self.context
-        for taken, message in enumerate(messages, start=1):
-            self._process_one(to_record(message))
+            self._initialize(int(records.timestamps[0]))
+        context, process_one = self.context, self._process_one
+        for taken, record in enumerate(records.records, start=1):
+            process_one(record)
             if context.commit_requested or (taken % _ASK_EVERY == 0 and commit_is_due()):
                 return taken
-        return len(messages)
+        return len(records)
 
     def _process_one(self, record: Record) -> None:
         context = self.context
@@ -298,8 +298,8 @@ class Topology:
         if self._dead_letters is None:
             part = self._application.subtopologies[self._task.subtopology]
             raise self._processing_error(f"{part.input_topic}-{self._task.partition}@{offset}", error) from error
-        index = bisect_left(self._held, offset, key=lambda message: message.offset())
-        self._poison(to_record(self._held[index]), error)
+        index = bisect_right(self._held, offset, key=lambda records: int(records.offsets[0])) - 1
+        self._poison(self._held[index].at_offset(offset), error)
 
     def _poison(self, record: Record, error: Exception) -> None:
         if self._dead_letters is None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
+from statestore.changelog.record_headers import with_headers
 from statestore.errors import DefinitionError, InputError, UnknownStoreError
-from statestore.tasks.processor import ProcessorContext, Record, load_key, load_processor, to_record
+from statestore.model import TopicPartition
+from statestore.tasks.input_records import InputRecords
+from statestore.tasks.processor import ProcessorContext, Record, load_key, load_processor
 
 MODULES = {
     "good": """
@@ -196,4 +199,5 @@ def test_a_message_becomes_a_record(headers):
     made = Message(
         topic="in", partition=2, offset=7, key=b"k", value=None, headers=headers, timestamp=(TIMESTAMP_CREATE_TIME, 5)
     )
-    assert to_record(made) == Record("in", 2, 7, b"k", None, 5, tuple(headers or ()))
+    found = InputRecords(TopicPartition("in", 2), *with_headers([made]))
+    assert found.records == [Record("in", 2, 7, b"k", None, 5, tuple(headers or ()))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
 
 from statestore.tasks.timestamp_bounds import ANY_TIMESTAMP, TimestampBounds, bounds_of
@@ -39,8 +40,8 @@ def test_what_is_out_of_bounds_is_refused_with_what_the_topic_takes(now):
 
 def test_the_first_of_many_that_is_refused_is_told(now):
     bounds = TimestampBounds(after_ms=HOUR)
-    assert bounds.first_refused([now, 1, now]) is None
-    refused = bounds.first_refused([now, now + 2 * HOUR, 0])
+    assert bounds.first_refused(np.array([now, 1, now])) is None
+    refused = bounds.first_refused(np.array([now, now + 2 * HOUR, 0]))
     assert refused is not None
     assert refused[0] == 1
 

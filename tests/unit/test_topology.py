@@ -7,12 +7,14 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from statestore.changelog.record_headers import with_headers
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import KafkaUnavailableError, ProcessingError
-from statestore.model import TaskId
+from statestore.model import TaskId, TopicPartition
 from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store
 from statestore.tasks import INT64, ValueAndTimestamp, sum_of
+from statestore.tasks.input_records import InputRecords
 from statestore.tasks.topology import Topology
 
 T0 = 1_700_000_000_000
@@ -70,24 +72,26 @@ def topology(tmp_path):
         store.close()
 
 
-def messages(*rows):
-    return [
+def records(*rows):
+    """Make input of values and timestamps (ms)."""
+    messages = [
         Message(topic="in", partition=0, offset=at, key=b"k", value=value, timestamp=(TIMESTAMP_CREATE_TIME, time))
         for at, (value, time) in enumerate(rows)
     ]
+    return InputRecords(TopicPartition("in", 0), *with_headers(messages))
 
 
 def test_a_processor_takes_records_until_a_commit_is_due(topology):
     made = topology()
     due = iter([False, True])  # it is not asked after each record: every eighth is enough
-    assert made.process(messages(*((b"v", T0 + at) for at in range(20))), lambda: next(due)) == 16
+    assert made.process(records(*((b"v", T0 + at) for at in range(20))), lambda: next(due)) == 16
     assert made.counts.records_in == made.counts.records_out == 16
     assert made.stream_time == T0 + 15
 
 
 def test_aggregations_take_whole_batches_and_change_nothing_before_the_flush(topology):
     made = topology(processor=None, stores=[], aggregations=[{"store": "c"}])
-    assert made.process(messages(*((b"v", T0 + at) for at in range(5))), lambda: True) == 5
+    assert made.process(records(*((b"v", T0 + at) for at in range(5))), lambda: True) == 5
     assert made.pending_bytes > 0
     output = made._output
     assert output.logged == []
@@ -110,12 +114,12 @@ def test_results_do_not_depend_on_how_records_are_cut(topology, found, sizes):
 
     def run(cuts):
         made = topology(aggregations=aggregations)
-        left, cuts = messages(*found), iter(cuts)
-        while left:
-            size = next(cuts, len(left))
-            part, left = left[:size], left[size:]
-            while part:
-                part = part[made.process(part, lambda: False) :]
+        left, cuts = records(*found), iter(cuts)
+        while len(left):
+            size = min(next(cuts, len(left)), len(left))
+            part, left = left.part(0, size), left.part(size)
+            while len(part):
+                part = part.part(made.process(part, lambda: False))
             if size % 2:
                 made.flush()
         made.flush()
@@ -128,11 +132,11 @@ def test_results_do_not_depend_on_how_records_are_cut(topology, found, sizes):
 
 def test_a_batch_goes_on_behind_a_record_without_a_time(topology):
     made = topology(processor=None, stores=[], aggregations=[{"store": "c"}])
-    left = messages((b"v", T0), (b"v", 0), (b"v", T0 + 1), (b"v", -1))
+    left = records((b"v", T0), (b"v", 0), (b"v", T0 + 1), (b"v", -1))
     taken = []
-    while left:
+    while len(left):
         taken.append(made.process(left, lambda: False))
-        left = left[taken[-1] :]
+        left = left.part(taken[-1])
     made.flush()
     assert taken == [1, 1, 1, 1]
     assert made._output.logged == [("c", b"k", INT64.serialize(2), T0 + 1)]
@@ -159,7 +163,7 @@ class Refusing(Lists):
 def test_a_log_that_failed_ends_the_task_though_user_code_catches_it(topology):
     made = topology(Refusing(), processor=f"{__name__}:put_and_go_on", dead_letter_topic=None)
     with pytest.raises(KafkaUnavailableError, match="no record was taken"):
-        made.process(messages((b"1", T0)), lambda: False)
+        made.process(records((b"1", T0)), lambda: False)
     with pytest.raises(KafkaUnavailableError, match="no record was taken"):
         made.flush()
 
@@ -172,5 +176,5 @@ def forward_at(record, context):
 def test_a_forward_with_a_timestamp_that_kafka_would_take_for_now_is_poison(topology, timestamp):
     made = topology(processor=f"{__name__}:forward_at", dead_letter_topic=None)
     with pytest.raises(ProcessingError, match=rf"in-0@0: ValueError: its timestamp is {timestamp}, .* above 0"):
-        made.process(messages((b"%d" % timestamp, T0)), lambda: False)
+        made.process(records((b"%d" % timestamp, T0)), lambda: False)
     assert made._output.sent == []

@@ -1,0 +1,100 @@
+"""The input of a task as it arrives: records in columns, and one by one for whoever goes record by record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache, partial
+from itertools import repeat
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.changelog.record_headers import HeadersOfRecords, RecordsWithHeaders
+from statestore.model import TopicPartition
+from statestore.tasks.processor import Record
+
+#: Makes a record of its fields: `Record(*fields)` without a call of Python's for each.
+_new_record: Any = partial(tuple.__new__, Record)
+
+
+class InputRecords:
+    """Records of one partition in their order.
+
+    Parameters
+    ----------
+    columns
+        With `SCHEMA` of `changelog/columns.py`.
+    headers
+        Called for those of each record of the batch that these are a part of; None: no record has any.
+    first
+        Index in that batch of the first record.
+
+    Attributes
+    ----------
+    columns
+        The records.
+    """
+
+    def __init__(
+        self, partition: TopicPartition, columns: pa.RecordBatch, headers: HeadersOfRecords | None, first: int = 0
+    ) -> None:
+        self.columns = columns
+        self._partition = partition
+        self._headers = headers
+        self._first = first
+        self._records: list[Record] | None = None
+
+    @classmethod
+    def arrived(cls, partition: TopicPartition, batch: RecordsWithHeaders, most: int) -> Iterator[Self]:
+        """Cut what has arrived into parts of so many records at most."""
+        columns, headers = batch.columns, None if batch.headers is None else cache(batch.headers)
+        for at in range(0, columns.num_rows, most):
+            yield cls(partition, columns.slice(at, most), headers, at)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return int(self.columns.num_rows)
+
+    @property
+    def timestamps(self) -> npt.NDArray[np.int64]:
+        """Timestamps of the records (ms)."""
+        found: npt.NDArray[np.int64] = self.columns.column(2).to_numpy()
+        return found
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Offsets of the records, which ascend."""
+        found: npt.NDArray[np.int64] = self.columns.column(3).to_numpy()
+        return found
+
+    @property
+    def records(self) -> list[Record]:
+        """The records one by one; they are made once."""
+        if self._records is None:
+            keys, values, timestamps, offsets = self.columns.columns
+            fields = zip(
+                *(repeat(part) for part in self._partition),
+                offsets.to_numpy().tolist(),
+                keys.to_pylist(),
+                values.to_pylist(),
+                timestamps.to_numpy().tolist(),
+                repeat(()) if self._headers is None else self._headers()[self._first : self._first + len(self)],
+                strict=False,
+            )
+            self._records = list(map(_new_record, fields))
+        return self._records
+
+    def part(self, start: int, stop: int | None = None) -> InputRecords:
+        """Return some of the records, by their indexes."""
+        length = (len(self) if stop is None else stop) - start
+        found = InputRecords(self._partition, self.columns.slice(start, length), self._headers, self._first + start)
+        found._records = None if self._records is None else self._records[start:stop]
+        return found
+
+    def at_offset(self, offset: int) -> Record:
+        """Return the record with an offset."""
+        index = int(np.searchsorted(self.offsets, offset))
+        (record,) = self.part(index, index + 1).records
+        return record

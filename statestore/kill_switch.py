@@ -81,6 +81,11 @@ reached: Callable[[str], None] = _nowhere if _armed is None else _armed.reached
 soon: Callable[[str], None] = _nowhere if _armed is None else _armed.soon
 
 
+def armed() -> bool:
+    """Whether it matters to say that a point was reached: where that would cost more than what it stands beside."""
+    return reached is not _nowhere
+
+
 def enter(task: str) -> None:
     """Say which task this process works on from here on; a process works on one at a time."""
     global _task

@@ -8,7 +8,8 @@ the next `init_transactions` settles it. The other one is for processing at leas
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -35,6 +36,8 @@ _ANY_PARTITION = -1  # librdkafka's RD_KAFKA_PARTITION_UA
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 #: librdkafka's own default; a topic that takes less needs smaller batches, because the limit is one of batches.
 _BATCH_BYTES = 1_000_000
+#: More than what a record and its batch have beside key and value, where it has no headers.
+_RECORD_BYTES = 1_000
 #: The broker judges the size of a record; librdkafka would do so before it, knowing only its own limit.
 _NO_LIMIT = 1_000_000_000
 
@@ -127,21 +130,36 @@ class RecordWriter:
         keys: Sequence[bytes],
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
+        headers: Sequence[Headers] | None = None,
     ) -> None:
         """Write many records to one partition, in their order; see `produce`."""
         if len(timestamps) and min(timestamps) <= 0:
             raise InputError(f"{topic}: a record's timestamp is in ms since 1970 and above 0, found {min(timestamps)}")
-        kill_switch.reached("before produce")
+        if headers is not None or kill_switch.armed():
+            each = zip(keys, values, timestamps, repeat(()) if headers is None else headers, strict=False)
+            for key, value, timestamp, found in each:
+                self.produce(topic, key, value, timestamp, partition, found)
+            return
         produce, last = self._producer.produce, len(keys) - 1
-        told = self._on_failure  # records of a partition arrive in their order: the last one tells the offset
+        told = self._told_of(
+            keys, values
+        )  # records of a partition arrive in their order: the last one tells the offset
         for index, (key, value, timestamp) in enumerate(zip(keys, values, timestamps, strict=True)):
             if index == last:
                 told = self._on_delivery
             try:
-                produce(topic, value, key, partition, timestamp=timestamp, on_delivery=told)
+                produce(topic, value, key, partition, told, None, timestamp)
             except (BufferError, KafkaException):  # the queue is full; the other way waits, and names what fails
                 self.produce(topic, key, value, timestamp, partition)
-        kill_switch.reached("during produce")
+
+    def produce_each(self, records: Iterable[tuple[str, bytes | None, bytes | None, int, Headers]]) -> None:
+        """Write records, given as topic, key, value, timestamp and headers, in their order; see `produce`."""
+        for topic, key, value, timestamp, headers in records:
+            self.produce(topic, key, value, timestamp, headers=headers)
+
+    def _told_of(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> Callable[[Any, Message], None] | None:
+        """Return who is told of the delivery of records that are not the last ones; None: nobody has to be."""
+        return self._on_failure
 
     def poll(self) -> None:
         """Serve deliveries; call now and then while producing."""
@@ -259,6 +277,16 @@ class TransactionalWriter(RecordWriter):
         except KafkaException as error:
             raise translate(error, f"beginning a transaction of {self._name}") from error
         self._open = True
+
+    def _told_of(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> Callable[[Any, Message], None] | None:
+        """Return who is told of deliveries.
+
+        Nothing is committed if a record of the transaction was not delivered. One that may be too large for its topic
+        has to be named, though.
+        """
+        size = max(map(len, keys), default=0) + max((len(value) for value in values if value is not None), default=0)
+        small = self._max_batch_bytes is not None and size + _RECORD_BYTES < self._max_batch_bytes
+        return None if small else self._on_failure
 
     def _explained(self, error: StateStoreError) -> StateStoreError:
         """Tell a transaction that grew too old from a takeover, which Kafka calls by the same names.

@@ -95,7 +95,7 @@ class ReadOnlyKeyValueStore(_ReadOnly[K, V, KeyValueReader]):
         try:
             stored = self._rows.get(raw)
         except (StateStoreError, OSError) as error:
-            self._fail(error)
+            self.fail(error)
         return None if stored is None else self.decode(stored)
 
     def get_many(self, keys: Sequence[K]) -> list[V | None]:
@@ -105,7 +105,7 @@ class ReadOnlyKeyValueStore(_ReadOnly[K, V, KeyValueReader]):
         try:
             found = self._rows.get_many(raw)
         except (StateStoreError, OSError) as error:
-            self._fail(error)
+            self.fail(error)
         return [None if stored is None else decode(stored) for stored in found]
 
     def range(self, start: K | None = None, stop: K | None = None) -> Iterator[tuple[K, V]]:
@@ -155,7 +155,7 @@ class ReadOnlyWindowStore(_ReadOnly[K, V, WindowReader]):
         try:
             stored = self._rows.fetch(raw, window_start)
         except (StateStoreError, OSError) as error:
-            self._fail(error)
+            self.fail(error)
         return None if stored is None else self.decode(stored)
 
     def fetch_between(self, key: K, time_from: int, time_to: int, *, backward: bool = False) -> Iterator[tuple[int, V]]:
@@ -225,7 +225,7 @@ class ReadOnlyVersionedStore(_ReadOnly[K, V, VersionedReader]):
         try:
             found = self._rows.get_version(raw, as_of_timestamp)
         except (StateStoreError, OSError) as error:
-            self._fail(error)
+            self.fail(error)
         return None if found is None else self._record(found)
 
     def history(
@@ -240,7 +240,7 @@ class ReadOnlyVersionedStore(_ReadOnly[K, V, VersionedReader]):
         try:
             found = self._rows.history(raw, first, last, descending=descending)
         except (StateStoreError, OSError) as error:
-            self._fail(error)
+            self.fail(error)
         return [self._record(version) for version in found]
 
     def all(self) -> Iterator[tuple[K, VersionedRecord[V]]]:
@@ -271,7 +271,7 @@ class ReadOnlySessionStore(_ReadOnly[K, V, SessionReader]):
         try:
             stored = self._rows.fetch_session(raw, start, end)
         except (StateStoreError, OSError) as error:
-            self._fail(error)
+            self.fail(error)
         return None if stored is None else self.decode(stored)
 
     def find_sessions(

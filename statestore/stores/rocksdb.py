@@ -303,7 +303,8 @@ class RocksDB:
         for family, rows in changes.items():
             handle = self._handles[family]
             put = batch.put
-            for key, value in rows.items():
+            for key in sorted(rows):  # RocksDB takes ordered keys faster, by more than the sorting costs
+                value = rows[key]
                 if value is None:
                     batch.delete(key, handle)
                 else:

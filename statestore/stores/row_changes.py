@@ -41,6 +41,8 @@ class RowChanges(Watched, StateStore, Generic[Inner]):
         The store of bytes.
     expired_records
         Changes dropped because their window or session had expired.
+    being_undone
+        What the record being processed has replaced, with row keys and stored values; None: it will not be undone.
     """
 
     def __init__(self, inner: Inner, store_format: AnyFormat) -> None:
@@ -52,6 +54,7 @@ class RowChanges(Watched, StateStore, Generic[Inner]):
         self._log_many: ChangeLogMany | None = None
         self._check: CheckChange | None = None
         self._undo: _Undo | None = None
+        self.being_undone: list[tuple[bytes, bytes | None]] | None = None
 
     def log_changes_to(
         self, log: ChangeLog, log_many: ChangeLogMany | None = None, check: CheckChange | None = None
@@ -130,11 +133,12 @@ class RowChanges(Watched, StateStore, Generic[Inner]):
 
     def begin_record(self) -> None:
         """Remember from now on what every write replaces, until `undo_record` or `end_record`."""
-        self._undo = _Undo([], self.expired_records, self.inner.stream_time)
+        self.being_undone = []
+        self._undo = _Undo(self.being_undone, self.expired_records, self.inner.stream_time)
 
     def undo_record(self) -> None:
         """Put back everything that was written since `begin_record`; nothing of it is logged."""
-        undo, self._undo = self._undo, None
+        undo, self._undo, self.being_undone = self._undo, None, None
         if undo is None:
             return
         for row in reversed(undo.rows):
@@ -145,7 +149,7 @@ class RowChanges(Watched, StateStore, Generic[Inner]):
 
     def end_record(self) -> None:
         """Keep what was written since `begin_record`."""
-        self._undo = None
+        self._undo = self.being_undone = None
 
     def _remember(self, row_key: bytes) -> None:
         assert self._undo is not None

@@ -11,7 +11,7 @@ and the changelog from there on, which is committed in Kafka by then, is replaye
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from weakref import WeakSet
 
@@ -19,6 +19,7 @@ from statestore import kill_switch
 from statestore.model import TopicPartition
 from statestore.stores.key_ranges import KeyRanges
 from statestore.stores.merge import Change, live, overlay
+from statestore.stores.read_ahead import ReadAhead
 from statestore.stores.sorted_rows import ROW_OVERHEAD_BYTES, SortedRows
 from statestore.stores.spill import Spill
 from statestore.stores.table import Changes, Row, Table
@@ -102,6 +103,8 @@ class Transaction:
             ranges = {}
         changes = {name: family.staged.rows for name, family in self._families.items() if family.staged.rows}
         self._table.write(changes, offsets, position, ranges=ranges)
+        for rows in self._families.values():
+            rows.committed()
         self.half_committed = False
         self.rollback()
 
@@ -136,9 +139,11 @@ class StagedRows:
         What is staged in memory; a delete is a row without a value.
     hidden
         Ranges that were deleted: the committed rows in them do not show. None: there is none.
+    ahead
+        Committed rows that are known; none while `hidden` or a spill is to be looked at before the committed rows.
     """
 
-    __slots__ = ("_committed", "_name", "_reads", "_spill", "_table", "_transaction", "hidden", "staged")
+    __slots__ = ("_committed", "_name", "_reads", "_spill", "_table", "_transaction", "ahead", "hidden", "staged")
 
     def __init__(self, transaction: Transaction, table: Table, name: str) -> None:
         self._transaction = transaction
@@ -149,6 +154,7 @@ class StagedRows:
         self._spill: Spill | None = None
         self.staged = SortedRows()
         self.hidden: KeyRanges | None = None
+        self.ahead = ReadAhead(self._committed)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -169,6 +175,12 @@ class StagedRows:
         if self.hidden is not None and key in self.hidden:
             return None
         return self._committed.get(key)
+
+    def read_ahead(self, keys: Iterable[bytes | None]) -> None:
+        """Read committed rows that are likely to be asked for next."""
+        if self._spill is None and self.hidden is None:
+            rows = self.staged.rows
+            self.ahead.read({key for key in keys if key is not None and key not in rows})
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Read many rows, in the order of their keys."""
@@ -235,6 +247,7 @@ class StagedRows:
             self._transaction.staged_bytes -= len(key) + ROW_OVERHEAD_BYTES + (0 if value is None else len(value))
         if self._spill is not None:
             self._spill.delete_range(self._name, start, stop)
+        self.ahead.forget()
         if self.hidden is None:
             self.hidden = KeyRanges()
         self.hidden.add(start, stop)
@@ -243,10 +256,16 @@ class StagedRows:
 
     def move_to(self, spill: Spill) -> None:
         """Move what is staged in memory to disk, and read it there from now on."""
+        self.ahead.forget()
         self._spill = spill
         if self.staged.rows:
             spill.add(self._name, self.staged.slice())
             self.staged = SortedRows()
+
+    def committed(self) -> None:
+        """Know that the table has what was staged."""
+        if self._spill is None and self.hidden is None:
+            self.ahead.update(self.staged.rows)
 
     def forget(self) -> None:
         """Show the committed rows alone."""

@@ -36,6 +36,8 @@ from statestore.stores.readers import (
 )
 from statestore.stores.row_changes import RowChanges
 from statestore.stores.serdes import Serde
+from statestore.stores.shortcuts import GatheredChanges, Shortcuts
+from statestore.stores.transaction import StagedRows
 from statestore.stores.versioned import VersionedBytes
 
 K = TypeVar("K")
@@ -69,6 +71,7 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
         self.metrics = StoreMetrics(self.name, f"{'rocksdb' if self.persistent else 'in-memory'}{self.scope}")
         self.key_bytes = key_serde.serialize
         self.key_of = key_serde.deserialize
+        self._serdes = key_serde, value_serde
         values = codec(store_format, value_serde)
         self._encode: Callable[[V], bytes] = values.encode
         self.decode: Callable[[bytes], V] = values.decode
@@ -183,7 +186,29 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
     def close(self, *, clean: bool = True) -> None:
         """Close the store; what was not committed is discarded."""
         self._rows = self.inner
+        for shortcut in ("get", "put"):
+            self.__dict__.pop(shortcut, None)
         super().close(clean=clean)
+
+    def take_shortcuts(self, gathered: GatheredChanges) -> None:
+        """Have `get` and `put` go the short way while the store is open, if it is one that has it (`shortcuts.py`).
+
+        Parameters
+        ----------
+        gathered
+            Where changes wait to be logged; those made otherwise are logged there, too.
+        """
+        if not isinstance(self._rows, StagedRows) or self.layout.keeps_headers:
+            return
+        shortcuts = Shortcuts(self, self._rows, *self._serdes, timestamped=self.layout.timestamped)
+        self.__dict__["get"] = shortcuts.get(self.get)
+        if self.layout.timestamped:
+            self.__dict__["put"] = shortcuts.put(gathered, self.put)
+
+    def read_ahead(self, keys: Iterable[bytes | None]) -> None:
+        """Read rows that are likely to be asked for next, by their keys as bytes, if the store can keep them."""
+        if isinstance(self._rows, StagedRows):
+            self._rows.read_ahead(keys)
 
     def put(self, key: K, value: V | None) -> None:
         """Write a value and log the change; None deletes."""
@@ -202,7 +227,7 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
                 self._remember(raw)
             self._rows.put(raw, stored)
         except (StateStoreError, OSError) as error:
-            self._fail(error)
+            self.fail(error)
 
     def put_if_absent(self, key: K, value: V | None) -> V | None:
         """Write the value if the key has none; return the value found before."""
@@ -228,7 +253,7 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
                 self._remember(raw)
             stored = self.inner.delete(raw)
         except (StateStoreError, OSError) as error:
-            self._fail(error)
+            self.fail(error)
         self._logged(raw, *change)
         return None if stored is None else self.decode(stored)
 
@@ -241,7 +266,7 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
         try:
             self._delete_range(first, after)
         except (StateStoreError, OSError) as error:
-            self._fail(error)
+            self.fail(error)
 
     def _delete_range(self, first: bytes | None, after: bytes | None) -> None:
         if after is None:
@@ -285,7 +310,7 @@ class WindowStore(TypedStore[K, V, WindowBytesStore], ReadOnlyWindowStore[K, V])
                 self._remember(row_key)
             kept = self.inner.put(raw, stored, window_start)
         except (StateStoreError, OSError) as error:
-            self._fail(error)
+            self.fail(error)
         if not kept:
             self.expired_records += 1
             return
@@ -319,7 +344,7 @@ class VersionedKeyValueStore(TypedStore[K, V, VersionedBytes], ReadOnlyVersioned
         try:
             valid_to = self.inner.put_version(raw, stored, timestamp)
         except (StateStoreError, OSError) as error:
-            self._fail(error)
+            self.fail(error)
         if valid_to == PUT_RETURN_CODE_NOT_PUT:
             self.expired_records += 1
         else:
@@ -376,7 +401,7 @@ class SessionStore(TypedStore[K, V, SessionBytesStore], ReadOnlySessionStore[K, 
                 self._remember(row_key)
             kept = self.inner.put(raw, session.start, session.end, stored)
         except (StateStoreError, OSError) as error:
-            self._fail(error)
+            self.fail(error)
         if not kept:
             self.expired_records += 1
             return

@@ -37,7 +37,8 @@ class Watched:
         """Report every later failure to read or to write, before it is raised: the caller may swallow it."""
         self._failed = failed
 
-    def _fail(self, error: StateStoreError | OSError) -> NoReturn:
+    def fail(self, error: StateStoreError | OSError) -> NoReturn:
+        """Tell a failure, and raise it."""
         fail(error, self._failed)
 
     def _watch(self, read: Callable[P, Iterator[T]], *bounds: P.args, **how: P.kwargs) -> Iterator[T]:
@@ -47,7 +48,7 @@ class Watched:
         try:
             rows = read(*bounds, **how)
         except (StateStoreError, OSError) as error:
-            self._fail(error)
+            self.fail(error)
         return _watched(rows, self._failed)
 
 

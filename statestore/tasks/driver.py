@@ -7,6 +7,7 @@ for it: they keep records, show under exactly once only what was committed, and 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import cast
 
@@ -23,6 +24,7 @@ from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.stores.typed import AnyStore
 from statestore.tasks.driver_logs import ListReader, LoggedRecord, Logs
 from statestore.tasks.input_records import InputRecords
+from statestore.tasks.outgoing import Sent
 from statestore.tasks.processor import Headers
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.task_changelogs import TaskChangelogs
@@ -168,17 +170,21 @@ class _Output:
         self._pending: list[tuple[str, int | None, LoggedRecord]] = []
         self._delivered: dict[TopicPartition, int] = {}
 
-    def send(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
-        self._add(topic, None, LoggedRecord(key, value, timestamp, tuple(headers)))
-
-    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
-        self._add(*self._changelogs[store], LoggedRecord(key, value, timestamp, tuple(headers)))
+    def send_many(self, records: Sequence[Sent]) -> None:
+        for topic, key, value, timestamp, headers in records:
+            self._add(topic, None, LoggedRecord(key, value, timestamp, tuple(headers)))
 
     def log_many(
-        self, store: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
+        self,
+        store: str,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Headers] | None = None,
     ) -> None:
-        for row in zip(keys, values, timestamps, strict=True):
-            self._add(*self._changelogs[store], LoggedRecord(*row))
+        each = zip(keys, values, timestamps, repeat(()) if headers is None else headers, strict=False)
+        for key, value, timestamp, found in each:
+            self._add(*self._changelogs[store], LoggedRecord(key, value, timestamp, tuple(found)))
 
     def _add(self, topic: str, partition: int | None, record: LoggedRecord) -> None:
         if record.timestamp <= 0:  # as a producer does

@@ -39,6 +39,7 @@ from statestore.statedir.swap import locked_task
 from statestore.tasks.garbage import CollectingNowAndThen
 from statestore.tasks.idle import figures, idle_offset
 from statestore.tasks.input_records import InputRecords
+from statestore.tasks.outgoing import Sent
 from statestore.tasks.processor import Headers
 from statestore.tasks.publishing import open_archive_soon, publish_stores
 from statestore.tasks.shape import check_shape, remember_shape
@@ -47,8 +48,8 @@ from statestore.tasks.task_progress import TaskProgressWriter
 from statestore.tasks.task_stores import TaskStores, record_new_stores
 from statestore.tasks.topology import BATCH, Counts, Topology
 
-_POLL_EVERY = 1_000
 _PAUSE_S = 0.1
+_LOOK_AGAIN_S = 0.001
 #: What another attempt in the same run may mend: the corrupted store is rebuilt, the outcome is read from the log.
 _WORTH_ANOTHER_ATTEMPT = (StoreCorruptedError, CommitOutcomeUnknownError)
 
@@ -135,6 +136,7 @@ class StreamTask:
         self._pending = 0
         self._in_transaction = False
         self._last_commit = time.monotonic()
+        self._look_again = 0.0
         self._commits = 0
         self._committed = Counts()
         self._reached_input = False
@@ -333,13 +335,16 @@ class StreamTask:
                 self.commit()
 
     def _commit_is_due(self) -> bool:
+        if self.topology.commit_requested:
+            return True
+        now = time.monotonic()
+        if now < self._look_again:
+            return False
         application = self._spec.application
-        staged = self._stores.staged_bytes + self.topology.pending_bytes
-        return (
-            self.topology.commit_requested
-            or staged >= application.uncommitted_max_bytes
-            or (time.monotonic() - self._last_commit) * 1000 >= application.commit_interval_ms
-        )
+        staged, most = self._stores.staged_bytes + self.topology.pending_bytes, application.uncommitted_max_bytes
+        # Far from both bounds, neither is reached within so short a time.
+        self._look_again = now + (_LOOK_AGAIN_S if 2 * staged < most else 0)
+        return staged >= most or (now - self._last_commit) * 1000 >= application.commit_interval_ms
 
     def commit(self) -> None:
         """Commit what was processed since the last commit: Kafka first, then every store.
@@ -424,7 +429,6 @@ class _Output:
     def __init__(self, writer: Writer, spec: TaskSpec) -> None:
         self._writer = writer
         self._changelogs = {store.name: spec.changelog(store.name) for store in spec.subtopology.stores}
-        self._produced = 0
         self._logged = dict.fromkeys(self._changelogs, 0)
 
     def take_logged(self) -> dict[str, int]:
@@ -432,24 +436,19 @@ class _Output:
         found, self._logged = self._logged, dict.fromkeys(self._changelogs, 0)
         return found
 
-    def send(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
-        self._writer.produce(topic, key, value, timestamp, headers=headers)
-        self._count()
-
-    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
-        topic, partition = self._changelogs[store]
-        self._writer.produce(topic, key, value, timestamp, partition, headers)
-        self._logged[store] += 1
-        self._count()
+    def send_many(self, records: Sequence[Sent]) -> None:
+        self._writer.produce_each(records)
+        self._writer.poll()
 
     def log_many(
-        self, store: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
+        self,
+        store: str,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Headers] | None = None,
     ) -> None:
         topic, partition = self._changelogs[store]
-        self._writer.produce_many(topic, partition, keys, values, timestamps)
+        self._writer.produce_many(topic, partition, keys, values, timestamps, headers)
         self._logged[store] += len(keys)
-
-    def _count(self) -> None:
-        self._produced += 1
-        if self._produced % _POLL_EVERY == 0:
-            self._writer.poll()
+        self._writer.poll()

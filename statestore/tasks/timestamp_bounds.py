@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict
 
 from statestore import clock
 
+_MINUTE_MS = 60_000
+_LAST = (1 << 63) - 1
 _BEFORE, _AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 
 
@@ -54,6 +56,12 @@ class TimestampBounds(BaseModel):
                 f"its timestamp {timestamp} is {now - timestamp} ms in the past; a topic written to takes at most "
                 f"{self.before_ms} ms ({_BEFORE})"
             )
+
+    def surely_taken(self) -> tuple[int, int]:
+        """Return the first and the last timestamp (ms) that `check` takes now and for another minute."""
+        now = clock.now_ms()
+        first = 1 if self.before_ms is None else max(now + _MINUTE_MS - self.before_ms, 1)
+        return first, _LAST if self.after_ms is None else now + self.after_ms
 
     def first_refused(self, timestamps: npt.NDArray[np.int64]) -> tuple[int, ValueError] | None:
         """Return the index of the first timestamp that is refused, and why; None if all are taken."""

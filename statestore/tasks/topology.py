@@ -12,16 +12,17 @@ import traceback
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InvalidStateError, ProcessingError, StateStoreError
 from statestore.model import TaskId, repartition_topic
-from statestore.stores.typed import AnyStore
+from statestore.stores.typed import AnyStore, KeyValueStore
 from statestore.tasks.aggregates import load_aggregate
 from statestore.tasks.aggregation import Aggregation, aggregation
 from statestore.tasks.dead_letters import error_headers
 from statestore.tasks.input_records import InputRecords
+from statestore.tasks.outgoing import Outgoing, Output, Sent
 from statestore.tasks.processor import Headers, ProcessorContext, Record, load_key, load_processor
 from statestore.tasks.timestamp_bounds import ANY_TIMESTAMP, TimestampBounds
 
@@ -31,21 +32,6 @@ BATCH = 10_000
 #: After so many records it is asked whether a commit is due.
 _ASK_EVERY = 8
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-
-
-class Output(Protocol):
-    """Where a topology's records go."""
-
-    def send(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
-        """Send a record to a topic; the key chooses the partition."""
-
-    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
-        """Log a change of a store."""
-
-    def log_many(
-        self, store: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
-    ) -> None:
-        """Log many changes of a store, in their order."""
 
 
 @dataclass
@@ -99,7 +85,6 @@ class Topology:
         self._application = application
         self._task = task
         self._stores = stores
-        self._output = output
         self._dead_letters = application.dead_letter_topic
         self._timestamps = timestamps
         self._counts = Counts()
@@ -107,6 +92,8 @@ class Topology:
         self._initialized = self._closed = False
         #: Failures of stores and of the output. They end the task, also if user code has swallowed them.
         self._failures: list[Exception] = []
+        keeping = [(name, store.layout.keeps_headers) for name, store in stores.items()]
+        self._outgoing = Outgoing(output, keeping, self._failures.append)
         self.stream_time = -1
         part = application.subtopologies[task.subtopology]
         self._processor = None if part.processor is None else load_processor(part.processor)
@@ -124,13 +111,15 @@ class Topology:
             )
             for item in part.aggregations
         ]
-        for store in stores.values():
-            store.log_changes_to(*self._logging(store.name, store.layout.keeps_headers), self._check_change)
+        for name, store in stores.items():
+            store.log_changes_to(*self._logging(name, store.layout.keeps_headers), self._check_change)
             store.tell_failures_to(self._failures.append)
+            if isinstance(store, KeyValueStore):
+                store.take_shortcuts(self._outgoing.changes_of(name))
         #: Records that are aggregated with the next flush: one of them may turn out to be poison.
         self._held: list[InputRecords] = []
-        #: What a record wrote and sent, until it is known that it is no poison.
-        self._effects: list[Callable[[], None]] | None = None
+        #: Offset of the last record for which rows were read ahead.
+        self._ahead_to = -1
 
     def start(self, stream_time: int) -> None:
         """Begin where earlier runs have ended; stream time is in ms.
@@ -149,6 +138,7 @@ class Topology:
     def close(self) -> None:
         """Let the processor go. Everything is committed by then, so it can write nothing any more."""
         self._closed = True
+        self._outgoing.allow_none()
         if self._processor is not None and self._initialized:
             self._guarded(self._processor.close, "its close")
 
@@ -162,7 +152,8 @@ class Topology:
         """What was done so far."""
         late = sum(item.late_records for item in self._aggregations)
         dropped = self._dropped + sum(item.dropped_records for item in self._aggregations)
-        return replace(self._counts, late=late, dropped=dropped)
+        sent, logged = self._outgoing.sent - self._counts.poison, self._outgoing.logged
+        return replace(self._counts, late=late, dropped=dropped, records_out=sent, changelog_records=logged)
 
     @property
     def pending_bytes(self) -> int:
@@ -173,13 +164,18 @@ class Topology:
 
     def process(self, records: InputRecords, commit_is_due: Callable[[], bool]) -> int:
         """Process records in their order, until there is none left or a commit is due; return how many were taken."""
+        taken = self._take(records, commit_is_due)
+        self._outgoing.hand_on()
+        self._counts.records_in += taken
+        return taken
+
+    def _take(self, records: InputRecords, commit_is_due: Callable[[], bool]) -> int:
         timestamps = records.timestamps
         refused = self._timestamps.first_refused(timestamps)
         if refused is not None:
             first, error = refused
             if first == 0:
                 self._poison(records.part(0, 1).records[0], error)
-                self._counts.records_in += 1
                 return 1
             records, timestamps = records.part(0, first), timestamps[:first]
         before, taken = self.stream_time, len(records)
@@ -194,13 +190,13 @@ class Topology:
                 self._held.append(records)
             for item in self._aggregations:
                 item.add(records.columns, before)
-        self._counts.records_in += taken
         return taken
 
     def flush(self) -> None:
         """Bring what is aggregated into the stores; call it before each commit."""
         for item in self._aggregations:
             item.flush()
+        self._outgoing.hand_on()
         self._held = []
         self._raise_swallowed()
         self.context.commit_requested = False
@@ -208,35 +204,49 @@ class Topology:
     def _process_each(self, records: InputRecords, commit_is_due: Callable[[], bool]) -> int:
         if not self._initialized:
             self._initialize(int(records.timestamps[0]))
-        context, process_one = self.context, self._process_one
+        self._outgoing.allow(self._timestamps.surely_taken())
+        self._read_ahead(records)
+        context, schedules, failures = self.context, self.context.schedules, self._failures
+        undoable, run_undoably, run = self._dead_letters is not None, self._run_undoably, self._run
+        if self._processor is not None and not self._regrouped:
+            run = self._processor.process
+        stream_time = self.stream_time
         for taken, record in enumerate(records.records, start=1):
-            process_one(record)
+            *_, timestamp, context.headers = record
+            context.timestamp = timestamp
+            moved = timestamp > stream_time
+            if moved:
+                stream_time = self.stream_time = context.stream_time = timestamp
+            if undoable:
+                run_undoably(record)
+            else:
+                try:
+                    run(record, context)
+                except Exception as error:  # the application's own code may raise anything
+                    self._raise_own(error)
+                    self._poison(record, error)
+            if failures:
+                self._raise_swallowed()
+            if moved and schedules:
+                context.headers = ()
+                self._guarded(lambda: schedules.advance(self.stream_time), "its punctuation")
             if context.commit_requested or (taken % _ASK_EVERY == 0 and commit_is_due()):
                 return taken
         return len(records)
 
-    def _process_one(self, record: Record) -> None:
-        context = self.context
-        context.timestamp, context.headers = record.timestamp, record.headers
-        moved = record.timestamp > self.stream_time
-        if moved:
-            self.stream_time = context.stream_time = record.timestamp
-        if self._dead_letters is None:
-            try:
-                self._run(record)
-            except Exception as error:  # the application's own code may raise anything
-                self._raise_own(error)
-                self._poison(record, error)
-            self._raise_swallowed()
-        else:
-            self._run_undoably(record)
-        if moved and context.schedules:
-            context.timestamp, context.headers = self.stream_time, ()
-            self._guarded(lambda: context.schedules.advance(self.stream_time), "its punctuation")
+    def _read_ahead(self, records: InputRecords) -> None:
+        """Read what the processor is likely to ask for: rows by the keys of the records, of each record once."""
+        last = int(records.offsets[-1])
+        if self._processor is None or last <= self._ahead_to:
+            return
+        self._ahead_to = last
+        for store in self._stores.values():
+            if isinstance(store, KeyValueStore):
+                store.read_ahead(record.key for record in records.records)
 
-    def _run(self, record: Record) -> None:
+    def _run(self, record: Record, context: ProcessorContext) -> None:
         if self._processor is not None:
-            self._processor.process(record, self.context)
+            self._processor.process(record, context)
         for topic, key_of in self._regrouped:
             if record.value is None:
                 self._dropped += 1
@@ -249,24 +259,24 @@ class Topology:
             self._send(topic, key, record.value, record.timestamp, record.headers)
 
     def _run_undoably(self, record: Record) -> None:
-        dropped, self._effects = self._dropped, []
-        for store in self._stores.values():
+        dropped, stores, outgoing = self._dropped, self._stores.values(), self._outgoing
+        outgoing.begin_record()
+        for store in stores:
             store.begin_record()
         try:
-            self._run(record)
+            self._run(record, self.context)
         except Exception as error:  # the application's own code may raise anything
             self._raise_own(error)
-            for store in self._stores.values():
+            for store in stores:
                 store.undo_record()
-            self._dropped, self._effects = dropped, None
+            outgoing.take_back()
+            self._dropped = dropped
             self._poison(record, error)
             return
         self._raise_swallowed()
-        for store in self._stores.values():
+        for store in stores:
             store.end_record()
-        effects, self._effects = self._effects, None
-        for effect in effects:
-            effect()
+        outgoing.end_record()
 
     def _guarded(self, call: Callable[[], None], what: str) -> None:
         try:
@@ -307,7 +317,7 @@ class Topology:
         self._counts.poison += 1
         timestamp = self._timestamps.nearest(record.timestamp, self.stream_time)
         headers = error_headers(record, error)
-        self._output.send(self._dead_letters, record.key, record.value, timestamp, headers)
+        self._outgoing.send(Sent(self._dead_letters, record.key, record.value, timestamp, headers))
 
     def _processing_error(self, where: str, error: Exception) -> ProcessingError:
         frames = traceback.extract_tb(error.__traceback__)
@@ -331,15 +341,7 @@ class Topology:
         self._send(topic, key, value, timestamp, headers)
 
     def _send(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
-        if self._effects is not None:
-            self._effects.append(lambda: self._send(topic, key, value, timestamp, headers))
-            return
-        try:
-            self._output.send(topic, key, value, timestamp, headers)
-        except Exception as error:
-            self._failures.append(error)
-            raise
-        self._counts.records_out += 1
+        self._outgoing.send(Sent(topic, key, value, timestamp, headers))
 
     def _forwarding(self, topic: str | None) -> Any:
         if topic is None:
@@ -352,23 +354,15 @@ class Topology:
         return forward
 
     def _logging(self, store: str, keeps_headers: bool) -> tuple[Any, Any]:
+        outgoing = self._outgoing
+
         def log(key: bytes, value: bytes | None, timestamp: int | None, headers: Headers = ()) -> None:
-            at = self.context.timestamp if timestamp is None else timestamp
             if keeps_headers and value is None:  # as Kafka Streams does
                 headers = self.context.headers
-            if self._effects is not None:
-                self._effects.append(lambda: log(key, value, at, headers))
-                return
-            try:
-                self._output.log(store, key, value, at, headers)
-            except Exception as error:  # the row is written: without its log the task must not go on
-                self._failures.append(error)
-                raise
-            self._counts.changelog_records += 1
+            outgoing.log(store, key, value, self.context.timestamp if timestamp is None else timestamp, headers)
 
         def log_many(keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]) -> None:
-            self._output.log_many(store, keys, values, timestamps)
-            self._counts.changelog_records += len(keys)
+            outgoing.log_many(store, keys, values, timestamps)
 
         return log, log_many
 

@@ -42,13 +42,10 @@ class Lists:
     def __init__(self):
         self.sent, self.logged = [], []
 
-    def send(self, topic, key, value, timestamp, headers=()):
-        self.sent.append((topic, key, value, timestamp, tuple(headers)))
+    def send_many(self, records):
+        self.sent += records
 
-    def log(self, store, key, value, timestamp, headers=()):
-        self.logged.append((store, key, value, timestamp))
-
-    def log_many(self, store, keys, values, timestamps):
+    def log_many(self, store, keys, values, timestamps, headers=None):
         self.logged += [(store, *row) for row in zip(keys, values, timestamps, strict=True)]
 
 
@@ -58,13 +55,15 @@ def topology(tmp_path):
     opened = []
 
     def made(output=None, **changes):
+        output = output or Lists()
         application = ApplicationDefinition.model_validate({**DEFINITION, **changes})
         stores = {store.name: build_store(store) for store in application.subtopologies[0].stores}
         for store in stores.values():
             store.init(StoreContext("app", TaskId(0, 0), tmp_path / "task", tmp_path / "own"))
         opened.extend(stores.values())
-        topology = Topology(application, TaskId(0, 0), stores, output or Lists())
+        topology = Topology(application, TaskId(0, 0), stores, output)
         topology.start(-1)
+        topology.output = output  # for the test
         return topology
 
     yield made
@@ -93,10 +92,9 @@ def test_aggregations_take_whole_batches_and_change_nothing_before_the_flush(top
     made = topology(processor=None, stores=[], aggregations=[{"store": "c"}])
     assert made.process(records(*((b"v", T0 + at) for at in range(5))), lambda: True) == 5
     assert made.pending_bytes > 0
-    output = made._output
-    assert output.logged == []
+    assert made.output.logged == []
     made.flush()
-    assert output.logged == [("c", b"k", INT64.serialize(5), T0 + 4)]
+    assert made.output.logged == [("c", b"k", INT64.serialize(5), T0 + 4)]
     assert made.pending_bytes == 0
 
 
@@ -123,7 +121,7 @@ def test_results_do_not_depend_on_how_records_are_cut(topology, found, sizes):
             if size % 2:
                 made.flush()
         made.flush()
-        letters = sorted(dict(sent[4])["__streams.errors.offset"] for sent in made._output.sent if sent[0] == "dead")
+        letters = sorted(dict(sent[4])["__streams.errors.offset"] for sent in made.output.sent if sent[0] == "dead")
         rows = {name: list(made._stores[name].all()) for name in ("sum", "windows", "sessions")}
         return rows, made.counts.late, made.counts.dropped, made.counts.poison, made.stream_time, letters
 
@@ -139,7 +137,7 @@ def test_a_batch_goes_on_behind_a_record_without_a_time(topology):
         left = left.part(taken[-1])
     made.flush()
     assert taken == [1, 1, 1, 1]
-    assert made._output.logged == [("c", b"k", INT64.serialize(2), T0 + 1)]
+    assert made.output.logged == [("c", b"k", INT64.serialize(2), T0 + 1)]
     assert (made.counts.records_in, made.counts.poison) == (4, 2)
 
 
@@ -156,7 +154,7 @@ def put_and_go_on(record, context):
 class Refusing(Lists):
     """Takes no change: librdkafka does so when 500,000 records wait, which a test cannot send."""
 
-    def log(self, store, key, value, timestamp, headers=()):
+    def log_many(self, store, keys, values, timestamps, headers=None):
         raise KafkaUnavailableError("no record was taken")
 
 
@@ -177,4 +175,4 @@ def test_a_forward_with_a_timestamp_that_kafka_would_take_for_now_is_poison(topo
     made = topology(processor=f"{__name__}:forward_at", dead_letter_topic=None)
     with pytest.raises(ProcessingError, match=rf"in-0@0: ValueError: its timestamp is {timestamp}, .* above 0"):
         made.process(records((b"%d" % timestamp, T0)), lambda: False)
-    assert made._output.sent == []
+    assert made.output.sent == []

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import add
 from typing import Any, Generic, TypeVar
 
-from statestore.formats.timestamped_value import pack_timestamp
+import numpy as np
+
 from statestore.formats.value_format import AnyFormat, Logged, value_format
 from statestore.stores.api import BytesStore, StateStore
 from statestore.stores.watched import Watched
@@ -108,10 +110,7 @@ class RowChanges(Watched, StateStore, Generic[Inner]):
                 self._remember(row_key)
         stored: Sequence[bytes | None] = values
         if self.layout.timestamp_in_front:
-            stored = [
-                None if value is None else pack_timestamp(timestamp) + value
-                for value, timestamp in zip(values, timestamps, strict=True)
-            ]
+            stored = _with_timestamps(values, timestamps)
         elif self.layout.keeps_headers:
             lay_out = self.layout.stored
             stored = [
@@ -154,6 +153,13 @@ class RowChanges(Watched, StateStore, Generic[Inner]):
     def _remember(self, row_key: bytes) -> None:
         assert self._undo is not None
         self._undo.rows.append((row_key, self.inner.stored_row(row_key)))
+
+
+def _with_timestamps(values: Sequence[bytes | None], timestamps: Sequence[int]) -> list[bytes | None]:
+    in_front = np.array(timestamps, ">i8").view("V8").tolist()
+    if None not in values:
+        return list(map(add, in_front, values))
+    return [None if value is None else timestamp + value for timestamp, value in zip(in_front, values, strict=True)]
 
 
 def _without(indexes: Sequence[int], column: Sequence[T]) -> list[T]:

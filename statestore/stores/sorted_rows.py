@@ -7,7 +7,7 @@ walks the rows as they lie; the first write after it was begun has it copy what 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from weakref import ReferenceType, ref
 
 from sortedcontainers import SortedList
@@ -47,6 +47,18 @@ class SortedRows:
             else:
                 self._fresh.append(key)
         rows[key] = value
+
+    def put_many(self, changes: Mapping[bytes, bytes | None]) -> None:
+        """Write many rows."""
+        if self._stale:
+            for key, value in changes.items():
+                self.put(key, value)
+            return
+        if self._walks:
+            self._disturb()
+        rows = self.rows
+        self._fresh += [key for key in changes if key not in rows] if rows else changes
+        rows.update(changes)
 
     def remove(self, key: bytes) -> None:
         """Remove a row, if it is there."""

@@ -11,7 +11,7 @@ and the changelog from there on, which is committed in Kafka by then, is replaye
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from weakref import WeakSet
 
@@ -229,15 +229,14 @@ class StagedRows:
     def put_many(self, changes: Changes) -> None:
         """Stage many rows; None deletes."""
         staged, transaction = self.staged, self._transaction
-        size = sum(map(len, changes)) + sum(len(value) for value in changes.values() if value is not None)
-        size += len(changes) * ROW_OVERHEAD_BYTES
-        if staged.rows or transaction.staged_bytes + size > transaction.spill_at:
+        size = _bytes_of(changes, changes)
+        if staged.rows:
+            size -= _bytes_of(staged.rows, changes.keys() & staged.rows.keys())
+        if transaction.staged_bytes + size > transaction.spill_at:
             for key, value in changes.items():
                 self.put(key, value)
             return
-        put = staged.put
-        for key, value in changes.items():
-            put(key, value)
+        staged.put_many(changes)
         transaction.staged_bytes += size
 
     def delete_range(self, start: bytes, stop: bytes) -> None:
@@ -270,6 +269,12 @@ class StagedRows:
     def forget(self) -> None:
         """Show the committed rows alone."""
         self.staged, self.hidden, self._spill = SortedRows(), None, None
+
+
+def _bytes_of(rows: Changes, keys: Collection[bytes]) -> int:
+    """Memory that the rows of some keys take."""
+    values = [value for value in map(rows.__getitem__, keys) if value is not None]
+    return sum(map(len, keys)) + sum(map(len, values)) + len(keys) * ROW_OVERHEAD_BYTES
 
 
 def _outside(rows: Iterator[Change], hidden: KeyRanges) -> Iterator[Change]:

@@ -15,6 +15,8 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from statestore_jobs.planning import prepare, task_specs
 
 from benchmarks.counting import Command, CountingRun, CountingSystem
@@ -24,13 +26,14 @@ from statestore.config import load_settings
 from statestore.metastore.metastore import Metastore
 from statestore.model import changelog_topic
 from statestore.reports import ProcessReport, ProcessRow, read_report
-from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp
+from statestore.tasks import InputRecords, ProcessorContext, Record, ValueAndTimestamp
 from statestore.tasks.stream_task import StreamTask, run_task
 
 WORKERS = 2
 _STORE = "counts"
 _AGGREGATION = {"aggregations": [{"store": _STORE, "aggregate": "count"}]}
 _PROCESSOR = {"processor": "benchmarks.count_ours:count", "stores": [{"name": _STORE, "value_serde": "int64"}]}
+_BATCHES = {**_PROCESSOR, "processor": "benchmarks.count_ours:CountBatches"}
 
 
 def count(record: Record, context: ProcessorContext) -> None:
@@ -38,6 +41,18 @@ def count(record: Record, context: ProcessorContext) -> None:
     store = context.state_store(_STORE)
     found = store.get(record.key)
     store.put(record.key, ValueAndTimestamp(found.value + 1 if found else 1, record.timestamp))
+
+
+class CountBatches:
+    """The same with many records at once, in columns."""
+
+    def process_batch(self, batch: InputRecords, context: ProcessorContext) -> None:
+        """Count the records of each key, and add them to what is stored."""
+        store = context.arrow_store(_STORE)
+        columns = pa.table({"key": batch.columns["key"], "at": batch.columns["timestamp"]})
+        counted = columns.group_by("key", use_threads=False).aggregate([([], "count_all"), ("at", "max")])
+        before = store.get_many(counted["key"]).values.fill_null(0)
+        store.put_many(counted["key"], pc.add(before, counted["count_all"].combine_chunks()), counted["at_max"])
 
 
 def _changelog(run: CountingRun) -> str:
@@ -90,6 +105,7 @@ def ours() -> dict[str, CountingSystem]:
     return {
         "ours": _workers(_AGGREGATION),
         "ours, processor": _workers(_PROCESSOR),
+        "ours, process_batch": _workers(_BATCHES),
         "ours, Spark job": _spark_job(),
     }
 

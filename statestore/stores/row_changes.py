@@ -74,6 +74,11 @@ class RowChanges(Watched, StateStore, Generic[Inner]):
         self._log_many = log_many
         self._check = check
 
+    def check(self, row_key: bytes, plain: bytes | None, timestamp: int | None) -> None:
+        """Raise if a change cannot be logged."""
+        if self._check is not None:
+            self._check(row_key, plain, timestamp)
+
     def _checked_change(self, row_key: bytes, stored: bytes | None) -> Logged:
         """Return what the log is told of a change. Raise if it cannot be logged."""
         change = self.layout.logged(stored)

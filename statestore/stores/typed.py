@@ -54,6 +54,8 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
     ----------
     metrics
         Figures of commits and restores.
+    serdes
+        Of keys and values.
     """
 
     scope = ""
@@ -71,7 +73,7 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
         self.metrics = StoreMetrics(self.name, f"{'rocksdb' if self.persistent else 'in-memory'}{self.scope}")
         self.key_bytes = key_serde.serialize
         self.key_of = key_serde.deserialize
-        self._serdes = key_serde, value_serde
+        self.serdes = key_serde, value_serde
         values = codec(store_format, value_serde)
         self._encode: Callable[[V], bytes] = values.encode
         self.decode: Callable[[bytes], V] = values.decode
@@ -200,7 +202,7 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
         """
         if not isinstance(self._rows, StagedRows) or self.layout.keeps_headers:
             return
-        shortcuts = Shortcuts(self, self._rows, *self._serdes, timestamped=self.layout.timestamped)
+        shortcuts = Shortcuts(self, self._rows, *self.serdes, timestamped=self.layout.timestamped)
         self.__dict__["get"] = shortcuts.get(self.get)
         if self.layout.timestamped:
             self.__dict__["put"] = shortcuts.put(gathered, self.put)

@@ -4,6 +4,7 @@ from statestore.formats.headers_value import AggregationWithHeaders, ValueTimest
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.stores.serdes import BYTES, INT64, JSON, UTF8, Serde
 from statestore.tasks.aggregates import aggregate, count, reduce_by, sum_of
+from statestore.tasks.input_records import InputRecords
 from statestore.tasks.processor import ProcessorContext, Record
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "JSON",
     "UTF8",
     "AggregationWithHeaders",
+    "InputRecords",
     "ProcessorContext",
     "Record",
     "Serde",

@@ -1,8 +1,11 @@
-"""The input of a task as it arrives: records in columns, and one by one for whoever goes record by record."""
+"""The input of a task as it arrives: records in columns, and one by one for whoever goes record by record.
+
+It is also what `process_batch` is given.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from itertools import repeat
 from typing import Any, Self
@@ -13,7 +16,7 @@ import pyarrow as pa
 
 from statestore.changelog.record_headers import HeadersOfRecords, RecordsWithHeaders
 from statestore.model import TopicPartition
-from statestore.tasks.processor import Record
+from statestore.tasks.processor import Headers, Record
 
 #: Makes a record of its fields: `Record(*fields)` without a call of Python's for each.
 _new_record: Any = partial(tuple.__new__, Record)
@@ -34,7 +37,7 @@ class InputRecords:
     Attributes
     ----------
     columns
-        The records.
+        The records: key and value (binary), timestamp (ms) and offset (int64).
     """
 
     def __init__(
@@ -53,9 +56,37 @@ class InputRecords:
         for at in range(0, columns.num_rows, most):
             yield cls(partition, columns.slice(at, most), headers, at)
 
+    @classmethod
+    def joined(cls, parts: Sequence[InputRecords]) -> InputRecords:
+        """Return all records of parts that follow each other."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = pa.Table.from_batches([part.columns for part in parts]).combine_chunks().to_batches()[0]
+        headers: HeadersOfRecords | None = None
+        if any(part._headers is not None for part in parts):
+            headers = cache(lambda: [tuple(found) for part in parts for found in part.headers])
+        return cls(parts[0]._partition, columns, headers)
+
     def __len__(self) -> int:
         """How many there are."""
         return int(self.columns.num_rows)
+
+    @property
+    def topic(self) -> str:
+        """Where the records are from."""
+        return self._partition.topic
+
+    @property
+    def partition(self) -> int:
+        """Number of the partition that the records are from."""
+        return self._partition.partition
+
+    @property
+    def headers(self) -> Sequence[Headers]:
+        """Headers of each record."""
+        if self._headers is None:
+            return [()] * len(self)
+        return self._headers()[self._first : self._first + len(self)]
 
     @property
     def timestamps(self) -> npt.NDArray[np.int64]:
@@ -80,7 +111,7 @@ class InputRecords:
                 keys.to_pylist(),
                 values.to_pylist(),
                 timestamps.to_numpy().tolist(),
-                repeat(()) if self._headers is None else self._headers()[self._first : self._first + len(self)],
+                repeat(()) if self._headers is None else self.headers,
                 strict=False,
             )
             self._records = list(map(_new_record, fields))

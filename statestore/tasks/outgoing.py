@@ -99,7 +99,10 @@ class Outgoing:
     def log_many(
         self, store: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:
-        """Log changes at once."""
+        """Log changes at once, unless they may have to be taken back."""
+        if self._marks is not None:
+            self._changes[store].changes.extend(zip(keys, values, timestamps, strict=True))
+            return
         self.hand_on()
         self._output.log_many(store, keys, values, timestamps)
         self.logged += len(keys)

@@ -1,17 +1,24 @@
 """The Processor API: what an application's own code sees.
 
 A processor is a function `process(record, context)`, or a class with such a method, of which each task makes one. The
-class may also have `init(context)`, called before the first record, and `close()`.
+class may have `process_batch(batch, context)` instead, which is given many records at once (`input_records.py`). It may
+also have `init(context)`, called before the first record, and `close()`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import pyarrow as pa
 
 from statestore.errors import DefinitionError, InputError, UnknownStoreError
 from statestore.reference import load
+from statestore.stores.arrow import ArrowStore
 from statestore.tasks.punctuation import Punctuate, Schedules
+
+if TYPE_CHECKING:  # it makes records
+    from statestore.tasks.input_records import InputRecords
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -94,6 +101,18 @@ class ProcessorContext:
                 f"{', '.join(self._stores) or 'none'}"
             ) from None
 
+    def arrow_store(self, name: str) -> ArrowStore:
+        """Return one of the application's key-value stores, to read and write in columns.
+
+        Raises
+        ------
+        UnknownStoreError
+            If this part of the application has no such store.
+        InputError
+            If it is of another kind, or keeps headers.
+        """
+        return ArrowStore(self.state_store(name))
+
     def schedule(self, interval_ms: int, punctuate: Punctuate) -> None:
         """Have `punctuate(stream_time)` called whenever stream time passes a multiple of the interval (ms).
 
@@ -133,6 +152,32 @@ class ProcessorContext:
         TypeError
             If something is not of bytes.
         """
+        topic = self._output_topic(topic)
+        _check_bytes(key, value, headers)
+        self._forward(topic, key, value, self.timestamp if timestamp is None else timestamp, headers)
+
+    def forward_many(self, keys: pa.Array, values: pa.Array, timestamps: pa.Array, *, topic: str | None = None) -> None:
+        """Send many records to an output topic, in their order; see `forward`.
+
+        Parameters
+        ----------
+        keys, values
+            Columns of binary.
+        timestamps
+            Record timestamps (ms, int64).
+
+        Raises
+        ------
+        ValueError
+            If the columns differ in length.
+        """
+        topic = self._output_topic(topic)
+        rows = zip(*(column.to_pylist() for column in (keys, values, timestamps)), strict=True)
+        for key, value, timestamp in rows:
+            _check_bytes(key, value, ())
+            self._forward(topic, key, value, timestamp)
+
+    def _output_topic(self, topic: str | None) -> str:
         if topic is None and len(self._outputs) == 1:
             topic = self._outputs[0]
         if topic is None or topic not in self._outputs:
@@ -140,8 +185,7 @@ class ProcessorContext:
                 f"application {self.application} cannot forward to {topic!r}; its output topics are: "
                 f"{', '.join(self._outputs) or 'none'}"
             )
-        _check_bytes(key, value, headers)
-        self._forward(topic, key, value, self.timestamp if timestamp is None else timestamp, headers)
+        return topic
 
 
 def _check_bytes(key: object, value: object, headers: Headers) -> None:
@@ -156,17 +200,38 @@ def _check_bytes(key: object, value: object, headers: Headers) -> None:
             raise TypeError(f"forward sends bytes or None, found {type(found).__name__} as {what}: encode it first")
 
 
-class Processor(Protocol):
-    """What a task calls."""
+class Processor:
+    """What a task calls.
+
+    Attributes
+    ----------
+    process
+        Called with each record and the context; None: it takes batches.
+    process_batch
+        Called with many records at once and the context; None: it takes records one by one.
+    """
+
+    def __init__(
+        self,
+        process: Callable[[Record, ProcessorContext], None] | None,
+        process_batch: Callable[[InputRecords, ProcessorContext], None] | None = None,
+        init: Callable[[ProcessorContext], None] | None = None,
+        close: Callable[[], None] | None = None,
+    ) -> None:
+        self.process = process
+        self.process_batch = process_batch
+        self._init = init
+        self._close = close
 
     def init(self, context: ProcessorContext) -> None:
         """Prepare; schedule punctuations."""
-
-    def process(self, record: Record, context: ProcessorContext) -> None:
-        """Process a record."""
+        if self._init is not None:
+            self._init(context)
 
     def close(self) -> None:
         """Let go of what was taken in `init`."""
+        if self._close is not None:
+            self._close()
 
 
 def load_processor(reference: str) -> Processor:
@@ -177,41 +242,26 @@ def load_processor(reference: str) -> Processor:
     DefinitionError
         If it cannot be imported or called.
     """
-    expected = "a function or a class with a method `process`"
+    expected = "a function or a class with a method `process` or `process_batch`"
     found = load(reference, "processor", expected)
     if not callable(found):
         raise DefinitionError(f"processor {reference} is a {type(found).__name__}, expected {expected}")
     if not isinstance(found, type):
-        return _Wrapped(found)
+        return Processor(found)
     try:
         made = found()
     except Exception as error:  # the application's own code may raise anything
         raise DefinitionError(
             f"processor {reference} cannot be made: {type(error).__name__}: {error}; its class takes no arguments"
         ) from error
-    if not callable(getattr(made, "process", None)):
-        raise DefinitionError(f"processor {reference} is a class without a method `process`, expected {expected}")
-    return _Wrapped(made.process, getattr(made, "init", None), getattr(made, "close", None))
-
-
-class _Wrapped:
-    def __init__(
-        self,
-        process: Callable[[Record, ProcessorContext], None],
-        init: Callable[[ProcessorContext], None] | None = None,
-        close: Callable[[], None] | None = None,
-    ) -> None:
-        self.process = process
-        self._init = init
-        self._close = close
-
-    def init(self, context: ProcessorContext) -> None:
-        if self._init is not None:
-            self._init(context)
-
-    def close(self) -> None:
-        if self._close is not None:
-            self._close()
+    process, process_batch = (getattr(made, name, None) for name in ("process", "process_batch"))
+    if not callable(process) and not callable(process_batch):
+        raise DefinitionError(
+            f"processor {reference} is a class without a method `process` or `process_batch`, expected {expected}"
+        )
+    if callable(process) and callable(process_batch):
+        raise DefinitionError(f"processor {reference} has both `process` and `process_batch`, expected one of them")
+    return Processor(process, process_batch, getattr(made, "init", None), getattr(made, "close", None))
 
 
 #: What `group_by` names: the key by which a record is grouped; None leaves it out.

@@ -13,6 +13,7 @@ from statestore.definitions.aggregation import TimeWindows
 from statestore.errors import DefinitionError
 from statestore.formats import window_key
 from statestore.formats.headers_value import headers_end
+from statestore.stores.int64_columns import stored_int64s, to_bytes
 from statestore.stores.sorted_rows import ROW_OVERHEAD_BYTES
 from statestore.tasks import grouping, sums
 from statestore.tasks.aggregates import Aggregate
@@ -44,7 +45,7 @@ class _Columns(RowAggregation):
             stored = self._results.store.get_rows(row_keys)
             if self._results.layout.keeps_headers:
                 stored = [None if value is None else value[headers_end(value) :] for value in stored]
-            return sums.stored_totals(stored, self._results.timestamped)
+            return stored_int64s(stored, self._results.timestamped)
         except ValueError as error:
             raise DefinitionError(
                 f"store {self._results.store.name} holds something else than sums ({error}): another aggregate wrote "
@@ -54,7 +55,7 @@ class _Columns(RowAggregation):
     def _write_sums(self, row_keys: list[bytes], added: Sums, before: tuple[Int64s, Int64s]) -> None:
         """Write the rows, each with what is stored already."""
         totals, newest = added.totals + before[0], np.maximum(added.newest, before[1])
-        self._results.write(row_keys, sums.to_bytes(totals), newest.tolist(), added.last.tolist())
+        self._results.write(row_keys, to_bytes(totals), newest.tolist(), added.last.tolist())
 
 
 class CountedRows(_Columns):
@@ -126,7 +127,7 @@ class SummedRows(_Columns):
         keys = [row_key if self._windows is None else row_key[: -window_key.SUFFIX_BYTES] for row_key in row_keys]
         in_doubt = {keys[row] for row in np.flatnonzero(doubtful).tolist()}
         changes = self._fold_keys(with_keys(records, list(in_doubt)), self._folder.fold_one_by_one)
-        values = sums.to_bytes(added.totals + before[0])
+        values = to_bytes(added.totals + before[0])
         newest = np.maximum(added.newest, before[1])
         columns = (added.starts.tolist(), row_keys, keys, values, newest.tolist(), added.last.tolist())
         changes += [

@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
 from statestore.stores.serdes import INT64
 from statestore.tasks.aggregates import Aggregate, the_value, whole_number
 from statestore.tasks.grouping import Int64s
@@ -120,34 +119,3 @@ def _of_bytes(values: Any) -> tuple[Int64s, npt.NDArray[np.bool_]]:
         return np.zeros(0, np.int64), unknown
     raw = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
     return raw.view(">i8").astype(np.int64), unknown
-
-
-def stored_totals(stored: Sequence[bytes | None], timestamped: bool) -> tuple[Int64s, Int64s]:
-    """Sums and timestamps (ms; -1: unknown) in the store's layout; where there is none, 0 and -1.
-
-    Raises
-    ------
-    ValueError
-        If one of them has another length than a sum.
-    """
-    width = 2 if timestamped else 1
-    totals, timestamps = np.zeros(len(stored), np.int64), np.full(len(stored), UNKNOWN_TIMESTAMP, np.int64)
-    found = [value for value in stored if value is not None]
-    if not found:
-        return totals, timestamps
-    if set(map(len, found)) != {8 * width}:
-        raise ValueError(f"expected values of {8 * width} bytes")
-    table = np.frombuffer(b"".join(found), ">i8").reshape(-1, width)
-    where = (
-        slice(None) if len(found) == len(stored) else [index for index, value in enumerate(stored) if value is not None]
-    )
-    totals[where] = table[:, -1]
-    if timestamped:
-        timestamps[where] = table[:, 0]
-    return totals, timestamps
-
-
-def to_bytes(totals: Int64s) -> list[bytes]:
-    """Sums as an INT64 serde writes them."""
-    result: list[bytes] = totals.astype(">i8").view("V8").tolist()
-    return result

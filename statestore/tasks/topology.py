@@ -31,6 +31,8 @@ from statestore.tasks.timestamp_bounds import ANY_TIMESTAMP, TimestampBounds
 BATCH = 10_000
 #: After so many records it is asked whether a commit is due.
 _ASK_EVERY = 8
+#: So many records, or bytes of them, are given to `process_batch` at most, but for the last part that comes.
+_BATCH_RECORDS, _BATCH_BYTES = 500_000, 32 * 1024 * 1024
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 
 
@@ -97,6 +99,7 @@ class Topology:
         self.stream_time = -1
         part = application.subtopologies[task.subtopology]
         self._processor = None if part.processor is None else load_processor(part.processor)
+        self._takes_batches = self._processor is not None and self._processor.process_batch is not None
         self._regrouped = [
             (repartition_topic(application.name, item.store), load_key(item.group_by or "")) for item in part.regrouped
         ]
@@ -118,6 +121,8 @@ class Topology:
                 store.take_shortcuts(self._outgoing.changes_of(name))
         #: Records that are aggregated with the next flush: one of them may turn out to be poison.
         self._held: list[InputRecords] = []
+        #: Records that wait for `process_batch`.
+        self._waiting: list[InputRecords] = []
         #: Offset of the last record for which rows were read ahead.
         self._ahead_to = -1
 
@@ -157,8 +162,8 @@ class Topology:
 
     @property
     def pending_bytes(self) -> int:
-        """Memory held by records that are to be aggregated."""
-        return sum(item.pending_bytes for item in self._aggregations)
+        """Memory held by records that wait for the next flush, and what it takes."""
+        return sum(item.pending_bytes for item in self._aggregations) + self._waiting_bytes
 
     # -- processing -----------------------------------------------------------------------------------------------
 
@@ -179,7 +184,9 @@ class Topology:
                 return 1
             records, timestamps = records.part(0, first), timestamps[:first]
         before, taken = self.stream_time, len(records)
-        if self._processor is not None or self._regrouped:
+        if self._takes_batches:
+            self._wait_for_batch(records)
+        if self._regrouped or not (self._processor is None or self._takes_batches):
             taken = self._process_each(records, commit_is_due)
         else:
             self.stream_time = max(before, int(timestamps.max()))
@@ -194,6 +201,7 @@ class Topology:
 
     def flush(self) -> None:
         """Bring what is aggregated into the stores; call it before each commit."""
+        self._process_waiting()
         for item in self._aggregations:
             item.flush()
         self._outgoing.hand_on()
@@ -207,8 +215,9 @@ class Topology:
         self._outgoing.allow(self._timestamps.surely_taken())
         self._read_ahead(records)
         context, schedules, failures = self.context, self.context.schedules, self._failures
-        undoable, run_undoably, run = self._dead_letters is not None, self._run_undoably, self._run
-        if self._processor is not None and not self._regrouped:
+        undoable, run_undoably = self._dead_letters is not None, self._run_undoably
+        run: Callable[[Record, ProcessorContext], None] = self._run
+        if self._processor is not None and self._processor.process is not None and not self._regrouped:
             run = self._processor.process
         stream_time = self.stream_time
         for taken, record in enumerate(records.records, start=1):
@@ -227,7 +236,7 @@ class Topology:
                     self._poison(record, error)
             if failures:
                 self._raise_swallowed()
-            if moved and schedules:
+            if moved and schedules and not self._takes_batches:
                 context.headers = ()
                 self._guarded(lambda: schedules.advance(self.stream_time), "its punctuation")
             if context.commit_requested or (taken % _ASK_EVERY == 0 and commit_is_due()):
@@ -237,7 +246,7 @@ class Topology:
     def _read_ahead(self, records: InputRecords) -> None:
         """Read what the processor is likely to ask for: rows by the keys of the records, of each record once."""
         last = int(records.offsets[-1])
-        if self._processor is None or last <= self._ahead_to:
+        if self._processor is None or self._takes_batches or last <= self._ahead_to:
             return
         self._ahead_to = last
         for store in self._stores.values():
@@ -245,7 +254,7 @@ class Topology:
                 store.read_ahead(record.key for record in records.records)
 
     def _run(self, record: Record, context: ProcessorContext) -> None:
-        if self._processor is not None:
+        if self._processor is not None and self._processor.process is not None:
             self._processor.process(record, context)
         for topic, key_of in self._regrouped:
             if record.value is None:
@@ -259,24 +268,82 @@ class Topology:
             self._send(topic, key, record.value, record.timestamp, record.headers)
 
     def _run_undoably(self, record: Record) -> None:
+        error = self._attempt(lambda: self._run(record, self.context))
+        if error is not None:
+            self._poison(record, error)
+
+    def _attempt(self, call: Callable[[], None]) -> Exception | None:
+        """Call the application's code. If it fails, undo what it did, and return why."""
         dropped, stores, outgoing = self._dropped, self._stores.values(), self._outgoing
         outgoing.begin_record()
         for store in stores:
             store.begin_record()
         try:
-            self._run(record, self.context)
+            call()
         except Exception as error:  # the application's own code may raise anything
             self._raise_own(error)
             for store in stores:
                 store.undo_record()
             outgoing.take_back()
             self._dropped = dropped
-            self._poison(record, error)
-            return
+            return error
         self._raise_swallowed()
         for store in stores:
             store.end_record()
         outgoing.end_record()
+        return None
+
+    # -- many records at once -------------------------------------------------------------------------------------
+
+    def _wait_for_batch(self, records: InputRecords) -> None:
+        """Have records wait until there are many of them, or a commit comes."""
+        if not self._initialized:
+            self._initialize(int(records.timestamps[0]))
+        self._waiting.append(records)
+        if sum(map(len, self._waiting)) >= _BATCH_RECORDS or self._waiting_bytes >= _BATCH_BYTES:
+            self._process_waiting()
+
+    @property
+    def _waiting_bytes(self) -> int:
+        return sum(int(records.columns.nbytes) for records in self._waiting)
+
+    def _process_waiting(self) -> None:
+        if not self._waiting:
+            return
+        batch = InputRecords.joined(self._waiting)
+        self._waiting = []
+        context, schedules = self.context, self.context.schedules
+        context.stream_time = context.timestamp = max(context.stream_time, int(batch.timestamps.max()))
+        context.headers = ()
+        self._outgoing.allow(self._timestamps.surely_taken())
+        self._process_batch(batch)
+        if schedules:
+            self._guarded(lambda: schedules.advance(context.stream_time), "its punctuation")
+
+    def _process_batch(self, batch: InputRecords) -> None:
+        """Process a batch; if that fails, its halves, until it is known which records are poison."""
+        assert self._processor is not None
+        process_batch, context = self._processor.process_batch, self.context
+        assert process_batch is not None
+        if self._dead_letters is None:
+            try:
+                process_batch(batch, context)
+            except Exception as error:  # the application's own code may raise anything
+                self._raise_own(error)
+                first, last = batch.offsets[[0, -1]].tolist()
+                where = f"{batch.topic}-{batch.partition}@{first} to {last}"
+                raise self._processing_error(where, error, "a record of") from error
+            self._raise_swallowed()
+            return
+        failed = self._attempt(lambda: process_batch(batch, context))
+        if failed is None:
+            return
+        if len(batch) == 1:
+            self._poison(batch.records[0], failed)
+            return
+        half = len(batch) // 2
+        self._process_batch(batch.part(0, half))
+        self._process_batch(batch.part(half))
 
     def _guarded(self, call: Callable[[], None], what: str) -> None:
         try:
@@ -319,13 +386,13 @@ class Topology:
         headers = error_headers(record, error)
         self._outgoing.send(Sent(self._dead_letters, record.key, record.value, timestamp, headers))
 
-    def _processing_error(self, where: str, error: Exception) -> ProcessingError:
+    def _processing_error(self, where: str, error: Exception, what: str = "record") -> ProcessingError:
         frames = traceback.extract_tb(error.__traceback__)
         # Where in the application's own code, not in a library that it calls.
         own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)] or frames
         line = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
         return ProcessingError(
-            f"{self._application.name} task {self._task}, record {where}: {type(error).__name__}: {error}{line}; mend "
+            f"{self._application.name} task {self._task}, {what} {where}: {type(error).__name__}: {error}{line}; mend "
             "the application's code, name a dead_letter_topic in its definition, or move the group's offset past it"
         )
 

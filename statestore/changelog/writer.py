@@ -284,7 +284,7 @@ class TransactionalWriter(RecordWriter):
         Nothing is committed if a record of the transaction was not delivered. One that may be too large for its topic
         has to be named, though.
         """
-        size = max(map(len, keys), default=0) + max((len(value) for value in values if value is not None), default=0)
+        size = max(map(len, keys), default=0) + max(map(len, filter(None, values)), default=0)
         small = self._max_batch_bytes is not None and size + _RECORD_BYTES < self._max_batch_bytes
         return None if small else self._on_failure
 

@@ -60,13 +60,11 @@ class LastRecords:
         self._state = np.zeros(STATES, np.int64)
         self._first_table = min(max(1 << (limit // 1024).bit_length(), _SMALLEST_TABLE), _LARGEST_FIRST_TABLE)
         self._hashes = np.zeros(AHEAD, np.uint64)
-        self.memory = np.empty(self._limit + 8, np.uint8)  # taken from the system as it is written to
         self.clear()
 
     def clear(self) -> None:
         """Begin a new run."""
-        if len(self.memory) > self._limit + 8:
-            self.memory = np.empty(self._limit + 8, np.uint8)
+        self.memory = np.empty(self._limit + 8, np.uint8)  # taken from the system as it is written to
         self.table = np.zeros(self._first_table, np.uint64)
         self._state[:] = 0
         self._state[[LAST_OFFSET, STREAM_TIME]] = -1
@@ -121,6 +119,11 @@ class LastRecords:
     def used(self) -> int:
         """Bytes of memory that records take."""
         return int(self._state[USED])
+
+    @property
+    def free_share(self) -> float:
+        """Share of the bound that is not used."""
+        return 1 - self.used / self._limit
 
     @property
     def keys(self) -> int:

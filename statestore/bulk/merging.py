@@ -15,7 +15,7 @@ from statestore.bulk.ordering import BATCH_ROWS
 from statestore.bulk.routing import Routing
 from statestore.bulk.sorting import segment_of
 from statestore.compiled.batches import Int64s, address_of
-from statestore.compiled.loops import compiled
+from statestore.compiled.loops import compiled, inlined
 from statestore.compiled.memory import (
     Int,
     compare,
@@ -132,7 +132,7 @@ def _load(sources: Sequence[Iterator[pa.RecordBatch]], held: list[pa.RecordBatch
         ]
 
 
-@compiled
+@inlined
 def _key(heads: Int64s, source: Int) -> tuple[Int, Int]:
     """Address and bytes of the key that a source is at."""
     ends = heads[source, _KEY_ENDS] + 4 * heads[source, _ROW]
@@ -140,13 +140,13 @@ def _key(heads: Int64s, source: Int) -> tuple[Int, Int]:
     return heads[source, _KEYS] + begin, np.int64(load_i32(ends + 4)) - begin
 
 
-@compiled
+@inlined
 def _value_bytes(heads: Int64s, source: Int, row: Int) -> Int:
     ends = heads[source, _VALUE_ENDS] + 4 * row
     return np.int64(load_i32(ends + 4)) - np.int64(load_i32(ends))
 
 
-@compiled
+@inlined
 def _piece(key: Int, key_bytes: Int, shared: Int) -> Int:
     """Eight bytes of a key as a signed number that sorts as they do; zeros behind the key's end."""
     left = key_bytes - shared
@@ -158,7 +158,7 @@ def _piece(key: Int, key_bytes: Int, shared: Int) -> Int:
     return np.int64(piece ^ _SIGN)
 
 
-@compiled
+@inlined
 def _look(heads: Int64s, source: Int, shared: Int, suffix_bytes: Int, interval_ms: Int) -> None:
     """Take down what the row that a source is at is ordered by."""
     key, key_bytes = _key(heads, source)
@@ -166,7 +166,7 @@ def _look(heads: Int64s, source: Int, shared: Int, suffix_bytes: Int, interval_m
     heads[source, _PIECE] = _piece(key, key_bytes, shared)
 
 
-@compiled
+@inlined
 def _before(heads: Int64s, one: Int, other: Int, shared: Int) -> Int:
     """True where the source `one` comes first: by segment, by key, and of equal keys the later source."""
     if heads[one, _SEGMENT] != heads[other, _SEGMENT]:
@@ -179,7 +179,7 @@ def _before(heads: Int64s, one: Int, other: Int, shared: Int) -> Int:
     return found < 0 or (found == 0 and one > other)
 
 
-@compiled
+@inlined
 def _sink(heads: Int64s, heap: Int64s, waiting: Int, at: Int, shared: Int) -> None:
     source = heap[at]
     while 2 * at + 1 < waiting:
@@ -226,7 +226,7 @@ def _heaped(heads: Int64s, heap: Int64s, suffix_bytes: Int, interval_ms: Int) ->
     return waiting, shared
 
 
-@compiled
+@inlined
 def _advance(heads: Int64s, heap: Int64s, waiting: Int, shared: Int, suffix_bytes: Int, interval_ms: Int) -> Int:
     """Have the first source go on by a row; return how many still have rows."""
     source = heap[0]
@@ -261,7 +261,7 @@ def _choose(
     ended = False
     while waiting and not ended and count < len(chosen) and all_key_bytes + all_value_bytes < batch_bytes:
         source = heap[0]
-        row, segment = heads[source, _ROW], heads[source, _SEGMENT]
+        row, segment, piece = heads[source, _ROW], heads[source, _SEGMENT], heads[source, _PIECE]
         deleted = is_null(heads[source, _VALUES_VALID], heads[source, _VALUES_SHIFT], row)
         key, key_bytes = _key(heads, source)
         if (with_deletes or not deleted) and (across_segments or segment >= oldest):
@@ -279,7 +279,7 @@ def _choose(
         before = waiting
         waiting = _advance(heads, heap, waiting, shared, suffix_bytes, interval_ms)
         ended = waiting < before
-        while waiting:  # what earlier sources have under the same key
+        while waiting and heads[heap[0], _PIECE] == piece:  # what earlier sources have under the same key
             other, other_bytes = _key(heads, heap[0])
             if other_bytes != key_bytes or compare(other, other_bytes, key, key_bytes) != 0:
                 break

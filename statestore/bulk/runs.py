@@ -1,13 +1,13 @@
 """Sorted runs: ranges of a log with the last record per key, and their merge.
 
-A run is bounded in bytes, so memory is, whatever the log's size. A range of the log becomes one run in memory, or
-several as files (run_file.py). An interrupted build goes on behind the last of them that is whole.
+A run is bounded in bytes, so memory is, whatever the log's size. A range of the log becomes one run in memory, behind
+others as files (run_file.py) if it does not fit. An interrupted build goes on behind the last file that is whole.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import NamedTuple
@@ -30,6 +30,8 @@ _FAN_IN = 64
 _MERGING = "merge-"
 #: A merge holds a batch of each run, so that a batch on disk is at most this part of a run.
 _BATCHES_OF_A_RUN = 2 * _FAN_IN
+#: A run stays in memory beside files if such a share of the bound is left, for what a merge takes besides.
+_FREE_FOR_A_MERGE = 0.25
 _NO_TIME = -1
 
 
@@ -48,7 +50,7 @@ class Runs(NamedTuple):
     files
         Runs on disk.
     memory
-        The one run, if it was kept in memory.
+        The last run, if it was kept in memory.
     records, skipped
         Records with a key; without, or a null value where that is no delete.
     last_offset
@@ -113,10 +115,11 @@ class RunWriter:
 
     def finish(self, position: int) -> Runs:
         """End the range where reading ended: `position` is exclusive, and may be past the last record."""
-        if self._keep_in_memory and not self._spilled:
-            found = self._latest.facts
-            run = SortedRun(self._latest, self._routing)
-            return Runs((), run, *found[:3], self._start, position, found.stream_time)
+        if self._keep_in_memory and (not self._spilled or self._latest.free_share >= _FREE_FOR_A_MERGE):
+            run, found = SortedRun(self._latest, self._routing), self._latest.facts
+            facts = RunFacts(self._behind_files, position, *found)
+            files = tuple(path for path, _ in self._spilled)
+            return _runs(files, run, [*(known for _, known in self._spilled), facts], self._start, position)
         if position > self._behind_files:
             self._spill(position)
         return _on_disk(self._spilled, self._start, position)
@@ -157,10 +160,15 @@ def merge_passes(runs: int) -> int:
 
 
 def _on_disk(spilled: Sequence[tuple[Path, RunFacts]], start: int, position: int) -> Runs:
-    facts = [found for _, found in spilled]
+    return _runs(tuple(path for path, _ in spilled), None, [found for _, found in spilled], start, position)
+
+
+def _runs(
+    files: tuple[Path, ...], memory: SortedRun | None, facts: Sequence[RunFacts], start: int, position: int
+) -> Runs:
     return Runs(
-        tuple(path for path, _ in spilled),
-        None,
+        files,
+        memory,
         sum(found.records for found in facts),
         sum(found.skipped for found in facts),
         next((found.last_offset for found in reversed(facts) if found.last_offset is not None), None),
@@ -170,7 +178,7 @@ def _on_disk(spilled: Sequence[tuple[Path, RunFacts]], start: int, position: int
     )
 
 
-def merged(runs: Sequence[Runs], routing: Routing, *, with_deletes: bool = False) -> Iterator[SegmentRows]:
+def merged(runs: Sequence[Runs], routing: Routing, *, with_deletes: bool = False) -> Generator[SegmentRows, None, None]:
     """Yield the rows that a store restored from these ranges has.
 
     Parameters
@@ -195,7 +203,7 @@ def merged(runs: Sequence[Runs], routing: Routing, *, with_deletes: bool = False
     """
     _check(runs, routing)
     oldest = routing.oldest_live(stream_time(runs))
-    sources = [source for found in runs for source in (*found.files, found.memory) if source is not None]
+    sources = _sources(runs)
     if len(sources) == 1 and isinstance(sources[0], SortedRun):
         rows = sources[0].rows(_BATCH_BYTES, oldest, with_deletes=with_deletes)
     else:
@@ -211,10 +219,15 @@ def sorted_records(runs: Runs, routing: Routing) -> Iterator[pa.RecordBatch]:
     StoreCorruptedError
         If a run is not as it was written.
     """
-    if runs.memory is not None:
-        return runs.memory.batches(_MERGED_BATCH_BYTES)
-    merging = _merged(list(runs.files), routing, 0, with_deletes=True, across_segments=True)
+    sources = _sources([runs])
+    if len(sources) == 1 and isinstance(sources[0], SortedRun):
+        return sources[0].batches(_MERGED_BATCH_BYTES)
+    merging = _merged(sources, routing, 0, with_deletes=True, across_segments=True)
     return (batch for _, batch in merging)
+
+
+def _sources(runs: Sequence[Runs]) -> list[Path | SortedRun]:
+    return [source for found in runs for source in (*found.files, found.memory) if source is not None]
 
 
 def stream_time(runs: Sequence[Runs]) -> int:

@@ -339,9 +339,10 @@ class _Fold:
     @property
     def latest(self) -> LastRecords | None:
         """The last record of every key, if all of them are in memory and as they are compared."""
-        if self.sample is not None or self._runs is None or self._runs.memory is None or self._compared.changes_logged:
+        runs = self._runs
+        if self.sample is not None or runs is None or runs.files or self._compared.changes_logged:
             return None
-        return self._runs.memory.latest
+        return None if runs.memory is None else runs.memory.latest
 
     def rows(self) -> Iterator[SegmentRows]:
         """Yield the rows that a store restored from the log has, in (segment, key) order."""

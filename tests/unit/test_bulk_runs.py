@@ -17,7 +17,7 @@ from samples import batches
 from statestore.bulk import merging as merge_module
 from statestore.bulk.last_records import LastRecords
 from statestore.bulk.run_file import read_facts
-from statestore.bulk.runs import RunWriter, finished_runs, merge_passes, merged
+from statestore.bulk.runs import RunWriter, finished_runs, merge_passes, merged, sorted_records
 from statestore.changelog.reader import SCHEMA
 from statestore.errors import DiskSpaceError, InvalidStateError, StoreAccessError, StoreCorruptedError
 
@@ -85,6 +85,17 @@ def test_a_log_that_fits_never_touches_the_disk(tmp_path):
     assert runs.files == ()
     assert not (tmp_path / "runs").exists()
     assert len(rows_of([runs])) == 100
+
+
+def test_of_a_log_that_does_not_fit_the_last_run_stays_in_memory_if_it_leaves_room_for_a_merge(tmp_path):
+    log = [(b"%02d" % (number % 27), None if number % 7 == 0 else b"%d" % number, 1) for number in range(60)]
+    runs = written(log, [], tmp_path, 2_000)
+    assert len(runs.files) >= 1
+    assert runs.memory.latest.used <= 2_000 * 3 // 4
+    assert (runs.records, runs.last_offset, runs.position) == (60, 59, 60)
+    offsets = pa.Table.from_batches(sorted_records(runs, KEY_VALUE)).column(3).to_pylist()
+    assert offsets == [*range(54, 60), *range(33, 54)]
+    assert rows_of([runs]) == folded(log, KEY_VALUE)
 
 
 def test_a_run_for_another_process_is_a_file_also_if_it_fits(tmp_path):
@@ -201,7 +212,7 @@ def test_a_record_beyond_the_bound_is_a_run_of_its_own(tmp_path):
 
 def test_more_runs_than_are_merged_at_once_are_merged_in_steps(tmp_path):
     log = [(b"%03d" % (number * 7 % 250), None if number % 5 == 0 else b"%d" % number, number) for number in range(600)]
-    runs = written(log, [], tmp_path, 1)
+    runs = written(log, [], tmp_path, 1, keep_in_memory=False)
     assert len(runs.files) == 600
     assert rows_of([runs]) == folded(log, KEY_VALUE)
     assert sorted(tmp_path.iterdir()) == sorted(runs.files)
@@ -301,7 +312,7 @@ def test_a_run_that_was_cut_after_it_was_written_is_told(tmp_path):
 
 
 def test_a_gap_ends_what_an_interrupted_build_left(tmp_path):
-    runs = written([(b"%d" % number, bytes(50), number) for number in range(4)], [], tmp_path, 1)
+    runs = written([(b"%d" % number, bytes(50), number) for number in range(4)], [], tmp_path, 1, keep_in_memory=False)
     runs.files[2].unlink()
     assert finished_runs(tmp_path).position == 2
     assert read_facts(runs.files[3])[0].start == 3

@@ -5,25 +5,18 @@ Imported when a fold begins: numba comes with it, which planning and plain readi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
-from statestore.bulk.merging import merge
 from statestore.bulk.routing import Routing, routing_of
-from statestore.bulk.run_file import RunFacts, read_run, write_run
-from statestore.bulk.runs import Runs, RunWriter, merged
+from statestore.bulk.runs import Runs, RunWriter, merged, sorted_records
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InvalidStateError, StoreCorruptedError, TopicMismatchError
 from statestore.model import TopicPartition
 from statestore.verification.kernels import numbers_in
-
-_BATCH_BYTES = 1 << 20
-#: So many runs are merged at once; each holds a file open, and a batch in memory.
-_FAN_IN = 64
-_NO_FACTS = RunFacts(0, 0, 0, 0, None, -1)
 
 
 def routing_for(store: StoreDefinition | None) -> Routing:
@@ -72,30 +65,18 @@ def folded(
         runs = writer.finish(end)
         try:
             if deletes:
-                yield from _with_deletes(runs, routing, Path(scratch))
+                yield from _with_deletes(runs, routing)
             else:
                 yield from (rows.batch for rows in merged([runs], routing))
         except StoreCorruptedError as error:  # our own files
             raise InvalidStateError(f"what was sorted of {log} cannot be read: {error}") from error
 
 
-def _with_deletes(runs: Runs, routing: Routing, scratch: Path) -> Iterator[pa.RecordBatch]:
-    batches = _merged(runs.files, routing, scratch) if runs.memory is None else runs.memory.batches(_BATCH_BYTES)
+def _with_deletes(runs: Runs, routing: Routing) -> Iterator[pa.RecordBatch]:
+    batches = sorted_records(runs, routing)
     if routing.interval_ms is None:
         yield from batches
         return
     oldest = routing.oldest_live(runs.stream_time)
     for batch in batches:
         yield batch.filter(pa.array(numbers_in(batch.column("key"), back=routing.suffix_bytes) >= oldest))
-
-
-def _merged(files: Sequence[Path], routing: Routing, scratch: Path) -> Iterator[pa.RecordBatch]:
-    while len(files) > _FAN_IN:
-        directory = Path(mkdtemp(dir=scratch))
-        groups = [files[at : at + _FAN_IN] for at in range(0, len(files), _FAN_IN)]
-        files = [
-            write_run(directory, _merged(group, routing, scratch), _NO_FACTS._replace(start=at, end=at + 1), routing)
-            for at, group in enumerate(groups)
-        ]
-    sources = [read_run(file) for file in files]
-    return (batch for _, batch in merge(sources, routing, _BATCH_BYTES, 0, with_deletes=True))

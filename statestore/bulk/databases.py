@@ -7,15 +7,17 @@ taken over: reads are as after a compaction.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from statestore.bulk.ahead import one_ahead
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
-from statestore.bulk.runs import Runs, merged
+from statestore.bulk.runs import Runs, SegmentRows, merged
 from statestore.bulk.segment_files import SegmentFiles, counted, write_time_ordered
 from statestore.bulk.time_ordered import without_end
 from statestore.changelog.reader import SCHEMA
@@ -47,6 +49,8 @@ def write_databases(
     directory: Path,
     offsets: Mapping[TopicPartition, int],
     position: Mapping[TopicPartition, int] | None = None,
+    *,
+    ahead: bool = False,
 ) -> Written:
     """Build a store from sorted runs; all of it is on disk when this returns.
 
@@ -56,6 +60,8 @@ def write_databases(
         One for each range of the log, in offset order.
     directory, offsets, position
         As of `make_databases`.
+    ahead
+        Have a thread merge the next rows while these are written. It pays where no other store has the second core.
 
     Raises
     ------
@@ -68,14 +74,16 @@ def write_databases(
     staged = directory.with_name(f".{directory.name}.sst")  # no store can have such a name
     try:
         remove_tree(staged)
-        size = make_databases(write_files(runs, store, staged, digest), store, directory, offsets, position)
+        size = make_databases(
+            write_files(runs, store, staged, digest, ahead=ahead), store, directory, offsets, position
+        )
     finally:
         remove_tree(staged)
     return Written(digest.rows, size, digest.hexdigest())
 
 
 def write_files(
-    runs: Sequence[Runs], store: StoreDefinition, directory: Path, digest: Digest
+    runs: Sequence[Runs], store: StoreDefinition, directory: Path, digest: Digest, *, ahead: bool = False
 ) -> Iterator[SegmentFiles]:
     """Write the rows of sorted runs as SST files, one segment after the other; they are not forced to the disk.
 
@@ -85,24 +93,33 @@ def write_files(
         Where the files go, each segment's into a directory of its own.
     digest
         The rows are added to it.
+    ahead
+        As of `write_databases`.
     """
+    try:
+        found = merged(runs, routing_of(store))
+        with closing(one_ahead(found) if ahead else found) as rows_by_segment:
+            yield from _write_files(rows_by_segment, store, directory, digest)
+    except OSError as error:
+        raise of_os_error(error) from error
+
+
+def _write_files(
+    rows_by_segment: Iterable[SegmentRows], store: StoreDefinition, directory: Path, digest: Digest
+) -> Iterator[SegmentFiles]:
     kind = store.store_kind
-    rows_by_segment = merged(runs, routing_of(store))
     if kind.layout is not None:
         yield from write_time_ordered(counted(rows_by_segment, digest), kind.layout, directory, store.values)
         return
-    try:
-        for segment, rows in groupby(rows_by_segment, key=lambda found: found.segment):
-            into = directory / str(segment)
-            into.mkdir(parents=True)
-            with SstFiles(into, timestamped=store.values.timestamp_in_front) as files:
-                for _, batch in rows:
-                    digest.add(batch)
-                    files.add(without_end(batch, kind.logged_values_end_with))
-                files.finish()
-            yield SegmentFiles(segment, tuple(files.files), files.bytes)
-    except OSError as error:
-        raise of_os_error(error) from error
+    for segment, rows in groupby(rows_by_segment, key=lambda found: found.segment):
+        into = directory / str(segment)
+        into.mkdir(parents=True)
+        with SstFiles(into, timestamped=store.values.timestamp_in_front) as files:
+            for _, batch in rows:
+                digest.add(batch)
+                files.add(without_end(batch, kind.logged_values_end_with))
+            files.finish()
+        yield SegmentFiles(segment, tuple(files.files), files.bytes)
 
 
 def make_databases(

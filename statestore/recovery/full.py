@@ -289,7 +289,9 @@ def _build(spec: RestoreSpec, staging: Staging, plan: BuildPlan, progress: Resto
     staged.parent.mkdir(parents=True)
     offsets = {partition: UNKNOWN_OFFSET if offset is None else offset for partition, offset in last.items()}
     rows = runs if versions is None else [_laid_out(spec, runs, versions.stream_time)]
-    written = write_databases(rows, store.store, staged, offsets, staging.position())
+    # A log is cut where there are fewer logs than cores.
+    ahead = len(plan.ranges) > len(store.partitions)
+    written = write_databases(rows, store.store, staged, offsets, staging.position(), ahead=ahead)
     remove_tree(_laid_out_in(spec))
     keep_interval(store)
     kill_switch.reached("restore, databases written")

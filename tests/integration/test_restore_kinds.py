@@ -309,8 +309,8 @@ def _sabotage(monkeypatch: pytest.MonkeyPatch, spec: RestoreSpec, change: Any) -
 
     write = full.write_databases
 
-    def written(*arguments: Any) -> Any:
-        result = write(*arguments)
+    def written(*arguments: Any, **named: Any) -> Any:
+        result = write(*arguments, **named)
         families = value_format(spec.store.store.format).column_families
         database = RocksDB(spec.store.paths.staging(STORE), families)
         change(database, families[0])

@@ -140,11 +140,11 @@ class CommandTopic:
         if start >= target:
             return []
         with LogReader(self._servers, self.partition, stall_timeout_s=self._timeout_s) as reader:
-            records: list[CommandRecord] = []
-            for batch in reader.read(start, target):
-                keys, values, timestamps, offsets = [column.to_pylist() for column in batch.columns]
-                records += map(CommandRecord, offsets, timestamps, keys, values)
-            return records
+            return [
+                CommandRecord(message.offset(), message.timestamp()[1], message.key(), message.value())
+                for messages in reader.read_messages(start, target)
+                for message in messages
+            ]
 
     def wait_until_stable(self, target: int, log: LogRange | None = None) -> None:
         """Wait until every transaction that began below an offset has ended.

@@ -348,7 +348,8 @@ class Topics:
     def require_no_members(self, group: str) -> None:
         """Make sure that nobody consumes as this group, such as a running Kafka Streams application of that name.
 
-        Groups of `group.protocol=streams` are asked for as such.
+        Groups of `group.protocol=streams` are asked for as such. Where only librdkafka can speak to the brokers, they
+        are not seen (see `streams_group`).
 
         Raises
         ------

@@ -11,6 +11,7 @@ from benchmarks.measure import Result
 _COLOURS = {
     "ours": "#1f6feb",
     "ours, processor": "#79b8ff",
+    "ours, process_batch": "#54aeff",
     "ours, Spark job": "#a371f7",
     "Kafka Streams": "#57606a",
     "Kafka Streams, no cache": "#9aa4b2",

@@ -221,8 +221,8 @@ class Topology:
             run = self._processor.process
         stream_time = self.stream_time
         for taken, record in enumerate(records.records, start=1):
-            *_, timestamp, context.headers = record
-            context.timestamp = timestamp
+            timestamp = context.timestamp = record.timestamp
+            context.headers = record.headers
             moved = timestamp > stream_time
             if moved:
                 stream_time = self.stream_time = context.stream_time = timestamp

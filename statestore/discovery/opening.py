@@ -1,10 +1,18 @@
-"""Databases of stores, opened to be read beside an owner that may be writing to them (links.py)."""
+"""Databases of stores, opened to be read beside an owner that may be writing to them (links.py).
+
+Where the bulk path wrote all files of a database, as after a restore, its rows come straight from these
+(`stores/row_files.py`). RocksDB has read the MANIFEST before, and reads on from the first block that is damaged or not
+as the bulk path writes it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 
@@ -12,8 +20,15 @@ from statestore.discovery.links import linked, named, undisturbed
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import RetryError
 from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY, AnyFormat
-from statestore.stores.scan import ScannedDatabase
+from statestore.sst.layout import OtherLayoutError
+from statestore.stores.row_files import files_of_rows
+from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
 from statestore.stores.versioned import RawVersion, versions_in
+
+_READER = "statestore.sst.reader"
+#: Reading files of fewer bytes without RocksDB saves less than loading numba for it takes.
+_WORTH_LOADING_BYTES = 32 << 20
+_BLOCKS_A_BATCH = 512
 
 #: Says of a segment's start (ms), and that of the one behind it, whether it is wanted.
 Wanted = Callable[[int, int | None], bool]
@@ -28,12 +43,15 @@ class Opened(NamedTuple):
         Start of the segment (ms); 0 in a key-value store.
     directory
         Where it lies; RocksDB itself names `view`, which is gone.
+    files
+        The SST files with all its rows, in key order, if these are to be read without RocksDB; else None.
     """
 
     start: int
     directory: Path
     view: Path
     database: ScannedDatabase
+    files: Sequence[BinaryIO] | None = None
 
     def rows(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows with `start <= row key < stop`, as they are stored.
@@ -44,7 +62,24 @@ class Opened(NamedTuple):
             If they cannot be read.
         """
         with named(self.view, self.directory):
+            if self.files is not None and start is None and stop is None:
+                from statestore.sst.reader import rows_in  # only here: it brings numba
+
+                try:
+                    for file in self.files:
+                        for batch in rows_in(file, STORED_SCHEMA, blocks=_BLOCKS_A_BATCH):
+                            yield batch
+                            start = batch.column(0)[-1].as_py() + b"\0"
+                    return
+                except OtherLayoutError:
+                    pass
             yield from self.database.rows(start, stop)
+
+    def close(self) -> None:
+        """Close it."""
+        self.database.close()
+        for file in self.files or ():
+            file.close()
 
     def versions(self, key_from: bytes = b"", key_to: bytes | None = None) -> Iterator[tuple[bytes, list[RawVersion]]]:
         """Yield the keys of a versioned store with their versions, as `versions_in` does.
@@ -82,8 +117,10 @@ def _open_all(store: StoreDirectory, store_format: AnyFormat, wanted: Wanted | N
         for at, (start, directory) in enumerate(here.items()):
             if wanted is None or wanted(start, starts[at + 1]):
                 with linked(directory) as view:
+                    before = _inodes(view)
                     opened.append(Opened(start, directory, view, ScannedDatabase(view, store_format)))
                     opened[-1].database.require_no_foreign_files()
+                    opened[-1] = opened[-1]._replace(files=_held_files(opened[-1].database, before))
         if store.databases() != here:
             raise RetryError(f"the segments in {store.directory} changed each time they were opened; try again")
     except BaseException:
@@ -92,7 +129,40 @@ def _open_all(store: StoreDirectory, store_format: AnyFormat, wanted: Wanted | N
     return opened
 
 
+def _inodes(view: Path) -> dict[Path, int]:
+    """Return the SST files that are there, before RocksDB opens them."""
+    found: dict[Path, int] = {}
+    for path in view.glob("*.sst"):
+        with suppress(FileNotFoundError):  # RocksDB says so if it is needed
+            found[path] = path.stat().st_ino
+    return found
+
+
+def _held_files(database: ScannedDatabase, before: Mapping[Path, int]) -> Sequence[BinaryIO] | None:
+    """Open the files that are read without RocksDB, whatever the owner then does with them; None if there are others.
+
+    A restore may replace the whole store meanwhile, with files of the same names. A file that is the same before and
+    after RocksDB has opened its own is the one that RocksDB has.
+    """
+    try:
+        paths = files_of_rows(database)
+        if paths is None or (_READER not in sys.modules and _bytes(paths) < _WORTH_LOADING_BYTES):
+            return None
+        with ExitStack() as failed:
+            files = [failed.enter_context(path.open("rb")) for path in paths]
+            if [before.get(path) for path in paths] != [os.fstat(file.fileno()).st_ino for file in files]:
+                return None
+            failed.pop_all()
+            return files
+    except OSError:  # a file is gone, or too many are open: RocksDB has what it needs
+        return None
+
+
+def _bytes(paths: Sequence[Path]) -> int:
+    return sum(path.stat().st_size for path in paths)
+
+
 def close_all(databases: Sequence[Opened]) -> None:
     """Close databases."""
     for opened in databases:
-        opened.database.close()
+        opened.close()

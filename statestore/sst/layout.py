@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from struct import Struct
+from typing import BinaryIO
 
 #: Checksum type, handles, version, magic.
 FOOTER = Struct("<B40sIQ")
@@ -62,6 +63,17 @@ _SIZE_AT = 12
 
 class OtherLayoutError(Exception):
     """An SST file is incomplete or damaged, or has a layout that the reader does not know."""
+
+
+def is_of_bulk_path(file: BinaryIO) -> bool:
+    """True if the footer of an SST file is as the bulk path writes it."""
+    length = file.seek(0, 2)
+    file.seek(max(length - FOOTER.size, 0))
+    raw = file.read(FOOTER.size)
+    if len(raw) < FOOTER.size:
+        return False
+    checksum, _, version, magic = FOOTER.unpack(raw)
+    return bool((checksum, version, magic) == (XXH64, VERSION, MAGIC))
 
 
 def read_properties(path: Path) -> Mapping[bytes, bytes]:

@@ -46,8 +46,25 @@ def rows_of(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     OtherLayoutError
         Also after the first batches.
     """
-    for blocks in _parts(path, _BLOCKS_A_BATCH):
-        yield _batch(blocks, schema)
+    with _opened(path) as file:
+        yield from rows_in(file, schema)
+
+
+def rows_in(file: BinaryIO, schema: pa.Schema, *, blocks: int = _BLOCKS_A_BATCH) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of an open file as `rows_of` does.
+
+    Parameters
+    ----------
+    blocks
+        Data blocks of a batch at most, each of about 4 KiB.
+
+    Raises
+    ------
+    OtherLayoutError
+        Also after the first batches.
+    """
+    for part in _parts(file, blocks):
+        yield _batch(part, schema)
 
 
 def keys_of(path: Path) -> Iterator[pa.RecordBatch]:
@@ -60,8 +77,9 @@ def keys_of(path: Path) -> Iterator[pa.RecordBatch]:
     OtherLayoutError
         Also after the first batches.
     """
-    for blocks in _parts(path, _BLOCKS_OF_KEYS):
-        yield _keys(blocks)
+    with _opened(path) as file:
+        for blocks in _parts(file, _BLOCKS_OF_KEYS):
+            yield _keys(blocks)
 
 
 def key_range(path: Path) -> tuple[bytes, bytes]:
@@ -72,14 +90,11 @@ def key_range(path: Path) -> tuple[bytes, bytes]:
     OtherLayoutError
         Also if the file has no rows.
     """
-    try:
-        with path.open("rb") as file:
-            offsets, sizes = _blocks(file)
-            if not len(offsets):
-                raise OtherLayoutError(f"{path}: no rows")
-            first, last = (_keys(_read_blocks(file, offsets[at:], sizes[at:], 1)).column(0) for at in (0, -1))
-    except OSError as error:
-        raise OtherLayoutError(f"{path}: {error}") from error
+    with _opened(path) as file:
+        offsets, sizes = _blocks(file)
+        if not len(offsets):
+            raise OtherLayoutError(f"{path}: no rows")
+        first, last = (_keys(_read_blocks(file, offsets[at:], sizes[at:], 1)).column(0) for at in (0, -1))
     return first[0].as_py(), last[-1].as_py()
 
 
@@ -91,18 +106,21 @@ class _Blocks(NamedTuple):
     sizes: Int64s
 
 
-def _parts(path: Path, most: int) -> Iterator[_Blocks]:
+def _opened(path: Path) -> BinaryIO:
     try:
-        with path.open("rb") as file:
-            offsets, sizes = _blocks(file)
-            first = 0
-            while first < len(offsets):
-                within = int(np.searchsorted(offsets, offsets[first] + _BATCH_BYTES))
-                count = max(1, min(most, within - first))
-                yield _read_blocks(file, offsets[first:], sizes[first:], count)
-                first += count
+        return path.open("rb")
     except OSError as error:
         raise OtherLayoutError(f"{path}: {error}") from error
+
+
+def _parts(file: BinaryIO, most: int) -> Iterator[_Blocks]:
+    offsets, sizes = _blocks(file)
+    first = 0
+    while first < len(offsets):
+        within = int(np.searchsorted(offsets, offsets[first] + _BATCH_BYTES))
+        count = max(1, min(most, within - first))
+        yield _read_blocks(file, offsets[first:], sizes[first:], count)
+        first += count
 
 
 def _read_blocks(file: BinaryIO, offsets: Int64s, sizes: Int64s, count: int) -> _Blocks:
@@ -138,22 +156,14 @@ def _blocks(file: BinaryIO) -> tuple[Int64s, Int64s]:
     return offsets, sizes
 
 
-def is_of_bulk_path(path: Path) -> bool:
-    """True if the footer of an SST file is as the bulk path writes it."""
-    try:
-        with path.open("rb") as file:
-            at = file.seek(0, 2) - FOOTER.size
-            checksum, _, version, magic = FOOTER.unpack(_read(file, at, FOOTER.size))
-    except (OSError, OtherLayoutError):
-        return False
-    return (checksum, version, magic) == (XXH64, VERSION, MAGIC)
-
-
 def _read(file: BinaryIO, at: int, size: int) -> bytes:
     if at < 0:
         raise OtherLayoutError(f"byte {at}")
-    file.seek(at)
-    found = file.read(size)
+    try:
+        file.seek(at)
+        found = file.read(size)
+    except OSError as error:
+        raise OtherLayoutError(f"{size} bytes at {at}: {error}") from error
     if len(found) < size:
         raise OtherLayoutError(f"{len(found)} bytes at {at}, expected {size}")
     return found

@@ -11,7 +11,8 @@ import pyarrow as pa
 from statestore.bulk.merging import count_merged
 from statestore.changelog.reader import SCHEMA
 from statestore.sst.layout import OtherLayoutError
-from statestore.sst.reader import is_of_bulk_path, keys_of, rows_of
+from statestore.sst.reader import keys_of, rows_of
+from statestore.stores.row_files import files_of_rows, runs_of_rows
 from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
 
 
@@ -45,7 +46,7 @@ def count(database: ScannedDatabase, between: Callable[[], None] = lambda: None)
 
 
 def _count_from_files(database: ScannedDatabase, between: Callable[[], None]) -> int | None:
-    runs = _runs(database)
+    runs = runs_of_rows(database)
     try:
         return None if runs is None else count_merged([_keys(files, between) for files in runs])
     except OtherLayoutError:  # a damaged file, which RocksDB names
@@ -59,14 +60,3 @@ def _keys(files: Iterable[Path], between: Callable[[], None]) -> Iterator[pa.Rec
             zeros = pa.py_buffer(np.zeros(batch.num_rows, np.int64))  # `pa.array` would import pandas
             none = pa.Int64Array.from_buffers(pa.int64(), batch.num_rows, [None, zeros])
             yield pa.RecordBatch.from_arrays([*batch.columns, none, none], schema=SCHEMA)
-
-
-def files_of_rows(database: ScannedDatabase) -> list[Path] | None:
-    """Return a database's files of rows in key order, if all are such files, and no key can be in two; else None."""
-    runs = _runs(database)
-    return None if runs is None or len(runs) > 1 else [path for files in runs for path in files]
-
-
-def _runs(database: ScannedDatabase) -> list[list[Path]] | None:
-    runs = database.sorted_runs()
-    return None if runs is None or not all(is_of_bulk_path(path) for files in runs for path in files) else runs

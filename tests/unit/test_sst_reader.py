@@ -16,9 +16,10 @@ from statestore.sst.reader import rows_of
 from statestore.sst.writer import SstFiles
 from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
+from statestore.stores.row_files import files_of_rows
 from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
 from statestore.stores.sst import write_sst
-from statestore.verification.row_files import count, files_of_rows
+from statestore.verification.row_files import count
 from tests.unit.samples import CHANGELOG, TIMESTAMPED
 
 FAMILY = "keyValueWithTimestamp"

@@ -16,6 +16,7 @@ from statestore.model import TopicPartition
 from statestore_jobs.sources.changelog_ranges import Bounds, LogPart, parts_of
 from statestore_jobs.sources.columns import Layout, layout_of, split_values
 from statestore_jobs.sources.decoding import DECODING_OPTIONS
+from statestore_jobs.sources.importers import forget_importers
 from statestore_jobs.sources.options import (
     STORE_OPTIONS,
     described_store,
@@ -115,12 +116,14 @@ class ChangelogDataSource(DataSource):
 
     def schema(self) -> str:
         """Columns, as a DDL string."""
+        forget_importers()
         options = dict(self.options)
         store = _store(options)
         return SCHEMA_DDL if store is None else layout_of(options, store, with_offset=True).ddl
 
     def reader(self, schema: StructType) -> ChangelogReader:
         """Check the options and return the reader."""
+        forget_importers()
         return ChangelogReader(dict(self.options), schema)
 
 
@@ -155,6 +158,7 @@ class ChangelogReader(DataSourceReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the records of one part, in offset order unless folded."""
+        forget_importers()
         assert isinstance(partition, LogPart)
         log = TopicPartition(self._topic, partition.partition)
         with LogReader(self._servers, log) as reader:

@@ -11,7 +11,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from statestore.bulk.time_ordered import by_ordinary_keys
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.opening import Opened, Wanted
 from statestore.discovery.store_directory import StoreDirectory
@@ -20,6 +19,7 @@ from statestore.formats.time_ordered_key import ROWS_WITHOUT_INDEX
 from statestore.formats.value_format import AnyFormat
 from statestore_jobs.sources.columns import Layout, layout_of, split_values
 from statestore_jobs.sources.decoding import DECODING_OPTIONS
+from statestore_jobs.sources.importers import forget_importers
 from statestore_jobs.sources.opening import Mode, reading
 from statestore_jobs.sources.options import STORE_OPTIONS, choice, number, refuse_unknown, required
 from statestore_jobs.sources.ranges import RANGE_OPTIONS, Range, range_of
@@ -164,11 +164,13 @@ class StateStoreDataSource(DataSource):
 
     def schema(self) -> str:
         """Columns, as a DDL string."""
+        forget_importers()
         options = dict(self.options)
         return layout_of(options, stores_at(options)[1], with_offset=False).ddl
 
     def reader(self, schema: StructType) -> StateStoreReader:
         """Check the options and return the reader."""
+        forget_importers()
         return StateStoreReader(dict(self.options), schema)
 
 
@@ -237,6 +239,7 @@ class StateStoreReader(DataSourceReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one store partition, by segment and in key order; versions by key, then time."""
+        forget_importers()
         assert isinstance(partition, StoreOnDisk | StoreInArchive)
         try:
             with partition.opened(self._range.has_segment) as parts:
@@ -253,6 +256,8 @@ class StateStoreReader(DataSourceReader):
         if layout is None:
             yield from part.rows(*self._range.bounds())
             return
+        from statestore.bulk.time_ordered import by_ordinary_keys  # only here: it brings numba
+
         for batch in part.rows(*ROWS_WITHOUT_INDEX):
             yield by_ordinary_keys(batch, layout.key).rows
 
@@ -282,7 +287,7 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if not batch.num_rows:
             continue
         if held and (rows + batch.num_rows > _BATCH_ROWS or size + batch.nbytes > _BATCH_BYTES):
-            yield pa.concat_batches(held)
+            yield held[0] if len(held) == 1 else pa.concat_batches(held)
             held, rows, size = [], 0, 0
         held.append(batch)
         rows += batch.num_rows

@@ -29,6 +29,7 @@ from statestore.model import TopicPartition
 from statestore.statedir.legacy import legacy_offsets_of
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.seal import check_seal
+from statestore_jobs.sources.importers import forget_importers
 from statestore_jobs.sources.options import refuse_unknown
 from statestore_jobs.sources.snapshots import SNAPSHOT_OPTIONS, refuse_without_snapshot, snapshots_of
 from statestore_jobs.sources.stores import DIRECTORY_OPTIONS, directories_of
@@ -121,10 +122,12 @@ class StateStoreMetadataDataSource(DataSource):
 
     def schema(self) -> str:
         """Columns, as a DDL string."""
+        forget_importers()
         return SCHEMA_DDL
 
     def reader(self, schema: StructType) -> StateStoreMetadataReader:
         """Check the options and return the reader."""
+        forget_importers()
         return StateStoreMetadataReader(dict(self.options))
 
 
@@ -165,6 +168,7 @@ class StateStoreMetadataReader(DataSourceReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield a row for each store of a task."""
+        forget_importers()
         if isinstance(partition, Snapshots):
             yield pa.RecordBatch.from_pylist([_snapshot_row(found) for found in partition.manifests], schema=_SCHEMA)
             return

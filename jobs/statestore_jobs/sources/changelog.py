@@ -14,6 +14,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, StoreCorruptedError, TopicMismatchError
 from statestore.model import TopicPartition
 from statestore_jobs.sources.changelog_ranges import Bounds, LogPart, parts_of
+from statestore_jobs.sources.changelog_stream import STREAM_OPTIONS, ChangelogStreamReader
 from statestore_jobs.sources.columns import Layout, layout_of, split_values
 from statestore_jobs.sources.decoding import DECODING_OPTIONS
 from statestore_jobs.sources.importers import forget_importers
@@ -41,12 +42,12 @@ _SCHEMA = pa.schema(
         pa.field("value", pa.binary()),
     ]
 )
-_OPTIONS = (
-    *("bootstrap_servers", "topic", "partitions", "starts", "ends", "start_time", "end_time", "splits"),
-    *("latest", "tombstones", "run_bytes"),
+_OF_BOTH = (
+    *("bootstrap_servers", "topic", "partitions", "splits", "tombstones"),
     *STORE_OPTIONS,
     *DECODING_OPTIONS,
 )
+_OPTIONS = (*_OF_BOTH, "starts", "ends", "start_time", "end_time", "latest", "run_bytes")
 _RUN_BYTES = 96 * 1024 * 1024
 _LEAST_RUN_BYTES = 4096
 
@@ -95,8 +96,26 @@ class ChangelogDataSource(DataSource):
     key_serde, value_serde, value_schema, undecodable : str, optional
         How keys and values are shown, as in `state_store`; only with `kind`.
 
+    startingOffsets : str, optional
+        Of a stream only, as of the next three: where a query without a checkpoint starts. `earliest` (the default),
+        `latest`, or a JSON object of partition to offset; a partition that is not named starts at its earliest.
+    endingOffsets : str, optional
+        Where a stream ends: `latest`, the ends of the logs when the query started, or a JSON object of partition to
+        offset, exclusive; what it does not name is not read. By default a stream has no end.
+    maxOffsetsPerTrigger : str, optional
+        How many offsets a batch has at most, of all partitions. Markers of transactions and holes take offsets, too.
+    failOnDataLoss : str, optional
+        `false` goes on where records that the stream has not read are gone, or where the topic was made anew. The
+        default, `true`, ends the query.
+
     Notes
     -----
+    As a stream (`spark.readStream`), it gives the committed records that come, in batches; offsets are in the query's
+    checkpoint. Options of a batch reading that bound or fold it (`starts`, `ends`, times, `latest`) are refused. New
+    partitions are read from their first record. `Trigger.AvailableNow` runs one batch with all that is there, as
+    PySpark 4.1 cannot ask a Python source for several: with `maxOffsetsPerTrigger`, that one batch has no more. To read
+    what is there in several batches, say `endingOffsets=latest`, and wait with `query.processAllAvailable()`.
+
     Columns: `partition` int, `offset` long, `timestamp` long (ms), `key` binary, `value` binary. With `kind`: those of
     `state_store`, with `offset` behind `partition`.
 
@@ -117,14 +136,24 @@ class ChangelogDataSource(DataSource):
     def schema(self) -> str:
         """Columns, as a DDL string."""
         forget_importers()
-        options = dict(self.options)
+        options = _named(self.options)
         store = _store(options)
         return SCHEMA_DDL if store is None else layout_of(options, store, with_offset=True).ddl
 
     def reader(self, schema: StructType) -> ChangelogReader:
         """Check the options and return the reader."""
         forget_importers()
-        return ChangelogReader(dict(self.options), schema)
+        options = _named(self.options)
+        refuse_unknown(options, _OPTIONS, "changelog")
+        return ChangelogReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> ChangelogStreamReader:
+        """Check the options and return the reader of a stream."""
+        forget_importers()
+        options = _named(self.options)
+        refuse_unknown(options, (*_OF_BOTH, *STREAM_OPTIONS), "changelog as a stream")
+        records = {name: value for name, value in options.items() if name not in STREAM_OPTIONS}
+        return ChangelogStreamReader(options, ChangelogReader(records, schema))
 
 
 class ChangelogReader(DataSourceReader):
@@ -181,6 +210,12 @@ class ChangelogReader(DataSourceReader):
         )
 
 
+def _named(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options by the names that they have here: Spark turns names into small letters."""
+    names = {name.lower(): name for name in STREAM_OPTIONS}
+    return {names.get(name.lower(), name): value for name, value in options.items()}
+
+
 def _bounds(options: Mapping[str, str]) -> Bounds:
     for offsets, time in (("starts", "start_time"), ("ends", "end_time")):
         if offsets in options and time in options:
@@ -195,7 +230,7 @@ def _bounds(options: Mapping[str, str]) -> Bounds:
 
 def _store(options: Mapping[str, str]) -> StoreDefinition | None:
     """Return the store whose rows are shown; None: records are shown as they are logged."""
-    refuse_unknown(options, _OPTIONS, "changelog")
+    refuse_unknown(options, (*_OPTIONS, *STREAM_OPTIONS), "changelog")
     store = described_store(options, "changelog")
     if store is None and (given := [name for name in DECODING_OPTIONS if name != "values" and name in options]):
         raise InputError(f"option {given[0]} is for rows of a store: say its kind, too")

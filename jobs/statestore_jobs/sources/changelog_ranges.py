@@ -71,7 +71,7 @@ def parts_of(servers: str, topic: str, asked: list[int] | None, bounds: Bounds, 
                 f"option ends: partition {log.partition} of {topic} is stable up to offset {found.last_stable}, "
                 f"asked for records up to {end}"
             )
-        parts += _cut(log.partition, start, max(start, end), splits)
+        parts += cut(log.partition, start, max(start, end), splits)
     return parts
 
 
@@ -94,7 +94,8 @@ def _first_from(servers: str, topics: Topics, log: TopicPartition, found: LogRan
     return found.last_stable
 
 
-def _cut(partition: int, start: int, end: int, splits: int | None) -> list[LogPart]:
+def cut(partition: int, start: int, end: int, splits: int | None) -> list[LogPart]:
+    """Return the parts in which the offsets from `start` to `end` of a partition are read: one at least."""
     wanted = -(-(end - start) // SPLIT_OFFSETS) if splits is None else splits
     count = max(min(wanted, end - start), 1)
     borders = [start + (end - start) * at // count for at in range(count + 1)]

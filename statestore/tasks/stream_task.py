@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from statestore import clock, kill_switch
 from statestore.changelog.group import ConsumerGroup, GroupOffset
+from statestore.changelog.kept import keep_connections
 from statestore.changelog.open_transaction import advice
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
@@ -62,7 +63,7 @@ def run_task(spec: TaskSpec) -> ProcessRow:
     row = ProcessRow(application=spec.application.name, task=str(spec.task))
     failure: Failure | None = None
     try:
-        with locked_task(spec.paths, spec.lock_wait_s, urgent=True):
+        with keep_connections(), locked_task(spec.paths, spec.lock_wait_s, urgent=True):
             if (offset := idle_offset(spec)) is not None:
                 found = {"snapshots": publish_stores(spec, idle=True)}
                 seconds = round(time.monotonic() - started, 3)

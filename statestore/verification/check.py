@@ -20,6 +20,7 @@ from typing import TypeVar
 
 from statestore import clock
 from statestore.archive.grown_from import read_grown_from
+from statestore.changelog.kept import keep_connections
 from statestore.changelog.topics import APPEND_TIME, TIMESTAMP_TYPE
 from statestore.errors import (
     ArchiveAccessError,
@@ -107,18 +108,19 @@ def verify_many(
         else:
             left.setdefault((spec.bootstrap_servers, spec.kafka_timeout_s), []).append(at)
     try:
-        for where, asked in left.items():
-            cluster = Cluster(*where)
-            archived = {at for at in asked if lives_in_archive(specs[at])}
-            for part in _parts(sorted(archived), _ASKED):
-                rows.update(zip(part, _in_archive([specs[at] for at in part], options, cluster), strict=True))
-            for part in _parts([at for at in asked if at not in archived], _ASKED):
-                chosen = [specs[at] for at in part]
-                if options.depth == "offsets":
-                    verified = _by_offsets(chosen, options, cluster)
-                else:
-                    verified = [_verify(spec, options, cluster) for spec in chosen]
-                rows.update(zip(part, verified, strict=True))
+        with keep_connections():
+            for where, asked in left.items():
+                cluster = Cluster(*where)
+                archived = {at for at in asked if lives_in_archive(specs[at])}
+                for part in _parts(sorted(archived), _ASKED):
+                    rows.update(zip(part, _in_archive([specs[at] for at in part], options, cluster), strict=True))
+                for part in _parts([at for at in asked if at not in archived], _ASKED):
+                    chosen = [specs[at] for at in part]
+                    if options.depth == "offsets":
+                        verified = _by_offsets(chosen, options, cluster)
+                    else:
+                        verified = [_verify(spec, options, cluster) for spec in chosen]
+                    rows.update(zip(part, verified, strict=True))
     except OSError as error:
         raise of_os_error(error) from error
     return [rows[at] for at in range(len(specs))]

@@ -82,8 +82,14 @@ def group_offsets(servers: str, group: str, partitions: Sequence[LogPartition]) 
         consumer.close()
 
 
-def batching_producer(servers: str) -> Producer:
-    """Return a producer whose queue holds many batches, and that partitions by key as Kafka Streams does."""
+def batching_producer(servers: str, **settings: object) -> Producer:
+    """Return a producer whose queue holds many batches, and that partitions by key as Kafka Streams does.
+
+    Parameters
+    ----------
+    settings
+        Further ones of the client, with `_` for dots.
+    """
     return Producer(
         client_config(
             servers,
@@ -93,6 +99,7 @@ def batching_producer(servers: str) -> Producer:
                 "linger.ms": 50,
                 "queue.buffering.max.messages": 20 * BATCH,
                 "queue.buffering.max.kbytes": 1 << 20,
+                **{name.replace("_", "."): value for name, value in settings.items()},
             },
         )
     )

@@ -32,6 +32,7 @@ _FIRST_WINDOW_MS = 1_749_999_600_000  # a segment begins there, too
 _WINDOW_SUFFIX = struct.Struct(">qi")
 _POOL_BYTES = 1 << 20
 _FLUSH_S = 300
+_TRANSACTION = 50_000
 _NEVER_COMPACTED = {"min.compaction.lag.ms": str(1 << 62), "retention.ms": "-1"}
 
 Indexes = npt.NDArray[np.int64]
@@ -43,7 +44,15 @@ class LogShape(NamedTuple):
     Attributes
     ----------
     per_key
-        Records of each key.
+        Records of each key; where keys are skewed, on average.
+    compression
+        Of record batches, as producers name it.
+    transactions
+        Whether the records come in transactions.
+    tombstones
+        How many in a hundred records are deletes.
+    skew
+        Exponent of the keys' frequencies (Zipf); 0: all keys are equally frequent.
     """
 
     records: int
@@ -51,16 +60,24 @@ class LogShape(NamedTuple):
     value_bytes: int = 100
     kind: Literal["key-value", "window"] = "key-value"
     partitions: int = 4
+    compression: str = "none"
+    transactions: bool = False
+    tombstones: int = 0
+    skew: float = 0.0
 
     @property
     def parts(self) -> list[str]:
-        """What makes it, in words."""
+        """What makes it, in words; empty where it is as always."""
         return [
             f"{self.records / 1e6:g} M records",
             f"{self.per_key} per key",
             f"{KEY_BYTES + self.value_bytes:,} bytes",
             self.kind,
             f"{self.partitions} partition{'s' if self.partitions > 1 else ''}",
+            self.compression if self.compression != "none" else "",
+            "transactions" if self.transactions else "",
+            f"{self.tombstones} % tombstones" if self.tombstones else "",
+            f"keys skewed by {self.skew}" if self.skew else "",
         ]
 
     @property
@@ -124,17 +141,25 @@ def fill(
     ServiceError
         If the changelog does not hold all records afterwards.
     """
-    log = Log(servers, application, shape, shape.records // shape.per_key, 0)
+    rows = _Rows(shape)
+    last = rows.last()
+    log = Log(servers, application, shape, len(last), 0)
     topics, name = Topics(servers), topic or log.topic
     config = {**changelog_config(shape.store), **_NEVER_COMPACTED}
     for made, settings in ((log.input, {"retention.ms": "-1"}), (name, config)):
         topics.create(made, shape.partitions, settings)
         wait_until(lambda made=made: topics.describe([made]), 30, f"topic {made} to be there")  # type: ignore[misc]
-    rows = _Rows(shape)
-    producer = batching_producer(servers)
+    transactional = {"transactional_id": f"fill-{application}"} if shape.transactions else {}
+    producer = batching_producer(servers, compression_type=shape.compression, **transactional)
+    if shape.transactions:
+        producer.init_transactions()
+        producer.begin_transaction()
     further = {} if headers is None else {"headers": list(headers.items())}
     for number, (key, value, timestamp) in enumerate(rows.at(np.arange(shape.records)), start=1):
         producer.produce(name, value, key, timestamp=timestamp, **further)
+        if shape.transactions and number % _TRANSACTION == 0:
+            producer.commit_transaction()
+            producer.begin_transaction()
         if midway is not None and number == midway[0]:
             producer.flush(_FLUSH_S)
             midway[1](log)
@@ -143,12 +168,15 @@ def fill(
                 lambda: producer.poll(0) >= 0 and len(producer) <= 10 * BATCH, _FLUSH_S, "the broker", poll_s=0.01
             )
     producer.flush(_FLUSH_S)
+    if shape.transactions:
+        producer.commit_transaction()
+        topics.wait_until_stable([name])
     partitions = [TopicPartition(name, partition) for partition in range(shape.partitions)]
     held = sum(found.high_watermark for found in topics.log_ranges(partitions).values())
-    if held != shape.records:
+    if held != shape.records and not (shape.transactions and held > shape.records):  # markers take offsets, too
         raise ServiceError(f"topic {name} was to hold {shape.records:,} records and holds {held:,}")
     os.sync()  # the disk is to be idle when somebody is measured
-    return log._replace(digest=rows_digest((key, value) for key, value, _ in rows.at(rows.last())))
+    return log._replace(digest=rows_digest((key, value or b"") for key, value, _ in rows.at(last)))
 
 
 def rows_digest(rows: Iterable[tuple[bytes, bytes]]) -> int:
@@ -178,26 +206,33 @@ class _Rows:
             raise ValueError(f"{shape.records} records are not {windows} times whole keys of {shape.per_key} records")
         self._pool = source.randbytes(_POOL_BYTES)
         self._names = source.randbytes(KEY_BYTES * self._keys)
-        self._key: Indexes = np.concatenate([numbers.permutation(each) % self._keys for _ in range(windows)])
+        if shape.skew:
+            frequencies = np.cumsum(np.arange(1, self._keys + 1) ** -shape.skew)
+            drawn = numbers.random(shape.records) * frequencies[-1]
+            self._key: Indexes = np.searchsorted(frequencies, drawn)
+        else:
+            self._key = np.concatenate([numbers.permutation(each) % self._keys for _ in range(windows)])
         self._window: Indexes = np.repeat(np.arange(windows), each)
         self._value_at: Indexes = numbers.integers(0, _POOL_BYTES - shape.value_bytes, shape.records)
+        self._deleted = numbers.integers(0, 100, shape.records) < shape.tombstones
 
-    def at(self, records: Indexes) -> Iterator[tuple[bytes, bytes, int]]:
-        """Yield the key, value and timestamp of these records."""
+    def at(self, records: Indexes) -> Iterator[tuple[bytes, bytes | None, int]]:
+        """Yield the key, value (None: a delete) and timestamp of these records."""
         names, pool, size = self._names, self._pool, self._shape.value_bytes
         windowed = self._shape.kind == "window"
         for start in range(0, len(records), BATCH):
             chosen = records[start : start + BATCH]
-            columns = self._key[chosen].tolist(), self._window[chosen].tolist(), self._value_at[chosen].tolist()
-            for number, window, at in zip(*columns, strict=True):
+            columns = (self._key, self._window, self._value_at, self._deleted)
+            for number, window, at, deleted in zip(*(column[chosen].tolist() for column in columns), strict=True):
                 key, time_ms = names[number * KEY_BYTES : (number + 1) * KEY_BYTES], _FIRST_WINDOW_MS
                 if windowed:
                     time_ms += window * WINDOW_MS
                     key = window_key(key, time_ms)
-                yield key, pool[at : at + size], time_ms
+                yield key, None if deleted else pool[at : at + size], time_ms
 
     def last(self) -> Indexes:
-        """Return the last record of each key."""
+        """Return the last record of each key that is not deleted by it."""
         reversed_ids = (self._window * self._keys + self._key)[::-1]
         first: Indexes = np.unique(reversed_ids, return_index=True)[1]
-        return len(reversed_ids) - 1 - first
+        last: Indexes = len(reversed_ids) - 1 - first
+        return last[~self._deleted[last]]

@@ -15,7 +15,7 @@ from statestore.bulk.ordering import BATCH_ROWS
 from statestore.bulk.routing import Routing
 from statestore.bulk.sorting import segment_of
 from statestore.compiled.batches import Int64s, address_of
-from statestore.compiled.loops import compiled, inlined
+from statestore.compiled.loops import compiled
 from statestore.compiled.memory import (
     Int,
     compare,
@@ -132,7 +132,7 @@ def _load(sources: Sequence[Iterator[pa.RecordBatch]], held: list[pa.RecordBatch
         ]
 
 
-@inlined
+@compiled
 def _key(heads: Int64s, source: Int) -> tuple[Int, Int]:
     """Address and bytes of the key that a source is at."""
     ends = heads[source, _KEY_ENDS] + 4 * heads[source, _ROW]
@@ -140,13 +140,13 @@ def _key(heads: Int64s, source: Int) -> tuple[Int, Int]:
     return heads[source, _KEYS] + begin, np.int64(load_i32(ends + 4)) - begin
 
 
-@inlined
+@compiled
 def _value_bytes(heads: Int64s, source: Int, row: Int) -> Int:
     ends = heads[source, _VALUE_ENDS] + 4 * row
     return np.int64(load_i32(ends + 4)) - np.int64(load_i32(ends))
 
 
-@inlined
+@compiled
 def _piece(key: Int, key_bytes: Int, shared: Int) -> Int:
     """Eight bytes of a key as a signed number that sorts as they do; zeros behind the key's end."""
     left = key_bytes - shared
@@ -158,7 +158,7 @@ def _piece(key: Int, key_bytes: Int, shared: Int) -> Int:
     return np.int64(piece ^ _SIGN)
 
 
-@inlined
+@compiled
 def _look(heads: Int64s, source: Int, shared: Int, suffix_bytes: Int, interval_ms: Int) -> None:
     """Take down what the row that a source is at is ordered by."""
     key, key_bytes = _key(heads, source)
@@ -166,7 +166,7 @@ def _look(heads: Int64s, source: Int, shared: Int, suffix_bytes: Int, interval_m
     heads[source, _PIECE] = _piece(key, key_bytes, shared)
 
 
-@inlined
+@compiled
 def _before(heads: Int64s, one: Int, other: Int, shared: Int) -> Int:
     """True where the source `one` comes first: by segment, by key, and of equal keys the later source."""
     if heads[one, _SEGMENT] != heads[other, _SEGMENT]:
@@ -179,7 +179,7 @@ def _before(heads: Int64s, one: Int, other: Int, shared: Int) -> Int:
     return found < 0 or (found == 0 and one > other)
 
 
-@inlined
+@compiled
 def _sink(heads: Int64s, heap: Int64s, waiting: Int, at: Int, shared: Int) -> None:
     source = heap[at]
     while 2 * at + 1 < waiting:
@@ -226,7 +226,7 @@ def _heaped(heads: Int64s, heap: Int64s, suffix_bytes: Int, interval_ms: Int) ->
     return waiting, shared
 
 
-@inlined
+@compiled
 def _advance(heads: Int64s, heap: Int64s, waiting: Int, shared: Int, suffix_bytes: Int, interval_ms: Int) -> Int:
     """Have the first source go on by a row; return how many still have rows."""
     source = heap[0]

@@ -61,6 +61,10 @@ class Connection:
         """Close it."""
         self._socket.close()
 
+    def rest(self) -> None:
+        """Give back the memory for answers, until the next one."""
+        self._buffer = np.empty(0, np.uint8)
+
     def _send(self, api: int, version: int, body: bytes) -> None:
         self._sent += 1
         message = _HEAD.pack(api, version, self._sent) + text(self._name) + body

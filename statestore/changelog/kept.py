@@ -76,6 +76,7 @@ class Kept:
 
     def keep(self, servers: str, address: Address, connection: Connection) -> None:
         """Keep a connection that no answer is on its way to."""
+        connection.rest()
         with self.lock:
             self._idle.setdefault(_Idle(type(connection), servers, address), []).append(connection)
 

@@ -31,6 +31,8 @@ from statestore.model import TopicPartition
 
 Headers = Sequence[tuple[str, bytes | None]]
 _IDLE_MS = 5_000
+#: How long a task that failed waits for what it has produced at least once.
+_LAST_S = 5.0
 _ANY_PARTITION = -1  # librdkafka's RD_KAFKA_PARTITION_UA
 #: Records that an abort has thrown away: their deliveries may be told only in the next transaction.
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
@@ -417,7 +419,8 @@ class AtLeastOnceWriter(RecordWriter):
             group.commit(offsets)
 
     def abort(self) -> None:
-        """Throw away what was not sent yet; what was sent stays."""
+        """Send what was produced, as stores without transactions have it; what Kafka does not take is thrown away."""
+        self._producer.flush(min(self._timeout_s, _LAST_S))
         self._producer.purge()
 
 

@@ -61,7 +61,8 @@ class InputRecords:
         """Return all records of parts that follow each other."""
         if len(parts) == 1:
             return parts[0]
-        columns = pa.Table.from_batches([part.columns for part in parts]).combine_chunks().to_batches()[0]
+        # In one piece, as they are bounded long before a column of Arrow's would need several.
+        (columns,) = pa.Table.from_batches([part.columns for part in parts]).combine_chunks().to_batches()
         headers: HeadersOfRecords | None = None
         if any(part._headers is not None for part in parts):
             headers = cache(lambda: [tuple(found) for part in parts for found in part.headers])

@@ -10,7 +10,8 @@ from __future__ import annotations
 import sysconfig
 import traceback
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -169,10 +170,22 @@ class Topology:
 
     def process(self, records: InputRecords, commit_is_due: Callable[[], bool]) -> int:
         """Process records in their order, until there is none left or a commit is due; return how many were taken."""
-        taken = self._take(records, commit_is_due)
-        self._outgoing.hand_on()
+        with self._logging_what_is_written():
+            taken = self._take(records, commit_is_due)
+            self._outgoing.hand_on()
         self._counts.records_in += taken
         return taken
+
+    @contextmanager
+    def _logging_what_is_written(self) -> Iterator[None]:
+        """Log what a store has by now also where a task ends by a failure: at least once, it stays in the store."""
+        try:
+            yield
+        except Exception:
+            if self._application.processing_guarantee == "at_least_once":
+                with suppress(StateStoreError, OSError):  # the failure that ends the task is told
+                    self._outgoing.hand_on()
+            raise
 
     def _take(self, records: InputRecords, commit_is_due: Callable[[], bool]) -> int:
         timestamps = records.timestamps
@@ -184,15 +197,15 @@ class Topology:
                 return 1
             records, timestamps = records.part(0, first), timestamps[:first]
         before, taken = self.stream_time, len(records)
-        if self._takes_batches:
-            self._wait_for_batch(records)
         if self._regrouped or not (self._processor is None or self._takes_batches):
             taken = self._process_each(records, commit_is_due)
         else:
             self.stream_time = max(before, int(timestamps.max()))
+        if taken < len(records):
+            records = records.part(0, taken)
+        if self._takes_batches:
+            self._wait_for_batch(records)
         if self._aggregations:
-            if taken < len(records):
-                records = records.part(0, taken)
             if self._dead_letters is not None:
                 self._held.append(records)
             for item in self._aggregations:
@@ -201,10 +214,11 @@ class Topology:
 
     def flush(self) -> None:
         """Bring what is aggregated into the stores; call it before each commit."""
-        self._process_waiting()
-        for item in self._aggregations:
-            item.flush()
-        self._outgoing.hand_on()
+        with self._logging_what_is_written():
+            self._process_waiting()
+            for item in self._aggregations:
+                item.flush()
+            self._outgoing.hand_on()
         self._held = []
         self._raise_swallowed()
         self.context.commit_requested = False
@@ -405,7 +419,7 @@ class Topology:
         if self._closed:
             raise _after_the_last_commit("forward")
         self._timestamps.check(timestamp)
-        self._send(topic, key, value, timestamp, headers)
+        self._send(topic, key, value, timestamp, tuple(headers))  # the caller may change its list before it is sent
 
     def _send(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
         self._outgoing.send(Sent(topic, key, value, timestamp, headers))

@@ -7,16 +7,21 @@ import json
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
+from statestore.changelog.record_headers import with_headers
+from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import DefinitionError, InputError, ProcessingError
-from statestore.model import TaskId
+from statestore.model import TaskId, TopicPartition
 from statestore.stores.api import StoreContext
 from statestore.stores.arrow import ArrowStore
 from statestore.stores.open import build_store
 from statestore.stores.serdes import BYTES, INT64, UTF8, load_serde
 from statestore.tasks import ValueAndTimestamp
+from statestore.tasks.input_records import InputRecords
 from statestore.tasks.processor import load_processor
+from statestore.tasks.topology import Topology
 from statestore.testing import TopologyTestDriver
 
 T0 = 1_700_000_000_000
@@ -247,3 +252,95 @@ def test_columns_have_the_types_of_the_serdes(serde, store_format, tmp_path):
     else:
         assert found.timestamps is None
     store.close(clean=False)
+
+
+# -- what is taken and what is handed on
+
+
+class Lists:
+    """Where a topology's records go, and nothing else."""
+
+    def __init__(self):
+        self.sent, self.logged = [], []
+
+    def send_many(self, records):
+        self.sent += records
+
+    def log_many(self, store, keys, values, timestamps, headers=None):
+        self.logged += [(store, *row) for row in zip(keys, values, timestamps, strict=True)]
+
+
+def topology_of(tmp_path, **definition):
+    """A topology, its stores and its output, without a task."""
+    application = ApplicationDefinition.model_validate({**DEFINITION, **definition})
+    stores = {
+        store.name: build_store(store, load_serde(store.key_serde), load_serde(store.value_serde))
+        for store in application.subtopologies[0].stores
+    }
+    for store in stores.values():
+        store.init(StoreContext("app", TaskId(0, 0), tmp_path / "task", tmp_path / "own"))
+    output = Lists()
+    topology = Topology(application, TaskId(0, 0), stores, output)
+    topology.start(-1)
+    return topology, stores, output
+
+
+def arrived(count, value=b"v"):
+    messages = [
+        Message(topic="in", partition=0, offset=at, key=b"k", value=value, timestamp=(TIMESTAMP_CREATE_TIME, T0 + at))
+        for at in range(count)
+    ]
+    return InputRecords(TopicPartition("in", 0), *with_headers(messages))
+
+
+def by_value(record):
+    return record.value
+
+
+def test_a_batch_beside_a_group_by_has_only_the_records_that_were_taken_before_a_commit(tmp_path):
+    grouped = {"store": "grouped", "aggregate": "count", "group_by": f"{__name__}:by_value"}
+    topology, stores, output = topology_of(tmp_path, aggregations=[grouped])
+    due, left, taken = iter([True, *[False] * 100]), arrived(20), []
+    given.clear()
+    while len(left):
+        taken.append(topology.process(left, lambda: next(due)))
+        left = left.part(taken[-1])
+        topology.flush()
+    assert taken == [8, 12]
+    assert given == [list(range(8)), list(range(8, 20))]
+    assert stores["counts"].get("k").value == 20
+    assert len([record for record in output.sent if record.topic.endswith("-repartition")]) == 20
+
+
+class ReusesItsHeaders:
+    def __init__(self):
+        self._headers = []
+
+    def process(self, record, context):
+        self._headers[:] = [("n", record.value)]
+        context.forward(record.key, record.value, headers=self._headers)
+
+
+def test_headers_that_are_changed_after_they_were_forwarded_go_out_as_they_were(tmp_path):
+    topology, _, output = topology_of(tmp_path, processor=f"{__name__}:ReusesItsHeaders")
+    for at in range(3):
+        topology.process(arrived(3, b"%d" % at).part(at, at + 1), lambda: False)
+    topology.process(InputRecords.joined([arrived(2, b"3").part(0, 1), arrived(2, b"4").part(1)]), lambda: False)
+    assert [(record.value, list(record.headers)) for record in output.sent] == [
+        (b"%d" % at, [("n", b"%d" % at)]) for at in range(5)
+    ]
+
+
+class FailsAtTheFifth:
+    def process(self, record, context):
+        context.state_store("counts").put(f"{record.offset}", ValueAndTimestamp(1, record.timestamp))
+        if record.offset == 4:
+            raise ValueError("the fifth")
+
+
+@pytest.mark.parametrize(("guarantee", "logged"), [("at_least_once", 5), ("exactly_once_v2", 0)])
+def test_at_least_once_what_a_store_has_is_logged_also_where_the_task_fails(tmp_path, guarantee, logged):
+    topology, _, output = topology_of(tmp_path, processor=f"{__name__}:FailsAtTheFifth", processing_guarantee=guarantee)
+    with pytest.raises(ProcessingError, match="the fifth"):
+        topology.process(arrived(9), lambda: False)
+    assert len(output.logged) == logged

@@ -23,6 +23,7 @@ from statestore.tasks.input_records import InputRecords
 from statestore.tasks.processor import load_processor
 from statestore.tasks.topology import Topology
 from statestore.testing import TopologyTestDriver
+from tests.unit.outputs import Lists
 
 T0 = 1_700_000_000_000
 ENGINES = ["txn_rocksDB", "rocksDB", "in_memory"]
@@ -255,19 +256,6 @@ def test_columns_have_the_types_of_the_serdes(serde, store_format, tmp_path):
 
 
 # -- what is taken and what is handed on
-
-
-class Lists:
-    """Where a topology's records go, and nothing else."""
-
-    def __init__(self):
-        self.sent, self.logged = [], []
-
-    def send_many(self, records):
-        self.sent += records
-
-    def log_many(self, store, keys, values, timestamps, headers=None):
-        self.logged += [(store, *row) for row in zip(keys, values, timestamps, strict=True)]
 
 
 def topology_of(tmp_path, **definition):

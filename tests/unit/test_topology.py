@@ -16,6 +16,7 @@ from statestore.stores.open import build_store
 from statestore.tasks import INT64, ValueAndTimestamp, sum_of
 from statestore.tasks.input_records import InputRecords
 from statestore.tasks.topology import Topology
+from tests.unit.outputs import Lists
 
 T0 = 1_700_000_000_000
 DEFINITION = {
@@ -34,19 +35,6 @@ def forward(record, context):
 
 
 total = sum_of(value=INT64)
-
-
-class Lists:
-    """An output that is read by the test."""
-
-    def __init__(self):
-        self.sent, self.logged = [], []
-
-    def send_many(self, records):
-        self.sent += records
-
-    def log_many(self, store, keys, values, timestamps, headers=None):
-        self.logged += [(store, *row) for row in zip(keys, values, timestamps, strict=True)]
 
 
 @pytest.fixture

@@ -132,9 +132,9 @@ def test_sets_go_with_their_snapshots_unless_a_pin_names_them(objects: ObjectSto
 def test_blobs_without_a_snapshot_go(objects: ObjectStore, tmp_path: Path) -> None:
     made = _publish(objects, tmp_path, 1)
     objects.delete(made.directory.snapshot(made.name))  # an upload that was killed
-    now = server_time_ms(objects)
-    assert sweep(objects, 1000, now).blobs == ()
-    assert len(sweep(objects, 1000, now + 2000).blobs) == 2
+    uploaded_ms = sorted(found.modified_ms for found in objects.entries(BLOBS))
+    assert sweep(objects, 1000, uploaded_ms[0] + 999).blobs == ()
+    assert len(sweep(objects, 1000, uploaded_ms[-1] + 1000).blobs) == 2
 
 
 def test_a_manifest_that_cannot_be_read_stops_the_sweep(objects: ObjectStore, tmp_path: Path) -> None:

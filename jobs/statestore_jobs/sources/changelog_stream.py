@@ -98,9 +98,12 @@ class ChangelogStreamReader(DataSourceStreamReader):
         at = self._positions(begun, topic_id, logs)
         parts: list[InputPartition] = []
         for partition, until in _by_partition(end["offsets"]).items():
-            if partition in logs and logs[partition].last_stable < until:
-                self._lost(partition, f"ends at offset {logs[partition].last_stable}, expected records up to {until}")
-                until = logs[partition].last_stable
+            # All up to there was stable when the batch was planned: a leader that says less of its last stable offset
+            # has not caught up, and the tasks wait for it.
+            if partition in logs and logs[partition].high_watermark < until:
+                end_of_log = logs[partition].high_watermark
+                self._lost(partition, f"ends at offset {end_of_log}, expected records up to {until}")
+                until = end_of_log
             if at.get(partition, until) < until:
                 parts += cut(partition, at[partition], until, self._splits)
         return parts

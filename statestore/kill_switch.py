@@ -18,8 +18,11 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Mapping
+from typing import ParamSpec, TypeVar
 
 _task = ""
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def _nowhere(point: str) -> None:
@@ -81,9 +84,18 @@ reached: Callable[[str], None] = _nowhere if _armed is None else _armed.reached
 soon: Callable[[str], None] = _nowhere if _armed is None else _armed.soon
 
 
-def armed() -> bool:
-    """Whether it matters to say that a point was reached: where that would cost more than what it stands beside."""
-    return reached is not _nowhere
+def around(call: Callable[P, R], before: str, after: str) -> Callable[P, R]:
+    """Return a call that says two points, before and after it; where nothing is armed, the call as it is."""
+    if reached is _nowhere:
+        return call
+
+    def said(*args: P.args, **options: P.kwargs) -> R:
+        reached(before)
+        result = call(*args, **options)
+        reached(after)
+        return result
+
+    return said
 
 
 def enter(task: str) -> None:

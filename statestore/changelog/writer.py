@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import repeat
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -137,15 +136,13 @@ class RecordWriter:
         """Write many records to one partition, in their order; see `produce`."""
         if len(timestamps) and min(timestamps) <= 0:
             raise InputError(f"{topic}: a record's timestamp is in ms since 1970 and above 0, found {min(timestamps)}")
-        if headers is not None or kill_switch.armed():
-            each = zip(keys, values, timestamps, repeat(()) if headers is None else headers, strict=False)
-            for key, value, timestamp, found in each:
+        if headers is not None:
+            for key, value, timestamp, found in zip(keys, values, timestamps, headers, strict=True):
                 self.produce(topic, key, value, timestamp, partition, found)
             return
-        produce, last = self._producer.produce, len(keys) - 1
-        told = self._told_of(
-            keys, values
-        )  # records of a partition arrive in their order: the last one tells the offset
+        produce = kill_switch.around(self._producer.produce, "before produce", "during produce")
+        last = len(keys) - 1
+        told = self._told_of(keys, values)  # records of a partition arrive in order: the last one tells the offset
         for index, (key, value, timestamp) in enumerate(zip(keys, values, timestamps, strict=True)):
             if index == last:
                 told = self._on_delivery

@@ -8,8 +8,11 @@ is called, and would go on with what an older version of this package had in the
 
 from __future__ import annotations
 
+import fcntl
 import linecache
+import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import sha256
@@ -32,6 +35,8 @@ _CONSTANTS = (int, float, bytes, str, tuple, np.generic)
 #: Of files, by name, from when the first function of each was met: what is imported is what was there then.
 _digests: dict[str, bytes] = {}
 _loops: list[Any] = []
+#: How long a process waits for another one that compiles, and how often it looks.
+_LONGEST_WAIT_S, _WAIT_S = 60.0, 0.05
 
 
 def compiled(function: F) -> F:
@@ -67,6 +72,49 @@ def load_kept() -> int:
     return loaded
 
 
+class _Compiler:
+    """The turn to compile: of the processes of a machine one at a time, so that the others load what it has kept.
+
+    Within a process numba lets one thread compile at a time. What fails to compile keeps the turn until the process
+    ends; nobody waits longer than `_LONGEST_WAIT_S`.
+    """
+
+    def __init__(self) -> None:
+        self._turn: int | None = None
+        self._owner: object | None = None
+
+    def wait_for(self, owner: object) -> bool:
+        """Take the turn, and tell whether it was not there already: functions that another one calls have its turn."""
+        if self._owner is not None:
+            return False
+        with suppress(OSError):  # this package may be in an archive, or where files cannot be locked
+            self._turn = os.open(__file__, os.O_RDONLY | os.O_CLOEXEC)
+            deadline = time.monotonic() + _LONGEST_WAIT_S
+            while not _locked(self._turn) and time.monotonic() < deadline:
+                time.sleep(_WAIT_S)
+        self._owner = owner
+        return True
+
+    def release(self, owner: object) -> None:
+        """Give the turn back, if it is that of this function."""
+        if self._owner is owner:
+            self._owner = None
+            if self._turn is not None:
+                os.close(self._turn)
+                self._turn = None
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+_compiler = _Compiler()
+
+
 class _Cache(FunctionCache):
     """What is kept of one function; its stamp is made when it is first used, as by then all that it calls is there."""
 
@@ -76,11 +124,17 @@ class _Cache(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         self._stamp()
-        return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        kept = super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        if kept is None and _compiler.wait_for(self):  # another process may have compiled it meanwhile
+            kept = super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+            if kept is not None:
+                _compiler.release(self)
+        return kept
 
     def save_overload(self, sig: Any, data: Any) -> None:
         self._stamp()
         super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+        _compiler.release(self)
 
     def kept(self) -> list[Any]:
         """Return the signatures that a version is kept of which can be used here."""

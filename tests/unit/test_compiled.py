@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from subprocess import PIPE
 
 import pytest
 
@@ -65,3 +66,23 @@ def test_what_is_kept_is_used_until_something_in_another_file_changes(tmp_path):
     assert run() == (334, True)
     assert run(name="Spot") == (334, False)  # what was kept names a class that is gone
     assert run() == (334, True)
+
+
+@pytest.mark.long
+def test_of_processes_that_begin_together_one_compiles_and_the_others_load_what_it_kept(tmp_path):
+    (tmp_path / "parts.py").write_text(_PARTS.format(step=2, inner=1, name="Place", fields="one: int; two: int"))
+    (tmp_path / "whole.py").write_text(_WHOLE.format(name="Place"))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    ready = "from whole import Place, whole\nprint('ready', flush=True)\ninput()\n"
+    begun = [
+        subprocess.Popen([sys.executable, "-c", ready + _RUN], env=environment, stdin=PIPE, stdout=PIPE, text=True)
+        for _ in range(3)
+    ]
+    assert [process.stdout.readline() for process in begun] == ["ready\n"] * 3
+    for process in begun:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    said = [process.communicate(timeout=120)[0].split() for process in begun]
+    assert [value for value, _ in said] == ["224"] * 3
+    assert sorted(int(hits) > 0 for _, hits in said) == [False, True, True]

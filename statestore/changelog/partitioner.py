@@ -19,7 +19,7 @@ def partition_of(key: bytes, partitions: int) -> int:
 def murmur2(data: bytes | npt.NDArray[np.uint8]) -> int:
     """Return the 32 bits of the hash, unsigned.
 
-    Also compiled for columns of keys (`statestore_expectations.partitioner`): there a product keeps its lower 64 bits,
+    Also compiled for columns of keys (`key_partitions.py`): there a product keeps its lower 64 bits,
     of which the mask takes 32.
     """
     found = (_SEED ^ len(data)) & _MASK

@@ -215,7 +215,12 @@ def read_range(
 
 
 def build_full(
-    spec: RestoreSpec, staging: Staging, logs: Logs, progress: RestoreProgressWriter, asked_ms: int
+    spec: RestoreSpec,
+    staging: Staging,
+    logs: Logs,
+    progress: RestoreProgressWriter,
+    asked_ms: int,
+    position: Mapping[TopicPartition, int] | None = None,
 ) -> Built:
     """Build the store from its log into the staging directory; the caller holds the runs alone.
 
@@ -226,6 +231,8 @@ def build_full(
     ----------
     asked_ms
         Wall clock time before the logs' ends were asked for.
+    position
+        Input offsets that belong to what the log gives, where its records name none; None: they are not known.
 
     Raises
     ------
@@ -236,7 +243,7 @@ def build_full(
     """
     resumes = staging.has_runs
     try:
-        return _build(spec, staging, plan_build(spec, staging, logs, asked_ms), progress)
+        return _build(spec, staging, plan_build(spec, staging, logs, asked_ms), progress, position)
     except StoreBehindLogStartError:
         staging.clear()
         raise
@@ -248,7 +255,7 @@ def build_full(
     except (pa.ArrowException, StoreCorruptedError) as error:
         staging.clear()
         if resumes:
-            return build_full(spec, staging, logs, progress, asked_ms)
+            return build_full(spec, staging, logs, progress, asked_ms, position)
         if isinstance(error, StoreCorruptedError):
             raise
         raise StoreCorruptedError(
@@ -257,7 +264,13 @@ def build_full(
         ) from error
 
 
-def _build(spec: RestoreSpec, staging: Staging, plan: BuildPlan, progress: RestoreProgressWriter) -> Built:
+def _build(
+    spec: RestoreSpec,
+    staging: Staging,
+    plan: BuildPlan,
+    progress: RestoreProgressWriter,
+    position: Mapping[TopicPartition, int] | None,
+) -> Built:
     store = spec.store
     runs: list[Runs] = []
     resumed = 0
@@ -291,7 +304,7 @@ def _build(spec: RestoreSpec, staging: Staging, plan: BuildPlan, progress: Resto
     rows = runs if versions is None else [_laid_out(spec, runs, versions.stream_time)]
     # A log is cut where there are fewer logs than cores.
     ahead = len(plan.ranges) > len(store.partitions)
-    written = write_databases(rows, store.store, staged, offsets, staging.position(), ahead=ahead)
+    written = write_databases(rows, store.store, staged, offsets, staging.position() or position, ahead=ahead)
     remove_tree(_laid_out_in(spec))
     keep_interval(store)
     kill_switch.reached("restore, databases written")

@@ -149,7 +149,7 @@ def require_room(store: StorePartitionSpec, needed: int, what: str) -> None:
     DiskSpaceError
         With the bytes needed and free.
     """
-    if (free := _free(store.state_dir)) < needed:
+    if (free := free_bytes(store.state_dir)) < needed:
         raise DiskSpaceError(
             f"restoring {store.store_partition}: {what} needs about {needed} bytes in {store.state_dir}, {free} are "
             "free: free some, then run again"
@@ -164,7 +164,7 @@ def require_disk(spec: RestoreSpec, mode: str, logs: Logs) -> None:
     DiskSpaceError
         With the bytes needed and free.
     """
-    free = _free(spec.store.state_dir)
+    free = free_bytes(spec.store.state_dir)
     offsets = sum(log.last_stable - log.start for log in logs.values())
     if free >= offsets * _PLENTY_PER_OFFSET + _DATABASE_BYTES + _copied_bytes(spec, mode):
         return
@@ -255,7 +255,7 @@ def require_disk_for_snapshot(spec: RestoreSpec, snapshot: Manifest, logs: Logs)
     DiskSpaceError
         With the bytes needed and free.
     """
-    store, free = spec.store, _free(spec.store.state_dir)
+    store, free = spec.store, free_bytes(spec.store.state_dir)
     fetched, _ = bytes_from(store, snapshot, logs, 0)
     if free < fetched + _DATABASE_BYTES:
         raise DiskSpaceError(
@@ -330,7 +330,7 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
         logs = tail_logs(logs, committed if snapshot is None else snapshot.committed)
     start = min(log.start for log in logs.values())
     offsets = sum(log.last_stable - log.start for log in logs.values())
-    size, free = estimated_bytes(store, logs), _free(spec.request.target or store.state_dir)
+    size, free = estimated_bytes(store, logs), free_bytes(spec.request.target or store.state_dir)
     ranges = 1 if mode in ("tail", "snapshot") else spec.ranges
     each = disk_of_parts(size, spec.run_bytes, offsets, ranges) if mode == "full" and is_distributed(spec) else 0
     if each:
@@ -432,7 +432,7 @@ def _resumable(spec: RestoreSpec, logs: Logs) -> int:
     return 0 if plan is None else sum(at - part.start for part, at in next_offsets(staging, plan.ranges).items())
 
 
-def _free(directory: Path) -> int:
+def free_bytes(directory: Path) -> int:
     """Bytes free where the directory is, or will be."""
     there = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
     return shutil.disk_usage(there).free

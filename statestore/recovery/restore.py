@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from statestore import clock, kill_switch
 from statestore.archive.grown_from import beginning, continuing
@@ -256,18 +257,7 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
             suspect_all(store, store.archive, f"{found.status}: its rows were not what the changelog gives")
         elif lives_in_archive(store) and store.archive is not None and spec.publish and _mistrusts(spec, found):
             suspect_all(store, store.archive, f"{found.status}, and built anew from the log by restore {spec.label}")
-        quarantine = swap(
-            store.paths,
-            store.store,
-            spec.label,
-            store.partitions,
-            verdict=verdict,
-            record=record,
-            grown_from=grown,
-            legacy=_offsets_beside(store, built),
-        )
-        _seal(store, snapshot)
-        kill_switch.reached("restore, sealed, runs still there")
+        quarantine = _swap_in(spec, built, record, verdict, grown, snapshot)
         _clear(store, staging)
         # At least once, a store that was only caught up may be none of its log's.
         of_its_log = mode != "tail" or (store.exactly_once and store.owned)
@@ -287,6 +277,54 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
     return row.model_copy(
         update={**_figures(built, logs, spec), **done, "snapshot": None if snapshot is None else str(snapshot.name)}
     )
+
+
+def put_in_place(spec: RestoreSpec, built: Built, logs: Logs, verdict: Judgement, begins: str) -> Path | None:
+    """Put a staged store that was built from its whole log, and checked, in the place of the live one.
+
+    The caller holds the task's lock and the runs.
+
+    Parameters
+    ----------
+    verdict
+        What the live store is, and what the new one may lack of it.
+    begins
+        Why the new one begins a generation of snapshots.
+
+    Returns
+    -------
+    Path or None
+        Where the old store is now; None if there was none.
+    """
+    store = spec.store
+    record, grown = _record(spec, built, logs, built.since_ms), _grown_from(store, "full", None, begins)
+    quarantine = _swap_in(spec, built, record, verdict, grown, None)
+    _clear(store, Staging(store.paths, store.store.name))
+    return quarantine
+
+
+def _swap_in(
+    spec: RestoreSpec,
+    built: Built,
+    record: StoreRecord,
+    verdict: Judgement,
+    grown: str | None,
+    snapshot: Manifest | None,
+) -> Path | None:
+    store = spec.store
+    quarantine = swap(
+        store.paths,
+        store.store,
+        spec.label,
+        store.partitions,
+        verdict=verdict,
+        record=record,
+        grown_from=grown,
+        legacy=_offsets_beside(store, built),
+    )
+    _seal(store, snapshot)
+    kill_switch.reached("restore, sealed, runs still there")
+    return quarantine
 
 
 def _lacks_versions(store: StorePartitionSpec, logs: Logs) -> bool:

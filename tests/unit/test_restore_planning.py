@@ -179,7 +179,7 @@ def test_a_tail_of_a_suppliers_store_needs_room_for_a_copy_of_it(tmp_path, monke
     monkeypatch.setattr(planning, "estimated_bytes", lambda *_: 1_000)
     needed = planning.disk_needed(1_000, 4096, 10**9) + copied
     free = [needed - 1, needed]
-    monkeypatch.setattr(planning, "_free", lambda _: free.pop(0))
+    monkeypatch.setattr(planning, "free_bytes", lambda _: free.pop(0))
     with pytest.raises(DiskSpaceError, match=f"needs about {needed} bytes in .*, {needed - 1} are free"):
         require_disk(spec, mode, log_of(10**9))
     require_disk(spec, mode, log_of(10**9))
@@ -191,7 +191,7 @@ def test_plenty_of_disk_for_a_copy_and_the_log_asks_for_no_size(tmp_path, monkey
     write_durably(store.live / "rows", "x" * 100)
     asked = []
     monkeypatch.setattr(planning, "estimated_bytes", lambda *_: asked.append("size") or 0)
-    monkeypatch.setattr(planning, "_free", lambda _: 10 * 4096 + 16 * 1024 * 1024 + 99 + more)
+    monkeypatch.setattr(planning, "free_bytes", lambda _: 10 * 4096 + 16 * 1024 * 1024 + 99 + more)
     require_disk(RestoreSpec(store, RestoreRequest(mode="tail"), "label", 4096), "tail", log_of(10))
     assert asked == ([] if more else ["size"])
 

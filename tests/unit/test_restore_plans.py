@@ -70,7 +70,7 @@ def world(monkeypatch):
     monkeypatch.setattr(
         planning, "estimated_bytes", lambda store, logs: found["asked"].append(("bytes", store, logs)) or found["bytes"]
     )
-    monkeypatch.setattr(planning, "_free", lambda path: found["asked"].append(("free", path)) or found["free"])
+    monkeypatch.setattr(planning, "free_bytes", lambda path: found["asked"].append(("free", path)) or found["free"])
     return found
 
 
@@ -454,8 +454,8 @@ def test_runs_that_are_there_already_need_no_room_again(store, world):
 
 
 def test_free_bytes_are_those_of_the_directory_or_of_where_it_will_be(tmp_path):
-    free = planning._free(tmp_path / "not" / "there" / "yet")
-    assert free == pytest.approx(planning._free(tmp_path), rel=0.1)
+    free = planning.free_bytes(tmp_path / "not" / "there" / "yet")
+    assert free == pytest.approx(planning.free_bytes(tmp_path), rel=0.1)
     assert free > 0
 
 

@@ -79,7 +79,7 @@ def failing_with(*errors):
     """Stand in for reading and building: fails once with each of the errors, then succeeds."""
     left = list(errors)
 
-    def attempt(_spec, _staging, plan, _progress):
+    def attempt(_spec, _staging, plan, _progress, _position):
         if left:
             raise left.pop(0)
         return full.Built(1, 0, 0, 1, {CHANGELOG: 0}, None, plan.started_ms)

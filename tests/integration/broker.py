@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
 
@@ -59,6 +59,18 @@ def create_topic(servers: str, name: str, partitions: int = 1, config: dict[str,
 
     wait_for(ready, f"topic {name}")
     return name
+
+
+@contextmanager
+def member_of(servers: str, group: str, topic: str) -> Iterator[None]:
+    """Have somebody else consume a topic as a group meanwhile."""
+    member = Consumer({"bootstrap.servers": servers, "group.id": group, "client.id": "somebody-else"})
+    try:
+        member.subscribe([topic])
+        wait_for(lambda: member.poll(0.1) or member.assignment(), "the member to have joined")
+        yield
+    finally:
+        member.close()
 
 
 def delete_topic(servers: str, name: str) -> None:

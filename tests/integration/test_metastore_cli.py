@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from confluent_kafka import Consumer
 
 from statestore.metastore.command_topic import topic_name
 from statestore.reports import RestorePlanReport, VerifyReport, read_report
-from tests.integration.broker import create_topic, delete_topic, produce, wait_for
+from tests.integration.broker import create_topic, delete_topic, member_of, produce
 from tests.integration.catalogued import BY_VALUE, CatalogueCommand, changed, commands_in
 from tests.integration.commands import at as reaching
 from tests.integration.support import Application, put
@@ -360,13 +359,8 @@ def test_apply_takes_no_store_out_of_what_is_running(
 @pytest.mark.long
 def test_an_application_whose_group_has_members_is_not_dropped(command: CatalogueCommand) -> None:
     definition = command.applied()
-    member = Consumer({"bootstrap.servers": command.servers, "group.id": definition.name, "client.id": "somebody-else"})
-    try:
-        member.subscribe([definition.input_topic])
-        wait_for(lambda: member.poll(0.1) or member.assignment(), "the member to have joined")
+    with member_of(command.servers, definition.name, definition.input_topic):
         ran = command("drop", definition.name)
-    finally:
-        member.close()
     assert ran.code == 2
     assert "has active members: somebody-else" in ran.err
     assert definition.name in command.catalogue.applications

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
 
 from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
@@ -22,7 +21,15 @@ from statestore.metastore.command_topic import topic_name
 from statestore.metastore.commands import DropApplication
 from statestore.metastore.effects import internal_topics, make_topics, resolve_partitions
 from statestore.metastore.metastore import Metastore
-from tests.integration.broker import add_partitions, create_topic, delete_topic, set_topic_config, unique, wait_for
+from tests.integration.broker import (
+    add_partitions,
+    create_topic,
+    delete_topic,
+    member_of,
+    set_topic_config,
+    unique,
+    wait_for,
+)
 from tests.integration.catalogued import BY_VALUE, changed, commands_in, defined, log_end
 from tests.integration.commands import at
 
@@ -276,16 +283,11 @@ def test_stores_are_not_taken_out_while_the_application_s_group_has_members(cata
     two = defined(catalogued.servers, stores=[{"name": "counts"}, {"name": "more"}])
     catalogued.apply(two)
     fresh, kinds = defined(catalogued.servers), commands_in(catalogued.metastore)
-    member = Consumer({"bootstrap.servers": catalogued.servers, "group.id": two.name, "client.id": "somebody-else"})
-    try:
-        member.subscribe([two.input_topic])
-        wait_for(lambda: member.poll(0.1) or member.assignment(), "the member to have joined")
+    with member_of(catalogued.servers, two.name, two.input_topic):
         with pytest.raises(InputError, match="has active members: somebody-else"):
             catalogued.apply(fresh, changed(two, stores=[{"name": "counts"}]))
         assert commands_in(catalogued.metastore) == kinds, "nothing is done for the others, either"
         catalogued.apply(changed(two, commit_interval_ms=77))
-    finally:
-        member.close()
     catalogued.apply(fresh, changed(two, stores=[{"name": "counts"}]))
 
 

@@ -214,8 +214,7 @@ class Topics:
         """
         topic = self.describe([name]).get(name)
         if topic is None:
-            self.create(name, partitions, config)
-            topic = self._appeared(name)
+            topic = self.make(name, partitions, config)
         if topic.partitions != partitions:
             raise TopicMismatchError(
                 f"internal topic {name} has {topic.partitions} partitions, expected {partitions} as the topic that its "
@@ -223,6 +222,11 @@ class Topics:
                 "name"
             )
         return topic
+
+    def make(self, name: str, partitions: int, config: dict[str, str]) -> Topic:
+        """Create a topic as `create`, and return it when the brokers show it."""
+        self.create(name, partitions, config)
+        return self._appeared(name)
 
     def create(self, name: str, partitions: int, config: dict[str, str]) -> None:
         """Create a topic with the brokers' replication factor; one that appeared meanwhile is taken as it is."""

@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from statestore.cli import catalogue, expectations, metastore, snapshot_commands
+from statestore.cli import catalogue, expectations, metastore, rewrite_commands, snapshot_commands
 from statestore.cli import drift_command as drifting
 from statestore.cli import exit_codes as ending
 from statestore.cli import job_commands as running
@@ -44,6 +44,7 @@ app.command()(looking.read)
 app.command()(reporting.report)
 app.command()(reporting.progress)
 app.add_typer(snapshot_commands.app, name="snapshot")
+app.add_typer(rewrite_commands.app, name="rewrite")
 app.add_typer(expectations.app, name="expectations")
 
 

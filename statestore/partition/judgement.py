@@ -326,10 +326,14 @@ def may_be_archived(found: VerifyRow) -> bool:
     return found.loss is Loss.LIKELY and found.loss_cause is Status.TRUNCATED
 
 
+#: What helps if the stores are the last copy of the state.
+RESEED = "if the stores are whole, `statestore rewrite reseed` writes the changelog anew from them"
+
+
 def _without_log(spec: StorePartitionSpec, seen: Inspection) -> Standing:
     topic = spec.partition.topic
     if seen.present:
-        detail = f"changelog topic {topic} does not exist: there is nothing to rebuild the store from"
+        detail = f"changelog topic {topic} does not exist: there is nothing to rebuild the store from; {RESEED}"
         return Standing(Status.REPLACED, Action.BY_HAND, detail)
     if not seen.had.anything:
         return Standing(Status.EMPTY, Action.NONE, "neither the store nor its changelog topic exists yet")
@@ -339,6 +343,8 @@ def _without_log(spec: StorePartitionSpec, seen: Inspection) -> Standing:
 
 def _of_present(spec: StorePartitionSpec, seen: Inspection, log: LogRange, first: int | None, now_ms: int) -> Standing:
     found = _standing(spec, seen, log, now_ms)
+    if found.status in (Status.REPLACED, Status.AHEAD) and not log.high_watermark:
+        return found._replace(detail=f"{found.detail}; nothing was ever logged to it: {RESEED}")
     if found.status is Status.LAGGING and (seen.committed is not None or seen.empty):
         if first is not None:
             return found._replace(detail=f"{found.detail}; first record at {first}")

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import multiprocessing
+import os
 import signal
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from statestore import kill_switch
+from statestore.cli import app
 from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.statedir.lock import locked
@@ -37,7 +40,25 @@ AFTER_COMMIT = [
     "store recorded, not sealed",
     "store sealed, mode not forgotten",
 ]
+
+
+class CommandLine(NamedTuple):
+    """The command `statestore` with its arguments, and the settings in its environment."""
+
+    arguments: Sequence[str]
+    settings: Mapping[str, str]
+
+
+def run_command(line: CommandLine) -> None:
+    """Run the command, which ends the process."""
+    os.environ.update({f"STATESTORE_{name}": value for name, value in line.settings.items()})
+    sys.argv = ["statestore", *line.arguments]
+    app.main()
+
+
+Work = TaskSpec | RestoreSpec | RollbackSpec | DistributedRestore | CommandLine
 _WORK: dict[type[Any], Any] = {
+    CommandLine: run_command,
     TaskSpec: run_task,
     RestoreSpec: restore,
     RollbackSpec: roll_back,
@@ -71,7 +92,9 @@ def exit_code(spec: Any, point: str, said: Path | None = None, hooks: Sequence[H
     return code
 
 
-def die_in(spec: TaskSpec | RestoreSpec | RollbackSpec | DistributedRestore, point: str, *hooks: Hook) -> None:
+def die_in(
+    spec: TaskSpec | RestoreSpec | RollbackSpec | DistributedRestore | CommandLine, point: str, *hooks: Hook
+) -> None:
     """Work as a specification says, in a process that is killed at `point`."""
     code = exit_code(spec, point, hooks=hooks)
     # O8: it died where it was to die, and not before by an error.

@@ -344,6 +344,10 @@ class Application:
         changelog = self.store_spec(partition, store).partition
         return self._read(lambda opened: opened.committed_offset(changelog), partition, store)
 
+    def position(self, partition: int = 0, store: str | None = None) -> dict[TopicPartition, int]:
+        """Input offsets that the rows of a store are of."""
+        return self._read(lambda opened: dict(opened.position()), partition, store)
+
     def _read(self, read: Callable[[Any], T], partition: int, store: str | None) -> T:
         spec = self.store_spec(partition, store)
         opened = open_key_value_store(spec.store, spec.live, read_only=True)
@@ -353,10 +357,14 @@ class Application:
             opened.close(clean=False)
 
     def write_anew(
-        self, rows: dict[bytes, Any], store: str | None = None, offsets: dict[TopicPartition, int] | None = None
+        self,
+        rows: dict[bytes, Any],
+        store: str | None = None,
+        offsets: dict[TopicPartition, int] | None = None,
+        partition: int = 0,
     ) -> StorePartitionSpec:
-        """Replace a store of task 0_0 by one written by hand, of which our own directory knows nothing."""
-        spec = self.store_spec(store=store)
+        """Replace a store of a task by one written by hand, of which our own directory knows nothing."""
+        spec = self.store_spec(partition, store)
         shutil.rmtree(spec.live)
         for seal in spec.paths.own_dir.glob(f"seal-{spec.store.name}*"):
             seal.unlink()

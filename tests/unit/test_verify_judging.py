@@ -15,6 +15,8 @@ from statestore.errors import InputError, LockedError, StoreCorruptedError
 from statestore.model import TaskId
 from statestore.partition.inspection import damaged_file
 from statestore.partition.judgement import (
+    NO_LOG,
+    RESEED,
     Had,
     Inspection,
     Supply,
@@ -114,7 +116,8 @@ def test_without_a_changelog_a_store_that_is_or_was_there_is_for_a_person():
     assert row.detail == "neither the store nor its changelog topic exists yet"
     row = judgement(seen(4), spec_=gone)
     assert (row.status, row.action, row.loss) == (Status.REPLACED, Action.BY_HAND, Loss.LIKELY)
-    assert row.detail == "changelog topic app-s-changelog does not exist: there is nothing to rebuild the store from"
+    gone_for_good = "changelog topic app-s-changelog does not exist: there is nothing to rebuild the store from"
+    assert row.detail == f"{gone_for_good}; {RESEED}"
     row = judgement(Inspection(present=False, record=RECORD, had=Had(True, 4, RECORD)), spec_=gone)
     assert (row.status, row.action, row.loss) == (Status.MISSING, Action.BY_HAND, Loss.LIKELY)
     assert row.detail == "/state/app/0_0/rocksdb/s does not exist, and neither does changelog topic app-s-changelog"
@@ -233,6 +236,9 @@ def test_an_older_format_is_told_with_how_its_rows_are_read():
 def test_a_topic_that_was_recreated_or_is_not_compacted_is_judged_as_such():
     other = RECORD.model_copy(update={"topic_id": "other"})
     assert judged(seen(9, record=other)) == (Status.REPLACED, Action.BY_HAND, None)
+    assert RESEED not in judgement(seen(9, record=other)).detail
+    for record in (other, None):
+        assert f"nothing was ever logged to it: {RESEED}" in judgement(seen(9, record=record), log=NO_LOG).detail
     assert judged(seen(9, record=None)) == (Status.OK, Action.NONE, 0)
     assert judged(seen(4, record=None), first=7) == (Status.LAGGING, Action.FULL, 3)
     keeps_all = spec().changelog.model_copy(update={"compacted": False})

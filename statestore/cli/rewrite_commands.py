@@ -1,0 +1,216 @@
+"""The command group `rewrite`: state as a table that is written anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from statestore import clock
+from statestore.cli import options, output
+from statestore.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from statestore.changelog.topics import Topic
+    from statestore.cli.selection import Chosen, PartitionSelection
+    from statestore.partition.spec import StorePartitionSpec
+    from statestore.rewrite.reseed import Reseeded, ReseedPlan
+
+app = typer.Typer(help="Write the state of an application anew.", no_args_is_help=True)
+
+
+class Partitioner(StrEnum):
+    """What put keys into partitions."""
+
+    KAFKA = "kafka"
+    ANY = "any"
+
+
+@app.callback()
+def rewrite() -> None:
+    """Write the state of an application anew."""
+
+
+@app.command()
+@options.with_target
+def reseed(
+    asked: PartitionSelection,
+    tasks: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="How many tasks the store has, where its changelog does not exist and no definition says it.",
+        ),
+    ] = None,
+    partitioner: Annotated[
+        Partitioner,
+        typer.Option(
+            help="kafka: refuse keys that Kafka's partitioner would put elsewhere; any: the application has its own."
+        ),
+    ] = Partitioner.KAFKA,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
+    yes: options.Yes = False,
+    run_bytes: options.RunBytes = options.RUN_BYTES,
+    archive: options.ArchiveIfAny = None,
+    archive_timeout_s: options.ArchiveTimeout = 60.0,
+    json: options.Json = None,
+) -> None:
+    """Write the lost changelog of a store anew from the store, which is the last copy of the state.
+
+    The application must be stopped, and all partitions of the store be here. The changelog must not exist, or have no
+    record. The stores are restored from the new one, compared with the live ones, and take their places.
+    """
+    from statestore.archive.archive import archive_spec
+    from statestore.changelog.topics import Topics
+    from statestore.cli.selection import choose
+    from statestore.recovery.planning import RECORDS_PER_S
+    from statestore.rewrite.reseed import ReseedSpec
+    from statestore.rewrite.reseed import reseed as reseeding
+
+    if len(asked.stores) != 1 or len(asked.applications) != 1 or asked.partitions:
+        raise InputError("--application, --store: say one of each; all partitions of the store are written anew")
+    if asked.definitions is not None:
+        raise InputError("--definitions: the catalogue must know the new changelog, so the definition must be in it")
+    options.require_writable(json=json)
+    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    where = archive_spec(archive, archive_timeout_s, topics)
+    chosen = choose(replace(asked, archive=where), topics, certain=True)
+    stores = _stores(chosen, asked.stores[0].partition(":")[0])
+    stores = [store.model_copy(update={"archive": where}) for store in stores]
+    recorded, adopt = _catalogue(asked, chosen, stores[0].partition.topic)
+    if chosen.defined and tasks not in (None, len(stores)):
+        raise InputError(f"--tasks: the definition says {len(stores)}, found {tasks}; leave it out")
+    count = len(stores) if chosen.defined else tasks
+    spec = ReseedSpec(
+        stores, count, partitioner is Partitioner.ANY, recorded, run_bytes=run_bytes, started_ms=clock.now_ms()
+    )
+    console = output.console(json)
+    rows: list[Reseeded] = []
+    with reseeding(spec) as work:
+        _show_plan(console, work.plan, RECORDS_PER_S)
+        if not dry_run:
+            question = f"Write {work.plan.topic} anew, and replace its stores with what it gives?"
+            output.require_yes(question, yes=yes, otherwise="nothing was written")
+            rows = work.carry_out(adopt)
+            _show_done(console, rows)
+        output.write_content(json, {"dry_run": dry_run, **_plan_content(work.plan), "rows": [*map(_content, rows)]})
+
+
+def _stores(chosen: Chosen, name: str) -> list[StorePartitionSpec]:
+    chosen.require_free()
+    chosen.require_known()
+    found = [spec for spec in chosen.specs if spec.store.name == name]
+    if not found:
+        problems = [f"{store.label}: {store.problem}" for store in chosen.discovered if store.name == name]
+        raise InputError("; ".join(problems) or f"store {name} is kept in memory, or its application has no task yet")
+    return found
+
+
+def _catalogue(asked: PartitionSelection, chosen: Chosen, changelog: str) -> tuple[str | None, Callable[[Topic], None]]:
+    """Return the id of the changelog in the catalogue, and what has the catalogue know another one."""
+    from statestore.metastore.effects import record_topics
+
+    service = asked.service
+    if not chosen.defined or service is None:
+        return None, lambda topic: None
+    (application,) = chosen.applications
+    entry = service.certain_view().catalogue.entry(application)
+
+    def adopt(topic: Topic) -> None:
+        record_topics(service.metastore, application, [topic], replacing=frozenset({topic.name}))
+
+    return (entry.topics or {}).get(changelog), adopt
+
+
+def _show_plan(console: Console, plan: ReseedPlan, records_per_s: int) -> None:
+    from statestore.cli import tables
+
+    output.say(console, plan.found)
+    columns = ("store partition", "rows>", "bytes>", "expired>", "timestamps not known>")
+    console.print(
+        tables.table(
+            f"{len(plan.parts)} store partitions",
+            columns,
+            (
+                (
+                    str(part.store.store_partition),
+                    part.contents.rows,
+                    part.contents.bytes,
+                    part.contents.expired,
+                    part.contents.unknown_times,
+                )
+                for part in plan.parts
+            ),
+        )
+    )
+    if plan.replaced:
+        output.say(console, f"{plan.replaced} more were replaced by an earlier attempt")
+    output.say(
+        console,
+        f"{plan.rows} records of {plan.bytes} bytes, about {2 * plan.rows / records_per_s:.0f} s; needs "
+        f"{plan.disk_needed} bytes of disk, {plan.disk_free} are free",
+    )
+
+
+def _show_done(console: Console, rows: list[Reseeded]) -> None:
+    from statestore.cli import tables
+
+    columns = ("store partition", "rows>", "committed>", "the old store is in", "snapshot")
+    found = (
+        (
+            str(row.store.store_partition),
+            row.rows,
+            row.committed,
+            str(row.quarantine or ""),
+            _snapshot(row),
+        )
+        for row in rows
+    )
+    console.print(tables.table(f"{len(rows)} store partitions replaced", columns, found))
+
+
+def _snapshot(row: Reseeded) -> str:
+    if row.published is None:
+        return ""
+    failure = row.published.failure
+    return row.published.snapshot or "" if failure is None else f"{failure.kind}: {failure.message}"
+
+
+def _plan_content(plan: ReseedPlan) -> dict[str, Any]:
+    return {
+        "topic": plan.topic,
+        "found": plan.found,
+        "finishes": plan.finishes,
+        "replaced_before": plan.replaced,
+        "disk_needed": plan.disk_needed,
+        "disk_free": plan.disk_free,
+        "plan": [
+            {
+                "application": part.store.application,
+                "store": part.store.store.name,
+                "task": str(part.store.task),
+                "rows": part.contents.rows,
+                "bytes": part.contents.bytes,
+                "expired": part.contents.expired,
+                "unknown_timestamps": part.contents.unknown_times,
+            }
+            for part in plan.parts
+        ],
+    }
+
+
+def _content(row: Reseeded) -> dict[str, Any]:
+    return {
+        "application": row.store.application,
+        "store": row.store.store.name,
+        "task": str(row.store.task),
+        "rows": row.rows,
+        "committed": row.committed,
+        "quarantine": None if row.quarantine is None else str(row.quarantine),
+        "published": None if row.published is None else row.published.model_dump(mode="json"),
+    }

@@ -1,0 +1,1 @@
+"""From the rows of closed stores to a changelog, and from that to stores again."""

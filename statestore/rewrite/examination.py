@@ -1,0 +1,111 @@
+"""What a store must be for its rows to be the whole state, and to become records as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from statestore.discovery.older_versions import shown_layout
+from statestore.errors import InputError
+from statestore.model import TopicPartition
+from statestore.partition.archived import lives_in_archive
+from statestore.partition.inspection import inspect
+from statestore.partition.spec import StorePartitionSpec
+from statestore.rewrite.rows import Contents, survey
+from statestore.stores.open import build_store
+
+
+class Examined(NamedTuple):
+    """One store partition, which may be written anew.
+
+    Attributes
+    ----------
+    present
+        It has a directory; if not, it never had a row.
+    position
+        Input offsets that its rows are of; empty: they are not known.
+    """
+
+    store: StorePartitionSpec
+    present: bool
+    contents: Contents
+    position: Mapping[TopicPartition, int]
+
+
+def require_rewritable(stores: Sequence[StorePartitionSpec]) -> None:
+    """Refuse stores of which it is plain from what they are that their rows do not make a changelog.
+
+    Raises
+    ------
+    InputError
+        With the reason.
+    """
+    store = stores[0]
+    name, kind = f"{store.application}/{store.store.name}", store.store.store_kind
+    why = None
+    if store.is_global:
+        why = "it is a global store: its topic is written by others"
+    elif store.changelog is not None and store.changelog.end_group is not None:
+        why = f"its changelog is the application's own input {store.changelog.topic}, which is written by others"
+    elif store.store.supplied:
+        why = "it comes from a supplier: what its rows are in a changelog, only that knows"
+    elif not kind.rows_are_records:
+        why = f"a {kind.name} store has several records for a row, and their order is not known exactly"
+    elif kind.offsets_are_beside:
+        why = f"a {kind.name} store is what a join holds back, and its changelog has more than its rows"
+    elif lives_in_archive(store):
+        why = "what lies here is a copy, the archive has the store"
+    elif not store.owned and shown_layout(store.state_dir, store.application).offsets_beside:
+        why = (
+            "Kafka Streams before 4.3 wrote it, which does not say in the store whether it was closed in order. Start "
+            "the application with 4.3 or later, stop it, and run again"
+        )
+    if why is not None:
+        raise InputError(f"{name} cannot be written anew: {why}")
+
+
+def examine(store: StorePartitionSpec, partitions: int | None) -> Examined:
+    """Read a store partition, whose task is locked, and refuse one that is not whole.
+
+    Parameters
+    ----------
+    partitions
+        Of the changelog: each key must lie where Kafka's partitioner puts it; None: keys may lie anywhere.
+
+    Raises
+    ------
+    InputError
+        If it is missing, was not closed in order, is behind what is known of it, or has keys of other partitions.
+    StoreCorruptedError
+        If a block of it is damaged.
+    """
+    label, seen = store.store_partition, inspect(store, contents=True)
+    if seen.trouble is not None:
+        raise InputError(f"{label} is {seen.trouble.status}: {seen.trouble.detail}. {_WHOLE}")
+    if not seen.present:
+        if seen.had.anything or seen.record is None:
+            raise InputError(f"{label} is MISSING: {store.live} does not exist. {_WHOLE}")
+        return Examined(store, False, Contents(), {})
+    known = None if seen.record is None else seen.record.committed
+    if known is not None and (seen.committed is None or seen.committed < known):
+        raise InputError(
+            f"{label} is at offset {seen.committed} of its lost changelog, and was at {known} before: it is an older "
+            f"copy, and what came behind it is lost. {_WHOLE}"
+        )
+    contents = survey(store, partitions)
+    if (wrong := contents.misplaced) is not None:
+        raise InputError(
+            f"{label} has {wrong.keys} keys that Kafka's partitioner puts elsewhere, such as {wrong.key!r:.120}, "
+            f"which belongs to partition {wrong.partition} of {partitions}. If the application has its own "
+            "partitioner, or the store is one of a foreign-key join, say --partitioner any"
+        )
+    opened = build_store(store.store)
+    opened.init(store.context(read_only=True))
+    try:
+        position = opened.position()
+    finally:
+        opened.close(clean=False)
+    return Examined(store, True, contents, position)
+
+
+_WHOLE = "A changelog can only be written anew from stores that are whole, every partition of them; nothing was changed"

@@ -1,0 +1,240 @@
+"""The rows of a closed store as the records that a changelog would have of them.
+
+Only kinds whose rows are records: what the last record of a key says is a row, so a row is also a record. Their order
+within a partition tells nothing, as each key comes once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.bulk.digest import Digest
+from statestore.bulk.routing import routing_of
+from statestore.bulk.time_ordered import with_end
+from statestore.changelog.key_partitions import partitions_of_keys
+from statestore.discovery.store_directory import segment_start
+from statestore.errors import InputError
+from statestore.formats.headers_value import Headers
+from statestore.formats.offsets import STATUS_CLOSED
+from statestore.partition.spec import StorePartitionSpec
+from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
+from statestore.verification.options import nobody_waits
+from statestore.verification.time_ordered import time_ordered_rows
+
+
+class Records(NamedTuple):
+    """Records of a changelog, a column each; timestamps in ms.
+
+    Attributes
+    ----------
+    headers
+        None: their store keeps none.
+    unknown_times
+        How many have a timestamp in the place of one that their row should tell, and does not know.
+    """
+
+    keys: Sequence[bytes]
+    values: Sequence[bytes]
+    timestamps: Sequence[int]
+    headers: Sequence[Headers] | None
+    unknown_times: int
+
+
+class Misplaced(NamedTuple):
+    """Keys that are in another partition than the partitioner would put them into: how many, and one of them."""
+
+    keys: int
+    key: bytes
+    partition: int
+
+
+class Contents(NamedTuple):
+    """What a store has.
+
+    Attributes
+    ----------
+    rows, bytes
+        Rows that have not expired, and bytes of their keys and values.
+    expired
+        Rows that are past the store's retention: no restore would keep them.
+    first_live
+        Start (ms) of the first segment that has not expired; 0 without segments.
+    unknown_times
+        Rows whose timestamps are not known, of those that have not expired.
+    misplaced
+        None: each key is where it belongs, or nobody asked.
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    expired: int = 0
+    first_live: int = 0
+    unknown_times: int = 0
+    misplaced: Misplaced | None = None
+
+
+class _Segment:
+    """What was seen of one segment; of a store without segments, of all of it."""
+
+    def __init__(self) -> None:
+        self.rows = self.bytes = self.unknown = self.latest = 0
+
+
+def stored_rows(store: StorePartitionSpec, first_segment: int = 0) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows of a closed store by the keys of its changelog, with the start (ms) of their segment.
+
+    Parameters
+    ----------
+    first_segment
+        Segments that start before it (ms) are left out.
+
+    Raises
+    ------
+    InputError
+        If a database was not closed in order.
+    StoreCorruptedError
+        If one is damaged.
+    """
+    kind = store.store.store_kind
+    for directory in kind.databases(store.live):
+        segment = (segment_start(directory.name) or 0) if kind.segmented else 0
+        if segment < first_segment:
+            continue
+        database = ScannedDatabase(directory, store.store.values)
+        try:
+            if (status := database.status()) != STATUS_CLOSED:
+                raise InputError(_not_closed(directory, status))
+            batches = database.rows()
+            if kind.layout is not None:
+                batches = time_ordered_rows(database, kind.layout, segment, routing_of(store.store), nobody_waits)
+            for batch in batches:
+                yield segment, with_end(batch, kind.logged_values_end_with)
+        finally:
+            database.close()
+
+
+def _not_closed(directory: object, status: int | None) -> str:
+    if status is None:
+        return (
+            f"{directory} does not say whether it was closed in order: Kafka Streams before 4.3 wrote it. Start the "
+            "application with 4.3 or later, stop it, and run again"
+        )
+    return (
+        f"{directory} was left open: what it had not written to disk was in its changelog alone. Nothing here gives "
+        "that back"
+    )
+
+
+def survey(store: StorePartitionSpec, partitions: int | None) -> Contents:
+    """Read all rows of a closed store once, and say what there is.
+
+    Parameters
+    ----------
+    partitions
+        Of the changelog, to find keys which Kafka's partitioner would put elsewhere; None: do not ask.
+
+    Raises
+    ------
+    InputError
+        If a row cannot be logged as it is.
+    """
+    segments: dict[int, _Segment] = {}
+    misplaced = 0
+    first: tuple[bytes, int] | None = None
+    for start, batch in stored_rows(store):
+        found = segments.setdefault(start, _Segment())
+        found.rows += batch.num_rows
+        found.bytes += bytes_of(batch)
+        found.unknown += records_of(store, batch, 1).unknown_times
+        if store.store.store_kind.numbers and batch.num_rows:
+            found.latest = max(found.latest, *store.store.store_kind.row_times(batch.column(0).to_pylist()))
+        if partitions is not None and batch.num_rows:
+            wrong, places = _misplaced(store, batch, partitions)
+            misplaced += len(wrong)
+            if len(wrong) and first is None:
+                first = batch.column(0)[int(wrong[0])].as_py(), int(places[wrong[0]])
+    first_live = routing_of(store.store).oldest_live(max((found.latest for found in segments.values()), default=0))
+    live = [found for start, found in segments.items() if start >= first_live]
+    return Contents(
+        rows=sum(found.rows for found in live),
+        bytes=sum(found.bytes for found in live),
+        expired=sum(found.rows for start, found in segments.items() if start < first_live),
+        first_live=first_live,
+        unknown_times=sum(found.unknown for found in live),
+        misplaced=None if first is None else Misplaced(misplaced, *first),
+    )
+
+
+def _misplaced(
+    store: StorePartitionSpec, batch: pa.RecordBatch, partitions: int
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], np.ndarray[tuple[int], np.dtype[np.int32]]]:
+    keys, behind = batch.column(0), store.store.store_kind.suffix_bytes
+    if behind:
+        keys = pc.binary_slice(keys, 0, -behind)
+    places = partitions_of_keys(keys, np.full(len(keys), partitions, np.int64))
+    return np.flatnonzero(places != store.task.partition), places
+
+
+def bytes_of(batch: pa.RecordBatch) -> int:
+    """Bytes of the keys and values of rows."""
+    return sum(int(pc.sum(pc.binary_length(column)).as_py() or 0) for column in batch.columns[:2])
+
+
+def records_of(store: StorePartitionSpec, batch: pa.RecordBatch, unknown_ms: int) -> Records:
+    """Return the records that rows are of, given by the keys of the changelog.
+
+    Parameters
+    ----------
+    unknown_ms
+        Timestamp (ms) of records whose rows tell none, and have no time of their own either.
+
+    Raises
+    ------
+    InputError
+        If a row has a timestamp that no record of ours can have.
+    """
+    keys = batch.column(0).to_pylist()
+    layout, kind = store.store.values, store.store.store_kind
+    # The broker removes records by their timestamps: a window's must not be younger than the window is.
+    times = kind.row_times(keys) if kind.numbers else [unknown_ms] * len(keys)
+    values: list[bytes] = []
+    timestamps: list[int] = []
+    headers: list[Headers] = []
+    unknown = 0
+    for key, stored, time in zip(keys, batch.column(1).to_pylist(), times, strict=True):
+        logged = layout.logged(stored)
+        timestamp = logged[1]
+        if timestamp is None:
+            unknown += layout.timestamped
+            timestamp = max(time, 1)
+        elif timestamp <= 0:
+            raise InputError(
+                f"{store.store_partition}: the row with key {key!r:.120} has the timestamp {timestamp}, and a record "
+                "that is written here has one above 0: its changelog would not give the row again. Nothing was changed"
+            )
+        values.append(logged[0] or b"")
+        timestamps.append(timestamp)
+        headers.append(logged[2] if len(logged) == 3 else ())
+    return Records(keys, values, timestamps, headers if layout.keeps_headers else None, unknown)
+
+
+def add_expected(digest: Digest, store: StorePartitionSpec, batch: pa.RecordBatch, records: Records) -> None:
+    """Add to a digest the rows that a store has which is restored from the records of rows.
+
+    They are the rows themselves, except for timestamps that were not known.
+    """
+    values = batch.column(1)
+    if records.unknown_times:
+        layout, none = store.store.values, [()] * len(records.keys)
+        rows = zip(values.to_pylist(), records.values, records.timestamps, records.headers or none, strict=True)
+        stored = [
+            value if layout.logged(value)[1] is not None else layout.stored(plain, timestamp, headers)
+            for value, plain, timestamp, headers in rows
+        ]
+        values = pa.array(stored, STORED_SCHEMA.field(1).type)
+    digest.add_stored(batch.column(0), values)

@@ -12,15 +12,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from statestore.bulk.ahead import one_ahead
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, SegmentRows, merged
 from statestore.bulk.segment_files import SegmentFiles, counted, write_time_ordered
 from statestore.bulk.time_ordered import without_end
-from statestore.changelog.reader import SCHEMA
+from statestore.changelog.columns import batch_of
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree, sync_directory
 from statestore.errors import StoreAccessError, StoreCorruptedError, of_os_error
@@ -207,8 +205,7 @@ def _offsets_files(
     if position:
         found[offsets_format.POSITION_KEY] = position_format.encode(position)
     keys, values = zip(*sorted(found.items()), strict=True)
-    numbers = pa.array([0] * len(keys), pa.int64())
-    columns = [pa.array(keys, pa.binary()), pa.array(values, pa.binary()), numbers, numbers]
+    numbers = [0] * len(keys)
     with SstFiles(directory, timestamped=False, creator=identity) as files:
-        files.add(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+        files.add(batch_of(keys, values, numbers, numbers))
         return files.finish()

@@ -171,15 +171,23 @@ def to_batch(messages: Sequence[Message], values: ValueFormat | None = None) -> 
     found = [message.value() for message in messages]
     if values is not None and values.keeps_headers:
         found = [_with_headers(message, values) for message in messages]
-    return pa.record_batch(
-        [
-            _binary([message.key() for message in messages]),
-            _binary(found),
-            _int64([message.timestamp()[1] for message in messages]),
-            _int64([message.offset() for message in messages]),
-        ],
-        schema=SCHEMA,
+    return batch_of(
+        [message.key() for message in messages],
+        found,
+        [message.timestamp()[1] for message in messages],
+        [message.offset() for message in messages],
     )
+
+
+def batch_of(
+    keys: Sequence[bytes | None], values: Sequence[bytes | None], timestamps: Sequence[int], offsets: Sequence[int]
+) -> pa.RecordBatch:
+    """Return a batch with `SCHEMA`.
+
+    It is made from buffers, in half the time that lists take: for these pyarrow also imports pandas, which costs each
+    process some tenths of a second and 25 MiB.
+    """
+    return pa.record_batch([_binary(keys), _binary(values), _int64(timestamps), _int64(offsets)], schema=SCHEMA)
 
 
 def _with_headers(message: Message, values: ValueFormat) -> bytes | None:
@@ -189,8 +197,7 @@ def _with_headers(message: Message, values: ValueFormat) -> bytes | None:
     return values.stored(value, message.timestamp()[1], tuple(message.headers() or ()))
 
 
-def _binary(values: list[bytes | None]) -> pa.Array:
-    # From buffers: twice as fast as from a list, for which pyarrow also imports pandas.
+def _binary(values: Sequence[bytes | None]) -> pa.Array:
     lengths = np.fromiter((-1 if value is None else len(value) for value in values), np.int64, len(values))
     valid = lengths >= 0
     offsets = np.zeros(len(values) + 1, np.int64)
@@ -205,5 +212,5 @@ def _binary(values: list[bytes | None]) -> pa.Array:
     )
 
 
-def _int64(values: list[int]) -> pa.Array:
+def _int64(values: Sequence[int]) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.array(values, np.int64))])

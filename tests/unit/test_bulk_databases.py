@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -192,3 +194,24 @@ def test_nothing_but_the_store_is_left_behind(tmp_path, kind):
 
 def test_merged_rows_of_nothing_are_none():
     assert list(merged([], routing_of(STORES["window"]))) == []
+
+
+def test_a_store_is_built_without_loading_pandas(tmp_path):
+    program = """
+import sys
+from pathlib import Path
+from statestore.bulk.databases import write_databases
+from statestore.bulk.routing import routing_of
+from statestore.bulk.runs import RunWriter
+from statestore.changelog.columns import batch_of
+from statestore.definitions.store import StoreDefinition
+from statestore.model import TopicPartition
+
+store, directory = StoreDefinition(name="s"), Path(sys.argv[1])
+writer = RunWriter(directory / "runs", routing_of(store), 1 << 20, start=0)
+writer.add(batch_of([b"a", b"b"], [b"1", None], [5, 6], [0, 1]))
+written = write_databases([writer.finish(2)], store, directory / "store", {TopicPartition("log", 0): 1})
+assert written.rows == 1
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, timeout=300)

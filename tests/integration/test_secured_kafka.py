@@ -166,6 +166,7 @@ def test_without_a_certificate_of_ours_a_broker_that_asks_for_one_is_unavailable
     assert "SSL" in ran.err
 
 
+@pytest.mark.short_for("a salted password through TLS")
 @pytest.mark.parametrize("way", ["a password", "a certificate", "a salted password through TLS"])
 def test_the_transaction_that_holds_back_a_log_is_found(way: str, secured: SecuredBroker, tmp_path: Path) -> None:
     topic = create_topic(secured.plain_servers, unique("open"))

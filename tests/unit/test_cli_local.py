@@ -51,6 +51,7 @@ def left(others):
     return [child for child in children if psutil.pid_exists(child.pid)]
 
 
+@pytest.mark.short_for(1, 2)
 @pytest.mark.parametrize("processes", [1, 2, 5])
 def test_results_come_in_the_order_of_the_pieces(processes):
     done = []

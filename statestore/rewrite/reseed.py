@@ -207,6 +207,7 @@ class Reseed:
     def _write_topic(self) -> tuple[ReseedJournal, dict[TopicPartition, tuple[Built, Logs]]]:
         """Make the topic, write the records, build stores of them and compare these; then the journal has it whole."""
         self._fence()
+        self._look_again()
         journal = self._make_topic()
         try:
             digests = self._write_records(journal)
@@ -238,6 +239,12 @@ class Reseed:
                     writer.init()
                 finally:
                     writer.close()
+
+    def _look_again(self) -> None:
+        """Find out once more what is there: whoever was asked may have taken hours, and a topic is about to go."""
+        spec, store = self._spec, self._store
+        self._topics.require_no_members(store.application)
+        self._made = lost_changelog(self._topics, spec.stores, self._journal, self._made.partitions, spec.recorded)
 
     def _make_topic(self) -> ReseedJournal:
         store, made = self._store, self._made

@@ -14,6 +14,7 @@ from statestore_jobs.planning import prepare
 from demo.damage import delete_directory, flip_bit
 from statestore.changelog.partitioner import partition_of
 from statestore.changelog.topics import Topics
+from statestore.cli import output
 from statestore.errors import TopicMismatchError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.partition.quarantine import waits_for_a_person
@@ -351,4 +352,26 @@ def test_what_others_write_while_it_is_written_is_found_before_a_store_is_replac
     monkeypatch.setattr(reseeding.Reseed, "_write_records", and_another)
     ran = lost.command("rewrite", "reseed", "--application", lost.app.name, "--store", STORE, "--yes")
     assert (ran.code, "somebody else writes to it" in ran.err) == (2, True), ran.err
+    assert (lost.rows(), lost.statuses()) == (rows, {Status.REPLACED})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("left", ["an empty topic", "a half written one"])
+def test_what_others_write_while_somebody_is_asked_is_not_removed(
+    lost: Lost, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    rows = lost.rows()
+    lost.lose(make_again=left == "an empty topic")
+    if left == "a half written one":
+        lost.die("reseed, partition written:1")
+
+    def answer_late(*_: Any, **__: Any) -> None:
+        broker.produce(lost.app.servers, lost.app.changelog, [(b"new", b"1")] * 40, 1)
+
+    monkeypatch.setattr(output, "require_yes", answer_late)
+    ran = lost.command("rewrite", "reseed", "--application", lost.app.name, "--store", STORE)
+    assert ran.code == 2, ran
+    assert (b"new", b"1") in [
+        (record.key, record.value) for record in consume(lost.app.servers, lost.app.changelog, 1)[0]
+    ]
     assert (lost.rows(), lost.statuses()) == (rows, {Status.REPLACED})

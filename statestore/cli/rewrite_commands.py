@@ -148,6 +148,8 @@ def _show_plan(console: Console, plan: ReseedPlan, records_per_s: int) -> None:
             ),
         )
     )
+    for sign in plan.behind:
+        output.say(console, sign)
     if plan.replaced:
         output.say(console, f"{plan.replaced} more were replaced by an earlier attempt")
     output.say(
@@ -189,6 +191,7 @@ def _plan_content(plan: ReseedPlan) -> dict[str, Any]:
         "replaced_before": plan.replaced,
         "disk_needed": plan.disk_needed,
         "disk_free": plan.disk_free,
+        "behind": [*plan.behind],
         "plan": [
             {
                 "application": part.store.application,

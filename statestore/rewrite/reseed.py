@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from statestore import clock, kill_switch
 from statestore.bulk.digest import Digest
+from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import LogRange, Topic, Topics
 from statestore.changelog.writer import AtLeastOnceWriter, TransactionalWriter
 from statestore.discovery.changelogs import changelog_spec
@@ -94,6 +95,8 @@ class ReseedPlan(NamedTuple):
         An earlier attempt has written the topic: what is left is to replace stores and to adopt it.
     disk_needed, disk_free
         Bytes below the state directory.
+    behind
+        Signs that another machine has newer copies of the stores, for people.
     """
 
     topic: str
@@ -103,6 +106,7 @@ class ReseedPlan(NamedTuple):
     finishes: bool
     disk_needed: int
     disk_free: int
+    behind: Sequence[str]
 
     @property
     def rows(self) -> int:
@@ -162,7 +166,25 @@ class Reseed:
             finishes=self._finishes,
             disk_needed=needed,
             disk_free=free,
+            behind=[*self._behind()],
         )
+
+    def _behind(self) -> Iterator[str]:
+        """Compare the input that the rows are of with what the application has committed.
+
+        A sign and no proof: input that changes no row is committed, too.
+        """
+        store = self._store
+        with ConsumerGroup(store.bootstrap_servers, store.application, store.kafka_timeout_s) as group:
+            for part in self._parts:
+                for source, last in part.position.items():
+                    committed = group.committed(source)
+                    if committed is not None and committed.next_offset > last + 1:
+                        yield (
+                            f"{part.store.store_partition} has rows of {source} up to offset {last}, and the "
+                            f"application has committed {committed.next_offset}. That may be input that changed no "
+                            "row. But if another machine has worked on this task since, its store is the newer one"
+                        )
 
     def _is_replaced(self, store: StorePartitionSpec) -> bool:
         record = read_record(store.paths, store.store.name)

@@ -130,7 +130,7 @@ def test_a_deleted_changelog_is_written_anew_and_processing_counts_on(lost: Lost
     assert lost.statuses() == {Status.REPLACED}
     planned = lost.reseed("--dry-run")
     assert [part["rows"] for part in planned["plan"]] == [len(found) for found in rows]
-    assert (planned["rows"], lost.recorded) == ([], before)
+    assert (planned["rows"], planned["behind"], lost.recorded) == ([], [], before)
     done = lost.reseed("--yes")
     assert [row["rows"] for row in done["rows"]] == [len(found) for found in rows]
     lost.assert_whole(rows)
@@ -209,6 +209,9 @@ def test_an_older_copy_of_a_store_is_refused(lost: Lost, tmp_path: Path) -> None
         seal.unlink()
     lost.lose()
     assert "it is an older copy" in lost.refused()
+    shutil.rmtree(spec.paths.own_dir)  # as on another machine, which knows only its own copy
+    (sign,) = lost.reseed("--dry-run")["behind"]
+    assert "its store is the newer one" in sign
 
 
 @pytest.mark.long

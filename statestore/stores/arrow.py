@@ -7,6 +7,8 @@ binary, as it has written it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +38,22 @@ class FoundRows(NamedTuple):
     timestamps: pa.Array | None
 
 
+class _OrderedKeys(NamedTuple):
+    """A column of keys, and the same in order: RocksDB reads and writes ordered keys in half the time.
+
+    Attributes
+    ----------
+    order
+        Indexes of the keys, ordered; of equal ones the first comes first.
+    raw
+        The ordered keys as bytes.
+    """
+
+    keys: pa.Array
+    order: pa.Array
+    raw: list[bytes]
+
+
 class ArrowStore:
     """A key-value store with many rows at once.
 
@@ -59,20 +77,18 @@ class ArrowStore:
         self._store: KeyValueStore[Any, Any] = store
         self._layout: ValueFormat = store.layout
         self._keys, self._values = store.serdes
+        #: Keys that were read, until they are written: then they need not be put in order again.
+        self._read: _OrderedKeys | None = None
 
     def get_many(self, keys: pa.Array | pa.ChunkedArray) -> FoundRows:
         """Read the rows of many keys; none of these is null."""
-        keys = _one_array(keys)
-        order = pc.sort_indices(keys)  # RocksDB reads ordered keys in half the time
-        ordered = _to_bytes(keys.take(order), self._keys, "key")
-        if None in ordered:
-            raise TypeError("a key is null")
+        ordered = self._read = self._in_order(_one_array(keys))
         try:
-            stored = self._store.get_rows(ordered)  # type: ignore[arg-type]  # none is None
+            stored = self._store.get_rows(ordered.raw)
         except (StateStoreError, OSError) as error:
             self._store.fail(error)
-        place = np.empty(len(order), np.int64)
-        place[order.to_numpy()] = np.arange(len(order))
+        place = np.empty(len(stored), np.int64)
+        place[ordered.order.to_numpy()] = np.arange(len(stored))
         values, timestamps = self._columns(stored)
         return FoundRows(values.take(place), None if timestamps is None else timestamps.take(place))
 
@@ -82,7 +98,7 @@ class ArrowStore:
         values: pa.Array | pa.ChunkedArray,
         timestamps: pa.Array | pa.ChunkedArray,
     ) -> None:
-        """Write many rows, in their order, and log each.
+        """Write many rows, and log each, in the order of the keys; those of one key are written in their own.
 
         Parameters
         ----------
@@ -107,20 +123,28 @@ class ArrowStore:
             return
         if timestamps.null_count or not pa.types.is_int64(timestamps.type):
             raise TypeError(f"timestamps are int64 without null, found {timestamps.type}")
-        raw, plain = _to_bytes(keys, self._keys, "key"), _to_bytes(values, self._values, "value")
-        if None in raw:
-            raise TypeError("a key is null")
-        at = timestamps.to_numpy()
-        for bound in (int(at.min()), int(at.max())):
+        for bound in pc.min_max(timestamps).as_py().values():
             self._store.check(b"", b"", bound)
+        keys, order, raw = self._in_order(keys)
+        self._read = None
+        values, timestamps = values.take(order), timestamps.take(order)
         try:
-            self._store.put_rows(raw, plain, at.tolist())  # type: ignore[arg-type]  # none is None
+            self._store.put_rows(raw, _to_bytes(values, self._values, "value"), timestamps.to_numpy().tolist())
         except (StateStoreError, OSError) as error:
             self._store.fail(error)
 
+    def _in_order(self, keys: pa.Array) -> _OrderedKeys:
+        if self._read is not None and self._read.keys.equals(keys):
+            return self._read
+        order = pc.sort_indices(keys)
+        raw = _to_bytes(keys.take(order), self._keys, "key")
+        if keys.null_count:
+            raise TypeError("a key is null")
+        return _OrderedKeys(keys, order, raw)  # type: ignore[arg-type]  # none is None
+
     def _columns(self, stored: Sequence[bytes | None]) -> tuple[pa.Array, pa.Array | None]:
         timestamped = self._layout.timestamped
-        absent = np.fromiter((value is None for value in stored), np.bool_, len(stored))
+        absent = np.fromiter(map(is_, stored, repeat(None)), np.bool_, len(stored))
         if self._values is INT64:
             numbers, times = stored_int64s(stored, timestamped)
             return pa.array(numbers, mask=absent), pa.array(times, mask=absent) if timestamped else None

@@ -229,9 +229,10 @@ class StagedRows:
     def put_many(self, changes: Changes) -> None:
         """Stage many rows; None deletes."""
         staged, transaction = self.staged, self._transaction
-        size = _bytes_of(changes, changes)
+        size = _bytes_of(changes, changes.values())
         if staged.rows:
-            size -= _bytes_of(staged.rows, changes.keys() & staged.rows.keys())
+            replaced = changes.keys() & staged.rows.keys()
+            size -= _bytes_of(replaced, map(staged.rows.__getitem__, replaced))
         if transaction.staged_bytes + size > transaction.spill_at:
             for key, value in changes.items():
                 self.put(key, value)
@@ -271,10 +272,9 @@ class StagedRows:
         self.staged, self.hidden, self._spill = SortedRows(), None, None
 
 
-def _bytes_of(rows: Changes, keys: Collection[bytes]) -> int:
-    """Memory that the rows of some keys take."""
-    values = [value for value in map(rows.__getitem__, keys) if value is not None]
-    return sum(map(len, keys)) + sum(map(len, values)) + len(keys) * ROW_OVERHEAD_BYTES
+def _bytes_of(keys: Collection[bytes], values: Iterable[bytes | None]) -> int:
+    """Memory that rows take."""
+    return sum(map(len, keys)) + sum(map(len, filter(None, values))) + len(keys) * ROW_OVERHEAD_BYTES
 
 
 def _outside(rows: Iterator[Change], hidden: KeyRanges) -> Iterator[Change]:

@@ -255,6 +255,24 @@ def test_columns_have_the_types_of_the_serdes(serde, store_format, tmp_path):
     store.close(clean=False)
 
 
+@pytest.mark.parametrize("read_before", [False, True])
+def test_rows_are_logged_in_the_order_of_keys_and_the_last_of_a_key_holds(read_before, tmp_path):
+    store = build_store(StoreDefinition(name="s"), BYTES, INT64)
+    store.init(StoreContext("app", TaskId(0, 0), tmp_path / "task", tmp_path / "own"))
+    logged = []
+    store.log_changes_to(lambda *change: logged.append(change))
+    arrow, keys = ArrowStore(store), pa.array([b"b", b"a", b"b", b"c"])
+    if read_before:
+        arrow.get_many(keys)
+    arrow.put_many(keys, pa.array([1, 2, 3, None]), pa.array([T0, T0 + 1, T0 + 2, T0 + 3]))
+    one, two, three = (INT64.serialize(number) for number in (1, 2, 3))
+    assert logged == [(b"a", two, T0 + 1), (b"b", one, T0), (b"b", three, T0 + 2), (b"c", None, T0 + 3)]
+    assert arrow.get_many(keys).values.to_pylist() == [3, 2, 3, None]
+    arrow.put_many(keys.slice(1, 1), pa.array([5]), pa.array([T0]))
+    assert arrow.get_many(keys).values.to_pylist() == [3, 5, 3, None]
+    store.close(clean=False)
+
+
 # -- what is taken and what is handed on
 
 

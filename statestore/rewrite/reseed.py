@@ -315,9 +315,9 @@ class Reseed:
             writer.produce_many(
                 journal.topic,
                 part.store.partition.partition,
-                records.keys,
-                records.values,
-                records.timestamps,
+                records.keys.to_pylist(),
+                records.values.to_pylist(),
+                records.timestamps.tolist(),
                 records.headers,
             )
             unacknowledged += size

@@ -17,14 +17,21 @@ from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
 from statestore.bulk.time_ordered import with_end
 from statestore.changelog.key_partitions import partitions_of_keys
+from statestore.compiled.batches import Int64s
 from statestore.discovery.store_directory import segment_start
 from statestore.errors import InputError
 from statestore.formats.headers_value import Headers
 from statestore.formats.offsets import STATUS_CLOSED
+from statestore.formats.timestamped_value import TIMESTAMP_BYTES, UNKNOWN_TIMESTAMP
+from statestore.formats.value_format import ValueFormat
 from statestore.partition.spec import StorePartitionSpec
 from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
+from statestore.verification.kernels import numbers_in
 from statestore.verification.options import nobody_waits
 from statestore.verification.time_ordered import time_ordered_rows
+
+#: End of a slice of values that go to their ends; without one, pyarrow fails.
+_LONGEST = (1 << 31) - 1
 
 
 class Records(NamedTuple):
@@ -38,9 +45,9 @@ class Records(NamedTuple):
         How many have a timestamp in the place of one that their row should tell, and does not know.
     """
 
-    keys: Sequence[bytes]
-    values: Sequence[bytes]
-    timestamps: Sequence[int]
+    keys: pa.Array
+    values: pa.Array
+    timestamps: Int64s
     headers: Sequence[Headers] | None
     unknown_times: int
 
@@ -152,7 +159,8 @@ def survey(store: StorePartitionSpec, partitions: int | None) -> Contents:
         found.bytes += bytes_of(batch)
         found.unknown += records_of(store, batch, 1).unknown_times
         if store.store.store_kind.numbers and batch.num_rows:
-            found.latest = max(found.latest, *store.store.store_kind.row_times(batch.column(0).to_pylist()))
+            times = numbers_in(batch.column(0), back=store.store.store_kind.suffix_bytes)
+            found.latest = max(found.latest, int(times.max()))
         if partitions is not None and batch.num_rows:
             wrong, places = _misplaced(store, batch, partitions)
             misplaced += len(wrong)
@@ -197,30 +205,39 @@ def records_of(store: StorePartitionSpec, batch: pa.RecordBatch, unknown_ms: int
     ------
     InputError
         If a row has a timestamp that no record of ours can have.
+    StoreCorruptedError
+        If a value is not of the store's format.
     """
-    keys = batch.column(0).to_pylist()
-    layout, kind = store.store.values, store.store.store_kind
-    # The broker removes records by their timestamps: a window's must not be younger than the window is.
-    times = kind.row_times(keys) if kind.numbers else [unknown_ms] * len(keys)
-    values: list[bytes] = []
-    timestamps: list[int] = []
-    headers: list[Headers] = []
-    unknown = 0
-    for key, stored, time in zip(keys, batch.column(1).to_pylist(), times, strict=True):
-        logged = layout.logged(stored)
-        timestamp = logged[1]
-        if timestamp is None:
-            unknown += layout.timestamped
-            timestamp = max(time, 1)
-        elif timestamp <= 0:
-            raise InputError(
-                f"{store.store_partition}: the row with key {key!r:.120} has the timestamp {timestamp}, and a record "
-                "that is written here has one above 0: its changelog would not give the row again. Nothing was changed"
-            )
-        values.append(logged[0] or b"")
-        timestamps.append(timestamp)
-        headers.append(logged[2] if len(logged) == 3 else ())
-    return Records(keys, values, timestamps, headers if layout.keeps_headers else None, unknown)
+    layout, kind, keys = store.store.values, store.store.store_kind, batch.column(0)
+    values, told, headers = _taken_apart(layout, batch.column(1))
+    unknown = told == UNKNOWN_TIMESTAMP
+    wrong = np.flatnonzero((told <= 0) & ~unknown)
+    if len(wrong):
+        raise InputError(
+            f"{store.store_partition}: the row with key {keys[int(wrong[0])].as_py()!r:.120} has the timestamp "
+            f"{told[wrong[0]]}, and a record that is written here has one above 0: its changelog would not give the "
+            "row again. Nothing was changed"
+        )
+    if unknown.any():
+        # Brokers delete records by their timestamps: those of windows shall go when the windows have expired.
+        times = np.array(kind.row_times(keys.to_pylist()), np.int64) if kind.numbers else unknown_ms
+        told = np.where(unknown, np.maximum(times, 1), told)
+    return Records(keys, values, told, headers, int(unknown.sum()) if layout.timestamped else 0)
+
+
+def _taken_apart(layout: ValueFormat, stored: pa.Array) -> tuple[pa.Array, Int64s, Sequence[Headers] | None]:
+    """Return plain values, timestamps (ms; `UNKNOWN_TIMESTAMP` where there is none) and headers of stored values."""
+    if layout.keeps_headers:
+        found = [layout.logged(value) for value in stored.to_pylist()]
+        times = [UNKNOWN_TIMESTAMP if logged[1] is None else logged[1] for logged in found]
+        values = pa.array([logged[0] for logged in found], pa.binary())
+        return values, np.array(times, np.int64), [logged[2] if len(logged) == 3 else () for logged in found]
+    if not layout.timestamped:
+        return stored, np.full(len(stored), UNKNOWN_TIMESTAMP, np.int64), None
+    if len(stored):
+        shortest = pc.binary_length(stored).to_numpy().argmin()
+        layout.timestamp_at(stored[int(shortest)].as_py())
+    return pc.binary_slice(stored, TIMESTAMP_BYTES, _LONGEST), numbers_in(stored), None
 
 
 def add_expected(digest: Digest, store: StorePartitionSpec, batch: pa.RecordBatch, records: Records) -> None:
@@ -228,13 +245,19 @@ def add_expected(digest: Digest, store: StorePartitionSpec, batch: pa.RecordBatc
 
     They are the rows themselves, except for timestamps that were not known.
     """
-    values = batch.column(1)
+    stored = batch.column(1)
     if records.unknown_times:
         layout, none = store.store.values, [()] * len(records.keys)
-        rows = zip(values.to_pylist(), records.values, records.timestamps, records.headers or none, strict=True)
-        stored = [
+        rows = zip(
+            stored.to_pylist(),
+            records.values.to_pylist(),
+            records.timestamps.tolist(),
+            records.headers or none,
+            strict=True,
+        )
+        made = [
             value if layout.logged(value)[1] is not None else layout.stored(plain, timestamp, headers)
             for value, plain, timestamp, headers in rows
         ]
-        values = pa.array(stored, STORED_SCHEMA.field(1).type)
-    digest.add_stored(batch.column(0), values)
+        stored = pa.array(made, STORED_SCHEMA.field(1).type)
+    digest.add_stored(batch.column(0), stored)

@@ -68,7 +68,6 @@ def reseed(
     from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics
     from statestore.cli.selection import choose
-    from statestore.recovery.planning import RECORDS_PER_S
     from statestore.rewrite.reseed import ReseedSpec
     from statestore.rewrite.reseed import reseed as reseeding
 
@@ -92,7 +91,7 @@ def reseed(
     console = output.console(json)
     rows: list[Reseeded] = []
     with reseeding(spec) as work:
-        _show_plan(console, work.plan, RECORDS_PER_S)
+        _show_plan(console, work.plan)
         if not dry_run:
             question = f"Write {work.plan.topic} anew, and replace its stores with what it gives?"
             output.require_yes(question, yes=yes, otherwise="nothing was written")
@@ -127,7 +126,7 @@ def _catalogue(asked: PartitionSelection, chosen: Chosen, changelog: str) -> tup
     return (entry.topics or {}).get(changelog), adopt
 
 
-def _show_plan(console: Console, plan: ReseedPlan, records_per_s: int) -> None:
+def _show_plan(console: Console, plan: ReseedPlan) -> None:
     from statestore.cli import tables
 
     output.say(console, plan.found)
@@ -154,7 +153,7 @@ def _show_plan(console: Console, plan: ReseedPlan, records_per_s: int) -> None:
         output.say(console, f"{plan.replaced} more were replaced by an earlier attempt")
     output.say(
         console,
-        f"{plan.rows} records of {plan.bytes} bytes, about {2 * plan.rows / records_per_s:.0f} s; needs "
+        f"{plan.rows} records of {plan.bytes} bytes, about {plan.seconds:g} s; needs "
         f"{plan.disk_needed} bytes of disk, {plan.disk_free} are free",
     )
 
@@ -189,6 +188,7 @@ def _plan_content(plan: ReseedPlan) -> dict[str, Any]:
         "found": plan.found,
         "finishes": plan.finishes,
         "replaced_before": plan.replaced,
+        "seconds": plan.seconds,
         "disk_needed": plan.disk_needed,
         "disk_free": plan.disk_free,
         "behind": [*plan.behind],

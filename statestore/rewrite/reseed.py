@@ -45,6 +45,8 @@ from statestore.statedir.sidecar import Judgement
 from statestore.statedir.swap import locked_task
 
 _log = logging.getLogger(__name__)
+#: Rate that durations are estimated with: rows are read, written, read from the topic, and read again.
+_ROWS_PER_S = 125_000
 #: Bytes that are produced before it is waited until they are acknowledged.
 _UNACKNOWLEDGED_BYTES = 16 * 1024 * 1024
 _BEGINS = "a reseed of its changelog"
@@ -117,6 +119,11 @@ class ReseedPlan(NamedTuple):
     def bytes(self) -> int:
         """Bytes of their keys and values."""
         return sum(part.contents.bytes for part in self.parts)
+
+    @property
+    def seconds(self) -> float:
+        """How long it may take."""
+        return round(self.rows / _ROWS_PER_S, 1)
 
 
 class Reseeded(NamedTuple):

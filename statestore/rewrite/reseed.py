@@ -354,12 +354,18 @@ class Reseed:
         return logs
 
     def _take_back(self, journal: ReseedJournal) -> None:
-        """Remove a topic that could not be finished, if nobody else has written to it; else the journal names it."""
+        """Remove a topic that could not be finished, if nobody else has written to it; else the journal names it.
+
+        What was built from it goes in any case.
+        """
         try:
+            for part in self._parts:
+                clear_built(part.store.paths)
+                Staging(part.store.paths, part.store.store.name).clear()
             if not others_wrote(self._topics, self._spec.stores, journal):
                 self._topics.delete(journal.topic)
                 remove_journal(self._store.state_dir, journal.application, journal.store)
-        except StateStoreError as error:
+        except (StateStoreError, OSError) as error:
             _log.warning("reseed: topic %s is left half written: %s; run again", journal.topic, error)
 
     # -- the stores ---------------------------------------------------------------------------------------------------

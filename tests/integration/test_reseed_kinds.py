@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from statestore import kill_switch
 from statestore.archive.snapshots import history
 from statestore.changelog.topics import Topics
 from statestore.definitions.store import StoreDefinition
-from statestore.errors import InputError
+from statestore.errors import DiskSpaceError, InputError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreFormat
 from statestore.partition.spec import StorePartitionSpec
@@ -20,6 +22,7 @@ from statestore.reports import Status
 from statestore.rewrite.reseed import Reseeded, ReseedSpec, reseed
 from statestore.verification.check import verify
 from statestore.verification.options import VerifyOptions
+from tests.faults.damage.access import own_disk
 from tests.integration import broker
 from tests.integration.archived import ROWS, Archived
 from tests.integration.broker import T0, consume
@@ -130,6 +133,49 @@ def test_rows_of_an_older_format_are_logged_as_they_are_read(bootstrap_servers: 
     reseeded([application.store_spec()])
     assert application.contents() == {b"a": ValueAndTimestamp(b"1", NOW), b"b": ValueAndTimestamp(b"1", NOW)}
     assert deep(application.store_spec()) == (Status.OK, "")
+
+
+@pytest.mark.long
+def test_at_least_once_and_without_transactions_it_is_the_same(bootstrap_servers: str, tmp_path: Path) -> None:
+    settings = {"processing_guarantee": "at_least_once", "default_dsl_store": "rocksDB"}
+    stores = [StoreDefinition(name=STORE, engine="rocksDB")]
+    application = Application(bootstrap_servers, tmp_path, stores=stores, **settings)
+    application.process([(b"a", b"1"), (b"b", b"2")])
+    rows = application.contents()
+    reseeded([lost(application, stores[0])])
+    assert application.contents() == rows
+    assert deep(application.store_spec()) == (Status.OK, "")
+    application.process([(b"a", b"1")], T0 + 100)
+    assert application.contents()[b"a"] == ValueAndTimestamp(b"2", T0 + 100)
+
+
+@pytest.mark.long
+def test_a_disk_that_is_full_meanwhile_leaves_the_store_and_no_topic(
+    bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application = Application(bootstrap_servers, tmp_path)
+    application.process(ROWS)
+    with own_disk(tmp_path / "disk", 1 << 26) as disk:
+        shutil.copytree(application.state_dir, disk / "state")
+        store = lost(application, state_dir=disk / "state")
+        before = stored(store, store.live)
+
+        def fill(point: str) -> None:
+            if point == "restore, before the databases":
+                (disk / "filler").write_bytes(bytes(shutil.disk_usage(disk).free))
+
+        monkeypatch.setattr(kill_switch, "reached", fill)
+        with pytest.raises(DiskSpaceError):
+            reseeded([store])
+        monkeypatch.undo()
+        (disk / "filler").unlink()
+        assert Topics(application.servers, 60).find(application.changelog) is None
+        assert stored(store, store.live) == before
+        own = store.paths.own_dir
+        assert not [*own.parent.glob("reseed-*"), *own.glob("staging"), *own.glob("runs/*")]
+        [row] = reseeded([store])
+        assert row.rows == len(before)
+        assert stored(store, store.live) == before
 
 
 @pytest.mark.long

@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
 from uuid import uuid4
 
 _CHECKSUM = "\nsha256 "
@@ -48,6 +48,26 @@ def write_durably(path: Path, content: str | bytes, *, several_writers: bool = F
     sync_directory(path.parent)
 
 
+def write_all_durably(files: Mapping[Path, str | bytes]) -> None:
+    """Replace the contents of files of one directory, each as a whole; all are durable on return, and none before.
+
+    A power cut may leave any of them as it was.
+    """
+    for path, content in files.items():
+        _write(path, content, several_writers=False, durable=True)
+    for directory in {path.parent for path in files}:
+        sync_directory(directory)
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a new file, and force what is in it to the disk; its name is its directory's matter."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        _fill(descriptor, content, durable=bool(content))
+    finally:
+        os.close(descriptor)
+
+
 def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
     """Replace the file's content as a whole, also beside other writers; a power cut may lose it or leave it empty.
 
@@ -62,24 +82,31 @@ def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o666) -> 
 def _write(path: Path, content: str | bytes, *, several_writers: bool, durable: bool, mode: int = 0o666) -> None:
     partial = path.with_name(f".{path.name}.{uuid4().hex if several_writers else 'partial'}")
     try:
-        with _opened(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode) as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
+        descriptor = _opened(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        try:
+            _fill(descriptor, content.encode() if isinstance(content, str) else content, durable=durable)
+        finally:
+            os.close(descriptor)
         partial.replace(path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
 
 
-def _opened(path: Path, flags: int, mode: int) -> BinaryIO:
+def _opened(path: Path, flags: int, mode: int) -> int:
     try:
-        descriptor = os.open(path, flags, mode)
+        return os.open(path, flags, mode)
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, flags, mode)
-    return open(descriptor, "wb")
+        return os.open(path, flags, mode)
+
+
+def _fill(descriptor: int, content: bytes, *, durable: bool) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[os.write(descriptor, left) :]
+    if durable:
+        os.fsync(descriptor)
 
 
 def with_checksum(text: str) -> str:

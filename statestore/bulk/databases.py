@@ -6,8 +6,9 @@ taken over: reads are as after a compaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -70,18 +71,23 @@ def write_databases(
     """
     digest = Digest(store.values)
     staged = directory.with_name(f".{directory.name}.sst")  # no store can have such a name
+    found = write_files(runs, store, staged, digest, partial(_database, store, directory), ahead=ahead)
     try:
         remove_tree(staged)
-        size = make_databases(
-            write_files(runs, store, staged, digest, ahead=ahead), store, directory, offsets, position
-        )
+        size = make_databases(found, store, directory, offsets, position)
     finally:
         remove_tree(staged)
     return Written(digest.rows, size, digest.hexdigest())
 
 
 def write_files(
-    runs: Sequence[Runs], store: StoreDefinition, directory: Path, digest: Digest, *, ahead: bool = False
+    runs: Sequence[Runs],
+    store: StoreDefinition,
+    directory: Path,
+    digest: Digest,
+    place: Callable[[int], Path] | None = None,
+    *,
+    ahead: bool = False,
 ) -> Iterator[SegmentFiles]:
     """Write the rows of sorted runs as SST files, one segment after the other; they are not forced to the disk.
 
@@ -91,28 +97,34 @@ def write_files(
         Where the files go, each segment's into a directory of its own.
     digest
         The rows are added to it.
+    place
+        Where the files of a segment go instead, if its rows need not be sorted once more.
     ahead
         As of `write_databases`.
     """
     try:
         found = merged(runs, routing_of(store))
         with closing(one_ahead(found) if ahead else found) as rows_by_segment:
-            yield from _write_files(rows_by_segment, store, directory, digest)
+            yield from _write_files(rows_by_segment, store, directory, digest, place)
     except OSError as error:
         raise of_os_error(error) from error
 
 
 def _write_files(
-    rows_by_segment: Iterable[SegmentRows], store: StoreDefinition, directory: Path, digest: Digest
+    rows_by_segment: Iterable[SegmentRows],
+    store: StoreDefinition,
+    directory: Path,
+    digest: Digest,
+    place: Callable[[int], Path] | None,
 ) -> Iterator[SegmentFiles]:
     kind = store.store_kind
     if kind.layout is not None:
         yield from write_time_ordered(counted(rows_by_segment, digest), kind.layout, directory, store.values)
         return
     for segment, rows in groupby(rows_by_segment, key=lambda found: found.segment):
-        into = directory / str(segment)
-        into.mkdir(parents=True)
-        with SstFiles(into, timestamped=store.values.timestamp_in_front) as files:
+        into = directory / str(segment) if place is None else place(segment)
+        into.mkdir(parents=True, exist_ok=True)
+        with SstFiles(into, timestamped=store.values.timestamp_in_front, prefix="rows-") as files:
             for _, batch in rows:
                 digest.add(batch)
                 files.add(without_end(batch, kind.logged_values_end_with))
@@ -155,7 +167,7 @@ def make_databases(
         for found in segments:
             _make_database(
                 store,
-                store.store_kind.database(directory, store.name, found.segment),
+                _database(store, directory, found.segment),
                 found.files,
                 offsets,
                 position or {},
@@ -163,14 +175,17 @@ def make_databases(
             size += found.bytes
             databases += 1
         if not databases:
-            _make_database(
-                store, store.store_kind.database(directory, store.name, _EMPTY_SEGMENT), [], offsets, position or {}
-            )
-        for made in (directory, directory.parent):  # what is in a database's own is there already
-            sync_directory(made)
+            _make_database(store, _database(store, directory, _EMPTY_SEGMENT), [], offsets, position or {})
+        if store.segmented:  # else it is the database's own, which is on disk
+            sync_directory(directory)
+        sync_directory(directory.parent)
     except OSError as error:
         raise of_os_error(error) from error
     return size
+
+
+def _database(store: StoreDefinition, directory: Path, segment: int) -> Path:
+    return store.store_kind.database(directory, store.name, segment)
 
 
 def _make_database(
@@ -181,18 +196,14 @@ def _make_database(
     position: Mapping[TopicPartition, int],
 ) -> None:
     made = store.values.made_families
-    scratch = directory.with_name(f".{directory.name}.offsets")  # no store or segment can have such a name
     identity = new_identity()
     try:
-        remove_tree(scratch)
-        scratch.mkdir(parents=True)
-        beside = _offsets_files(scratch, offsets, position, identity)
+        directory.mkdir(parents=True, exist_ok=True)
+        beside = _offsets_files(directory, offsets, position, identity)
         rows: dict[str, Sequence[Path]] = {**dict.fromkeys(made, ()), made[0]: files}
         make_database(directory, {**rows, offsets_format.COLUMN_FAMILY: beside}, identity)
     except OtherLayoutError as error:
         raise StoreCorruptedError(f"a file of {directory} is not as it was written: {error}; run it again") from error
-    finally:
-        remove_tree(scratch)
 
 
 def _offsets_files(
@@ -206,6 +217,6 @@ def _offsets_files(
         found[offsets_format.POSITION_KEY] = position_format.encode(position)
     keys, values = zip(*sorted(found.items()), strict=True)
     numbers = [0] * len(keys)
-    with SstFiles(directory, timestamped=False, creator=identity) as files:
+    with SstFiles(directory, timestamped=False, creator=identity, prefix="offsets-") as files:
         files.add(batch_of(keys, values, numbers, numbers))
         return files.finish()

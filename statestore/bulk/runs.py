@@ -7,7 +7,7 @@ others as files (run_file.py) if it does not fit. An interrupted build goes on b
 from __future__ import annotations
 
 import shutil
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import NamedTuple
@@ -84,14 +84,24 @@ class RunWriter:
         First offset of the range.
     keep_in_memory
         False: also a single run becomes a file, for another process.
+    before_a_file
+        Called before each run that becomes a file.
     """
 
     def __init__(
-        self, directory: Path, routing: Routing, run_bytes: int, *, start: int, keep_in_memory: bool = True
+        self,
+        directory: Path,
+        routing: Routing,
+        run_bytes: int,
+        *,
+        start: int,
+        keep_in_memory: bool = True,
+        before_a_file: Callable[[], None] | None = None,
     ) -> None:
         self._directory = directory
         self._routing = routing
         self._keep_in_memory = keep_in_memory
+        self._before_a_file = before_a_file
         self._latest = LastRecords(routing, run_bytes)
         self._batch_bytes = min(max(run_bytes // _BATCHES_OF_A_RUN, _LEAST_BATCH_BYTES), _BATCH_BYTES)
         self._start = start
@@ -132,6 +142,8 @@ class RunWriter:
         run = SortedRun(self._latest, self._routing)
         found = self._latest.facts
         facts = RunFacts(self._behind_files, end, *found)
+        if self._before_a_file is not None:
+            self._before_a_file()
         path = write_run(self._directory, run.batches(self._batch_bytes), facts, self._routing)
         self._spilled.append((path, facts))
         self._latest.clear()

@@ -80,7 +80,7 @@ class Built(NamedTuple):
 def plan_build(spec: RestoreSpec, staging: Staging, logs: Logs, asked_ms: int) -> BuildPlan:
     """Return what is to be read: the plan of an earlier attempt if it still fits, with the log's growth, or a new one.
 
-    The caller holds the runs alone. Runs that do not fit are removed.
+    The caller holds the runs alone. Runs that do not fit are removed. The plan is kept with the first run.
 
     Parameters
     ----------
@@ -92,11 +92,10 @@ def plan_build(spec: RestoreSpec, staging: Staging, logs: Logs, asked_ms: int) -
     if (plan := kept) is not None and reading_unfit(store, plan, next_offsets(staging, plan.ranges), logs) is None:
         ends = {partition.partition: log.last_stable for partition, log in logs.items()}
         plan = plan.extended(ends, _ends_seen(store, logs))
-        staging.begin(plan)
-        return plan
-    staging.clear()
-    plan = new_plan(spec, logs, asked_ms)
-    staging.begin(plan)
+    else:
+        staging.clear()
+        plan = new_plan(spec, logs, asked_ms)
+    staging.begin_with_a_run(plan)
     return plan
 
 
@@ -194,7 +193,12 @@ def read_range(
     directory = staging.runs_directory(part.partition, position)
     remove_tree(directory)
     writer = RunWriter(
-        directory, routing_of(store.store), spec.run_bytes, start=position, keep_in_memory=keep_in_memory
+        directory,
+        routing_of(store.store),
+        spec.run_bytes,
+        start=position,
+        keep_in_memory=keep_in_memory,
+        before_a_file=staging.before_a_run,
     )
     source = store.partition._replace(partition=part.partition)
     servers, timeout_s, watched = store.bootstrap_servers, store.kafka_timeout_s, store.logs_no_headers

@@ -123,7 +123,9 @@ def begin_ranges(spec: RestoreSpec) -> tuple[OffsetRange, ...]:
     with staging.alone(spec.store.lock_wait_s):
         staging.clear_unfinished()
         require_disk(spec, "full", logs)
-        return plan_build(spec, staging, logs, asked_ms).ranges
+        plan = plan_build(spec, staging, logs, asked_ms)
+        staging.before_a_run()  # others will write them
+        return plan.ranges
 
 
 def restore_range(spec: RestoreSpec, part: OffsetRange, name: str = "") -> RestoreRow:

@@ -56,6 +56,10 @@ class RestoreProgress(BaseModel):
         return progress_label(f"{self.application}/{self.store}/{self.task}", self.part)
 
 
+#: Reading so few offsets, and building a store of them, takes less time than a look at how far it is.
+_BRIEF = 50_000
+
+
 def progress_label(store_partition: object, part: str = "") -> str:
     """Name a store partition, or a range of it."""
     return f"{store_partition} {part}".strip()
@@ -79,6 +83,7 @@ class RestoreProgressWriter:
         self._began = time.monotonic()
         self._offsets = 0
         self._fetching = threading.Lock()
+        self._brief = False
 
     def __enter__(self) -> Self:
         self._file.write(self._last)
@@ -88,12 +93,13 @@ class RestoreProgressWriter:
         self._file.end(self._last.model_copy(update={"phase": "ended"}))
 
     def phase(self, name: str) -> None:
-        """Say what is being done now."""
+        """Say what is being done now; of what is brief, now and then."""
         self._change(phase=name)
 
     def reading(self, start: int, end: int) -> None:
         """Say what is to be read."""
         self._began, self._offsets = time.monotonic(), 0
+        self._brief = end - start <= _BRIEF
         self._change(phase="reading", start=start, next=start, end=end)
 
     def fetching(self, bytes_: int) -> None:
@@ -123,7 +129,8 @@ class RestoreProgressWriter:
 
     def _change(self, **changes: object) -> None:
         self._last = self._last.model_copy(update=changes)
-        self._file.write(self._last)
+        if not self._brief or self._file.due:
+            self._file.write(self._last)
 
 
 def _bar(found: RestoreProgress) -> Bar:

@@ -1,7 +1,7 @@
 """Where a replacement is being built: what is to be read, which runs are there, and who may work on them.
 
     <own directory>/runs-<store>.lock                    shared while ranges are read, alone to plan and to assemble
-    <own directory>/runs/<store>/plan.json               what is read, the same for all attempts
+    <own directory>/runs/<store>/plan.json               what is read, the same for all attempts; before any run
     <own directory>/runs/<store>/<partition>-<offset>/   sorted runs from this offset on, the position in their headers
 
 An attempt that was interrupted left whole runs. The next one goes on behind them, if the plan still fits the log;
@@ -87,6 +87,7 @@ class Staging:
     def __init__(self, paths: TaskPaths, store: str) -> None:
         self.directory = paths.runs(store)
         self._lock = paths.runs_lock(store)
+        self._unwritten: BuildPlan | None = None
 
     def reading(self, wait_s: float) -> AbstractContextManager[None]:
         """Hold the runs together with others that read ranges.
@@ -122,7 +123,17 @@ class Staging:
     def begin(self, plan: BuildPlan) -> None:
         """Keep the plan."""
         require_held(self._lock)
+        self._unwritten = None
         write_checked(self.directory / _PLAN, plan.model_dump_json())
+
+    def begin_with_a_run(self, plan: BuildPlan) -> None:
+        """Keep the plan when the first run goes to the disk: what stays in memory leaves nothing to go on with."""
+        self._unwritten = plan
+
+    def before_a_run(self) -> None:
+        """Keep the plan if it is not kept yet; to be called before a run is written."""
+        if self._unwritten is not None:
+            self.begin(self._unwritten)
 
     def found(self, part: OffsetRange) -> list[Runs]:
         """Runs of a range that are there, from its start on without a gap."""
@@ -178,6 +189,7 @@ class Staging:
     def clear(self) -> None:
         """Forget all runs; the caller holds them alone."""
         require_held(self._lock)
+        self._unwritten = None
         remove_tree(self.directory)
 
 

@@ -61,21 +61,30 @@ class SstFiles:
     Parameters
     ----------
     directory
-        Where the files go: `000001.sst` and so on.
+        Where the files go: `<prefix>000001.sst` and so on.
     timestamped
         Whether a value gets its timestamp in front (8 bytes, big-endian).
     file_bytes
         Size from which on the next file is begun.
+    prefix
+        How the names of the files begin: where they get other names later, in the directory of their database.
     creator
         Identity of the only database that may have them; None: any may.
     """
 
     def __init__(
-        self, directory: Path, *, timestamped: bool, file_bytes: int = FILE_BYTES, creator: bytes | None = None
+        self,
+        directory: Path,
+        *,
+        timestamped: bool,
+        file_bytes: int = FILE_BYTES,
+        creator: bytes | None = None,
+        prefix: str = "",
     ) -> None:
         self._directory = directory
         self._timestamped = timestamped
         self._file_bytes = file_bytes
+        self._prefix = prefix
         self._creator = {} if creator is None else {CREATOR: creator}
         self._file: BinaryIO | None = None
         self._state = np.zeros(STATES, np.int64)
@@ -128,7 +137,7 @@ class SstFiles:
             self._file.close()
 
     def _begin(self) -> None:
-        path = self._directory / f"{len(self.files) + 1:06d}.sst"
+        path = self._directory / f"{self._prefix}{len(self.files) + 1:06d}.sst"
         self._file = path.open("xb", buffering=0)
         self.files.append(path)
         self._state[:] = 0

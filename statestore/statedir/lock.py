@@ -56,7 +56,7 @@ def locked(paths: TaskPaths, wait_s: float = 10.0, *, urgent: bool = False) -> I
         If somebody else still holds one of them then. Lock files are never removed.
     """
     deadline = time.monotonic() + wait_s
-    application, task = _lock_files(paths)
+    application, task = paths.locks
     wanted = _wanted(paths) if urgent else None
     with _held(application, fcntl.F_RDLCK, deadline), _held(task, fcntl.F_WRLCK, deadline, wanted):
         while (found := open_elsewhere(paths)) is not None:
@@ -90,7 +90,7 @@ def require_locks(paths: TaskPaths) -> None:
     LockedError
         If somebody has deleted one of the lock files that this process holds.
     """
-    require_held(*_lock_files(paths))
+    require_held(*paths.locks)
 
 
 def require_alone(paths: TaskPaths) -> None:
@@ -128,10 +128,6 @@ def give_way(paths: TaskPaths) -> None:
 
 def _wanted(paths: TaskPaths) -> Path:
     return paths.own_dir / "wanted"
-
-
-def _lock_files(paths: TaskPaths) -> tuple[Path, Path]:
-    return paths.application_dir / ".lock", paths.own_dir / "lock"
 
 
 @contextmanager

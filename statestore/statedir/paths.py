@@ -50,10 +50,15 @@ class TaskPaths:
         """Kafka Streams' directory of the task."""
         return self.application_dir / str(self.task)
 
-    @property
+    @cached_property
     def checkpoint(self) -> Path:
         """The legacy offsets file."""
         return self.task_dir / checkpoint_file.FILE_NAME
+
+    @cached_property
+    def locks(self) -> tuple[Path, Path]:
+        """The lock files of the application, which is Kafka Streams' own, and of the task."""
+        return self.application_dir / ".lock", self.own_dir / "lock"
 
     def offsets(self, store: str) -> Path:
         """The offsets of a store that does not keep them itself."""
@@ -80,7 +85,7 @@ class TaskPaths:
         """Where a damaged store waits while its task rebuilds it."""
         return self.own_dir / "rebuilding" / name
 
-    @property
+    @cached_property
     def staged(self) -> Path:
         """Where replacements of all stores are built."""
         return self.own_dir / "staging"
@@ -93,7 +98,7 @@ class TaskPaths:
         """The offsets of a replacement that does not keep them itself."""
         return self.staging(store).with_name(checkpoint_file.name_of(store))
 
-    @property
+    @cached_property
     def staged_own(self) -> Path:
         """Ours while a replacement is built: what this directory is for a live store."""
         return self.own_dir / "staged"
@@ -102,7 +107,7 @@ class TaskPaths:
         """What we shall keep of the replacement's segments."""
         return self.staged_own / "segments" / store
 
-    @property
+    @cached_property
     def all_runs(self) -> Path:
         """Sorted runs of which replacements of all stores are built."""
         return self.own_dir / "runs"
@@ -115,7 +120,7 @@ class TaskPaths:
         """Lock of the sorted runs; never removed."""
         return self.own_dir / f"runs-{store}.lock"
 
-    @property
+    @cached_property
     def replaced(self) -> Path:
         """Where the replaced stores are, a directory for each store's."""
         return self.own_dir / "quarantine"
@@ -165,7 +170,7 @@ class TaskPaths:
         found = self.own_dir.glob("store-*.json")
         return sorted(path.name.removeprefix("store-").removesuffix(".json") for path in found)
 
-    @property
+    @cached_property
     def shape(self) -> Path:
         """What the task's definition was when its stores were built."""
         return self.own_dir / "shape.json"

@@ -26,7 +26,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from statestore.durable import read_checked, remove_durably, write_checked
+from statestore.durable import read_checked, remove_durably, with_checksum, write_all_durably, write_checked
 from statestore.errors import StoreCorruptedError, about
 from statestore.kinds.kind import StoreKind
 from statestore.model import StorePartition
@@ -125,8 +125,10 @@ def seal(paths: TaskPaths, store: str, kind: StoreKind, *, supplied: bool = Fals
         sst=sst,
     )
     identities = {name: found.identity for name, found in databases.items()}
-    write_checked(paths.digests(store), _Digests(identities=identities, sst=sst).model_dump_json())
-    write_checked(paths.seal(store), made.model_dump_json())
+    # Either counts without the other.
+    known = _Digests(identities=identities, sst=sst)
+    files = {paths.digests(store): known, paths.seal(store): made}
+    write_all_durably({path: with_checksum(content.model_dump_json()) for path, content in files.items()})
 
 
 def install_digests(paths: TaskPaths, store: str, kind: StoreKind, sha256s: Mapping[str, str]) -> None:

@@ -22,7 +22,7 @@ from uuid import uuid4
 
 import google_crc32c
 
-from statestore.durable import sync_directory, sync_file
+from statestore.durable import sync_directory, sync_file, write_new
 from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
 from statestore.formats.varint import varint
 from statestore.sst.layout import KIND_BYTES, PUT
@@ -59,7 +59,7 @@ def make_database(directory: Path, families: Mapping[str, Sequence[Path]], ident
     Parameters
     ----------
     directory
-        Not there, or empty.
+        Not there, or empty but for the files, whose names are not yet those of a database.
     families
         By column family, in the order in which RocksDB numbers them, its files in key order, none of them empty. They
         lie on the directory's file system. `default` is there in any case.
@@ -97,10 +97,10 @@ def make_database(directory: Path, families: Mapping[str, Sequence[Path]], ident
         "LOCK": b"",  # without it, whether somebody has the database open takes a look at all processes
         f"{_LOG:06d}.log": b"",  # where CURRENT is lost, RocksDB refuses to create the database anew beside a log
     }
-    for name, content in written.items():
-        (directory / name).write_bytes(content)
-    for path in (*moved, *(directory / name for name, content in written.items() if content)):
+    for path in moved:
         sync_file(path)
+    for name, content in written.items():
+        write_new(directory / name, content)
     sync_directory(directory)
 
 

@@ -42,6 +42,29 @@ def test_a_plan_comes_back_as_it_was_kept(staging):
     assert staging.plan() == PLAN
 
 
+def test_a_plan_is_on_disk_before_the_first_run_and_not_without_one(staging, paths):
+    staging.begin_with_a_run(PLAN)
+    assert not staging.directory.exists()
+    seen = []
+
+    def before_a_file():
+        staging.before_a_run()
+        seen.append((staging.plan(), staging.has_runs))
+
+    writer = RunWriter(
+        staging.runs_directory(0, 10), Routing(), 1 << 12, start=10, keep_in_memory=False, before_a_file=before_a_file
+    )
+    for batch in batches([(b"%d" % number, bytes(100), 1) for number in range(100)], [], 10):
+        writer.add(batch)
+    writer.finish(110)
+    assert seen[0] == (PLAN, False)
+    assert seen[-1] == (PLAN, True)
+    staging.begin_with_a_run(PLAN)
+    staging.clear()
+    staging.before_a_run()
+    assert staging.plan() is None
+
+
 @pytest.mark.parametrize("text", ["", "{", "{}", '{"schema_version": 2}'])
 def test_a_plan_that_cannot_be_read_is_none(staging, text):
     staging.begin(PLAN)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from confluent_kafka import KafkaError
 
 from statestore.changelog.fetch import FetchConnection, Fetched, FetchLimits
+from statestore.changelog.fetched_together import take_fetched
 from statestore.changelog.leader_rounds import LeaderRounds, Left
 from statestore.changelog.partition_fetcher import gone
 from statestore.changelog.record_batch import OldFormatError, delivered, first_record, split
@@ -47,6 +48,7 @@ class FirstOffsets:
         stall_timeout_s: float,
         read_messages: ReadMessages,
     ) -> None:
+        self._servers = bootstrap_servers
         self._ranges = ranges
         self._read_messages = read_messages
         self._rounds = LeaderRounds(bootstrap_servers, FetchConnection, "looking for records in", stall_timeout_s)
@@ -57,6 +59,10 @@ class FirstOffsets:
 
     def find(self) -> dict[TopicPartition, int | None]:
         """Return the offset of the first record in each range that a read-committed consumer gets; None if none."""
+        for partition, start in list(self._next.items()):
+            there = take_fetched(self._servers, partition, start, leave=True)  # who reads the log takes it
+            if there is not None:
+                self._look_at(partition, there)
         self._rounds.ask_all(self._next, self._ask)
         return self._found
 

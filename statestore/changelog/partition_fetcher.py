@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from statestore.changelog.client import client_config, translate
 from statestore.changelog.connection import LEAST_S, ConnectionLostError
 from statestore.changelog.fetch import FetchConnection, Fetched, FetchLimits
+from statestore.changelog.fetched_together import take_fetched
 from statestore.changelog.kept import Address, connected, released
 from statestore.changelog.leaders import Leaders, may_pass
 from statestore.errors import KafkaUnavailableError, StateStoreError, StoreBehindLogStartError, TopicMismatchError
@@ -71,7 +72,7 @@ class PartitionFetcher:
             self._drop()  # `fetch` makes another one
 
     def fetch(self, offset: int, end: int) -> Fetched:
-        """Wait for records from an offset on; they are overwritten by the next call's.
+        """Wait for records from an offset on; they may be overwritten by the next call's.
 
         Parameters
         ----------
@@ -88,6 +89,10 @@ class PartitionFetcher:
         KafkaUnavailableError
             If no records came for `stall_timeout_s`.
         """
+        if self._asked is None and self._read_committed:
+            there = take_fetched(self._servers, self._partition, offset)
+            if there is not None:
+                return there
         deadline = time.monotonic() + self._stall_timeout_s
         failed: StateStoreError | None = None
         pause_s = 0.0

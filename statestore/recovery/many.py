@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from statestore import clock
+from statestore.changelog.fetched_together import Beginnings, fetched_together
 from statestore.changelog.kept import keep_connections
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import InputError, StateStoreError
@@ -52,6 +53,7 @@ from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import OffsetRange
 from statestore.reports import Action, RestorePlanRow, RestoreRow, VerifyRow
 from statestore.verification.check import verify
+from statestore.verification.logs import AskedLogs
 
 _log = logging.getLogger(__name__)
 
@@ -197,11 +199,15 @@ def _plan_task(specs: Sequence[RestoreSpec]) -> _Planned:
 def _restore_tasks(specs: Sequence[RestoreSpec]) -> _Restored:
     with keep_connections():
         tasks = by_task(spec.store for spec in specs)
-        short = _tasks_with_short_logs(specs, tasks) if len(tasks) > 1 else []
+        asked = _logs_of(specs) if len(tasks) > 1 else AskedLogs(0, {})
+        short = [task for task in tasks if all(_is_short(specs[at], asked) for at in task)] if asked.logs else []
         long = [task for task in tasks if task not in short]
-        with ThreadPoolExecutor(_BESIDE) as threads:
+        with (
+            fetched_together(_read_from_start([specs[at] for task in short for at in task], asked)),
+            ThreadPoolExecutor(_BESIDE) as threads,
+        ):
             begun = [
-                threads.submit(copy_context().run, _restore_task, [_with_less_memory(specs[at]) for at in task])
+                threads.submit(copy_context().run, _restore_task, [_with_less_memory(specs[at]) for at in task], asked)
                 for task in short
             ]
             done = [result.result() for result in begun]
@@ -209,35 +215,46 @@ def _restore_tasks(specs: Sequence[RestoreSpec]) -> _Restored:
     return _Restored(rows=tuple(in_order((*short, *long), done)))
 
 
-def _restore_task(specs: Sequence[RestoreSpec]) -> list[RestoreRow]:
-    return [restore(spec) for spec in specs]
+def _restore_task(specs: Sequence[RestoreSpec], asked: AskedLogs | None = None) -> list[RestoreRow]:
+    return [restore(spec, asked if _is_whole_log(spec.store) else None) for spec in specs]
 
 
 def _with_less_memory(spec: RestoreSpec) -> RestoreSpec:
     return spec._replace(run_bytes=spec.run_bytes // _BESIDE)
 
 
-def _tasks_with_short_logs(specs: Sequence[RestoreSpec], tasks: Sequence[Sequence[int]]) -> list[Sequence[int]]:
-    """Return the tasks whose stores all have a short log; none if Kafka does not say."""
-    logs: dict[TopicPartition, LogRange] = {}
-    try:
-        for (servers, timeout_s), stores in _by_cluster(specs).items():
-            logs |= Topics(servers, timeout_s).log_ranges(stores)
-    except StateStoreError:  # the restores say why
-        return []
-
-    def is_short(spec: RestoreSpec) -> bool:
-        found = [logs[partition] for partition in spec.store.partitions if spec.store.changelog]
-        return sum(log.high_watermark - log.start for log in found) <= _SHORT_LOG
-
-    return [task for task in tasks if all(is_short(specs[at]) for at in task)]
-
-
-def _by_cluster(specs: Sequence[RestoreSpec]) -> dict[tuple[str, float], list[TopicPartition]]:
-    found: dict[tuple[str, float], list[TopicPartition]] = {}
+def _logs_of(specs: Sequence[RestoreSpec]) -> AskedLogs:
+    """Ask for the logs of all stores at once; none is returned if Kafka does not say."""
+    asked_ms, logs = clock.now_ms(), dict[TopicPartition, LogRange]()
+    by_cluster: dict[tuple[str, float], list[TopicPartition]] = {}
     for store in (spec.store for spec in specs if spec.store.changelog):
-        found.setdefault((store.bootstrap_servers, store.kafka_timeout_s), []).extend(store.partitions)
-    return found
+        by_cluster.setdefault((store.bootstrap_servers, store.kafka_timeout_s), []).extend(store.partitions)
+    try:
+        for (servers, timeout_s), partitions in by_cluster.items():
+            logs |= Topics(servers, timeout_s).log_ranges(partitions)
+    except StateStoreError:  # the restores say why
+        return AskedLogs(asked_ms, {})
+    return AskedLogs(asked_ms, logs)
+
+
+def _is_short(spec: RestoreSpec, asked: AskedLogs) -> bool:
+    logs = [asked.logs[partition] for partition in spec.store.partitions if spec.store.changelog]
+    return sum(log.high_watermark - log.start for log in logs) <= _SHORT_LOG
+
+
+def _is_whole_log(store: StorePartitionSpec) -> bool:
+    """Tell whether a store is made of all of its log, and not of what a group has processed of it."""
+    return store.changelog is not None and store.changelog.end_group is None
+
+
+def _read_from_start(specs: Sequence[RestoreSpec], asked: AskedLogs) -> list[Beginnings]:
+    """Return the logs that will be read from where they start, as far as can be told before anybody looks."""
+    starts: dict[str, dict[TopicPartition, int]] = {}
+    for store in (spec.store for spec in specs if spec.request.mode in ("auto", "full")):
+        if _is_whole_log(store) and store.archive is None and not store.live.exists():
+            its = {partition: asked.logs[partition].start for partition in store.partitions}
+            starts.setdefault(store.bootstrap_servers, {}).update(its)
+    return list(map(Beginnings._make, starts.items()))
 
 
 def _lost_tasks(specs: Sequence[RestoreSpec], error: StateStoreError) -> _Restored:

@@ -63,6 +63,7 @@ from statestore.statedir.seal import install_digests, seal
 from statestore.statedir.sidecar import Judgement, read_text
 from statestore.statedir.swap import locked_task, swap
 from statestore.verification.check import check, check_archived
+from statestore.verification.logs import AskedLogs, Cluster
 from statestore.verification.options import VerifyOptions
 
 _log = logging.getLogger(__name__)
@@ -70,14 +71,22 @@ _log = logging.getLogger(__name__)
 _OFFSETS, _SCAN = VerifyOptions(depth="offsets"), VerifyOptions(depth="scan")
 
 
-def restore(spec: RestoreSpec) -> RestoreRow:
-    """Lock the task and restore its store; a failure of ours becomes part of the row, so that others go on."""
+def restore(spec: RestoreSpec, before: AskedLogs | None = None) -> RestoreRow:
+    """Lock the task and restore its store; a failure of ours becomes part of the row, so that others go on.
+
+    Parameters
+    ----------
+    before
+        Logs that were asked for a moment ago; see `Cluster`.
+    """
 
     def work(row: RestoreRow) -> RestoreRow:
         with RestoreProgressWriter(spec.store, spec.progress) as progress, keep_connections():
             if spec.store.is_global:
                 return restore_global(spec, row, progress)
-            return (_restore_as_of if spec.request.mode == "as-of" else _restore_live)(spec, row, progress)
+            if spec.request.mode == "as-of":
+                return _restore_as_of(spec, row, progress)
+            return _restore_live(spec, row, progress, before)
 
     return in_row(spec.store, work)
 
@@ -159,10 +168,12 @@ def restore_range(spec: RestoreSpec, part: OffsetRange, name: str = "") -> Resto
 # -- the live store ---------------------------------------------------------------------------------------------------
 
 
-def _restore_live(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressWriter) -> RestoreRow:
+def _restore_live(
+    spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressWriter, before: AskedLogs | None
+) -> RestoreRow:
     store = spec.store
     with locked_task(store.paths, store.lock_wait_s):
-        row = _judge_and_replace(spec, row, progress)
+        row = _judge_and_replace(spec, row, progress, before)
         if row.failure is not None:
             return row
         try:
@@ -172,18 +183,24 @@ def _restore_live(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressW
     return row
 
 
-def _judge_and_replace(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressWriter) -> RestoreRow:
+def _judge_and_replace(
+    spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressWriter, before: AskedLogs | None
+) -> RestoreRow:
     for last_attempt in (False, True):
         # What is rebuilt whatever it is need not be read first.
         unread = spec.request.force and spec.request.mode != "tail"
         # Where each node has a disk of its own, what lies here is a copy, and no reason to restore the store.
         look = check_archived if lives_in_archive(spec.store) else check
-        found = look(spec.store, _OFFSETS if unread else _SCAN)
+        cluster = Cluster(spec.store.bootstrap_servers, spec.store.kafka_timeout_s, None if last_attempt else before)
+        found = look(spec.store, _OFFSETS if unread else _SCAN, cluster)
         if unread and found.loss is None:  # it was not asked, as nobody seemed about to rebuild the store
-            found = look(spec.store, _SCAN)
+            found = look(spec.store, _SCAN, cluster)
         row = row.model_copy(update={"before": found.status})
+        # Where nothing was there to be read, no time has passed since its log was asked for.
+        asked_now = found.status is Status.MISSING and spec.store.partition in cluster.supplied.logs
+        told = cluster.supplied if asked_now and not lives_in_archive(spec.store) else None
         try:
-            return _replace(spec, row, found, progress)
+            return _replace(spec, row, found, progress, told)
         except StoreBehindLogStartError as error:  # retention was faster: what would be lost is judged anew, too
             if last_attempt:
                 return _failed(row, error)
@@ -192,7 +209,9 @@ def _judge_and_replace(spec: RestoreSpec, row: RestoreRow, progress: RestoreProg
     raise AssertionError("the last attempt returns")
 
 
-def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: RestoreProgressWriter) -> RestoreRow:
+def _replace(
+    spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: RestoreProgressWriter, told: AskedLogs | None
+) -> RestoreRow:
     store, name = spec.store, spec.store.store.name
     decided = decide_mode(spec, found)
     mode, found = decided.mode, decided.found
@@ -206,8 +225,7 @@ def _replace(spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: Res
             return row.model_copy(update={**_done_before(spec), **figures})
         clear_built(store.paths)  # what a killed attempt left needs the room
         staging.clear_unfinished()
-        asked_ms = clock.now_ms()
-        logs = store_logs(store)
+        asked_ms, logs = told or AskedLogs(clock.now_ms(), store_logs(store))
         candidates, against = snapshots_to_use(spec, decided, logs, asked_ms)
         snapshot, made = _build_from_first(spec, candidates, logs, progress, asked_ms, by_hand=bool(against))
         from_log = spec.request.accept_loss and spec.request.mode == "auto"

@@ -224,9 +224,12 @@ def _compare(spec: StorePartitionSpec, committed: int, options: VerifyOptions, c
 # -- what the archive has ---------------------------------------------------------------------------------------------
 
 
-def check_archived(spec: StorePartitionSpec, options: VerifyOptions = _SCAN) -> VerifyRow:
-    """Verify one store that lives in the archive."""
-    (found,) = _in_archive([spec], options, Cluster(spec.bootstrap_servers, spec.kafka_timeout_s))
+def check_archived(
+    spec: StorePartitionSpec, options: VerifyOptions = _SCAN, cluster: Cluster | None = None
+) -> VerifyRow:
+    """Verify one store that lives in the archive; `cluster` as of `check`."""
+    cluster = cluster or Cluster(spec.bootstrap_servers, spec.kafka_timeout_s)
+    (found,) = _in_archive([spec], options, cluster)
     return found
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from statestore import clock
 from statestore.changelog.reader import first_offsets
 from statestore.changelog.topics import LogRange, Topics
 from statestore.discovery.changelogs import log_ranges
@@ -13,8 +15,32 @@ from statestore.partition.judgement import NO_LOG, Inspection, Supply
 from statestore.partition.spec import StorePartitionSpec
 
 
+class AskedLogs(NamedTuple):
+    """Where logs began and ended when they were asked for.
+
+    Attributes
+    ----------
+    asked_ms
+        Wall clock time before that, ms since the epoch.
+    """
+
+    asked_ms: int
+    logs: Mapping[TopicPartition, LogRange]
+
+
 class Cluster:
     """A Kafka cluster, asked by one client.
+
+    Parameters
+    ----------
+    before
+        Logs that were asked for before any store was looked at. They count for a store of which there is nothing, as
+        that cannot have got ahead of its log since.
+
+    Attributes
+    ----------
+    supplied
+        The logs that `supplies` went by when it was last called.
 
     Raises
     ------
@@ -22,10 +48,12 @@ class Cluster:
         By every method here, if it does not answer: that says nothing about a store.
     """
 
-    def __init__(self, bootstrap_servers: str, timeout_s: float) -> None:
+    def __init__(self, bootstrap_servers: str, timeout_s: float, before: AskedLogs | None = None) -> None:
         self._servers = bootstrap_servers
         self._timeout_s = timeout_s
         self._topics: Topics | None = None
+        self._before = before
+        self.supplied = AskedLogs(0, {})
 
     @property
     def topics(self) -> Topics:
@@ -40,10 +68,20 @@ class Cluster:
 
     def supplies(self, asked: Sequence[tuple[StorePartitionSpec, Inspection]]) -> list[Supply]:
         """What the logs of store partitions have, and whether it is what was seen of them."""
-        logs = self.log_ranges([spec for spec, _ in asked])
+        logs = self._logs(asked)
         recorded = {spec.partition: (seen.record, spec.changelog) for spec, seen in asked}
         cuts = find_cuts(self._servers, recorded, self._timeout_s)
         return [Supply(spec.changelog, logs.get(spec.partition, NO_LOG), cuts.get(spec.partition)) for spec, _ in asked]
+
+    def _logs(self, asked: Sequence[tuple[StorePartitionSpec, Inspection]]) -> Mapping[TopicPartition, LogRange]:
+        nothing = all(not seen.present and not seen.had.anything for _, seen in asked)
+        if self._before is not None and nothing and all(spec.partition in self._before.logs for spec, _ in asked):
+            asked_ms, before = self._before
+            self.supplied = AskedLogs(asked_ms, {spec.partition: before[spec.partition] for spec, _ in asked})
+        else:
+            asked_ms = clock.now_ms()
+            self.supplied = AskedLogs(asked_ms, self.log_ranges([spec for spec, _ in asked]))
+        return self.supplied.logs
 
     def firsts(self, asked: Sequence[tuple[TopicPartition, tuple[int, int] | None]]) -> list[int | None]:
         """Offset of the first record in each range, as a read-committed consumer gets it; None: none is there.

@@ -77,7 +77,7 @@ def test_tasks_of_a_piece_are_restored_beside_each_other_and_one_that_is_held_ke
 ) -> None:
     application = Application(bootstrap_servers, tmp_path, partitions=8, stores=[plain_store(STORE)])
     for partition in range(8):
-        rows = [(b"%d" % number, b"1") for number in range(5)]
+        rows = [(b"%d of %d" % (number, partition), b"1") for number in range(5)]
         transaction(bootstrap_servers, application.changelog, rows, partition=partition)
     settle(bootstrap_servers, application.changelog)
     stores = [application.store_spec(partition) for partition in range(8)]

@@ -1,0 +1,91 @@
+"""Logs whose beginnings are fetched together: each reader gets what it would get alone, from its own log."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from itertools import chain
+
+import pytest
+
+from statestore.changelog import fetched_together as module
+from statestore.changelog.fetch import FetchConnection
+from statestore.changelog.fetched_together import Beginnings, fetched_together, take_fetched
+from statestore.changelog.kept import keep_connections
+from statestore.changelog.reader import LogReader, first_offsets
+from statestore.model import TopicPartition
+from tests.integration import broker
+from tests.integration.broker import NO_BROKER, WAIT_S, produce, settle, transaction
+from tests.integration.log_reading import read, rows_of
+
+_PARTITIONS = 10
+
+
+@pytest.fixture(scope="module")
+def topic(bootstrap_servers):
+    """Ten partitions: the last has nothing, all others have two records, in the first around one that was aborted."""
+    name = broker.create_topic(bootstrap_servers, broker.unique("together"), _PARTITIONS)
+    for key, end in ((b"a", "commit"), (b"b", "abort"), (b"c", "commit")):
+        transaction(bootstrap_servers, name, [(key, b"0")], end=end)
+    for number in range(1, _PARTITIONS - 1):
+        produce(bootstrap_servers, name, [(b"a", b"%d" % number), (b"c", b"%d" % number)], number)
+    settle(bootstrap_servers, name)
+    return name
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Partitions of each request for records."""
+    found = []
+    request = FetchConnection.request
+
+    def counted(self, positions, *limits, **more):
+        found.append([partition.partition for partition in positions])
+        return request(self, positions, *limits, **more)
+
+    monkeypatch.setattr(FetchConnection, "request", counted)
+    return found
+
+
+@contextmanager
+def together(servers, topic, start=0):
+    starts = {TopicPartition(topic, number): start for number in range(_PARTITIONS)}
+    with keep_connections(), fetched_together([Beginnings(servers, starts)]):
+        yield
+
+
+def test_each_log_gives_its_own_records_and_neighbours_take_one_request(bootstrap_servers, topic, asked):
+    with together(bootstrap_servers, topic):
+        for number in range(_PARTITIONS - 1):
+            with LogReader(bootstrap_servers, TopicPartition(topic, number)) as reader:
+                rows = rows_of(reader, 0, 2 if number else 6)
+            assert [(row.key, row.value) for row in rows] == [(b"a", b"%d" % number), (b"c", b"%d" % number)]
+    assert asked == [list(range(8)), [8, 9]]
+
+
+def test_who_looks_for_a_first_record_leaves_the_log_to_who_reads_it_and_that_once(bootstrap_servers, topic, asked):
+    partition, empty = TopicPartition(topic, 0), TopicPartition(topic, _PARTITIONS - 1)
+    with together(bootstrap_servers, topic):
+        assert first_offsets(bootstrap_servers, {partition: (0, 6)}, WAIT_S) == {partition: 0}
+        ranges = {partition: (0, 6), empty: (0, 0)}
+        assert first_offsets(bootstrap_servers, ranges, WAIT_S) == {partition: 0, empty: None}
+        assert take_fetched(bootstrap_servers, partition, 0) is not None
+        assert take_fetched(bootstrap_servers, partition, 0) is None
+        assert asked == [list(range(8))]
+        assert len(read(bootstrap_servers, topic, 0, 6)) == 2
+    assert take_fetched(bootstrap_servers, partition, 0) is None
+
+
+def test_another_offset_and_another_isolation_are_asked_for_by_themselves(bootstrap_servers, topic, asked):
+    with together(bootstrap_servers, topic):
+        assert [row.offset for row in read(bootstrap_servers, topic, 3, 6)] == [4]
+        assert [row.offset for row in read(bootstrap_servers, topic, 0, 6, read_committed=False)] == [0, 2, 4]
+    assert set(chain.from_iterable(asked)) == {0}
+
+
+def test_logs_that_cannot_be_fetched_together_are_read_one_by_one(bootstrap_servers, topic, asked, monkeypatch):
+    monkeypatch.setattr(module, "_SILENCE_S", 0.5)
+    with together(NO_BROKER, topic):
+        assert take_fetched(NO_BROKER, TopicPartition(topic, 0), 0) is None
+    with together(bootstrap_servers, topic, start=7):  # behind the end
+        assert len(read(bootstrap_servers, topic, 0, 6)) == 2
+        assert take_fetched(bootstrap_servers, TopicPartition(topic, 0), 7) is None

@@ -58,7 +58,7 @@ from statestore.verification.logs import AskedLogs
 _log = logging.getLogger(__name__)
 
 #: So many tasks at most are one piece of work, and so many pieces at least are left for each that is done at a time.
-_TASKS_A_PIECE, _PIECES_EACH = 16, 4
+_TASKS_A_PIECE, _PIECES_EACH = 32, 4
 #: Stores whose logs have at most so many offsets are restored so many at a time, within the memory of one.
 _SHORT_LOG, _BESIDE = 50_000, 4
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from statestore.durable import write_atomically, write_durably
+from statestore.durable import write_all_durably, write_atomically, write_durably, write_new
 
 WRITERS = [write_durably, partial(write_durably, several_writers=True), write_atomically]
 
@@ -48,3 +49,18 @@ def test_what_a_killed_writer_left_is_written_over(tmp_path):
 def test_a_private_file_is_never_readable_by_others(tmp_path):
     write_atomically(tmp_path / "file", "secret", mode=0o600)
     assert os.stat(tmp_path / "file").st_mode & 0o777 == 0o600
+
+
+def test_files_of_one_directory_are_each_forced_to_the_disk_and_their_directory_once(tmp_path, monkeypatch):
+    forced = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: forced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}"))))
+    write_all_durably({tmp_path / "a": "1", tmp_path / "b": b"2"})
+    assert forced == [tmp_path / ".a.partial", tmp_path / ".b.partial", tmp_path]
+    assert [(path.name, path.read_text()) for path in sorted(tmp_path.iterdir())] == [("a", "1"), ("b", "2")]
+    forced.clear()
+    write_new(tmp_path / "c", b"3")
+    write_new(tmp_path / "empty", b"")
+    assert forced == [tmp_path / "c"]
+    with pytest.raises(FileExistsError):
+        write_new(tmp_path / "c", b"4")
+    assert (tmp_path / "c").read_bytes() == b"3"

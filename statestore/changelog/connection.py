@@ -11,6 +11,7 @@ Arrays begin with an i32 count, names with an i16 length.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from struct import Struct
 from struct import error as StructError
 from typing import Any, TypeVar
@@ -88,7 +89,7 @@ class Connection:
         if not _INT.size <= length <= _LARGEST_ANSWER - SLACK:
             raise ConnectionLostError(f"an answer of {length} bytes")
         if len(self._buffer) < length + SLACK:
-            self._buffer = np.empty(length + SLACK, np.uint8)
+            self._buffer = _room(length + SLACK)
         self._receive(self._buffer.data[:length])
         (number,) = _INT.unpack_from(self._buffer.data)
         if number != self._sent:
@@ -108,6 +109,11 @@ class Connection:
             if not count:
                 raise ConnectionLostError("the broker closed the connection")
             at += count
+
+
+def _room(size: int) -> Bytes:
+    """Return memory that the system has back as soon as nobody holds any of it: the allocator would keep it."""
+    return np.frombuffer(mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS), np.uint8)
 
 
 def text(value: bytes) -> bytes:

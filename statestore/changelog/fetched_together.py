@@ -26,7 +26,7 @@ from statestore.model import TopicPartition
 
 _MIB = 1024 * 1024
 #: So many logs are fetched together, into the memory that one of them might take.
-_TOGETHER = 8
+_TOGETHER = 4
 _LIMITS = FetchLimits(8 * _MIB, 2 * _MIB, wait_ms=0)
 _SILENCE_S = 10.0
 

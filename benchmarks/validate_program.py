@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from pyspark.sql import SparkSession
 from statestore_expectations.runner import validate_store
 from statestore_expectations.suites import load_suite
+from statestore_jobs import python_daemon
 from statestore_jobs.frames import compared_frames
 from statestore_jobs.sources.register import register
 
@@ -67,6 +68,7 @@ def spark_of(workers: int) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
+        .config(python_daemon.SETTING, python_daemon.__name__)
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import time
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
 from statestore.archive.layout import FORMAT
-from statestore.changelog.topics import Topics
-from statestore.config import Settings
 from statestore.errors import ArchiveAccessError, InputError
 from statestore.objects.store import ObjectStore
 from statestore.objects.url import checked_url
+
+if TYPE_CHECKING:  # both bring a lot, and most processes that know of an archive ask neither
+    from statestore.changelog.topics import Topics
+    from statestore.config import Settings
 
 _VERSION = 1
 #: How long an archive counts as one of this layout, s: about as long as a run works with it.

@@ -7,9 +7,11 @@ same ones, and the last record that was applied is still where it was.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import NamedTuple, TypeVar
 
+from statestore.bulk.ahead import one_ahead
 from statestore.changelog.topics import Topic
 from statestore.errors import (
     BackupError,
@@ -24,7 +26,7 @@ from statestore.metastore.backup import BackupContent, BackupFile, Mark
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_topic import CommandRecord, CommandTopic
 from statestore.metastore.health import Found, damage, reason_of, start_of
-from statestore.metastore.replay import fold
+from statestore.metastore.replay import Folded, fold
 from statestore.metastore.view import Health, View
 from statestore.objects.path import Location
 
@@ -227,7 +229,8 @@ class CommandLog:
         since = Found(self.topic.name, topic, log, known.last.offset + 1, records[1:])
         if records[:1] != [known.last] or damage(since, content):
             return None
-        return _found(known._replace(position=log.last_stable), records[1:], content)
+        folded = fold(records[1:], known.catalogue, known.offset)
+        return _found(known._replace(position=log.last_stable), records[1:], folded, content)
 
     def _look_at_all(self) -> Look:
         # First the backup, then the topic: what the backup has by then, the topic must have.
@@ -235,13 +238,14 @@ class CommandLog:
         topic = self.topic.describe()
         log = None if topic is None else self.topic.ends()
         start, end = (0, 0) if log is None else (start_of(log, content), log.last_stable)
-        records, unreadable = self._read(start, end)
+        records, folded, unreadable = self._read_and_fold(start, end)
         seen = Found(self.topic.name, topic, log, start, records, unreadable)
         wrong = damage(seen, content, unusable=bool(unusable))
         if wrong:
             records = [] if content is None else content.records
+            folded = fold(records)
         nothing = Look(topic, start, end, None, Catalogue(), 0, damaged=bool(wrong))
-        found = _found(nothing, records, content)
+        found = _found(nothing, records, folded, content)
         found = found._replace(reason=reason_of(wrong or found.reason, unusable))
         return found._replace(unsaved=()) if unusable else found
 
@@ -251,6 +255,25 @@ class CommandLog:
             return self.topic.read(start, end), ""
         except LogCorruptedError as error:
             return [], str(error)
+
+    def _read_and_fold(self, start: int, end: int) -> tuple[list[CommandRecord], Folded, str]:
+        """Read the topic, folding what has come while more is on its way; return also why it cannot be read."""
+        records: list[CommandRecord] = []
+
+        def coming() -> Iterator[CommandRecord]:
+            with closing(one_ahead(self.topic.batches(start, end))) as batches:
+                for batch in batches:
+                    records.extend(batch)
+                    yield from batch
+
+        arriving = coming()
+        try:
+            folded = fold(arriving)
+            for _ in arriving:  # behind one that cannot be applied
+                pass
+        except LogCorruptedError as error:
+            return [], fold(()), str(error)
+        return records, folded, ""
 
     def _read_backup(self, after: Mark | None = None) -> tuple[BackupContent | None, str]:
         """Read the backup; return why it cannot be used, if it cannot."""
@@ -264,8 +287,7 @@ class CommandLog:
             raise of_os_error(error) from error
 
 
-def _found(before: Look, records: list[CommandRecord], content: BackupContent | None) -> Look:
-    folded = fold(records, before.catalogue, before.offset)
+def _found(before: Look, records: list[CommandRecord], folded: Folded, content: BackupContent | None) -> Look:
     applied = records[: folded.applied]
     return before._replace(
         last=applied[-1] if applied else before.last,

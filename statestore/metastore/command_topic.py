@@ -6,6 +6,7 @@ One partition; records are kept for ever, until `compaction.py` deletes those be
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 from typing import NamedTuple
 
 from statestore.changelog.open_transaction import advice
@@ -137,14 +138,16 @@ class CommandTopic:
         The end is told by the reader's position: markers and aborted records take offsets, too. The log must be stable
         up to the target.
         """
-        if start >= target:
-            return []
+        return [record for records in self.batches(start, target) for record in records]
+
+    def batches(self, start: int, target: int) -> Generator[list[CommandRecord], None, None]:
+        """Yield the same records as they come, many at a time."""
         with LogReader(self._servers, self.partition, stall_timeout_s=self._timeout_s) as reader:
-            return [
-                CommandRecord(message.offset(), message.timestamp()[1], message.key(), message.value())
-                for messages in reader.read_messages(start, target)
-                for message in messages
-            ]
+            for messages in reader.read_messages(start, target):
+                yield [
+                    CommandRecord(message.offset(), message.timestamp()[1], message.key(), message.value())
+                    for message in messages
+                ]
 
     def wait_until_stable(self, target: int, log: LogRange | None = None) -> None:
         """Wait until every transaction that began below an offset has ended.

@@ -49,6 +49,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling |
     return Scheduling(config, log) if config.option.dist == "loadfile" else None
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out a whole directory of tests of which none is asked for: importing and parametrizing them takes seconds."""
+    return True if collection_path == _LONG and config.option.markexpr.startswith("not long") else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave to `make faults` a whole directory of tests, and the cases that `short_for` does not name."""

@@ -50,7 +50,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling |
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out a whole directory of tests of which none is asked for: importing and parametrizing them takes seconds."""
+    """Leave out a whole directory of tests of which none is asked for: to collect them takes seconds."""
     return True if collection_path == _LONG and config.option.markexpr.startswith("not long") else None
 
 

@@ -105,6 +105,7 @@ class _OfTask(BaseModel):
 
 class _Restored(_OfTask):
     rows: tuple[RestoreRow, ...]
+    lost: bool = False
 
 
 class _Verified(_OfTask):
@@ -188,8 +189,20 @@ def restore_many(
     with shown(progress, [progress_label(spec.store.store_partition) for spec in restores], RESTORES):
         tasks = by_task(spec.store for spec in restores)
         pieces = in_pieces(tasks, min(max(len(tasks) // (_PIECES_EACH * parallelism), 1), _TASKS_A_PIECE))
-        found = run([[restores[at] for at in piece] for piece in pieces], _restore_tasks, _Restored, _lost_tasks)
-    return in_order(pieces, [piece.rows for piece in found])
+
+        def done(groups: Sequence[Sequence[int]]) -> list[_Restored]:
+            return run([[restores[at] for at in group] for group in groups], _restore_tasks, _Restored, _lost_tasks)
+
+        found = done(pieces)
+        # A process that died takes the word of all tasks of its piece along: of most it only was not told.
+        lost = [set(piece) for piece, its in zip(pieces, found, strict=True) if its.lost]
+        alone = [task for task in tasks if any(set(task) < piece for piece in lost)]
+        again = done(alone) if alone else []
+    rows = in_order(pieces, [piece.rows for piece in found])
+    for task, its in zip(alone, again, strict=True):
+        for at, row in zip(task, its.rows, strict=True):
+            rows[at] = row
+    return rows
 
 
 def _plan_task(specs: Sequence[RestoreSpec]) -> _Planned:
@@ -258,7 +271,7 @@ def _read_from_start(specs: Sequence[RestoreSpec], asked: AskedLogs) -> list[Beg
 
 
 def _lost_tasks(specs: Sequence[RestoreSpec], error: StateStoreError) -> _Restored:
-    return _Restored(rows=tuple(failed(spec, error) for spec in specs))
+    return _Restored(rows=tuple(failed(spec, error) for spec in specs), lost=True)
 
 
 def _lost_part(part: _RangeOf | _KeysOf, error: StateStoreError) -> RestoreRow:

@@ -14,6 +14,7 @@ import pytest
 
 from demo.processes import wait_until
 from statestore.definitions.store import StoreDefinition
+from statestore.errors import WorkerLostError
 from statestore.recovery import full
 from statestore.recovery.many import plan_many, restore_many
 from statestore.recovery.spec import RestoreSpec
@@ -104,3 +105,21 @@ def test_tasks_of_a_piece_are_restored_beside_each_other_and_one_that_is_held_ke
     assert restored[7].failure.kind == "LockedError"
     found = verify_many(stores, VerifyOptions(depth="deep"))
     assert [row.status for row in found] == [Status.OK] * 7 + [Status.MISSING]
+
+
+def test_where_a_process_dies_only_the_task_that_kills_it_alone_is_lost(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(bootstrap_servers, tmp_path, partitions=8, stores=[plain_store(STORE)])
+    for partition in range(8):
+        transaction(bootstrap_servers, application.changelog, [(b"a", b"1")], partition=partition)
+    settle(bootstrap_servers, application.changelog)
+    stores = [application.store_spec(partition) for partition in range(8)]
+    specs = [RestoreSpec(store, RestoreRequest(), "run", 1 << 24) for store in stores]
+
+    # That Spark tells a worker's death in this way, tests/spark/test_parallel.py shows.
+    def run(pieces: Sequence[Any], work: Any, _: Any, lost: Any) -> list[Any]:
+        died = WorkerLostError("it died, also when it ran alone")
+        return [lost(piece, died) if specs[5] in piece else work(piece) for piece in pieces]
+
+    rows = restore_many(specs, run, tmp_path / "progress")
+    assert [row.label for row in rows] == [str(store.store_partition) for store in stores]
+    assert [row.failure and row.failure.kind for row in rows] == [None] * 5 + ["WorkerLostError"] + [None] * 2

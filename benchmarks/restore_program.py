@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from importlib import import_module
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -191,7 +190,6 @@ def _nothing() -> None:
 
 def _begin(all_there: Barrier) -> None:
     """Have loaded what the daemon has that Spark forks its workers from (`statestore_jobs/python_daemon.py`)."""
-    import_module("pandas")  # pyarrow does it when it makes its first array
     load_kept()
     all_there.wait(_READY_S)
 

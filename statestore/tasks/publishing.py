@@ -39,7 +39,7 @@ def publish_stores(spec: TaskSpec, *, idle: bool = False) -> tuple[SnapshotRow, 
     Parameters
     ----------
     idle
-        Nothing was processed: only stores of which the archive has no snapshot are published.
+        Nothing was processed: only stores of which the archive has not all are published.
     """
     if spec.archive is None:
         return ()
@@ -79,16 +79,17 @@ def _published(spec: TaskSpec, archive: ArchiveSpec, idle: bool, store: StoreDef
 
 
 def _was_published(spec: TaskSpec, store: StoreDefinition, archive: ArchiveSpec) -> bool:
+    """Tell whether the archive has all of a closed store: it may have been out of reach, or publishing been killed."""
     try:
-        known = read_grown_from(spec.paths, store.name)
+        known = current_snapshot(spec, store, archive)
     except SnapshotError:  # publishing says so
         return False
-    if known is None or known.snapshot is None or (known.url, known.cluster) != (archive.url, archive.cluster):
+    name = None if known is None else snapshot_name(f"{known}.json")
+    if name is None:
         return False
-    name = snapshot_name(f"{known.snapshot}.json")
     try:
         place = snapshot_directory(spec.store_partition(store.name), archive)
-        return name is not None and archive.open().stat(place.snapshot(name)) is not None
+        return archive.open().stat(place.snapshot(name)) is not None
     except (ArchiveUnavailableError, ArchiveAccessError) as error:
         _log.warning("process: %s/%s: is its snapshot there? %s", spec.application.name, spec.task, error)
         return True

@@ -463,6 +463,8 @@ def test_a_task_that_is_killed_while_it_publishes_has_committed_and_the_next_pub
     archived.send([(b"new", b"value")])
     dying.die_in(archived.task_spec(archive=archived.archive), point)
     assert archived.contents()[b"new"].value == b"1"
+    (idle,) = archived.process().snapshots
+    assert (idle.failure, idle.current) == (None, archived.snapshots()[0])
     row = archived.process([(b"newer", b"value")])
     assert (row.restored, row.snapshots[0].failure) == (0, None)
     assert check_archive(archived.objects).broken == {}

@@ -99,8 +99,8 @@ class RestoreProgressWriter:
     def reading(self, start: int, end: int) -> None:
         """Say what is to be read."""
         self._began, self._offsets = time.monotonic(), 0
-        self._brief = end - start <= _BRIEF
         self._change(phase="reading", start=start, next=start, end=end)
+        self._brief = end - start <= _BRIEF  # what was said stays, if a log keeps its reader waiting after all
 
     def fetching(self, bytes_: int) -> None:
         """Say that a snapshot of so many bytes is fetched."""

@@ -211,7 +211,7 @@ from statestore.recovery.restore_progress import RestoreProgressWriter
 store = StorePartitionSpec(application="shop", task=TaskId(0, 3), store=StoreDefinition(name="orders"), changelog=None,
                            bootstrap_servers="", state_dir=Path("/nowhere"), kafka_timeout_s=1)
 with RestoreProgressWriter(store, location(sys.argv[1])) as progress:
-    progress.reading(1_000, 5_000)
+    progress.reading(1_000, 61_000)
     for line in sys.stdin:
         progress.phase(line.strip())
 """
@@ -229,7 +229,7 @@ def test_a_restore_in_another_process_is_seen_until_its_report_is_there(reports,
     with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as restore:
         wait_until(lambda: phase() == "reading", _WAIT_S, "the restore to say that it reads")
         (found,) = running.get(where)["restores"]
-        assert (found["run"], found["total"]) == ("manual__1-abcdef12", 4_000)
+        assert (found["run"], found["total"]) == ("manual__1-abcdef12", 60_000)
         store.asked.clear()
         running.get(where)
         assert not [name for name in store.asked if name.startswith("GET")], "what has not changed is not read again"

@@ -249,7 +249,7 @@ def test_a_log_is_cut_for_nodes_with_a_disk_each_only_if_they_are_enough_to_be_q
 def test_a_store_whose_ranges_cannot_begin_is_left_to_its_restore(tmp_path, monkeypatch, at, error):
     monkeypatch.setattr(many, "verify", lambda _: BROKEN[0])
     monkeypatch.setattr(many, at, refuse(error))
-    monkeypatch.setattr(many, "restore", lambda _: RestoreRow(**LABEL, outcome="restored"))
+    monkeypatch.setattr(many, "restore", lambda *_: RestoreRow(**LABEL, outcome="restored"))
     asked = [RestoreSpec(store_partition(tmp_path), RestoreRequest(mode="full"), "label", 4096, ranges=2)]
     rows = restore_many(asked, lambda pieces, work, *_: [work(piece) for piece in pieces], tmp_path / "progress")
     assert [row.outcome for row in rows] == ["restored"]

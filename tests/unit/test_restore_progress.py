@@ -45,11 +45,11 @@ def test_a_restore_tells_offsets_rate_and_the_time_that_is_left(store, tmp_path,
     assert found.phase == "ended"
 
 
-def test_a_short_log_tells_no_phase_between_its_begin_and_its_end(store, tmp_path):
+def test_a_short_log_tells_no_phase_between_its_reading_and_its_end(store, tmp_path):
     def phase():
         return [found.phase for found in read_files(tmp_path, RestoreProgress)]
 
-    for offsets, told in ((50_000, "verifying"), (50_001, "building")):
+    for offsets, told in ((50_000, "reading"), (50_001, "building")):
         with RestoreProgressWriter(store, tmp_path) as progress:
             assert phase() == ["verifying"]
             progress.reading(0, offsets)

@@ -105,11 +105,11 @@ def test_r6_a_store_whose_log_was_read_too_slowly_is_judged_and_built_once_more(
     judged = []
     left = [StoreBehindLogStartError("slow")] * times
 
-    def judge(store, _options):
+    def judge(store, *_):
         judged.append(store)
         return VerifyRow(application="app", store="s", task="0_0", status=Status.MISSING, action=Action.FULL)
 
-    def replace(_spec, row, _found, _progress):
+    def replace(_spec, row, *_):
         if left:
             raise left.pop()
         return row.model_copy(update={"outcome": "restored"})

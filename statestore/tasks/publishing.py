@@ -10,7 +10,7 @@ from threading import Thread
 
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.grown_from import read_grown_from
-from statestore.archive.layout import seen, snapshot_name
+from statestore.archive.layout import SnapshotName, seen, snapshot_name
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import (
     ArchiveAccessError,
@@ -69,30 +69,33 @@ def open_archive_soon(spec: TaskSpec) -> None:
 
 
 def _published(spec: TaskSpec, archive: ArchiveSpec, idle: bool, store: StoreDefinition) -> SnapshotRow:
-    row = SnapshotRow(store=store.name)
-    if not idle or not _was_published(spec, store, archive):
-        row = publish_row(spec.store_partition(store.name), archive, "process")
+    if idle and (published := _published_before(spec, store, archive)) is not None:
+        return SnapshotRow(store=store.name, current=str(published))
+    row = publish_row(spec.store_partition(store.name), archive, "process")
     if row.failure is None:
         return row.model_copy(update={"current": current_snapshot(spec, store, archive)})
     _log.warning("process: %s/%s: no snapshot: %s", spec.application.name, spec.task, row.failure.message)
     return row
 
 
-def _was_published(spec: TaskSpec, store: StoreDefinition, archive: ArchiveSpec) -> bool:
-    """Tell whether the archive has all of a closed store: it may have been out of reach, or publishing been killed."""
+def _published_before(spec: TaskSpec, store: StoreDefinition, archive: ArchiveSpec) -> SnapshotName | None:
+    """Return the snapshot that has all of a closed store; None if it is not in the archive.
+
+    The archive may have been out of reach, or publishing been killed.
+    """
     try:
-        known = current_snapshot(spec, store, archive)
+        name = _current(spec, store, archive)
     except SnapshotError:  # publishing says so
-        return False
-    name = None if known is None else snapshot_name(f"{known}.json")
+        return None
     if name is None:
-        return False
+        return None
     try:
         place = snapshot_directory(spec.store_partition(store.name), archive)
-        return archive.open().stat(place.snapshot(name)) is not None
+        there = archive.open().stat(place.snapshot(name)) is not None
     except (ArchiveUnavailableError, ArchiveAccessError) as error:
         _log.warning("process: %s/%s: is its snapshot there? %s", spec.application.name, spec.task, error)
-        return True
+        there = True
+    return name if there else None
 
 
 def _begins(spec: TaskSpec, store: StoreDefinition) -> bool:
@@ -107,6 +110,11 @@ def current_snapshot(spec: TaskSpec, store: StoreDefinition, archive: ArchiveSpe
 
     The store grew from it, and has applied its changelog up to the same offset.
     """
+    found = _current(spec, store, archive)
+    return None if found is None else str(found)
+
+
+def _current(spec: TaskSpec, store: StoreDefinition, archive: ArchiveSpec) -> SnapshotName | None:
     grown = read_grown_from(spec.paths, store.name)
     if grown is None or grown.begins is not None or (grown.url, grown.cluster) != (archive.url, archive.cluster):
         return None
@@ -117,4 +125,4 @@ def current_snapshot(spec: TaskSpec, store: StoreDefinition, archive: ArchiveSpe
         return None
     if name is None or sealed is None:
         return None
-    return str(name) if name.offset == seen(sealed.committed) else None
+    return name if name.offset == seen(sealed.committed) else None

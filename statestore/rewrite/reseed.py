@@ -11,7 +11,7 @@ the next one finishes. A store is replaced by the swap of a restore, so it is th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from statestore import clock, kill_switch
 from statestore.bulk.digest import Digest
 from statestore.changelog.group import ConsumerGroup
-from statestore.changelog.topics import LogRange, Topic, Topics
+from statestore.changelog.topics import Topic, Topics
 from statestore.changelog.writer import AtLeastOnceWriter, TransactionalWriter
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import DiskSpaceError, InputError, StateStoreError, StoreCorruptedError
@@ -155,7 +155,7 @@ class Reseed:
         self._topics = Topics(store.bootstrap_servers, store.kafka_timeout_s)
         self._topics.require_no_members(store.application)
         self._journal = read_journal(store.state_dir, store.application, store.store.name)
-        self._made: Made = lost_changelog(self._topics, spec.stores, self._journal, spec.tasks, spec.recorded)
+        self._made = self._lost(spec.tasks)
         self._finishes = self._made.remains is Remains.WHOLE
         self._replaced = [found for found in spec.stores if self._finishes and self._is_replaced(found)]
         left = [found for found in spec.stores if found not in self._replaced]
@@ -236,15 +236,17 @@ class Reseed:
     def _write_topic(self) -> tuple[ReseedJournal, dict[TopicPartition, tuple[Built, Logs]]]:
         """Make the topic, write the records, build stores of them and compare these; then the journal has it whole."""
         self._fence()
-        self._look_again()
+        # Whoever was asked may have taken hours, and a topic is about to go.
+        self._topics.require_no_members(self._store.application)
+        self._made = self._lost(self._made.partitions)
         journal = self._make_topic()
         try:
             digests = self._write_records(journal)
-            logs = self._require_all(journal)
+            self._require_all(journal)
             staged: dict[TopicPartition, tuple[Built, Logs]] = {}
             for part in self._parts:
                 where = part.store.partition
-                staged[where] = self._build(journal, part, digests[where]), {where: logs[where]}
+                staged[where] = self._build(journal, part, digests[where])
                 kill_switch.reached("reseed, store built")
         except (StateStoreError, OSError):
             self._take_back(journal)
@@ -269,11 +271,8 @@ class Reseed:
                 finally:
                     writer.close()
 
-    def _look_again(self) -> None:
-        """Find out once more what is there: whoever was asked may have taken hours, and a topic is about to go."""
-        spec, store = self._spec, self._store
-        self._topics.require_no_members(store.application)
-        self._made = lost_changelog(self._topics, spec.stores, self._journal, self._made.partitions, spec.recorded)
+    def _lost(self, tasks: int | None) -> Made:
+        return lost_changelog(self._topics, self._spec.stores, self._journal, tasks, self._spec.recorded)
 
     def _make_topic(self) -> ReseedJournal:
         store, made = self._store, self._made
@@ -300,7 +299,7 @@ class Reseed:
             topic_id=topic.topic_id,
             started_ms=self._spec.started_ms,
             records={str(part.store.task): part.contents.rows for part in self._parts},
-            config={name: value for name, value in made.config.items() if name == "cleanup.policy"},
+            config={"cleanup.policy": made.config["cleanup.policy"]},
         )
         write_journal(store.state_dir, journal)
         kill_switch.reached("reseed, topic in the journal")
@@ -340,7 +339,7 @@ class Reseed:
         kill_switch.reached("reseed, partition written")
         return digest
 
-    def _require_all(self, journal: ReseedJournal) -> Mapping[TopicPartition, LogRange]:
+    def _require_all(self, journal: ReseedJournal) -> None:
         """Make sure that the topic has what was written, and nothing else."""
         logs = self._topics.log_ranges([part.store.partition for part in self._parts])
         for part in self._parts:
@@ -351,7 +350,6 @@ class Reseed:
                     f"{count}: somebody else writes to it, or removes what is in it. Stop the application wherever it "
                     "runs, then run again"
                 )
-        return logs
 
     def _take_back(self, journal: ReseedJournal) -> None:
         """Remove a topic that could not be finished, if nobody else has written to it; else the journal names it.
@@ -370,8 +368,13 @@ class Reseed:
 
     # -- the stores ---------------------------------------------------------------------------------------------------
 
-    def _build(self, journal: ReseedJournal, part: Examined, expected: Digest) -> Built:
+    def _build(self, journal: ReseedJournal, part: Examined, expected: Digest) -> tuple[Built, Logs]:
         """Build a store from the new changelog, beside the live one, and make sure that it has its rows.
+
+        Returns
+        -------
+        tuple
+            The store, and the log that it was built from.
 
         Raises
         ------
@@ -391,7 +394,7 @@ class Reseed:
                 f"changelog {journal.topic} gives {rows} rows with the digest {built.digest}, {part.store.live} has "
                 f"{expected.rows} with {expected.hexdigest()}. Nothing was replaced"
             )
-        return built
+        return built, logs
 
     def _replace(self, journal: ReseedJournal, part: Examined, staged: tuple[Built, Logs] | None) -> Reseeded:
         spec = self._restore_spec(journal, part)
@@ -399,7 +402,7 @@ class Reseed:
             expected = Digest(part.store.store.values)
             for _ in _live_records(part, journal, expected):
                 pass
-            staged = self._build(journal, part, expected), store_logs(spec.store)
+            staged = self._build(journal, part, expected)
         built, logs = staged
         verdict = Judgement(Status.REPLACED, Loss.UNPROVEN, _LOST)
         quarantine = put_in_place(spec, built, logs, verdict, f"{_BEGINS}, topic {journal.topic_id}")

@@ -92,9 +92,7 @@ def exit_code(spec: Any, point: str, said: Path | None = None, hooks: Sequence[H
     return code
 
 
-def die_in(
-    spec: TaskSpec | RestoreSpec | RollbackSpec | DistributedRestore | CommandLine, point: str, *hooks: Hook
-) -> None:
+def die_in(spec: Work, point: str, *hooks: Hook) -> None:
     """Work as a specification says, in a process that is killed at `point`."""
     code = exit_code(spec, point, hooks=hooks)
     # O8: it died where it was to die, and not before by an error.

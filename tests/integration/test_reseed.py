@@ -368,7 +368,7 @@ def test_what_others_write_while_somebody_is_asked_is_not_removed(
     if left == "a half written one":
         lost.die("reseed, partition written:1")
 
-    def answer_late(*_: Any, **__: Any) -> None:
+    def answer_late(*_: Any, **__: Any) -> None:  # nobody sits at a terminal here, and takes time to answer
         broker.produce(lost.app.servers, lost.app.changelog, [(b"new", b"1")] * 40, 1)
 
     monkeypatch.setattr(output, "require_yes", answer_late)

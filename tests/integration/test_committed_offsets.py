@@ -64,7 +64,7 @@ def test_metadata_that_we_commit_ends_in_a_nul_which_kafka_streams_refuses(
     partition: TopicPartition,
     other_client: KafkaAdminClient,
 ) -> None:
-    """If this fails, confluent-kafka was mended: take the paragraph on it out of docs/operations.md."""
+    """If this fails, confluent-kafka was mended: take the paragraph on it out of docs/kafka-streams.md."""
     text = commit_metadata.encode(CommitMetadata(TIME))
     offsets = {partition: GroupOffset(3, text)}
     if transactional:

@@ -16,11 +16,12 @@ STEPS = 20000
 TALLY = build/soak/tally.json
 KIND = kills
 LENGTH = 12
+DOCS = build/docs/venv
 AZURITE = build/azurite/node_modules/.bin/azurite-blob
 SOAK = $(PYTHON_IN_VENV) -m tests.faults.soak --tally $(TALLY) --length $(LENGTH) $(if $(WORKERS),--workers $(WORKERS))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test archive-azure ui screenshots faults faults-share interop soak soak-campaign soak-totals mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-snapshot lint lock clean environment-demo environment-dev
+.PHONY: help demo up down test archive-azure ui screenshots faults faults-share interop soak soak-campaign soak-totals mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-snapshot docs lint lock clean environment-demo environment-dev
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,6 +99,14 @@ bench-metastore: environment-dev ## measure the metastore: rebuilding 100,000 co
 bench-snapshot: environment-dev ## measure snapshots on s3proxy and in a directory: restores, fetching, publishing; ARGS as above
 	$(PYTHON_IN_VENV) -m benchmarks.snapshot $(ARGS)
 
+docs: $(DOCS)/.installed ## build the documentation as a site (build/docs/site); fails on a broken link and on a page without a place
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet
+
+$(DOCS)/.installed: requirements/docs.txt
+	$(or $(PYTHON),python3.11) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
+	touch $@
+
 lint: environment-dev ## check style, types and the arrows between the rooms
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
@@ -109,6 +118,7 @@ lock: environment-dev ## compile requirements/*.txt anew from pyproject.toml
 	$(COMPILE) pyproject.toml --extra demo --overrides requirements/overrides.txt -o requirements/demo.txt
 	$(COMPILE) pyproject.toml --extra demo --extra dev --overrides requirements/overrides.txt \
 		-c requirements/demo.txt -o requirements/dev.txt
+	$(COMPILE) requirements/docs.in -o requirements/docs.txt
 	$(COMPILE) benchmarks/peers/quix.in -o benchmarks/peers/quix.txt
 
 clean: ## stop what `make up` started, and delete the environment and everything that was built, but the tally of make soak

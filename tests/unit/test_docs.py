@@ -1,4 +1,4 @@
-"""Python in the docs runs, and what they say of definitions is so."""
+"""Documents lead somewhere and have a place in the site; their Python runs, and what they say of definitions is so."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from statestore.definitions.aggregation import AggregationDefinition, Sessions, TimeWindows
 from statestore.definitions.application import ApplicationDefinition
@@ -15,6 +16,53 @@ from statestore.definitions.store import StoreDefinition
 from statestore.metastore.definition_files import parse_definitions
 
 ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+#: Directories of pictures that others name.
+PICTURES = [path for folder in ("benchmarks", "pictures", "screenshots") for path in sorted((DOCS / folder).iterdir())]
+LINK = re.compile(r'(?:\]\(|src="|srcset="|href=")(?!https?:)([^)#"]*)#?([^)"]*)')
+
+
+def name(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the anchors of a document's headings, as GitHub and the site make them."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_links_lead_to_files_and_headings_that_are_there(document):
+    for file, heading in LINK.findall(document.read_text(encoding="utf-8")):
+        target = document.parent / file if file else document
+        assert target.is_file(), f"{file}: expected a file"
+        assert not heading or heading in anchors(target), f"{file}#{heading}"
+
+
+def test_every_page_has_one_place_in_the_site():
+    def pages(entries):
+        for entry in entries:
+            for page in entry.values() if isinstance(entry, dict) else [entry]:
+                yield from pages(page) if isinstance(page, list) else [page]
+
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    expected = ["index.md", *(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))]
+    assert sorted(pages(nav)) == sorted(expected)
+
+
+def test_every_picture_is_shown_somewhere():
+    texts = "".join(document.read_text(encoding="utf-8") for document in DOCUMENTS)
+    assert [name(path) for path in PICTURES if f"{path.parent.name}/{path.name}" not in texts] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_blocks_are_where_the_site_shows_them_as_blocks(document):
+    """Python-Markdown takes a fence below a list item for one only if it is indented by four spaces."""
+    text = document.read_text(encoding="utf-8")
+    assert [line for line in re.findall(r"^ +```.*$", text, re.MULTILINE) if (len(line) - len(line.lstrip())) % 4] == []
 
 
 @pytest.mark.parametrize("name", ["docs/stores.md", "docs/processing.md"])

@@ -1,11 +1,10 @@
-"""The documents on operation name every setting, status, action, DAG and command; links lead somewhere."""
+"""The documents on operation name every setting, status, action, DAG and command."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-import pytest
 from typer.main import get_command
 
 from statestore.cli.app import app
@@ -46,15 +45,3 @@ def test_every_command_is_in_a_document() -> None:
     said = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("command.md", "metastore.md"))
     commands = get_command(app).commands  # type: ignore[attr-defined]
     assert [name for name in commands if f"statestore {name}" not in said] == []
-
-
-@pytest.mark.parametrize("name", sorted(path.name for path in DOCS.glob("*.md")))
-def test_links_lead_to_files_and_headings_that_are_there(name: str) -> None:
-    text = (DOCS / name).read_text(encoding="utf-8")
-    for file, heading in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
-        target = DOCS / file if file else DOCS / name
-        assert target.exists(), file
-        if heading:
-            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
-            anchors = {re.sub(r"[^\w -]", "", found.lower()).replace(" ", "-") for found in headings}
-            assert heading in anchors, f"{file}#{heading}"

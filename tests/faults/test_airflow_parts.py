@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import pytest
 from demo.airflow_client import AirflowClient, DagRun
 from demo.damage import flip_bit
 from demo.flights import PARTITIONS, produce_flights
-from demo.installation import REPOSITORY, Installation
+from demo.installation import Installation
 from demo.kafka import Kafka
 from demo.processes import Processes
 from demo.recompute import Rows, differences, expected
@@ -27,6 +26,7 @@ from statestore.partition.quarantine import quarantined
 from statestore.reports import RestoreReport, Status, VerifyReport, read_report
 from statestore.statedir.lock import locked
 from statestore.statedir.paths import TaskPaths
+from tests.documents import to_run
 from tests.faults.airflow_parts import AirflowParts, pause, tries
 
 pytestmark = pytest.mark.long
@@ -182,9 +182,7 @@ CASES = [name for name in list(globals()) if name.startswith("test_")]
 
 def examples() -> str:
     """The commands that the document shows for the REST API, in one script that prints what each is answered."""
-    text = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
-    section = text.split("\n## With the REST API\n")[1].split("\n## ")[0]
-    return "set -euo pipefail\n" + "\n".join(re.findall(r"^```bash\n(.*?)^```", section, re.DOTALL | re.MULTILINE))
+    return "\n".join(["set -euo pipefail", *to_run("docs/operations.md", "bash", heading="With the REST API")])
 
 
 @pytest.mark.skipif(not all(map(shutil.which, ("bash", "curl", "jq"))), reason="the examples use curl and jq")

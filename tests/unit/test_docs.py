@@ -14,17 +14,20 @@ from statestore.definitions.aggregation import AggregationDefinition, Sessions, 
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.metastore.definition_files import parse_definitions
+from tests.documents import DOCS, DOCUMENTS, ROOT, blocks, name, to_run
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+#: What a test runs: languages by document, or by document and heading. For bash these are
+#: tests/integration/test_tutorial.py and tests/faults/test_airflow_parts.py.
+RUN = {
+    "README.md": {"python", "yaml"},
+    "docs/operations.md#With the REST API": {"bash"},
+    "docs/processing.md": {"python", "yaml"},
+    "docs/stores.md": {"python", "yaml"},
+    "docs/tutorial.md": {"bash"},
+}
 #: Directories of pictures that others name.
 PICTURES = [path for folder in ("benchmarks", "pictures", "screenshots") for path in sorted((DOCS / folder).iterdir())]
 LINK = re.compile(r'(?:\]\(|src="|srcset="|href=")(?!https?:)([^)#"]*)#?([^)"]*)')
-
-
-def name(document: Path) -> str:
-    return str(document.relative_to(ROOT))
 
 
 def anchors(document: Path) -> set[str]:
@@ -65,20 +68,54 @@ def test_blocks_are_where_the_site_shows_them_as_blocks(document):
     assert [line for line in re.findall(r"^ +```.*$", text, re.MULTILINE) if (len(line) - len(line.lstrip())) % 4] == []
 
 
-@pytest.mark.parametrize("name", ["docs/stores.md", "docs/processing.md"])
-def test_the_python_in_a_document_runs(name, tmp_path):
-    text = (ROOT / name).read_text(encoding="utf-8")
-    blocks = []
-    for block in re.findall(r"^```(?:python|yaml)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
-        if named := re.match(r"# (\w+\.(?:py|yaml))\n", block):  # a file that the others use
-            (tmp_path / named[1]).write_text(block, encoding="utf-8")
+@pytest.mark.parametrize("document", ["docs/stores.md", "docs/processing.md"])
+def test_the_python_in_a_document_runs(document, tmp_path):
+    run_python(written(document, tmp_path), tmp_path)
+
+
+def test_the_application_in_the_readme_runs(tmp_path):
+    assert written("README.md", tmp_path) == []
+    check = """
+from statestore.tasks import JSON, UTF8
+from statestore.testing import TopologyTestDriver
+
+with TopologyTestDriver("applications/orders.yaml", key_serde=UTF8, value_serde=JSON) as driver:
+    driver.pipe("anna", {"cents": 5}, timestamp=1_000)
+    driver.pipe("anna", {"cents": 2}, timestamp=2_000)
+    assert [record.value for record in driver.read("customer-totals")] == [5, 7]
+"""
+    run_python([check], tmp_path)
+
+
+def written(document, directory):
+    """Write the blocks of a document that begin with a path to that path; return the others."""
+    others = []
+    for text in to_run(document, "python", "yaml"):
+        if named := re.match(r"# ([\w/]+\.(?:py|yaml))\n", text):
+            (directory / named[1]).parent.mkdir(exist_ok=True)
+            (directory / named[1]).write_text(text, encoding="utf-8")
         else:
-            blocks.append(block)
-    assert blocks
-    script = tmp_path / "example.py"
-    script.write_text("\n".join(blocks), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+            others.append(text)
+    return others
+
+
+def run_python(texts, directory):
+    script = directory / "example.py"
+    script.write_text("\n".join(texts), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(script)], cwd=directory, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("document", [name(path) for path in DOCUMENTS])
+def test_each_block_of_code_is_run_by_a_test_or_is_titled_as_an_example(document):
+    code = {"bash", "console", "python", "sh"}
+    others = [
+        block.text
+        for block in blocks(document)
+        if block.language in code and not block.is_example
+        if block.language not in RUN.get(document, set()) | RUN.get(f"{document}#{block.heading}", set())
+    ]
+    assert others == []
 
 
 def test_the_definitions_in_the_metastores_document_are_some_and_every_field_is_named():

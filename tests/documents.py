@@ -1,0 +1,46 @@
+"""Blocks of the documents: those that a reader may copy are run by a test, all others are titled as examples."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+_BLOCK = re.compile(r"^( *)```(\w*)([^\n]*)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its heading, language, text without indentation, and whether it is titled as an example."""
+
+    heading: str
+    language: str
+    text: str
+    is_example: bool
+
+
+def name(document: Path) -> str:
+    """Return a document's path in the tree."""
+    return str(document.relative_to(ROOT))
+
+
+def blocks(document: str) -> list[Block]:
+    """Return all blocks of a document, which is named by its path in the tree."""
+    sections = re.split(r"^## (.*)\n", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return [
+        Block(heading, language, re.sub(f"^{indent}", "", text, flags=re.MULTILINE), 'title="Example"' in rest)
+        for heading, section in zip(["", *sections[1::2]], sections[::2], strict=True)
+        for indent, language, rest, text in _BLOCK.findall(section)
+    ]
+
+
+def to_run(document: str, *languages: str, heading: str | None = None) -> list[str]:
+    """Return the texts of blocks in these languages, of a document or below one heading, but for examples."""
+    return [
+        block.text
+        for block in blocks(document)
+        if block.language in languages and not block.is_example and heading in (None, block.heading)
+    ]

@@ -15,6 +15,7 @@ from statestore.recovery.spec import RestoreSpec
 from statestore.reports import Action, Loss, Status, VerifyRow
 from statestore.requests.restore import Mode
 from statestore.statedir.record import read_record
+from statestore.stores.rocksdb import exists
 
 _ACCEPT = "to rebuild it all the same, and keep the present store in quarantine, say --accept-loss"
 
@@ -57,10 +58,23 @@ def decide_mode(spec: RestoreSpec, found: VerifyRow) -> DecidedMode:
         lost, needs = held
         cause = {"loss": lost.loss, "loss_detail": lost.why, "loss_cause": lost.status}
         return DecidedMode(_mode_by_archive(spec, lost), found.model_copy(update=cause), needs)
+    if is_made_empty(store, found) and request.mode != "tail":
+        return DecidedMode("full", found, None)
     archived = store.archive is not None and not spec.diverged
     mode = choose_mode(request.mode, request.force, found, accept_loss=request.accept_loss, archived=archived)
     covers = archived and may_be_archived(found)
     return DecidedMode(mode, found, Needs.of(read_record(store.paths, store.store.name)) if covers else None)
+
+
+def is_made_empty(store: StorePartitionSpec, found: VerifyRow) -> bool:
+    """Tell whether a store is made although its log has nothing for it.
+
+    Exactly once, Kafka Streams 4.3 discards all stores of a task if one of them does not say how far it is. A store
+    without a database says nothing, nor does a window or session store without a segment.
+    """
+    if store.owned or store.is_global or not store.exactly_once or found.status is not Status.EMPTY:
+        return False
+    return not any(exists(database) for database in store.store.store_kind.databases(store.live))
 
 
 def _decide_archived(spec: RestoreSpec, found: VerifyRow) -> DecidedMode:

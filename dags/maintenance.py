@@ -14,24 +14,24 @@ DOC = """
 ### What it does
 Removes, and lists in its report:
 
-* stores in quarantine that were replaced more than `STATESTORE_QUARANTINE_DAYS` ago, where the live store is whole;
-* what restores that were killed have left behind, when nothing can be gone on with any more;
+* stores in quarantine that were replaced more than `STATESTORE_QUARANTINE_DAYS` ago, if the live store is healthy;
+* files of killed restores that no restore can resume from;
 * reports, history and verdicts older than `STATESTORE_REPORTS_DAYS`, but never the last of a kind;
-* state directories of mode *as-of* below `<state directory>-as-of` that are as old;
-* if `STATESTORE_ARCHIVE` is set, snapshots that are not needed. The newest `STATESTORE_SNAPSHOT_KEEP` of each store
-  partition stay, those of the last `STATESTORE_SNAPSHOT_DAYS`, and those that are pinned or hold what a changelog
-  lost. *archive/marked* has the snapshots that no restore uses from now on. *archive/files* has what was marked
-  `STATESTORE_SNAPSHOT_GRACE_HOURS` ago, and its files.
+* equally old state directories of mode *as-of*, below `<state directory>-as-of`;
+* if `STATESTORE_ARCHIVE` is set, snapshots that are not needed. These stay: the newest `STATESTORE_SNAPSHOT_KEEP` of
+  each store partition, those of the last `STATESTORE_SNAPSHOT_DAYS`, and those that are pinned or have what a changelog
+  lost. *archive/marked* lists the snapshots that no restore uses from now on. *archive/files* lists those that were
+  marked `STATESTORE_SNAPSHOT_GRACE_HOURS` ago, and their files.
 
-Each task has its own square below *check*, and so has each kind of files. A task is locked while it is tidied up; one
-that is in use turns pink and is looked at next time. *Only list* changes nothing.
+Below *check*, each task has its own mapped task, and so has each kind of files. A task is locked during its clean-up.
+If it is in use, its mapped task is skipped, and the next run looks again. With *Only list* on, nothing is changed.
 
-### What red means
-* **plan**: the metastore is DEGRADED, so nobody knows for certain which stores there are. Nothing was removed. If Kafka
-  did not answer, it is retried, three times.
-* **spark**: nothing could be done, for example because the settings are wrong. What is still there is no harm.
-* **check**, one square: something could not be removed. The log has its path and what the operating system said. For
-  *archive*, it has what the object store or Kafka said, or the object that could not be read.
+### What a failure means
+* **plan**: the metastore is DEGRADED, so it is uncertain which stores exist. Nothing was removed. If Kafka did not
+  answer, the step is retried three times.
+* **spark**: nothing could be removed, for example because the settings are wrong. The remaining files do no harm.
+* **check**, one mapped task: something could not be removed. The log has its path and the operating system's error. For
+  *archive*, it has the error of the object store or of Kafka, or the object that could not be read.
 
 ### What to do
 Correct what the log names, often an owner or a permission, and wait for the next run or start this DAG again.
@@ -39,7 +39,7 @@ Correct what the log names, often an owner or a permission, and wait for the nex
 
 with DAG(
     dag_id="maintenance",
-    description="Remove old reports, replaced stores, snapshots and what killed restores have left",
+    description="Remove old reports, replaced stores, snapshots and files of killed restores",
     doc_md=DOC,
     schedule=schedule("STATESTORE_MAINTENANCE_SCHEDULE", "43 3 * * *"),
     catchup=False,

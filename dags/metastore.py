@@ -10,21 +10,21 @@ from statestore_dags.registering import apply_definitions, plan_definitions
 DOC = """
 ### What it does
 Compares the definitions of the form with the topics and the catalogue, shows in the log of *plan* what would change,
-field by field, and applies it. What is as it was logs nothing, so running it again is safe. Below *check*, each
-application has its own square. `process`, `verify` and the other DAGs use the new definitions from their next run on;
-a run that has begun, and its retries, go on with the definitions that it began with.
+field by field, and applies it. An unchanged definition logs nothing, so you can safely run it again. Below *check*,
+each application has its own mapped task. `process`, `verify` and the other DAGs use the new definitions from their next
+run on. A run in progress, and its retries, keep the definitions that it began with.
 
-### What red means
-* **plan**: the form is wrong, a topic is missing, code or a suite cannot be loaded, a change would need stores to be
-  rebuilt, or the metastore is DEGRADED; the log says what was expected. Nothing was changed. If Kafka did not answer,
-  it is retried, three times.
-* **apply**: an application that loses stores is running: then nothing was changed. Or the catalogue was changed by
-  somebody else since *plan*, or Kafka did not answer. What was applied stays; the log names the application that was
-  not, or whose topics could not be made.
+### What a failure means
+* **plan**: the form is wrong, a topic is missing, code or a suite cannot be loaded, a change would require stores to be
+  rebuilt, or the metastore is DEGRADED. The log says what was expected. Nothing was changed. If Kafka did not answer,
+  the step is retried three times.
+* **apply**: an application that would lose stores is running, and nothing was changed. Or someone else changed the
+  catalogue since *plan*, or Kafka did not answer. What was applied stays. The log names the application that was not
+  applied, or whose topics could not be created.
 
 ### What to do
-Correct what the log names and start this DAG again. If the metastore is DEGRADED, `statestore metastore status` says
-why and what helps.
+Correct what the log names and start this DAG again. If the metastore is DEGRADED, `statestore metastore status` gives
+the reason and the remedy.
 """
 
 with DAG(

@@ -16,21 +16,22 @@ from statestore_dags.steps import job_steps, told
 DOC = """
 ### What it does
 Reads the input topics up to their present ends and brings every state store up to date, exactly once. Each application
-is one Spark job; below *check*, each task of each application has its own square. Applications with a schedule of
-their own have a DAG of their own, `process.<application>`.
+is one Spark job. Below *check*, each task of each application has its own mapped task. An application with its own
+schedule has its own DAG, `process.<application>`.
 
-### What red means
-* **plan**: the form is wrong, or the metastore is DEGRADED; the log says what was expected. If Kafka did not answer, it
-  is retried, three times.
-* **spark**, one square: nothing could be done for this application, for example because Kafka did not answer. It is
-  retried three times, with growing pauses; what a retry cannot change, such as bad input or a store that must be
-  rebuilt, is not. The other applications go on.
-* **check**, one square: that task did not reach its end; the others did. Nothing is lost and nothing is done twice:
-  the next run goes on where this one stopped.
+### What a failure means
+* **plan**: the form is wrong, or the metastore is DEGRADED. The log says what was expected. If Kafka did not answer,
+  the step is retried three times.
+* **spark**, one mapped task: nothing could be done for this application, for example because Kafka did not answer. It
+  is retried three times, with increasing pauses. It is not retried if a retry cannot help, for example for bad input or
+  a store that must be rebuilt. The other applications continue.
+* **check**, one mapped task: that task did not reach its end; the others did. Nothing is lost and nothing is processed
+  twice: the next run continues where this one stopped.
 
 ### What to do
-Read the red square's log. If the store is damaged, run `verify`, which starts `restore`. Otherwise wait for the next
-run, or start this DAG by hand, or clear *spark* of the application: what was processed is not processed again.
+Read the log of the failed mapped task. If the store is damaged, run `verify`, which starts `restore`. Otherwise wait
+for the next run, start this DAG by hand, or clear *spark* of the application. Processed records are not processed
+again.
 """
 
 

@@ -14,26 +14,27 @@ from statestore.requests.restore import RestoreRequest
 
 DOC = """
 ### What it does
-Rebuilds store partitions from their changelog topics. Each is built beside the live one, checked, and swapped in; the
-old one is kept in quarantine until `validate`, which this DAG starts, has passed, or until it is older than
-`STATESTORE_QUARANTINE_DAYS`. What is whole already is skipped, so running it again, or clearing any of it, is safe;
-after an interruption it goes on where it was. Each application is one Spark job.
+Rebuilds store partitions from their changelog topics. Each replacement is built beside the live store, checked, and
+swapped in. The old store stays in quarantine until `validate`, which this DAG starts, has passed, or until it is older
+than `STATESTORE_QUARANTINE_DAYS`. Healthy stores are skipped, so you can safely run it again, or clear any part of it.
+After an interruption it continues where it stopped. Each application is one Spark job.
 
-*Only show the plan* does nothing: the log of *spark* has a table of what would be done and what it takes, and so has
-each square. Mode *as-of* leaves the live stores alone and builds a state directory of its own below
-`<state directory>-as-of`, which `maintenance` removes after `STATESTORE_REPORTS_DAYS`; each square says where.
+With *Only show the plan* on, nothing is changed. The log of *spark* has a table of what would be done and what it
+needs, and so has the log of each mapped task. Mode *as-of* does not touch the live stores. It builds a separate state
+directory below `<state directory>-as-of`, which `maintenance` removes after `STATESTORE_REPORTS_DAYS`. Each mapped task
+says where it is.
 
-### What red means
-* **plan**: the form is wrong, or the metastore is DEGRADED; the log says what was expected. Nothing was touched. If
-  Kafka did not answer, it is retried, three times.
-* **approve**: nobody answered, or somebody has marked it failed. *Reject* turns the rest of the run pink, not red.
-* **spark**, one square: nothing could be done for this application, for example because Kafka did not answer. It is
-  retried three times, with growing pauses, unless the same would happen again.
-* **check**, one square: this store partition was not restored and is as it was before. The log says why.
+### What a failure means
+* **plan**: the form is wrong, or the metastore is DEGRADED. The log says what was expected. Nothing was changed. If
+  Kafka did not answer, the step is retried three times.
+* **approve**: nobody answered, or someone marked it failed. *Reject* skips the rest of the run; it is no failure.
+* **spark**, one mapped task: nothing could be done for this application, for example because Kafka did not answer. It
+  is retried three times, with increasing pauses, unless a retry cannot help.
+* **check**, one mapped task: this store partition was not restored and is unchanged. The log gives the reason.
 
 ### What to do
-Answer *approve* if it waits (*Required actions*, above the squares). Remove the cause that the log names, such as a
-full disk or an application that still runs on the store, and start this DAG again with the same form, or clear *spark*.
+If *approve* waits, answer it (*Required actions*, above the grid). Remove the cause that the log names, such as a full
+disk or an application that still uses the store. Then start this DAG again with the same form, or clear *spark*.
 """
 
 with DAG(

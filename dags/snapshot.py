@@ -17,23 +17,23 @@ Builds stores from their changelogs in scratch space, publishes them as snapshot
 and removes what it built. It begins with the previous snapshot, so it reads only what was logged since. The
 applications are not touched and need not stop.
 
-By time, and with a blank form, it takes the applications that process at least once: `process` publishes no snapshots
-of these. If the form names an application, that one is taken. Each application is one Spark job. Each store partition
-has its own square below *check*.
+On its schedule, and with a blank form, it takes the applications that process at least once, because `process`
+publishes no snapshots of these. If the form names an application, it takes that one. Each application is one Spark job.
+Below *check*, each store partition has its own mapped task.
 
-### What red means
+### What a failure means
 * **plan**: no archive is set, the form is wrong, or the metastore is DEGRADED. The log says what was expected. If Kafka
-  did not answer, it is retried, three times.
-* **spark**, one square: nothing could be done for this application, for example because the archive or Kafka did not
-  answer. It is retried three times, with growing pauses, unless the same would happen again.
-* **check**, one square: no snapshot of this store partition was made. Older snapshots stay as they were. The log says
-  why.
+  did not answer, the step is retried three times.
+* **spark**, one mapped task: nothing could be done for this application, for example because the archive or Kafka did
+  not answer. It is retried three times, with increasing pauses, unless a retry cannot help.
+* **check**, one mapped task: no snapshot of this store partition was made. Older snapshots are unchanged. The log gives
+  the reason.
 
 ### What to do
 If the archive or the disk of the scratch space was the cause, correct it and start this DAG again, or wait for the next
 run. If the changelog was recreated, or has lost records that the store may need, no snapshot is made from it: the log
-says what is missing. To make one all the same, name the application and turn on *Build also from a changelog that has
-lost something*.
+says what is missing. To make one anyway, name the application and turn on *Build also from a changelog that has lost
+something*.
 """
 
 with DAG(

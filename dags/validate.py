@@ -13,24 +13,24 @@ from statestore.requests.validate import ValidateRequest
 
 DOC = """
 ### What it does
-Reads stores and changelogs with Spark and runs the Great Expectations suites: the store holds exactly the live rows of
-its changelog, what its kind promises, and the rules of its own suite. By time (`STATESTORE_VALIDATE_SCHEDULE`) that is
-each store. The results are in the Data Docs (in the menu on the left), with plots and each verdict as JSON beside them.
-After a restore, passing releases the replaced stores from quarantine.
+Reads stores and changelogs with Spark and runs the Great Expectations suites. They check that a store has exactly the
+live rows of its changelog, the properties of its kind, and the rules of its own suite. The schedule
+(`STATESTORE_VALIDATE_SCHEDULE`) validates all stores. The results are in the Data Docs (in the menu on the left), with
+plots, and each verdict as JSON. If a restored store passes, the store that it replaced is deleted from quarantine.
 
-### What red means
-* **plan**: the form is wrong, or the metastore is DEGRADED; the log says what was expected. If Kafka did not answer, it
-  is retried, three times.
-* **spark**: the run could not be done at all, for example because Kafka did not answer. It is retried three times, with
-  growing pauses, unless the same would happen again.
-* **check**, one square: an expectation did not hold for this store, or the store could not be judged; the others have
-  their verdicts all the same. A replaced store stays in quarantine, and the square's log has the command that puts it
-  back, `statestore restore --rollback`.
+### What a failure means
+* **plan**: the form is wrong, or the metastore is DEGRADED. The log says what was expected. If Kafka did not answer,
+  the step is retried three times.
+* **spark**: nothing could be validated, for example because Kafka did not answer. It is retried three times, with
+  increasing pauses, unless a retry cannot help.
+* **check**, one mapped task: an expectation did not hold for this store, or the store could not be judged. The others
+  still get their verdicts. A replaced store stays in quarantine, and the log of the mapped task has the command that
+  puts it back, `statestore restore --rollback`.
 
 ### What to do
-Look at the failed expectation in the Data Docs, and at the first failed rows in the report. If the store differs from
-its changelog, start `restore` in mode *full* with *Rebuild also what is whole*. If a rule of your own fails, the data
-of the application is in question, not the restore.
+Read the failed expectation in the Data Docs, and the first failed rows in the report. If the store differs from its
+changelog, start `restore` in mode *full* with *Rebuild healthy stores too*. If a rule of your own failed, check the
+application's data, not the restore.
 """
 
 with DAG(

@@ -20,24 +20,30 @@ from statestore.requests.verify import VerifyRequest
 
 DOC = """
 ### What it does
-Compares store partitions with their changelog topics and changes nothing: after `process` those of the applications
-that it has processed, by their offsets (`STATESTORE_VERIFY_AFTER_PROCESS`); by time all of them, `verify` every row
-(*scan*) and `verify.deep` a sample of the rows with the changelog. By hand the form says how thoroughly. Each
-application is one Spark job. Below *check*, each store partition has its own square: green is whole, red is damaged or
-behind, pink (skipped) was in use all the time and is looked at again next time. A store that `process` waits for is
-given to it, and looked at again when the others are done. Of more than 256, each square stands for several.
+Compares store partitions with their changelog topics and changes nothing.
 
-### What red means
-* **plan**: the form is wrong, or the metastore is DEGRADED; the log says what was expected. If Kafka did not answer, it
-  is retried, three times.
-* **spark**, one square: nothing could be said of this application, for example because Kafka did not answer. That says
-  nothing about its stores. It is retried three times, with growing pauses, unless the same would happen again.
-* **check**, one square: this store partition needs work. The log names its status and the evidence.
+* After `process`: those of the applications that it has processed, by their offsets
+  (`STATESTORE_VERIFY_AFTER_PROCESS`).
+* On a schedule: all of them. `verify` reads every row (*scan*). `verify.deep` compares a sample of the rows with the
+  changelog.
+* By hand: at the depth that the form names.
+
+Each application is one Spark job. Below *check*, each store partition has its own mapped task. It succeeds if the store
+is healthy, and fails if the store is damaged or behind. It is skipped if the store was in use all the time; the next
+run looks again. If `process` waits for a store, `verify` releases it, and returns to it after the others. With more
+than 256 store partitions, a mapped task stands for several.
+
+### What a failure means
+* **plan**: the form is wrong, or the metastore is DEGRADED. The log says what was expected. If Kafka did not answer,
+  the step is retried three times.
+* **spark**, one mapped task: this application could not be verified, for example because Kafka did not answer. That
+  says nothing about its stores. It is retried three times, with increasing pauses, unless a retry cannot help.
+* **check**, one mapped task: this store partition needs action. The log names its status and the evidence.
 
 ### What to do
-Mostly nothing: where a restore helps, this run has started `restore` already (*trigger_restore*). A status with the
-action "by hand" needs a person: read the square's log. To restore again for a run that you have cleared, start
-`restore` by hand; one run of this DAG starts at most one.
+Usually no action is needed: if a restore helps, this run has already started `restore` (*trigger_restore*). If the
+action is "by hand", a person must decide: read the log of the mapped task. One run of this DAG starts at most one
+restore. To restore again for a run that you have cleared, start `restore` by hand.
 """
 
 
@@ -56,8 +62,8 @@ def _dag(dag_id: str, when: Any, description: str, depth: str, sample: float | N
                 "depth",
                 default=depth,
                 values_display={
-                    "offsets": "offsets: how far each store is; whole files are not opened",
-                    "scan": "scan: every row is read, too",
+                    "offsets": "offsets: how up to date each store is; intact stores are not opened",
+                    "scan": "scan: also reads every row",
                     "deep": "deep: every row is compared with the changelog",
                 },
             ),

@@ -19,7 +19,7 @@ from statestore.cli import store_commands as looking
 from statestore.errors import StateStoreError, of_os_error
 
 app = typer.Typer(
-    help="Define and run stream applications; verify, restore and validate state stores, those of Kafka Streams, too.",
+    help="Define and run stream applications. Verify, restore and validate state stores, also those of Kafka Streams.",
     epilog="Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in ending.CODES.items()) + ".",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

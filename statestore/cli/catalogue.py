@@ -33,12 +33,12 @@ def apply(
         list[Path],
         typer.Argument(metavar="FILE|DIR", help="YAML files, or directories of them; - is standard input."),
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan. Change nothing.")] = False,
     yes: options.Yes = False,
     state_dir: options.StateDirIfAny = None,
     json: options.Json = None,
 ) -> None:
-    """Define applications: show what changes in the catalogue, ask on a terminal, and submit it."""
+    """Define applications: show the changes, ask for confirmation on a terminal, and submit them."""
     from statestore.cli import catalogue_tables as shown
     from statestore.metastore.apply import (
         Applied,
@@ -94,14 +94,14 @@ def get(
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help="Names of applications; none means all.",
+            help="Names of applications. Default: all.",
             autocompletion=completion.applications,
         ),
     ] = None,
     at: options.At = None,
     json: options.Json = None,
 ) -> None:
-    """Print definitions as YAML that `apply` takes, with every default said."""
+    """Print definitions as YAML that `apply` accepts, with all defaults."""
     from statestore.metastore.definition_files import to_yaml
 
     options.require_writable(json=json)
@@ -114,7 +114,7 @@ def get(
 
 @options.with_service
 def describe(service: Service, name: Application, at: options.At = None, json: options.Json = None) -> None:
-    """Show all that the catalogue has of one application."""
+    """Show everything that the catalogue has about one application."""
     from statestore.cli import catalogue_tables as shown
 
     options.require_writable(json=json)
@@ -141,7 +141,7 @@ def drop(
 ) -> None:
     """Remove an application or a store from the catalogue. Its topics and directories stay.
 
-    Without a terminal, an application that feeds another is only dropped with --yes.
+    Without a terminal, an application that feeds another one is dropped only with --yes.
     """
     from statestore.metastore.dropping import drop_application, drop_store, feeds, readers_of
     from statestore.metastore.evolution import internal_topic_names, require_droppable
@@ -180,7 +180,7 @@ def history(
     at: options.At = None,
     json: options.Json = None,
 ) -> None:
-    """List the commands that made the catalogue, and what each changed."""
+    """List the commands of the catalogue, and what each changed."""
     from statestore.cli import catalogue_tables as shown
     from statestore.cli.service import offset_of
 

@@ -21,17 +21,18 @@ def drift(
     service: Service,
     state_dir: options.StateDir,
     mend: Annotated[
-        bool, typer.Option("--repair", help="Mend what can be mended without losing data; ask where a log is at stake.")
+        bool,
+        typer.Option("--repair", help="Repair what can be repaired without losing data; ask if a log is affected."),
     ] = False,
     yes: options.Yes = False,
     archive: options.ArchiveIfAny = None,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
-    """List where Kafka and the state directory are not as the catalogue says; exit code 1 if anything is wrong.
+    """List where Kafka and the state directory differ from the catalogue. Exit code 1 if anything is wrong.
 
-    Also if the metastore is DEGRADED: then it repairs nothing, and does not say what is left over. With an archive it
-    also warns where snapshots are too rare for the delete.retention.ms of a changelog.
+    If the metastore is DEGRADED, the exit code is also 1; nothing is repaired, and leftovers are not listed.
+    With an archive, it also warns if snapshots are too rare for the delete.retention.ms of a changelog.
     """
     from statestore import clock
     from statestore.archive.archive import archive_spec

@@ -43,12 +43,12 @@ def suggest(
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="Write the suite to this file, which must not be there yet.", show_default=False)
+        Path | None, typer.Option(help="Write the suite to this file, which must not exist.", show_default=False)
     ] = None,
 ) -> None:
-    """Profile a store and propose a suite for it, as JSON to be read, changed and named in the store's definition.
+    """Profile a store and propose a suite, as JSON. Review it, and name it in the store's definition.
 
-    The store may be in use: it is read beside its owner. Spark is started on this machine for it.
+    The store may be in use: it is read beside its owner. This starts Spark on this machine.
     """
     from statestore.changelog.topics import Topics
     from statestore.cli.selection import choose

@@ -27,9 +27,9 @@ from statestore.requests.request import Request
 from statestore.requests.validate import ValidateRequest
 
 _Master = Annotated[
-    str | None, typer.Option(help="Spark's master; local[--parallel] if not said. A cluster must see the same paths.")
+    str | None, typer.Option(help="Spark's master. Default: local[--parallel]. A cluster must see the same paths.")
 ]
-_Conf = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark. May be repeated.")]
+_Conf = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A Spark property. May be repeated.")]
 _LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -48,7 +48,7 @@ def process(
     conf: _Conf = None,
     json: options.Json = None,
 ) -> None:
-    """Process what has arrived in the input topics, exactly once, up to their ends of now."""
+    """Process what has arrived in the input topics, exactly once, up to their present ends."""
     _run("process", request, installation, _spark(master, parallel, conf), json)
 
 
@@ -62,7 +62,7 @@ def validate(
     conf: _Conf = None,
     json: options.Json = None,
 ) -> None:
-    """Judge stores by their suites of expectations; a store that a restore has replaced goes when its heir passes."""
+    """Judge stores by their suites of expectations. A replaced store is deleted once its replacement passes."""
     _run("validate", request, installation, _spark(master, parallel, conf), json)
 
 
@@ -77,7 +77,7 @@ def maintain(
     conf: _Conf = None,
     json: options.Json = None,
 ) -> None:
-    """Remove what is old and of no more use: replaced stores, old reports, what killed restores have left."""
+    """Remove old files that are no longer needed: replaced stores, reports, remains of killed restores."""
     as_of = as_of_dir(Path(installation["STATESTORE_STATE_DIR"]))
     settings = {**installation, "STATESTORE_QUARANTINE_DAYS": str(quarantine_days)}
     request = request.model_copy(update={"as_of_dir": as_of})

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from statestore.cli.service import Service
 
 app = typer.Typer(
-    help="Look after the command topic: its state, its length, its backup.", no_args_is_help=True, add_completion=False
+    help="Maintain the command topic: state, compaction, backup.", no_args_is_help=True, add_completion=False
 )
 
 
 @app.command()
 @options.with_service
 def status(service: Service, json: options.Json = None) -> None:
-    """Say whether the catalogue is whole and takes commands; exit code 1 if it is DEGRADED."""
+    """Show whether the catalogue is complete and accepts commands. Exit code 1 if it is DEGRADED."""
     from statestore.cli import tables
     from statestore.metastore.command_topic import topic_name
     from statestore.metastore.view import Health
@@ -47,7 +47,7 @@ def status(service: Service, json: options.Json = None) -> None:
 @app.command()
 @options.with_service
 def compact(service: Service) -> None:
-    """Replace all commands by one that holds the whole catalogue. History and --at end there."""
+    """Replace all commands by one that has the whole catalogue. History and --at end there."""
     done = service.metastore.compact()
     for warning in done.warnings:
         print(f"statestore: {warning}", file=sys.stderr)
@@ -60,7 +60,7 @@ def compact(service: Service) -> None:
 @app.command("restore-backup")
 @options.with_service
 def restore_backup(service: Service, yes: options.Yes = False) -> None:
-    """Delete the command topic, make it anew, and write into it what the backup has. Asks first."""
+    """Delete the command topic, recreate it, and write the content of the backup into it. Asks first."""
     from statestore.metastore.command_topic import topic_name
 
     topic = topic_name(service.service_id)

@@ -31,7 +31,7 @@ StateDirIfAny = Annotated[
     typer.Option(
         "--state-dir",
         envvar="STATESTORE_STATE_DIR",
-        help="Kafka Streams' state.dir; needed where an application loses stores, for its locks.",
+        help="Kafka Streams' state.dir; needed if an application loses stores, for its locks.",
         show_default=False,
     ),
 ]
@@ -40,7 +40,7 @@ Servers = Annotated[
     typer.Option(
         "--bootstrap-servers",
         envvar="STATESTORE_BOOTSTRAP_SERVERS",
-        help="Kafka brokers; those of the file that STATESTORE_KAFKA_CONFIG names if not said.",
+        help="Kafka brokers. Default: those of the file that STATESTORE_KAFKA_CONFIG names.",
         show_default=False,
     ),
 ]
@@ -48,14 +48,14 @@ Definitions = Annotated[
     Path | None,
     typer.Option(
         help="YAML file or directory with definitions of applications, instead of the catalogue. An application that "
-        "is not in it is looked for in the state directory and the topics, as Kafka Streams lays them out.",
+        "it does not define is looked up in the state directory and the topics, in the layout of Kafka Streams.",
     ),
 ]
 Applications = Annotated[
     list[str] | None,
     typer.Option(
         "--application",
-        help="application.id. May be repeated; none means all.",
+        help="application.id. May be repeated. Default: all.",
         autocompletion=completion.applications,
     ),
 ]
@@ -64,16 +64,18 @@ Stores = Annotated[
     typer.Option(
         "--store",
         autocompletion=completion.stores,
-        help="NAME, or NAME:setting=value,... where directories and topics do not tell what it is. Settings: kind "
-        "(key-value, window, session, versioned), format (plain, timestamped), retention_ms, segment_interval_ms, "
-        "subtopology, changelog, global (table, processor) for a global store, and engine=in_memory for a store to "
-        "leave out. May be repeated; none means all.",
+        help="NAME, or NAME:setting=value,... if directories and topics do not show what the store is. Settings: kind "
+        "(key-value, window, session, versioned), format (plain, timestamped, headers), retention_ms, "
+        "segment_interval_ms, subtopology, changelog, global (table, processor) for a global store, and "
+        "engine=in_memory for a store to skip. May be repeated. Default: all.",
     ),
 ]
-Partitions = Annotated[list[int] | None, typer.Option("--partition", help="May be repeated; none means all.")]
+Partitions = Annotated[
+    list[int] | None, typer.Option("--partition", help="Number of a partition. May be repeated. Default: all.")
+]
 Changelogs = Annotated[
     list[str] | None,
-    typer.Option("--changelog", metavar="STORE=TOPIC", help="The store's changelog is named otherwise."),
+    typer.Option("--changelog", metavar="STORE=TOPIC", help="The store's changelog, if it has another name."),
 ]
 Retentions = Annotated[
     list[str] | None, typer.Option("--retention", metavar="STORE=MS", help="How long the store keeps its rows.")
@@ -82,22 +84,23 @@ Shapes = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="What stores are that have no directory left, as `partitions --json` printed it where they were whole, or "
-        "java/StoreShapes.java of their topology. Directories and topics go before it.",
+        help="Describes stores that have no directory left: output of `partitions --json` from where they were intact, "
+        "or of java/StoreShapes.java. Directories and topics take precedence.",
     ),
 ]
 HereOnly = Annotated[
     bool,
     typer.Option(
-        "--here-only", help="Only tasks that have a directory here: the application runs on other machines, too."
+        "--here-only",
+        help="Only tasks that have a directory on this machine: the application also runs on other machines.",
     ),
 ]
 AtLeastOnce = Annotated[
     bool,
     typer.Option(
         "--at-least-once",
-        help="The application's processing.guarantee is at_least_once: a store that was left open holds nothing that "
-        "was never committed.",
+        help="The application's processing.guarantee is at_least_once: a store that was left open has no uncommitted "
+        "rows.",
     ),
 ]
 Archive = Annotated[
@@ -114,7 +117,7 @@ ArchiveIfAny = Annotated[
     typer.Option(
         "--archive",
         envvar="STATESTORE_ARCHIVE",
-        help="Where snapshots are kept, such as s3://bucket/prefix. Default: there are none.",
+        help="Where snapshots are kept, such as s3://bucket/prefix. Default: no archive.",
         show_default=False,
     ),
 ]
@@ -129,11 +132,15 @@ ArchiveTimeout = Annotated[
 ]
 TimeoutS = Annotated[
     float,
-    typer.Option("--kafka-timeout-s", envvar="STATESTORE_KAFKA_TIMEOUT_S", min=0.1, help="Of one request to Kafka."),
+    typer.Option(
+        "--kafka-timeout-s", envvar="STATESTORE_KAFKA_TIMEOUT_S", min=0.1, help="Deadline of one request to Kafka."
+    ),
 ]
 Parallel = Annotated[
     int,
-    typer.Option(min=1, help="Processes at a time.", default_factory=lambda: os.cpu_count() or 1, show_default="cores"),
+    typer.Option(
+        min=1, help="Number of parallel processes.", default_factory=lambda: os.cpu_count() or 1, show_default="cores"
+    ),
 ]
 QuarantineDays = Annotated[
     float, typer.Option(envvar="STATESTORE_QUARANTINE_DAYS", min=0, help="How long replaced stores are kept.")
@@ -144,7 +151,7 @@ RunBytes = Annotated[
     typer.Option(
         envvar="STATESTORE_RESTORE_RUN_BYTES",
         min=4096,
-        help="Memory for the part of a log that each process sorts at a time.",
+        help="Bytes of memory in which each process sorts a part of a log.",
     ),
 ]
 ReportsDir = Annotated[
@@ -152,7 +159,7 @@ ReportsDir = Annotated[
     typer.Option(
         envvar="STATESTORE_REPORTS_DIR",
         metavar=_PLACE,
-        help="Below it are reports, histories, progress, and the command topic's backup.",
+        help="Directory of reports, histories, progress, and the command topic's backup.",
     ),
 ]
 ReportsDirNeeded = Annotated[
@@ -170,14 +177,18 @@ DataDocsDir = Annotated[
     typer.Option(
         envvar="STATESTORE_DATA_DOCS_DIR",
         metavar=_PLACE,
-        help="Where Data Docs are written; data-docs beside the reports if not said.",
+        help="Where Data Docs are written. Default: data-docs beside the reports.",
     ),
 ]
-Json = Annotated[Path | None, typer.Option("--json", help="Also write it as JSON to this file; - is standard output.")]
+Json = Annotated[
+    Path | None, typer.Option("--json", help="Also write the result as JSON to this file; - is standard output.")
+]
 ServiceId = Annotated[
     str,
     typer.Option(
-        "--service-id", envvar="STATESTORE_SERVICE_ID", help="Whose catalogue: its command topic is named after it."
+        "--service-id",
+        envvar="STATESTORE_SERVICE_ID",
+        help="Name of the catalogue; its command topic has this name in it.",
     ),
 ]
 Backup = Annotated[
@@ -186,17 +197,17 @@ Backup = Annotated[
         "--metastore-backup",
         envvar="STATESTORE_METASTORE_BACKUP",
         metavar="FILE|URL",
-        help="Backup of the command topic. If not said, it is metastore/<service id>.backup below --reports-dir.",
+        help="Backup of the command topic. Default: metastore/<service id>.backup below --reports-dir.",
     ),
 ]
 At = Annotated[
     str | None,
     typer.Option(
         metavar="OFFSET",
-        help="Read the catalogue as it was before the command at this offset; or OFFSET:DIGEST, as reports pin it.",
+        help="Read the catalogue as it was before the command at this offset; or OFFSET:DIGEST, the pin of a report.",
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 #: Settings of an installation, by the names of the variables that a job reads them from.
 Installation = Mapping[str, str]

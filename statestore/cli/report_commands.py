@@ -31,7 +31,7 @@ def report(
     reports_dir: options.ReportsDir = None,
     json: options.Json = None,
 ) -> None:
-    """Show the report of a job: of the newest run, or of a file. Exit code 1 if anything in it is not well."""
+    """Show the report of a job: of its newest run, or from a file. Exit code 1 if it reports damage or a failure."""
     options.require_writable(json=json)
     if what not in _JOBS:
         show(location(what), json)
@@ -41,7 +41,7 @@ def report(
 
 
 def progress(reports_dir: options.ReportsDirNeeded, json: options.Json = None) -> None:
-    """Show how far the jobs are that process, restore or make snapshots at this moment."""
+    """Show the progress of jobs that are processing, restoring or making snapshots now."""
     from statestore.cli.tables import table
     from statestore.progress.files import read_files
     from statestore.recovery.restore_progress import RestoreProgress

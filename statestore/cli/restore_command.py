@@ -36,15 +36,15 @@ def restore(
         list[str] | None,
         typer.Option(
             metavar="STORE[/PARTITIONS]",
-            help="Restore nothing, but put back what the last restore of STORE, STORE/0 or STORE/0,3 replaced, as it "
-            "was. May be repeated.",
+            help="Instead of restoring, put back what the last restore of STORE, STORE/0 or STORE/0,3 replaced. May be "
+            "repeated.",
         ),
     ] = None,
     release: Annotated[
         list[str] | None,
         typer.Option(
             metavar="STORE[/PARTITIONS]",
-            help="Restore nothing, but remove what restores of STORE, STORE/0 or STORE/0,3 have replaced, also what "
+            help="Instead of restoring, remove what restores of STORE, STORE/0 or STORE/0,3 have replaced, even what "
             "may be the only copy of something. May be repeated.",
         ),
     ] = None,
@@ -52,14 +52,14 @@ def restore(
         str | None,
         typer.Option(
             metavar="VERSION",
-            help="Version of Kafka Streams, such as 4.2.0, that is to start on the stores. Default: what lies there.",
+            help="Version of Kafka Streams, such as 4.2.0, that will use the stores. Default: as the present stores.",
         ),
     ] = None,
     archive: options.ArchiveIfAny = None,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
-    """Restore store partitions from their changelogs; live stores are replaced when the new ones are whole."""
+    """Restore store partitions from their changelogs. A live store is replaced once its replacement is checked."""
     from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics
     from statestore.cli import known_stores, tables

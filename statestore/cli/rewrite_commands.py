@@ -44,7 +44,7 @@ def reseed(
         int | None,
         typer.Option(
             min=1,
-            help="How many tasks the store has, where its changelog does not exist and no definition says it.",
+            help="Number of tasks of the store, if its changelog does not exist and no definition gives it.",
         ),
     ] = None,
     partitioner: Annotated[
@@ -53,7 +53,7 @@ def reseed(
             help="kafka: refuse keys that Kafka's partitioner would put elsewhere; any: the application has its own."
         ),
     ] = Partitioner.KAFKA,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done. Change nothing.")] = False,
     yes: options.Yes = False,
     run_bytes: options.RunBytes = options.RUN_BYTES,
     archive: options.ArchiveIfAny = None,
@@ -62,8 +62,8 @@ def reseed(
 ) -> None:
     """Write the lost changelog of a store anew from the store, which is the last copy of the state.
 
-    The application must be stopped, and all partitions of the store be here. The changelog must not exist, or have no
-    record. The stores are restored from the new one, compared with the live ones, and take their places.
+    The application must be stopped, and all partitions of the store must be on this machine. The changelog must not
+    exist, or have no record. Stores are restored from the new changelog, compared with the live ones, and swapped in.
     """
     from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics

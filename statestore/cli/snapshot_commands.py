@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from statestore.objects.store import ObjectStore
 
 app = typer.Typer(
-    help="Snapshots of stores in the archive: list, create, compare, keep, clean up and check.",
+    help="Snapshots of stores in the archive: list, create, compare, pin, clean up and check.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -82,9 +82,9 @@ def reinstate(
     archive: options.Archive,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
 ) -> None:
-    """Make an earlier snapshot the store again, where each node has a state directory of its own.
+    """Make an earlier snapshot the store again, if each node has its own state directory.
 
-    It begins a generation: no task goes on with a copy of what it replaces. Stop the application first.
+    It begins a generation: no task continues with a copy of what it replaces. Stop the application first.
     """
     from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics
@@ -123,7 +123,7 @@ def create(
         Path | None,
         typer.Option(
             envvar="STATESTORE_SCRATCH_DIR",
-            help="Directory with room for the stores that are built at a time. Default: one below --state-dir.",
+            help="Directory with space for the stores that are built at once. Default: one below --state-dir.",
             show_default=False,
         ),
     ] = None,
@@ -131,9 +131,9 @@ def create(
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
-    """Make snapshots from the changelogs. Applications need not stop, and their stores are not touched.
+    """Create snapshots from the changelogs. Applications need not stop, and their stores are not touched.
 
-    Without --application, it takes those of which process publishes no snapshots.
+    Without --application, it takes those for which process publishes no snapshots.
     """
     from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics
@@ -237,7 +237,7 @@ def unpin(
 def check(
     archive: options.Archive, archive_timeout_s: options.ArchiveTimeout = 60.0, json: options.Json = None
 ) -> None:
-    """Find snapshots that cannot be used, and files that no snapshot names; exit code 1 if a snapshot is broken."""
+    """Find unusable snapshots, and files that no snapshot names. Exit code 1 if a snapshot is broken."""
     from statestore.archive.contents import check_archive
     from statestore.cli.tables import table
 
@@ -258,33 +258,33 @@ def clean(
         typer.Option(
             envvar="STATESTORE_SNAPSHOT_KEEP",
             min=1,
-            help="Keep so many of the newest snapshots of each store partition.",
+            help="How many of the newest snapshots of each store partition to keep.",
         ),
     ] = 3,
     days: Annotated[
-        float, typer.Option(envvar="STATESTORE_SNAPSHOT_DAYS", min=0, help="Keep snapshots that are younger.")
+        float, typer.Option(envvar="STATESTORE_SNAPSHOT_DAYS", min=0, help="Keep younger snapshots.")
     ] = 7.0,
     grace_hours: Annotated[
         float,
         typer.Option(
             envvar="STATESTORE_SNAPSHOT_GRACE_HOURS",
             min=0,
-            help=f"Remove files so long after their snapshot was marked; {LEAST_GRACE_HOURS:g} at least.",
+            help=f"How long after marking a snapshot to remove its files; at least {LEAST_GRACE_HOURS:g}.",
         ),
     ] = LEAST_GRACE_HOURS,
     no_writers: Annotated[
         bool,
         typer.Option(
             "--no-writers",
-            help="Allow any --grace-hours: nothing publishes to this archive or restores from it meanwhile.",
+            help="Allow any --grace-hours. Nothing may publish to this archive or restore from it at the same time.",
         ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done. Change nothing.")] = False,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     kafka_timeout_s: options.TimeoutS = 30.0,
     json: options.Json = None,
 ) -> None:
-    """Remove snapshots that are not needed. What a changelog can no longer give, pins and sets stay."""
+    """Remove snapshots that are not needed. Pins, and what a changelog can no longer give, stay."""
     from statestore.archive.archive import archive_spec
     from statestore.archive.cleanup import retention_of
     from statestore.changelog.topics import Topics

@@ -43,13 +43,13 @@ def diff(
     scratch: Annotated[
         Path | None,
         typer.Option(
-            help="Directory with room for both snapshots. Default: that of temporary files.", show_default=False
+            help="Directory with space for both snapshots. Default: that of temporary files.", show_default=False
         ),
     ] = None,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
-    """Compare two snapshots of a store partition, or one with the live store; exit code 1 if rows differ."""
+    """Compare two snapshots of a store partition, or one with the live store. Exit code 1 if rows differ."""
     from statestore.archive.archive import open_archive
     from statestore.archive.selection import SnapshotChoice, named_snapshot
     from statestore.verification import snapshot_difference as difference

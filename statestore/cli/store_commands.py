@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @options.with_target
 def partitions(asked: PartitionSelection, json: options.Json = None) -> None:
-    """List store partitions: what they are, where their changelogs are, and how far they were when last closed."""
+    """List store partitions, their changelogs, and their offsets when they were last closed."""
     from statestore.changelog.topics import Topics
     from statestore.cli.known_stores import shapes
     from statestore.cli.partition_listing import listed
@@ -54,7 +54,7 @@ def verify(
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
-    """Verify store partitions against their changelogs. Nothing is changed, and no store in use is opened."""
+    """Verify store partitions against their changelogs. Changes nothing, and opens no store that is in use."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -108,17 +108,20 @@ def read(
             metavar="STORE", help="Name of a key-value or versioned store.", autocompletion=completion.stores
         ),
     ],
-    key: Annotated[str, typer.Argument(help="As --key-serde has it.")],
+    key: Annotated[str, typer.Argument(help="The key, in the form of --key-serde.")],
     key_serde: Annotated[
-        str | None, typer.Option(help="bytes (in hex), utf8, int64, json, or module:attribute; the definition's.")
+        str | None,
+        typer.Option(help="bytes (in hex), utf8, int64, json, or module:attribute. Default: the definition's."),
     ] = None,
-    value_serde: Annotated[str | None, typer.Option(help="Likewise; bytes (in hex) without a definition.")] = None,
+    value_serde: Annotated[
+        str | None, typer.Option(help="As --key-serde. Default: the definition's, or bytes (in hex).")
+    ] = None,
     as_of: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Versioned stores: what the key had at a time, in ISO 8601 or ms."),
+        typer.Option(metavar="TIME", help="Versioned stores: the value at this time (ISO 8601, or ms)."),
     ] = None,
     history: Annotated[
-        bool, typer.Option("--history", help="Versioned stores: all versions that are kept of the key, oldest first.")
+        bool, typer.Option("--history", help="Versioned stores: all kept versions of the key, oldest first.")
     ] = False,
     json: options.Json = None,
 ) -> None:

@@ -15,6 +15,6 @@ class MaintenanceRequest(Request):
     reports_days: float = Field(30.0, ge=0, allow_inf_nan=False)
     """Days after which reports, history and verdicts are removed."""
     as_of_dir: Path | None = None
-    """Directory of the state directories of mode as-of, which are removed likewise."""
+    """Directory of the state directories of mode as-of, which are removed at the same age."""
     dry_run: bool = Field(False, title="Only list")
-    """Say what would be removed, and remove nothing."""
+    """List what would be removed. Remove nothing."""

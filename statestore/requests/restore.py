@@ -43,31 +43,31 @@ class RestoreRequest(Request):
     partitions: Partitions = ()
     """Number of a partition, such as 0. Default: all partitions."""
     mode: Mode = "auto"
-    """auto does what verify advises; tail is quick, and needs a sound store; snapshot begins with the newest one of
-    the archive that the changelog still continues; full rebuilds, and trusts nothing but the changelog; as-of builds
-    the store as it was at a point, elsewhere."""
+    """auto does what verify advises; tail is quick, and needs a healthy store; snapshot begins with the newest snapshot
+    that the changelog still continues; full rebuilds from the changelog alone; as-of builds the store as it was at a
+    point in the past, elsewhere."""
     verify_report: Location | None = Field(None, title="Report of a verify run")
     """Restore only what this report of verify advises."""
     snapshot: str | None = Field(None, title="Snapshot to begin with")
-    """Modes snapshot and as-of: begin with the snapshot of this name. With accept_loss whatever speaks against it."""
+    """Modes snapshot and as-of: begin with this snapshot; with accept_loss even if it would not be chosen."""
     dry_run: bool = Field(False, title="Only show the plan")
-    """Say what would be done, and what it takes; do nothing."""
-    force: bool = Field(False, title="Rebuild also what is whole")
-    """Rebuild store partitions that are whole, too."""
+    """Show what would be done, and what it needs. Change nothing."""
+    force: bool = Field(False, title="Rebuild healthy stores too")
+    """Rebuild healthy store partitions, too."""
     check: CheckDepth = "files"
     """How a new store is checked before it goes live: by its files; deep reads every row."""
     ranges: int | None = Field(None, ge=1)
-    """Cut each log into so many ranges. Default: by its length."""
+    """Number of ranges that each log is divided into. Default: by its length."""
     as_of_offset: int | None = Field(None, ge=0)
     """Mode as-of: the last changelog offset in the store."""
     as_of_timestamp: str | None = None
-    """Mode as-of: ISO 8601 or ms; nothing younger is in the store."""
+    """Mode as-of: ISO 8601 or ms; the store has nothing younger."""
     target: Path | None = None
     """Mode as-of: an empty directory, which becomes a state directory."""
-    best_effort: bool = Field(False, title="Leave out what compaction has removed")
-    """Mode as-of: leave out what compaction has removed, and say so, instead of refusing."""
-    accept_loss: bool = Field(False, title="Rebuild also what the changelog can no longer give in full")
-    """Rebuild also a store that may be the only copy of something, from what its changelog still has; the present store
+    best_effort: bool = Field(False, title="Accept what compaction has removed")
+    """Mode as-of: build the store without what compaction has removed, and report it, instead of refusing."""
+    accept_loss: bool = Field(False, title="Rebuild even if the changelog has lost something")
+    """Rebuild even a store that may be the only copy of something, from what its changelog still has. The present store
     stays in quarantine until a person removes it."""
 
     @property

@@ -19,9 +19,9 @@ class ValidateRequest(Request):
     stores: Names = ()
     """Name of a store. Default: all stores of the application."""
     verify_report: Location | None = Field(None, title="Report of a verify run")
-    """Validate what this report of verify has looked at, instead; name nothing else with it."""
+    """Validate what this report of verify lists, instead. Name no stores with it."""
     restore_report: Location | None = Field(None, title="Report of a restore run")
-    """Validate what this report of restore says was restored, instead; name nothing else with it."""
+    """Validate what this report of restore lists as restored, instead. Name no stores with it."""
 
     @model_validator(mode="after")
     def _require_one_source(self, info: ValidationInfo) -> Self:

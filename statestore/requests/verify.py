@@ -24,12 +24,12 @@ class VerifyRequest(Request):
     partitions: Partitions = ()
     """Number of a partition, such as 0. Default: all partitions."""
     depth: Depth = "scan"
-    """offsets takes milliseconds a store partition, and opens no store whose seal is intact; scan reads every row; deep
-    compares all with the log, which it reads as a restore does, and finds what no checksum can."""
+    """offsets takes milliseconds for each store partition, and opens no intact sealed store; scan reads every row; deep
+    compares every row with the changelog, and finds what no checksum can."""
     sample: float | None = Field(None, gt=0, le=1)
     """With depth deep: fraction of the key ranges to compare, such as 0.1. Default: all keys."""
     seed: int | None = None
-    """Which key ranges a sample has. Default: other ones in each run."""
+    """Chooses the key ranges of a sample. Default: different ones in each run."""
     hide_keys: bool = False
     """Report digests of the keys that differ, not the keys."""
 

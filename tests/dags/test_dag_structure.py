@@ -74,7 +74,7 @@ def test_definitions_are_planned_then_applied_then_shown(dags):
 @pytest.mark.parametrize("dag_id", IDS)
 def test_each_dag_explains_itself(dags, dag_id):
     dag = dags[dag_id]
-    assert all(heading in dag.doc_md for heading in ("What it does", "What red means", "What to do"))
+    assert all(heading in dag.doc_md for heading in ("What it does", "What a failure means", "What to do"))
     assert dag.tags
     assert dag.max_active_runs == 1
     assert not dag.catchup

@@ -188,12 +188,12 @@ def examples() -> str:
 @pytest.mark.skipif(not all(map(shutil.which, ("bash", "curl", "jq"))), reason="the examples use curl and jq")
 def test_the_documents_examples_of_the_rest_api_are_answered(system: System, tmp_path: Path) -> None:
     dags = ["metastore", "process", "verify", "restore", "validate", "snapshot", "maintenance"]
-    for dag_id in dags:
-        pause(system.client, dag_id)
-    (tmp_path / DEFINITION.name).write_bytes(DEFINITION.read_bytes())
     if not any(run.ended for run in system.client.runs("restore")):
         system.client.trigger("restore", {"application": APPLICATION}, "an-earlier-run")
         system.client.wait_for_run("restore", "an-earlier-run", _RUN_S)
+    for dag_id in dags:
+        pause(system.client, dag_id)
+    (tmp_path / DEFINITION.name).write_bytes(DEFINITION.read_bytes())
     before = {dag_id: len(system.client.runs(dag_id)) for dag_id in dags}
     run_id = next(run.run_id for run in system.client.runs("restore") if run.ended)
     environment = {

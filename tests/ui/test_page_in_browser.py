@@ -205,7 +205,7 @@ def test_the_form_of_a_restore_opens_filled_in_and_airflow_checks_it(person, lai
     expect(dialog.get_by_role("alert")).to_contain_text("many")
 
     dialog.get_by_label("Partitions", exact=True).fill("[3, 4]")
-    dialog.get_by_label("Rebuild also what is whole", exact=True).check()
+    dialog.get_by_label("Rebuild healthy stores too", exact=True).check()
     dialog.get_by_role("button", name="Start the restore").click()
     run_id = dialog.get_by_role("link", name="Run manual__").inner_text().removeprefix("Run ")
     url, token, _ = api_server

@@ -19,9 +19,9 @@ _MAX_TIMES_BYTES = 3_000
 _TIME_BYTES = 12
 
 
-#: Validation context: a definition like this one has passed the checks of the whole, which are not repeated. It had the
-#: same name, topics and aggregations, a processor or none, as this one, and stores with the same fields of
-#: `CHECKED_STORE_FIELDS`: the checks look at nothing else.
+#: Validation context: a definition like this one was complete and has passed the checks of the whole, which are not
+#: repeated. It had the same name, topics and aggregations, a processor or none, as this one, and stores with the same
+#: fields of `CHECKED_STORE_FIELDS`, each with its engine: nothing else is looked at.
 FITS_TOGETHER = object()
 CHECKED_STORE_FIELDS = (
     "name",
@@ -100,8 +100,8 @@ class ApplicationDefinition(Definition):
         Here, and not in validators that pydantic calls after: it calls those again for each definition that it is given
         as it is, and definitions are immutable.
         """
-        self._complete_stores()
         if context is not FITS_TOGETHER:
+            self._complete_stores()
             self._check()
 
     def _complete_stores(self) -> None:

@@ -162,11 +162,17 @@ class Rebuild:
         definition, name = command.definition, command.definition.name
         old = self._applications.get(name)
         require_compatible(old, command)
-        known = set() if old is None else {store.name for store in old.definition.stores}
-        self._require_own_changelogs(name, [store.name for store in definition.stores if store.name not in known])
-        topics = None
-        if old is not None and old.topics is not None:
-            topics = _only(old.topics, internal_topic_names(definition))
+        topics = None if old is None else old.topics
+        known = [] if old is None else [store.name for store in old.definition.stores]
+        names = [store.name for store in definition.stores]
+        if names != known:
+            self._require_own_changelogs(name, [store for store in names if store not in known])
+        if (
+            old is not None
+            and topics is not None
+            and (names != known or old.definition.aggregations != definition.aggregations)
+        ):
+            topics = _only(topics, internal_topic_names(definition))
         created_id = command.id if old is None else old.created_id
         self._applications[name] = _Changed(
             definition, command.partitions, topics, created_id, command.id, command.written_ms, command.written_by

@@ -50,10 +50,13 @@ class _Listed(NamedTuple):
     ----------
     checked
         All of it that the checks of a definition as a whole look at: lists that have the same fit where one does.
+    complete
+        Each store names its engine, so the application has none to give it.
     """
 
     items: tuple[Any, ...]
     checked: object
+    complete: bool = True
 
 
 def _remembering(number: int, longest: int) -> Callable[[Callable[[bytes], T]], Callable[[bytes], T]]:
@@ -100,9 +103,11 @@ def read_in_parts(value: bytes, validate: Validate[T]) -> T | None:
         command = validate(fields)
     except (ValueError, TypeError):  # whatever it is, those who read it whole find it, too
         return None
-    if len(_fitting) >= _FITTING_DEFINITIONS:
-        _fitting.clear()
-    _fitting.add(checked)
+    listed = {store.name for store in stores.items}
+    if stores.complete and all(item.store in listed for item in aggregations.items):
+        if len(_fitting) >= _FITTING_DEFINITIONS:
+            _fitting.clear()
+        _fitting.add(checked)
     return command
 
 
@@ -150,7 +155,8 @@ def _stores(text: bytes) -> _Listed:
         raise ValueError("no list of objects")
     # If the objects are not where they are split, they do not read.
     stores = tuple([_store(b"{%b}" % fields) for fields in text[1:-1].split(b"},{")])
-    return _Listed(stores, repr([_checked_fields(store) for store in stores]))
+    complete = all("engine" in store.model_fields_set for store in stores)
+    return _Listed(stores, (complete, repr([_checked_fields(store) for store in stores])), complete)
 
 
 @_remembering(_STORE_TEXTS, _LONGEST_STORE)

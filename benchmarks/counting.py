@@ -7,7 +7,9 @@ of its consumer group are seen to be those of the input's end. Starting and endi
 
 from __future__ import annotations
 
+import math
 import os
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -89,8 +91,10 @@ class CountingSystem:
     seconds: Callable[[CountingRun, float], float] = since_started
 
 
-def rate(processes: Processes, system: CountingSystem, counted: Input, commit_interval_ms: int, scratch: Path) -> float:
-    """Have the system count the input and return records/s.
+def rate(
+    processes: Processes, name: str, system: CountingSystem, counted: Input, commit_interval_ms: int, scratch: Path
+) -> float:
+    """Have the system count the input, say how far apart its commits were, and return records/s.
 
     Raises
     ------
@@ -104,7 +108,7 @@ def rate(processes: Processes, system: CountingSystem, counted: Input, commit_in
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling modules anew in each run is nobody's work
         service = processes.start(run.application, command.argv, environment, run.directory / "log")
         try:
-            ended = _wait_for_the_end(run, service)
+            ended, commits = _wait_for_the_end(run, service)
             wait_until(lambda: service.poll() == 0, _EXIT_S, f"{run.application} to end well", service)
             seconds = system.seconds(run, ended)
         finally:
@@ -112,18 +116,44 @@ def rate(processes: Processes, system: CountingSystem, counted: Input, commit_in
         changelog = system.changelog(run)
         _check(run, changelog, system.counts_are)
         delete_topic(counted.servers, changelog)
+    print(f"{name}: commits {commits.apart_ms:,.0f} ms apart", flush=True)
     return counted.records / seconds
 
 
-def _wait_for_the_end(run: CountingRun, service: ServiceProcess) -> float:
+def _wait_for_the_end(run: CountingRun, service: ServiceProcess) -> tuple[float, _Commits]:
     """Return the time, in seconds since the epoch, at which every partition is committed to its end."""
-    counted = run.input
+    counted, commits = run.input, _Commits(len(run.input.ends))
     with group_offsets(counted.servers, run.application, counted.partitions) as offsets:
-        wait_until(
-            lambda: all(found >= end for found, end in zip(offsets(), counted.ends, strict=True)),
-            *(_RUN_S, f"the input of {run.application} to be committed", service, _POLL_S),
-        )
-        return time.time()
+
+        def is_counted() -> bool:
+            found = offsets()
+            commits.see(found)
+            return all(offset >= end for offset, end in zip(found, counted.ends, strict=True))
+
+        wait_until(is_counted, _RUN_S, f"the input of {run.application} to be committed", service, _POLL_S)
+        return time.time(), commits
+
+
+class _Commits:
+    """The commits of a group, as far as its offsets show them when they are looked at."""
+
+    def __init__(self, partitions: int) -> None:
+        self._last = [-1] * partitions
+        self._at = [math.inf] * partitions
+        self._apart: list[float] = []
+
+    def see(self, offsets: Sequence[int]) -> None:
+        now = time.monotonic()
+        for partition, offset in enumerate(offsets):
+            if offset != self._last[partition]:
+                if self._last[partition] > 0:
+                    self._apart.append(now - self._at[partition])
+                self._last[partition], self._at[partition] = offset, now
+
+    @property
+    def apart_ms(self) -> float:
+        """Median time between two commits of a partition."""
+        return statistics.median(self._apart) * 1000 if self._apart else math.nan
 
 
 def _check(run: CountingRun, changelog: str, counts_are: str) -> None:

@@ -61,7 +61,7 @@ def cases(
             shape.case(interval),
             "records/s",
             {
-                name: partial(rate, processes, system, counted, commit_interval_ms, scratch)
+                name: partial(rate, processes, name, system, counted, commit_interval_ms, scratch)
                 for name, system in systems.items()
                 if shape == BASE or name not in ONLY_BASE
             },

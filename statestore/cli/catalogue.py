@@ -34,11 +34,22 @@ def apply(
         typer.Argument(metavar="FILE|DIR", help="YAML files, or directories of them; - is standard input."),
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan. Change nothing.")] = False,
+    create: Annotated[
+        bool,
+        typer.Option(
+            "--create-topics",
+            help="Create input, output and dead-letter topics that do not exist, with the brokers' settings.",
+        ),
+    ] = False,
+    partitions: Annotated[
+        int,
+        typer.Option(min=1, help="--create-topics: partitions of a topic, if its application's input is new, too."),
+    ] = 4,
     yes: options.Yes = False,
     state_dir: options.StateDirIfAny = None,
     json: options.Json = None,
 ) -> None:
-    """Define applications: show the changes, ask for confirmation on a terminal, and submit them."""
+    """Define applications: show the changes, ask for confirmation, and submit them. Without a terminal, use --yes."""
     from statestore.cli import catalogue_tables as shown
     from statestore.metastore.apply import (
         Applied,
@@ -47,20 +58,24 @@ def apply(
         require_own_topic,
         require_runnable,
     )
+    from statestore.metastore.effects import create_topics, missing_topics
 
     options.require_writable(json=json)
     definitions = _definitions(paths)
     view = service.view() if dry_run else service.metastore.require_running()
     require_own_topic(service.topics, service.service_id)
-    plan = plan_definitions(service.topics, view.catalogue, definitions.values(), service.metastore.history())
+    to_create = missing_topics(service.topics, definitions.values(), partitions) if create else {}
+    logged = service.metastore.history()
+    plan = plan_definitions(service.topics, view.catalogue, definitions.values(), logged, to_create)
     require_runnable(plan)
     console = output.console(json)
-    output.say(console, shown.plan_text(plan))
+    output.say(console, shown.plan_text(plan, to_create.values()))
     if not dry_run:
-        _require_agreed(plan, state_dir, yes=yes)
+        _require_agreed(plan, state_dir, yes=yes, creates=bool(to_create))
     pin, done, applied = view.pin, list[Applied](), False
     try:
         if not dry_run:
+            create_topics(service.topics, to_create.values())
             kept = None if state_dir is None else state_dir.absolute()
             for step, submitted in carry_out(service.topics, service.metastore, view.catalogue, plan, kept):
                 if submitted is not None:
@@ -71,7 +86,11 @@ def apply(
             pin = service.metastore.view().pin
             output.say(console, f"catalogue {pin}")
     finally:  # what is committed is said, whatever came after it
-        output.write_content(json, shown.applied_content(plan, done, pin, applied=applied))
+        content = shown.applied_content(plan, done, pin, applied=applied)
+        output.write_content(json, content | {"topics": [topic._asdict() for topic in to_create.values()]})
+    if applied and done:
+        names = " ".join(f"--application {each.step.application}" for each in done)
+        output.say_next([(f"statestore process {names}", "process the input that is there")])
 
 
 @options.with_service
@@ -141,7 +160,7 @@ def drop(
 ) -> None:
     """Remove an application or a store from the catalogue. Its topics and directories stay.
 
-    Without a terminal, an application that feeds another one is dropped only with --yes.
+    It asks for confirmation; without a terminal, use --yes.
     """
     from statestore.metastore.dropping import drop_application, drop_store, feeds, readers_of
     from statestore.metastore.evolution import internal_topic_names, require_droppable
@@ -161,10 +180,7 @@ def drop(
     with kept_free(service.topics, state_dir.absolute(), application):
         if fed:
             print(f"statestore: {feeds(application, fed)}: nothing will write there then", file=sys.stderr)
-            if not yes and not output.on_terminal():
-                raise InputError("nothing was dropped: others read what it writes. Say --yes to drop it all the same")
-        if not yes and output.on_terminal() and not output.confirmed(f"Drop {name} from the catalogue?"):
-            raise InputError("nothing was dropped: the answer was no")
+        output.require_yes(f"Drop {name} from the catalogue?", yes=yes, otherwise="nothing was dropped")
         _say(output.console(), service.metastore.submit(command), name)
     names = [changelog_topic(application, store)] if store else internal_topic_names(entry.definition)
     print(f"its topics ({', '.join(names)}) and directories are still there; `statestore drift` lists them")
@@ -212,14 +228,14 @@ def _definitions(paths: Iterable[Path]) -> dict[str, ApplicationDefinition]:
     return found
 
 
-def _require_agreed(plan: Plan, state_dir: Path | None, *, yes: bool) -> None:
+def _require_agreed(plan: Plan, state_dir: Path | None, *, yes: bool, creates: bool) -> None:
     losing = [f"{step.application} loses {', '.join(step.removed)}" for step in plan.steps if step.removed]
     if losing and state_dir is None:
         raise InputError(
             f"nothing was applied: {'; '.join(losing)}. Say --state-dir: locks in it tell whether somebody runs it"
         )
-    if plan.changes_something and not yes and output.on_terminal() and not output.confirmed("Apply this?"):
-        raise InputError("nothing was applied: the answer was no")
+    if plan.changes_something or creates:
+        output.require_yes("Apply this?", yes=yes, otherwise="nothing was applied")
 
 
 def _say(console: Console, submitted: Submitted, about: str) -> None:

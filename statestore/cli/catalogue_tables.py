@@ -22,7 +22,7 @@ from statestore.metastore.commands import (
     Snapshot,
     application_of,
 )
-from statestore.metastore.effects import internal_topics
+from statestore.metastore.effects import NamedTopic, internal_topics
 from statestore.metastore.evolution import written_topics
 from statestore.metastore.plan import Plan, difference
 from statestore.metastore.view import LoggedCommand, Pin, View
@@ -31,9 +31,11 @@ _SIGNS = {"create": ("+", "green"), "change": ("~", "yellow"), "unchanged": (" "
 _COUNTS = {"create": "to create", "change": "to change", "unchanged": "unchanged"}
 
 
-def plan_text(plan: Plan) -> Text:
-    """Say what would become of each application, field by field."""
+def plan_text(plan: Plan, to_create: Iterable[NamedTopic] = ()) -> Text:
+    """Say which topics would be created, and what would become of each application, field by field."""
     text = Text()
+    for topic in to_create:
+        text.append(f"+ create {topic.role} topic {topic.name}, {topic.partitions} partitions\n", style="green")
     for step in plan.steps:
         sign, style = _SIGNS[step.kind]
         text.append(f"{sign} {step.kind} {step.application}\n", style=style)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import json as json_format
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from contextvars import ContextVar
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO
 
 import typer
 from rich.console import Console
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 #: `--json -`.
 STANDARD_OUTPUT = Path("-")
 _PIPE_COLUMNS = 240
+_quiet = ContextVar("quiet", default=False)
 
 
 def console(json: Path | None = None) -> Console:
@@ -31,7 +35,39 @@ def console(json: Path | None = None) -> Console:
     Without a terminal lines are long, since nobody scrolls a pipe sideways.
     """
     file = sys.stderr if json == STANDARD_OUTPUT else sys.stdout
-    return Console(file=file, width=None if file.isatty() else _PIPE_COLUMNS)
+    return Console(file=file, width=None if file.isatty() else _PIPE_COLUMNS, quiet=is_quiet())
+
+
+def say_next(steps: Sequence[tuple[str, str]]) -> None:
+    """Say on standard error which commands may follow, each with what it does; nothing if --quiet was said."""
+    if is_quiet():
+        return
+    width = max(len(command) for command, _ in steps)
+    lines = [f"  {command:{width}}  # {what}" for command, what in steps]
+    print("Next:", *lines, sep="\n", file=sys.stderr, flush=True)
+
+
+def is_quiet() -> bool:
+    """Tell whether --quiet was said."""
+    return _quiet.get()
+
+
+def with_quiet(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the option --quiet."""
+
+    @wraps(command)
+    def run(*, quiet: bool, **given: Any) -> None:
+        before = _quiet.set(quiet)
+        try:
+            command(**given)
+        finally:
+            _quiet.reset(before)
+
+    signature = inspect.signature(command, eval_str=True)
+    said = Annotated[bool, typer.Option("--quiet", help="Print only warnings, errors, and what --json asks for.")]
+    option = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=said)
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), option])  # type: ignore[attr-defined]
+    return run
 
 
 def say(console: Console, text: Text | str) -> None:

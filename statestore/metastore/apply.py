@@ -5,9 +5,10 @@ The command `statestore apply` and the DAG `metastore` do this, and only show it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from statestore.changelog.topics import Topics
@@ -16,7 +17,7 @@ from statestore.errors import InvalidCommandError, StateStoreError, TopicMismatc
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.commands import Command, Entry
-from statestore.metastore.effects import make_topics, resolve_partitions, unrecorded_topics
+from statestore.metastore.effects import NamedTopic, make_topics, resolve_partitions, unrecorded_topics
 from statestore.metastore.in_use import kept_free
 from statestore.metastore.loading import require_loadable
 from statestore.metastore.metastore import Make, Metastore
@@ -38,6 +39,7 @@ def plan_definitions(
     catalogue: Catalogue,
     definitions: Iterable[ApplicationDefinition],
     history: Iterable[LoggedCommand] = (),
+    to_create: Mapping[str, NamedTopic] = MappingProxyType({}),
 ) -> Plan:
     """Plan what applying definitions does. Nothing is written.
 
@@ -45,6 +47,8 @@ def plan_definitions(
     ----------
     history
         Commands that tell which definitions wrote the changelogs that are there, of dropped stores too.
+    to_create
+        Topics that will be created before the plan is carried out, by name.
 
     Raises
     ------
@@ -57,7 +61,7 @@ def plan_definitions(
     for definition in definitions:
         entry = catalogue.applications.get(definition.name)
         try:
-            resolved.append((definition, _partitions(topics, definition, entry)))
+            resolved.append((definition, _partitions(topics, definition, entry, to_create)))
         except TopicMismatchError as error:
             problems.append(str(error))
     if problems:
@@ -173,6 +177,11 @@ def _put(topics: Topics, step: Step, seen: Catalogue) -> Make:
     return make
 
 
-def _partitions(topics: Topics, definition: ApplicationDefinition, entry: Entry | None) -> dict[str, int]:
+def _partitions(
+    topics: Topics,
+    definition: ApplicationDefinition,
+    entry: Entry | None,
+    to_create: Mapping[str, NamedTopic] = MappingProxyType({}),
+) -> dict[str, int]:
     recorded = (entry.topics if entry is not None else None) or ()
-    return resolve_partitions(topics, definition, recorded)
+    return resolve_partitions(topics, definition, recorded, to_create)

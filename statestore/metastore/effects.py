@@ -7,6 +7,7 @@ required, and one that is missing or was replaced is drift (`drift.py`), mended 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from statestore.changelog.topics import (
@@ -35,6 +36,20 @@ class InternalTopic(NamedTuple):
     config: Mapping[str, str]
 
 
+class NamedTopic(NamedTuple):
+    """A topic that a definition names and that is to be created.
+
+    Attributes
+    ----------
+    role
+        What the first application that names it does with it: input, output or dead-letter.
+    """
+
+    name: str
+    role: str
+    partitions: int
+
+
 def internal_topics(definition: ApplicationDefinition, partitions: Mapping[str, int]) -> list[InternalTopic]:
     """Return the repartition topics and the changelogs of an application.
 
@@ -55,8 +70,40 @@ def internal_topics(definition: ApplicationDefinition, partitions: Mapping[str, 
     return [*(InternalTopic(name, partitions[name], REPARTITION_CONFIG) for name in repartitions), *changelogs]
 
 
+def missing_topics(
+    topics: Topics, definitions: Iterable[ApplicationDefinition], partitions: int
+) -> dict[str, NamedTopic]:
+    """Return the topics that applications read from or write to, do not own, and that do not exist. Nothing is made.
+
+    Parameters
+    ----------
+    partitions
+        Of a topic whose application has no input topic yet; else it gets as many as the input topic has.
+    """
+    wanted = list(definitions)
+    roles = {name: role for definition in wanted for name, role in _topics_of(definition).items()}
+    found = topics.describe(roles)
+    missing: dict[str, NamedTopic] = {}
+    for definition in wanted:
+        of_input = found.get(definition.input_topic)
+        count = partitions if of_input is None else of_input.partitions
+        for name, role in _topics_of(definition).items():
+            if name not in found and (name not in missing or role == "input"):
+                missing[name] = NamedTopic(name, role, count)
+    return missing
+
+
+def create_topics(topics: Topics, missing: Iterable[NamedTopic]) -> None:
+    """Create topics with the brokers' settings, and wait until they are shown; one that appeared meanwhile is taken."""
+    for topic in missing:
+        topics.make(topic.name, topic.partitions, {})
+
+
 def resolve_partitions(
-    topics: Topics, definition: ApplicationDefinition, recorded: Collection[str] = ()
+    topics: Topics,
+    definition: ApplicationDefinition,
+    recorded: Collection[str] = (),
+    to_create: Mapping[str, NamedTopic] = MappingProxyType({}),
 ) -> dict[str, int]:
     """Compare a definition with Kafka and return the partitions of each topic that its tasks read. Nothing is made.
 
@@ -64,22 +111,25 @@ def resolve_partitions(
     ----------
     recorded
         Internal topics that the catalogue has ids of; the others are to be made, or taken over if they are there.
+    to_create
+        Topics that count as if they existed, by name.
 
     Raises
     ------
     TopicMismatchError
         If topics are missing or do not fit; the message names all of them.
     """
-    roles = {**written_topics(definition), definition.input_topic: "input"}
-    found = topics.describe(roles)
+    roles = _topics_of(definition)
+    counts = {name: topic.partitions for name, topic in to_create.items()}
+    counts |= {name: topic.partitions for name, topic in topics.describe(roles).items()}
     problems = [
-        f"{role} topic {name} does not exist; create it, or correct its name"
+        f"{role} topic {name} does not exist; create it (`statestore apply --create-topics` does), or correct its name"
         for name, role in roles.items()
-        if name not in found
+        if name not in counts
     ]
     partitions = {}
-    if definition.input_topic in found:
-        partitions = partitions_of(definition, found[definition.input_topic].partitions)
+    if definition.input_topic in counts:
+        partitions = partitions_of(definition, counts[definition.input_topic])
         needed = {topic.name: topic for topic in internal_topics(definition, partitions)}
         there = topics.describe(needed)
         problems += [
@@ -100,6 +150,11 @@ def resolve_partitions(
     if problems:
         raise TopicMismatchError(f"application {definition.name} does not fit Kafka: {'; '.join(problems)}")
     return partitions
+
+
+def _topics_of(definition: ApplicationDefinition) -> dict[str, str]:
+    """Topics that the application names, and the role of each."""
+    return {definition.input_topic: "input", **written_topics(definition)}
 
 
 def policies(value: str) -> frozenset[str]:

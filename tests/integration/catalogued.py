@@ -84,7 +84,7 @@ class CatalogueCommand(Command):
 
     def apply(self, *definitions: ApplicationDefinition) -> Ran:
         """Apply definitions, which must succeed."""
-        ran = self("apply", self.file(*definitions))
+        ran = self("apply", self.file(*definitions), "--yes")
         assert ran.code == 0, ran.err
         return ran
 

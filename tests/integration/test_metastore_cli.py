@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.metastore.command_topic import topic_name
 from statestore.reports import RestorePlanReport, VerifyReport, read_report
-from tests.integration.broker import create_topic, delete_topic, member_of, produce
+from tests.integration.broker import create_topic, delete_topic, member_of, produce, unique
 from tests.integration.catalogued import BY_VALUE, CatalogueCommand, changed, commands_in
 from tests.integration.commands import at as reaching
 from tests.integration.support import Application, put
@@ -62,7 +64,7 @@ def test_a_change_is_shown_field_by_field_and_the_same_again_logs_nothing(comman
         "0 to create, 1 to change, 0 unchanged",
     } < set(lines(ran.out))
     end = command.log_end
-    ran = command("apply", command.file(owned))
+    ran = command("apply", command.file(owned), "--yes")
     assert (ran.code, "0 to create, 0 to change, 1 unchanged" in ran.out) == (0, True)
     assert command.log_end == end
 
@@ -86,6 +88,51 @@ def test_somebody_at_a_terminal_is_asked(command: CatalogueCommand, answer: str,
     assert (definition.name in command.catalogue.applications) is applied
 
 
+def test_without_a_terminal_nothing_is_changed_unless_yes_is_said(command: CatalogueCommand) -> None:
+    definition = command.define()
+    path = command.file(definition)
+    ran = command("apply", path)
+    assert (ran.code, "nothing was applied: nobody is there to be asked; say --yes" in ran.err) == (2, True), ran.err
+    assert command.metastore.view().topic_id is None
+    command.apply(definition)
+    ran = command("drop", definition.name)
+    assert (ran.code, "nothing was dropped: nobody is there to be asked; say --yes" in ran.err) == (2, True), ran.err
+    assert command("apply", path).code == 0, "nothing changes"
+    assert list(command.catalogue.applications) == [definition.name]
+
+
+def test_topics_that_a_definition_names_are_created_if_that_is_asked_for(command: CatalogueCommand) -> None:
+    name = unique("app")
+    definition = ApplicationDefinition(
+        name=name,
+        input_topic=f"{name}-in",
+        output_topics=(f"{name}-out",),
+        dead_letter_topic=f"{name}-failed",
+        processor="tests.integration.support:count",
+        stores=(StoreDefinition(name="counts"),),
+    )
+    named = [f"{name}-in", f"{name}-out", f"{name}-failed"]
+    path, create = command.file(definition), ("--create-topics", "--partitions", "3")
+    ran = command("apply", path, "--yes")
+    assert (ran.code, f"input topic {name}-in does not exist" in ran.err) == (2, True)
+    assert "--create-topics" in ran.err
+    for ran in (command("apply", path, *create, "--dry-run"), command("apply", path, *create)):
+        assert lines(ran.out)[:3] == [
+            f"+ create input topic {name}-in, 3 partitions",
+            f"+ create output topic {name}-out, 3 partitions",
+            f"+ create dead-letter topic {name}-failed, 3 partitions",
+        ]
+        assert command.topics.describe(named) == {}
+    ran = command("apply", path, *create, "--yes", "--json", "-")
+    assert ran.code == 0, ran.err
+    assert [topic["name"] for topic in json.loads(ran.out)["topics"]] == named
+    assert [command.topics.require(each).partitions for each in named] == [3, 3, 3]
+    assert command.catalogue.entry(name).partitions == {f"{name}-in": 3}
+    fed = changed(definition, name=f"{name}-more", output_topics=[f"{name}-more"], dead_letter_topic=None)
+    ran = command("apply", command.file(fed), "--create-topics", "--yes", "--json", "-")
+    assert json.loads(ran.out)["topics"] == [{"name": f"{name}-more", "role": "output", "partitions": 3}]
+
+
 def test_nobody_is_asked_who_has_said_yes_or_where_nothing_changes(command: CatalogueCommand) -> None:
     path = command.file(command.define())
     for options in (["--yes"], []):
@@ -97,10 +144,10 @@ def test_all_is_checked_before_the_first_is_submitted(command: CatalogueCommand)
     good, bad, odd = (command.define() for _ in range(3))
     missing = changed(bad, input_topic="no-such-input")
     odd = changed(odd, stores=[{"name": "counts", "partitions": 7}])
-    ran = command("apply", command.file(good), command.file(missing, odd))
+    ran = command("apply", command.file(good), command.file(missing, odd), "--yes")
     assert ran.code == 2
     assert "input topic no-such-input does not exist" in ran.err
-    ran = command("apply", command.file(good), command.file(odd))
+    ran = command("apply", command.file(good), command.file(odd), "--yes")
     assert ran.code == 2
     assert "stores.counts.partitions: expected 7, found 2" in ran.err
     assert command.metastore.view().topic_id is None
@@ -129,7 +176,7 @@ def test_a_change_that_needs_a_rebuild_is_refused_with_path_and_reason(command: 
     ],
 )
 def test_definitions_that_are_none_are_refused(command: CatalogueCommand, text: str | bytes, expected: str) -> None:
-    ran = command.fed(text, "apply", "-")
+    ran = command.fed(text, "apply", "-", "--yes")
     assert ran.code == 2
     assert "DefinitionError" in ran.err
     assert expected in ran.err
@@ -137,7 +184,7 @@ def test_definitions_that_are_none_are_refused(command: CatalogueCommand, text: 
 
 def test_an_application_that_two_files_define_is_refused(command: CatalogueCommand) -> None:
     definition = command.define()
-    ran = command("apply", command.file(definition), command.file(definition))
+    ran = command("apply", command.file(definition), command.file(definition), "--yes")
     assert ran.code == 2
     assert f"defines {definition.name}, which another of the files defines" in ran.err
 
@@ -148,7 +195,7 @@ def test_a_service_beside_whose_topic_kafka_has_one_of_the_same_name_to_it_is_re
     service_id = command.service_id.replace("-", ".")
     create_topic(command.servers, topic_name(service_id))
     path = command.file(command.define())
-    ran = command("apply", path, SERVICE_ID=service_id.replace(".", "_"))
+    ran = command("apply", path, "--yes", SERVICE_ID=service_id.replace(".", "_"))
     assert (ran.code, "choose another service id" in ran.err) == (2, True)
 
 
@@ -158,7 +205,7 @@ def test_a_command_that_is_committed_is_told_of_although_its_topics_cannot_be_ma
     definition, report = command.define(), tmp_path / "applied.json"
     changelog = f"{definition.name}-counts-changelog"
     with reaching(monkeypatch, COMMITTED, lambda: create_topic(command.servers, changelog, 5)):
-        ran = command("apply", command.file(definition), "--json", str(report))
+        ran = command("apply", command.file(definition), "--json", str(report), "--yes")
     assert ran.code == 2
     assert f"{definition.name}: command 1 at offset 0" in lines(ran.out)
     assert f"application {definition.name} is in the catalogue; apply it again when" in ran.err
@@ -176,7 +223,7 @@ def test_what_was_applied_before_another_was_refused_is_told_of(
     first, second = (command.define() for _ in range(2))
     other = changed(second, commit_interval_ms=77)
     with reaching(monkeypatch, COMMITTED, lambda: put(command.metastore, other, {other.input_topic: 2})):
-        ran = command("apply", command.file(first), command.file(second), "--json", "-")
+        ran = command("apply", command.file(first), command.file(second), "--json", "-", "--yes")
     assert (ran.code, f"application {second.name} was changed by" in ran.err) == (2, True), ran.err
     content = json.loads(ran.out)
     assert [done["application"] for done in content["commands"]] == [first.name]
@@ -198,7 +245,7 @@ def test_what_get_prints_is_what_apply_takes(command: CatalogueCommand) -> None:
     one = command("get", first.name).out
     assert yaml.safe_load(one)["stores"][0]["owner"] == "zoë"
     for printed in (one, command("get").out):
-        ran = command.fed(printed, "apply", "-")
+        ran = command.fed(printed, "apply", "-", "--yes")
         assert ran.code == 0, ran.err
         assert "0 to create, 0 to change" in ran.out
     assert command.log_end == end
@@ -258,8 +305,8 @@ def test_history_tells_what_each_command_changed(command: CatalogueCommand) -> N
     command.apply(other)
     more = changed(definition, stores=[{"name": "counts", "owner": "data-team"}, {"name": "more"}])
     command.apply(more)
-    assert command("drop", f"{name}/more").code == 0
-    assert command("drop", name).code == 0
+    assert command("drop", f"{name}/more", "--yes").code == 0
+    assert command("drop", name, "--yes").code == 0
     out = command("history", name).out
     assert other.name not in out
     told = [line.split("│")[-2].strip() for line in out.splitlines() if f" {name} " in line]
@@ -279,7 +326,7 @@ def test_what_is_dropped_leaves_its_topics_and_directories(command: CatalogueCom
     definition = command.applied()
     directory = command.state_dir / definition.name / "0_0"
     directory.mkdir(parents=True)
-    ran = command("drop", definition.name)
+    ran = command("drop", definition.name, "--yes")
     assert ran.code == 0, ran.err
     changelog = f"{definition.name}-counts-changelog"
     assert changelog in ran.out
@@ -328,12 +375,12 @@ def test_what_is_running_is_not_dropped_and_whoever_runs_it_is_named(
 ) -> None:
     definition = command.applied(stores=[{"name": "counts"}, {"name": "more"}])
     with running(command.state_dir, definition.name) as pid:
-        ran = command("drop", definition.name + store)
+        ran = command("drop", definition.name + store, "--yes")
     assert ran.code == 3
     assert f"application {definition.name} is in use" in ran.err
     assert f"process {pid} (" in ran.err
     assert command.catalogue.entry(definition.name).definition == definition
-    assert command("drop", definition.name + store).code == 0
+    assert command("drop", definition.name + store, "--yes").code == 0
 
 
 @pytest.mark.short_for(every=2)
@@ -346,21 +393,21 @@ def test_apply_takes_no_store_out_of_what_is_running(
     command.apply(two)
     one = command.file(changed(two, stores=[{"name": "counts"}]))
     with running(command.state_dir, two.name) as pid:
-        ran = command("apply", one)
+        ran = command("apply", one, "--yes")
         assert (ran.code, f"process {pid} (" in ran.err) == (3, True), ran.err
         owned = changed(two, stores=[{"name": "counts", "owner": "data-team"}, {"name": "more"}])
         command.apply(owned)  # that takes nothing away
-    ran = command("apply", one, STATE_DIR="")
+    ran = command("apply", one, "--yes", STATE_DIR="")
     assert (ran.code, f"{two.name} loses more. Say --state-dir" in ran.err) == (2, True)
     assert command.catalogue.entry(two.name).definition == owned
-    assert command("apply", one).code == 0
+    assert command("apply", one, "--yes").code == 0
 
 
 @pytest.mark.long
 def test_an_application_whose_group_has_members_is_not_dropped(command: CatalogueCommand) -> None:
     definition = command.applied()
     with member_of(command.servers, definition.name, definition.input_topic):
-        ran = command("drop", definition.name)
+        ran = command("drop", definition.name, "--yes")
     assert ran.code == 2
     assert "has active members: somebody-else" in ran.err
     assert definition.name in command.catalogue.applications
@@ -375,7 +422,7 @@ def test_a_store_that_is_written_by_an_aggregation_is_not_dropped(command: Catal
         (f"{definition.name}/", "has no store ''"),
         ("none", "no application 'none'"),
     ):
-        ran = command("drop", name)
+        ran = command("drop", name, "--yes")
         assert (ran.code, expected in ran.err) == (2, True), ran.err
     assert command.log_end == end
 
@@ -398,7 +445,7 @@ def test_an_application_that_feeds_another_is_not_dropped_silently(
     command.apply(first, second)
     fed = f"application {first.name} feeds {second.name} (through topic {second.input_topic})"
     ran = command("drop", first.name)
-    assert (ran.code, fed in ran.err, "Say --yes" in ran.err) == (2, True, True)
+    assert (ran.code, fed in ran.err, "say --yes" in ran.err) == (2, True, True)
     ran = command.answered("n", "drop", first.name)
     assert (ran.code, fed in ran.err) == (2, True)
 
@@ -410,7 +457,7 @@ def test_an_application_that_feeds_another_is_not_dropped_silently(
     assert (ran.code, f"feeds {third.name} (through topic {third.input_topic}) since" in ran.err) == (2, True)
     assert first.name in command.catalogue.applications
 
-    assert command("drop", second.name).code == 0, "who is only fed is dropped as ever"
+    assert command("drop", second.name, "--yes").code == 0, "who is only fed is dropped as ever"
     ran = command("drop", first.name, "--yes")
     assert (ran.code, f"feeds {third.name}" in ran.err) == (0, True)
     assert list(command.catalogue.applications) == [third.name]

@@ -29,7 +29,7 @@ help: ## show this list
 demo: environment-demo ## process, damage, verify, restore and validate stores on real input, then stop (build/demo)
 	@$(PYTHON_IN_VENV) -m demo
 
-up: environment-demo ## start Kafka and Airflow and leave them running (build/up)
+up: environment-demo ## start Kafka and Airflow and leave them running (build/up), with your code from APPLICATIONS_DIR=applications
 	@$(PYTHON_IN_VENV) -m demo.up
 
 down: environment-demo ## stop what `make up` started

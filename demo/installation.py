@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -31,10 +32,13 @@ class Installation:
     ----------
     archived
         True: snapshots of its stores are kept, in a directory.
+    code_dir
+        The user's own code, which its processes can import; made if it is not there, and never deleted.
     """
 
-    def __init__(self, root: Path, *, archived: bool = False) -> None:
+    def __init__(self, root: Path, *, archived: bool = False, code_dir: Path | None = None) -> None:
         self.root = root.absolute()
+        self.code_dir = None if code_dir is None else code_dir.absolute()
         self.kafka_dir = self.root / "kafka"
         self.airflow_dir = self.root / "airflow"
         self.state_dir = self.root / "state"
@@ -96,10 +100,25 @@ class Installation:
             "SPARK_SUBMIT_OPTS": SHORT_JVM,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self.scratch_dir),
+            "STATESTORE_JOBS_DIR": str(REPOSITORY / "jobs"),
+            **self.settings(bootstrap_servers),
+            **({} if self.code_dir is None else {"PYTHONPATH": str(self.code_dir)}),
+        }
+
+    def settings(self, bootstrap_servers: str) -> dict[str, str]:
+        """Return the settings by which the command `statestore` works with the installation."""
+        return {
             "STATESTORE_BOOTSTRAP_SERVERS": bootstrap_servers,
             "STATESTORE_STATE_DIR": str(self.state_dir),
             "STATESTORE_REPORTS_DIR": str(self.reports_dir),
             "STATESTORE_DATA_DOCS_DIR": str(self.data_docs_dir),
-            "STATESTORE_JOBS_DIR": str(REPOSITORY / "jobs"),
             **({} if self.archive_dir is None else {"STATESTORE_ARCHIVE": self.archive_dir.as_uri()}),
         }
+
+    def exports(self, bootstrap_servers: str) -> list[str]:
+        """Return the lines by which a shell has these settings, the command itself, and the user's own code."""
+        lines = [f"export {name}={shlex.quote(value)}" for name, value in self.settings(bootstrap_servers).items()]
+        lines.append(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH")
+        if self.code_dir is not None:
+            lines.append(f"export PYTHONPATH={shlex.quote(str(self.code_dir))}${{PYTHONPATH:+:$PYTHONPATH}}")
+        return lines

@@ -1,8 +1,14 @@
-"""`make up`: start the demo's Kafka and Airflow and leave them running; data and password outlive `make down`."""
+"""`make up`: start the demo's Kafka and Airflow and leave them running; data and password outlive `make down`.
+
+Their jobs run the user's own code from the directory APPLICATIONS_DIR, by default `applications` in the checkout.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import shlex
+from pathlib import Path
 
 from rich.table import Table
 
@@ -13,24 +19,37 @@ from demo.installation import REPOSITORY, Installation
 from demo.kafka import Kafka
 from demo.processes import Processes, running, stop_run
 from demo.registering import register
+from statestore.durable import write_atomically
 from statestore.errors import StateStoreError
 from statestore.metastore.metastore import Metastore
 
 APPLICATION = "flight-delays"
 UP = REPOSITORY / "build" / "up"
+CODE = REPOSITORY / "applications"
 _DAGS = ["metastore", "process", "verify", "restore", "validate"]
 _PARSED_S = 120
 
 
 def up() -> int:
     """Start Kafka and Airflow, unless they run already, and say where they are."""
-    installation = Installation(UP, archived=True)
+    code_dir = Path(os.environ.get("APPLICATIONS_DIR") or CODE)
+    installation = Installation(UP, archived=True, code_dir=code_dir)
     addresses = UP / "addresses.json"
     with installation.exclusive():
         services = running(UP)
         if services and all(services.values()) and addresses.exists():
             console.print("It runs already.")
-            _show(json.loads(addresses.read_text(encoding="utf-8")))
+            found = json.loads(addresses.read_text(encoding="utf-8"))
+            if found.get("code_dir") != str(installation.code_dir):
+                console.print(
+                    f"It runs code from {found.get('code_dir', 'no directory')}. To have it run code from "
+                    f"{installation.code_dir}, stop it with `make down` first.",
+                    style="yellow",
+                    markup=False,
+                    soft_wrap=True,
+                )
+                installation = Installation(UP, archived=True, code_dir=Path(found.get("code_dir", CODE)))
+            _show(found, installation)
             return 0
         if dead := [name for name, alive in services.items() if not alive]:
             console.print(f"{', '.join(dead)} of the last start ended in between; starting all anew.", soft_wrap=True)
@@ -47,11 +66,16 @@ def up() -> int:
             console.print("Starting Airflow, which takes about half a minute ...")
             airflow = Airflow(processes, installation, servers)
             airflow.start().wait_for_dags(_DAGS, _PARSED_S)
-            found = {"url": airflow.url, "password": airflow.password, "bootstrap_servers": servers}
+            found = {
+                "url": airflow.url,
+                "password": airflow.password,
+                "bootstrap_servers": servers,
+                "code_dir": str(installation.code_dir),
+            }
             addresses.touch(mode=0o600)
             addresses.write_text(json.dumps(found), encoding="utf-8")
             processes.leave_running()
-        _show(found)
+        _show(found, installation)
     return 0
 
 
@@ -67,18 +91,28 @@ def _register(processes: Processes, installation: Installation, servers: str) ->
         console.print(str(error), style="yellow", markup=False, soft_wrap=True)
 
 
-def _show(found: dict[str, str]) -> None:
+def _show(found: dict[str, str], installation: Installation) -> None:
+    exports, file = installation.exports(found["bootstrap_servers"]), UP / "environment.sh"
+    write_atomically(file, "\n".join(exports) + "\n")
     table = Table(show_header=False, box=None)
     for name, value in {
         "Airflow": found["url"],
         "user": USER,
         "password": found["password"],
         "Kafka": found["bootstrap_servers"],
+        "your code": str(installation.code_dir),
         "files": str(UP),
         "to stop": "make down",
     }.items():
         table.add_row(name, value)
     console.print(table)
+    lines = [
+        f"To use it from a shell, `. {shlex.quote(str(file))}`, or:",
+        *(f"  {line}" for line in exports),
+        f"To begin an application of your own: statestore init {shlex.quote(str(installation.code_dir))}",
+    ]
+    for line in lines:  # to be copied: not wrapped, and not coloured
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

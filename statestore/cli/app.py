@@ -6,10 +6,12 @@ Exit codes: see `ending.py`.
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
-from statestore.cli import catalogue, expectations, metastore, rewrite_commands, snapshot_commands
+from statestore.cli import catalogue, expectations, init_command, metastore, output, rewrite_commands, snapshot_commands
 from statestore.cli import drift_command as drifting
 from statestore.cli import exit_codes as ending
 from statestore.cli import job_commands as running
@@ -26,6 +28,22 @@ app = typer.Typer(
 )
 
 
+def _say_version(said: bool) -> None:
+    if said:
+        print(f"statestore {version('statestore')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _of_all(
+    _: Annotated[
+        bool, typer.Option("--version", help="Print the version, and end.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Have the options that come before a command."""
+
+
+app.command()(init_command.init)
 app.command()(catalogue.apply)
 app.command("list")(catalogue.list_)
 app.command()(catalogue.get)
@@ -46,6 +64,11 @@ app.command()(reporting.progress)
 app.add_typer(snapshot_commands.app, name="snapshot")
 app.add_typer(rewrite_commands.app, name="rewrite")
 app.add_typer(expectations.app, name="expectations")
+
+for _group in (app, *(added.typer_instance for added in app.registered_groups if added.typer_instance is not None)):
+    for _command in _group.registered_commands:
+        if _command.callback is not None:
+            _command.callback = output.with_quiet(_command.callback)
 
 
 def main() -> None:

@@ -1,0 +1,43 @@
+"""The command init: a project to begin with, which runs on `make up` as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from statestore.cli import output
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Made if it is not there.")],
+    name: Annotated[str, typer.Option(help="Name of the application.")] = "order-totals",
+    bootstrap_servers: Annotated[
+        str, typer.Option(envvar="STATESTORE_BOOTSTRAP_SERVERS", help="Kafka brokers.")
+    ] = "localhost:9092",
+    state_dir: Annotated[
+        Path | None,
+        typer.Option(envvar="STATESTORE_STATE_DIR", help="Where its stores are to lie. Default: DIR/state."),
+    ] = None,
+    reports_dir: Annotated[
+        str | None,
+        typer.Option(envvar="STATESTORE_REPORTS_DIR", help="Where reports are to lie. Default: DIR/reports."),
+    ] = None,
+) -> None:
+    """Make a project: a definition, a processor, a test, a sender of input, and a file with the settings."""
+    from statestore.cli.project import make_project
+    from statestore.objects.path import location
+
+    settings = {
+        "STATESTORE_BOOTSTRAP_SERVERS": bootstrap_servers,
+        "STATESTORE_STATE_DIR": str((state_dir or directory / "state").absolute()),
+        "STATESTORE_REPORTS_DIR": str(location(reports_dir or str(directory / "reports")).absolute()),
+    }
+    made = make_project(directory, name, settings)
+    console = output.console()
+    for path in made.made:
+        output.say(console, f"made {path}")
+    if made.environment not in made.made:
+        output.say(console, f"left {made.environment} as it is")
+    output.say_next(made.next_steps())

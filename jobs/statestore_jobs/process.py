@@ -27,6 +27,7 @@ from statestore.progress.display import shown
 from statestore.progress.files import remove_progress
 from statestore.reports import JobReport, ProcessReport, ProcessRow, SnapshotSetRow
 from statestore.requests.process import ProcessRequest
+from statestore.statedir.lock import require_made
 from statestore.tasks.snapshot_sets import set_after_run
 from statestore.tasks.spec import TaskSpec
 from statestore_jobs.entry import run_job, spark_session
@@ -45,6 +46,8 @@ def run(request: ProcessRequest, settings: Settings, catalogue: Catalogue, run_i
     started = clock.now_ms()
     applications = select(catalogue.definitions(), request.applications)
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
+    for application in applications:
+        require_made(settings.state_dir, application.name)
     prepare(topics, Metastore.of(settings), [catalogue.applications[application.name] for application in applications])
     archive = archive_of(settings, topics)
     spark = spark_session("process")

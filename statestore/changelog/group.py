@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from statestore.changelog.client import client_config, make_client, until_answered
+from statestore.changelog.client import Admin, client_config, make_client, until_answered
 from statestore.changelog.deadline import close_consumer
 from statestore.model import TopicPartition
 
@@ -83,6 +83,38 @@ class ConsumerGroup:
     def metadata(self) -> Any:
         """Group metadata for `TransactionalWriter.send_offsets`."""
         return self._consumer.consumer_group_metadata()
+
+
+def committed_offsets(bootstrap_servers: str, group: str, timeout_s: float = 30.0) -> dict[TopicPartition, GroupOffset]:
+    """Return all that a group has committed, of whatever topics; nothing if there is no such group.
+
+    Raises
+    ------
+    KafkaUnavailableError
+        If Kafka does not answer, or a transaction that has sent offsets has not ended in time.
+    """
+    admin = Admin(bootstrap_servers)
+
+    def ask(left_s: float) -> dict[TopicPartition, GroupOffset]:
+        asked = admin.client(left_s).list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=left_s
+        )
+        try:
+            answers = asked[group].result().topic_partitions
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return {}
+            raise
+        found = {}
+        for answer in answers:
+            if answer.error is not None:
+                raise KafkaException(answer.error)
+            if answer.offset >= 0:
+                where = TopicPartition(answer.topic, answer.partition)
+                found[where] = GroupOffset(answer.offset, _metadata(answer))
+        return found
+
+    return until_answered(ask, f"reading the committed offsets of group {group}", timeout_s)
 
 
 def _metadata(answer: KafkaTopicPartition) -> str:

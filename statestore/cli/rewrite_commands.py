@@ -19,9 +19,17 @@ if TYPE_CHECKING:
     from statestore.changelog.topics import Topic
     from statestore.cli.selection import Chosen, PartitionSelection
     from statestore.partition.spec import StorePartitionSpec
+    from statestore.rewrite.repartition import MadeStore, RepartitionPlan
     from statestore.rewrite.reseed import Reseeded, ReseedPlan
 
 app = typer.Typer(help="Write the state of an application anew.", no_args_is_help=True)
+
+
+class ReadsFrom(StrEnum):
+    """Where an application begins in a topic of its own."""
+
+    START = "start"
+    END = "end"
 
 
 class Partitioner(StrEnum):
@@ -98,6 +106,163 @@ def reseed(
             rows = work.carry_out(adopt)
             _show_done(console, rows)
         output.write_content(json, {"dry_run": dry_run, **_plan_content(work.plan), "rows": [*map(_content, rows)]})
+
+
+@app.command()
+@options.with_target
+def repartition(
+    asked: PartitionSelection,
+    parallel: options.Parallel,
+    to: Annotated[str, typer.Option(metavar="APPLICATION", help="application.id of the new application.")],
+    partitions: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of the new changelogs. A definition of the new application says it."),
+    ] = None,
+    renamed: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="TOPIC=TOPIC",
+            help="The new application reads the second topic in the place of the first. May be repeated; a definition "
+            "says it.",
+        ),
+    ] = None,
+    reads_from: Annotated[
+        ReadsFrom | None,
+        typer.Option(
+            help="Where the new application begins in an input of its own that has records: at its end, if they are in "
+            "the state, or at its start."
+        ),
+    ] = None,
+    partitioner: Annotated[
+        Partitioner,
+        typer.Option(
+            help="kafka: rows go where Kafka's partitioner puts their keys; any: they stay in their partition."
+        ),
+    ] = Partitioner.KAFKA,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
+    yes: options.Yes = False,
+    run_bytes: options.RunBytes = options.RUN_BYTES,
+    archive: options.ArchiveIfAny = None,
+    archive_timeout_s: options.ArchiveTimeout = 60.0,
+    json: options.Json = None,
+) -> None:
+    """Make an application of the state of another, with another number of partitions.
+
+    The application must be stopped and have processed all of its input, and all its stores be here. It is only read.
+    The new one gets changelogs, stores and group offsets, and goes on where the other ended.
+    """
+    from statestore.archive.archive import archive_spec
+    from statestore.changelog.topics import Topics
+    from statestore.cli import local_processes as local
+    from statestore.cli.repartition_selection import repartition_spec
+    from statestore.cli.selection import choose
+    from statestore.rewrite.repartition import repartition as repartitioning
+
+    if len(asked.applications) != 1 or asked.partitions:
+        raise InputError("--application: say one; all partitions of all its stores are written")
+    if asked.definitions is not None:
+        raise InputError("--definitions: the catalogue must know the new changelogs, so the definitions must be in it")
+    options.require_writable(json=json)
+    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    where = archive_spec(archive, archive_timeout_s, topics)
+    chosen = choose(replace(asked, archive=where), topics, certain=True)
+    chosen.require_free()
+    spec, adopt = repartition_spec(
+        asked,
+        chosen,
+        topics,
+        to=to,
+        partitions=partitions,
+        renamed=renamed or (),
+        reads_from=None if reads_from is None else reads_from.value,
+        any_partitioner=partitioner is Partitioner.ANY,
+        archive=where,
+        run_bytes=run_bytes,
+        parallelism=parallel,
+    )
+    console = output.console(json)
+    rows: list[MadeStore] = []
+    with repartitioning(spec, local.runner(parallel)) as work:
+        _show_repartition(console, work.plan)
+        if not dry_run:
+            question = f"Make {to} of the state of {work.plan.source}?"
+            output.require_yes(question, yes=yes, otherwise="nothing was written")
+            rows = work.carry_out(adopt)
+            output.say(console, f"{to} is whole: {len(rows)} store partitions were made" if rows else f"{to} is whole")
+        output.write_content(json, {"dry_run": dry_run, **_repartition_content(work.plan), "rows": [*map(_made, rows)]})
+
+
+def _show_repartition(console: Console, plan: RepartitionPlan) -> None:
+    from statestore.cli import tables
+
+    if plan.finishes:
+        output.say(
+            console, "an earlier attempt has made the stores; what is left is the group's offsets and the catalogue"
+        )
+    if plan.discards:
+        output.say(console, f"what an earlier attempt has left of {plan.target} is discarded first")
+    columns = ("store", "partitions>", "new partitions>", "rows>", "bytes>", "expired>", "timestamps not known>")
+    found = (
+        (
+            store.name,
+            store.before,
+            store.after,
+            store.rows,
+            store.bytes,
+            store.counted.expired,
+            store.counted.unknown_times,
+        )
+        for store in plan.stores
+    )
+    if plan.stores:
+        console.print(tables.table(f"{len(plan.stores)} stores of {plan.source}", columns, found))
+    for line in plan.said:
+        output.say(console, line)
+    rows, size = sum(store.rows for store in plan.stores), sum(store.bytes for store in plan.stores)
+    output.say(
+        console,
+        f"{rows} records of {size} bytes, about {plan.seconds:g} s; needs {plan.disk_needed} bytes of disk, "
+        f"{plan.disk_free} are free",
+    )
+
+
+def _repartition_content(plan: RepartitionPlan) -> dict[str, Any]:
+    return {
+        "application": plan.source,
+        "to": plan.target,
+        "partitions": plan.partitions,
+        "finishes": plan.finishes,
+        "discards": plan.discards,
+        "seconds": plan.seconds,
+        "disk_needed": plan.disk_needed,
+        "disk_free": plan.disk_free,
+        "offsets": [
+            {"topic": where.topic, "partition": where.partition, "next_offset": found.next_offset}
+            for where, found in plan.offsets.items()
+        ],
+        "plan": [
+            {
+                "store": store.name,
+                "partitions": store.before,
+                "rows": [*store.counted.rows],
+                "bytes": [*store.counted.bytes],
+                "expired": store.counted.expired,
+                "unknown_timestamps": store.counted.unknown_times,
+            }
+            for store in plan.stores
+        ],
+    }
+
+
+def _made(row: MadeStore) -> dict[str, Any]:
+    return {
+        "application": row.store.application,
+        "store": row.store.store.name,
+        "task": str(row.store.task),
+        "rows": row.rows,
+        "committed": row.committed,
+    }
 
 
 def _stores(chosen: Chosen, name: str) -> list[StorePartitionSpec]:

@@ -132,8 +132,8 @@ def _not_closed(directory: object, status: int | None) -> str:
             "application with 4.3 or later, stop it, and run again"
         )
     return (
-        f"{directory} was left open: what it had not written to disk was in its changelog alone. Nothing here gives "
-        "that back"
+        f"{directory} was left open: what it had not written to disk is in its changelog alone. If that is left, have "
+        "the application or a restore close the store first; if it is lost, nothing here gives that back"
     )
 
 

@@ -11,6 +11,9 @@ replaced or removed. A process that slept meanwhile, and woke up when another on
 Who reads a store for long asks now and then whether somebody urgent waits for its task, who holds a lock that tells of
 that (`<task>/wanted`, shared, for as long as it waits), and then gives way.
 
+An application that a rewrite makes of the state of another is nobody's until that has ended: a journal tells, which a
+kill leaves behind.
+
 And whatever the locks say, a task is in use while another
 process has one of its databases open: RocksDB holds a lock of its own then (`open_databases.py`).
 """
@@ -28,7 +31,7 @@ from threading import Lock
 
 from statestore.errors import LockedError
 from statestore.statedir.open_databases import open_elsewhere
-from statestore.statedir.paths import TaskPaths
+from statestore.statedir.paths import TaskPaths, rewrite_journal
 
 _POLL_S = 0.1
 # struct flock on 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid; zero length is the whole file.
@@ -40,7 +43,7 @@ _HELD_LOCK = Lock()
 
 
 @contextmanager
-def locked(paths: TaskPaths, wait_s: float = 10.0, *, urgent: bool = False) -> Iterator[None]:
+def locked(paths: TaskPaths, wait_s: float = 10.0, *, urgent: bool = False, rewriting: bool = False) -> Iterator[None]:
     """Hold both locks of the task, while no other process has one of its databases open.
 
     Parameters
@@ -49,11 +52,14 @@ def locked(paths: TaskPaths, wait_s: float = 10.0, *, urgent: bool = False) -> I
         How long to wait for them.
     urgent
         Have those who only read give way (`give_way`).
+    rewriting
+        The caller is the rewrite that makes the application.
 
     Raises
     ------
     LockedError
-        If somebody else still holds one of them then. Lock files are never removed.
+        If somebody else still holds one of them then, or a rewrite that makes the application has not ended. Lock files
+        are never removed.
     """
     deadline = time.monotonic() + wait_s
     application, task = paths.locks
@@ -61,7 +67,26 @@ def locked(paths: TaskPaths, wait_s: float = 10.0, *, urgent: bool = False) -> I
     with _held(application, fcntl.F_RDLCK, deadline), _held(task, fcntl.F_WRLCK, deadline, wanted):
         while (found := open_elsewhere(paths)) is not None:
             _wait(found, deadline)
+        if not rewriting:
+            require_made(paths.state_dir, paths.application)
         yield
+
+
+def require_made(state_dir: Path, application: str) -> None:
+    """Make sure that no rewrite is making an application here, or has been interrupted.
+
+    Raises
+    ------
+    LockedError
+        If one is, or was.
+    """
+    journal = rewrite_journal(state_dir, application)
+    if journal.exists():
+        raise LockedError(
+            f"application {application} is being made by `statestore rewrite`, which has not ended: {journal} is "
+            "there. If it was interrupted, run the same command again; until then nothing of the application can be "
+            "used"
+        )
 
 
 def require_held(*files: Path) -> None:

@@ -4,6 +4,7 @@
     <state.dir>/.statestore/<application.id>/<task id>/...       ours: lock, records, staging, quarantine, journals
     <state.dir>/.statestore/<application.id>/stores.json         ours: what its stores are, if no definition says it
     <state.dir>/.statestore/<application.id>/reseed-<store>.json ours: journal of a changelog that is written anew
+    <state.dir>/.statestore/<application.id>/rewrite.json        ours: journal of an application made of another's state
 
 Both are on one file system, so that a rename between them is atomic.
 """
@@ -30,6 +31,16 @@ def known_stores_file(state_dir: Path, application: str) -> Path:
 def reseed_journal(state_dir: Path, application: str, store: str) -> Path:
     """Journal of a changelog that is written anew from a store."""
     return state_dir / OWN_DIRECTORY / check_name(application) / f"reseed-{check_name(store)}.json"
+
+
+def rewrite_journal(state_dir: Path, application: str) -> Path:
+    """Journal of an application that is made of another's state: while it is there, nobody else opens its tasks."""
+    return state_dir / OWN_DIRECTORY / check_name(application) / "rewrite.json"
+
+
+def rewrite_lock(state_dir: Path, application: str) -> Path:
+    """Lock of who makes an application of the state of another; never removed."""
+    return rewrite_journal(state_dir, application).with_name("rewrite.lock")
 
 
 @dataclass(frozen=True, order=True)

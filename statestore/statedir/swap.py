@@ -162,7 +162,9 @@ def swap(
 
 
 @contextmanager
-def locked_task(paths: TaskPaths, wait_s: float = 10.0, *, urgent: bool = False) -> Iterator[None]:
+def locked_task(
+    paths: TaskPaths, wait_s: float = 10.0, *, urgent: bool = False, rewriting: bool = False
+) -> Iterator[None]:
     """Hold the task's locks (`lock.locked`), with what a former holder has begun to replace finished.
 
     Raises
@@ -172,7 +174,7 @@ def locked_task(paths: TaskPaths, wait_s: float = 10.0, *, urgent: bool = False)
     InvalidStateError
         If a swap cannot be finished.
     """
-    with locked(paths, wait_s, urgent=urgent):
+    with locked(paths, wait_s, urgent=urgent, rewriting=rewriting):
         finish_swaps(paths)
         yield
 

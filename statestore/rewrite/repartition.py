@@ -1,0 +1,649 @@
+"""Making an application of the state of another, with another number of partitions.
+
+    locks of the other's tasks -> all that speaks against it -> journal -> new topics -> the rows, each as a record
+    where Kafka's partitioner puts it -> stores built from these, with the same rows -> all is whole (journal) ->
+    offsets of the new group -> the catalogue records the topics -> the journal goes
+
+The other application is only read. While the journal is there, nobody else opens a task of the new one here. Killed
+before all is whole, the next attempt discards what is there and begins anew; killed later, it finishes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from statestore import clock, kill_switch
+from statestore.bulk.digest import Digest
+from statestore.changelog.group import ConsumerGroup, GroupOffset, committed_offsets
+from statestore.changelog.kept import keep_connections
+from statestore.changelog.topics import Topic, Topics
+from statestore.changelog.writer import TransactionalWriter
+from statestore.discovery.changelogs import changelog_spec
+from statestore.errors import DiskSpaceError, InputError, StateStoreError, StoreCorruptedError
+from statestore.model import TopicPartition, transactional_id
+from statestore.partition.replacement import clear_built
+from statestore.partition.spec import StorePartitionSpec
+from statestore.recovery.full import build_full
+from statestore.recovery.many import Runner
+from statestore.recovery.planning import disk_needed, free_bytes, store_logs
+from statestore.recovery.restore import put_in_place
+from statestore.recovery.restore_progress import RestoreProgressWriter
+from statestore.recovery.spec import RestoreSpec
+from statestore.recovery.staged_check import check_staged
+from statestore.recovery.staging import Staging
+from statestore.reports import Loss, Status
+from statestore.requests.restore import RestoreRequest
+from statestore.rewrite.examination import require_rewritable
+from statestore.rewrite.group_offsets import Groups, InputPair, NewOffsets, ReadsFrom, new_offsets, require_the_same
+from statestore.rewrite.new_application import (
+    NewApplication,
+    discard,
+    make_changelog,
+    new_config,
+    require_no_more,
+    require_unused,
+)
+from statestore.rewrite.partitioned import (
+    Counted,
+    SourcePart,
+    Surveyed,
+    WritePart,
+    Written,
+    counted,
+    survey_part,
+    write_part,
+)
+from statestore.rewrite.rewrite_journal import (
+    NewTopic,
+    RewriteJournal,
+    read_rewrite_journal,
+    remove_rewrite_journal,
+    write_rewrite_journal,
+)
+from statestore.statedir.lock import locked_file
+from statestore.statedir.paths import rewrite_lock
+from statestore.statedir.sidecar import Judgement
+from statestore.statedir.swap import locked_task
+from statestore.verification.check import check
+from statestore.verification.options import VerifyOptions
+
+_log = logging.getLogger(__name__)
+#: Rate of one process that durations are estimated with: rows are read twice, written, read from the topic, checked.
+_ROWS_PER_S = 100_000
+_BEGINS = "the state of another application"
+_OFFSETS = VerifyOptions(depth="offsets")
+
+
+class RepartitionSpec(NamedTuple):
+    """What is to be made of what.
+
+    Attributes
+    ----------
+    source
+        All store partitions of the application that there is.
+    new
+        The application that is to be made.
+    partitions
+        Of what it reads.
+    inputs
+        What the two read; None: what the group has committed, renamed as `renamed` says.
+    renamed
+        Topics that the new application reads in the place of others.
+    any_partitioner
+        Rows stay in their partition.
+    parallelism
+        Pieces of work that are done at the same time.
+    """
+
+    source: Sequence[StorePartitionSpec]
+    new: NewApplication
+    partitions: int
+    inputs: Sequence[InputPair] | None
+    renamed: Mapping[str, str]
+    reads_from: ReadsFrom | None
+    any_partitioner: bool
+    run_bytes: int
+    started_ms: int
+    parallelism: int
+
+
+class StorePlan(NamedTuple):
+    """What becomes of a store: how many partitions it has and gets, and what these get."""
+
+    name: str
+    before: int
+    after: int
+    counted: Counted
+
+    @property
+    def rows(self) -> int:
+        """Rows of all partitions."""
+        return sum(self.counted.rows)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of their keys and values."""
+        return sum(self.counted.bytes)
+
+
+class RepartitionPlan(NamedTuple):
+    """What a repartition will do.
+
+    Attributes
+    ----------
+    finishes
+        An earlier attempt has written all: only the group's offsets and the catalogue may be left.
+    discards
+        An earlier attempt was interrupted: what it left is thrown away first.
+    offsets
+        Where the new group goes on.
+    said
+        What that means, for people.
+    disk_needed, disk_free
+        Bytes below the state directory.
+    """
+
+    source: str
+    target: str
+    partitions: int
+    stores: Sequence[StorePlan]
+    finishes: bool
+    discards: bool
+    offsets: Mapping[TopicPartition, GroupOffset]
+    said: Sequence[str]
+    seconds: float
+    disk_needed: int
+    disk_free: int
+
+
+class MadeStore(NamedTuple):
+    """A store partition that was made; `committed` is the offset of its last record, None without one."""
+
+    store: StorePartitionSpec
+    rows: int
+    committed: int | None
+
+
+class TargetPart(NamedTuple):
+    """A store partition that is built: how, of what input its rows are, and what they must be."""
+
+    restore: RestoreSpec
+    position: Mapping[TopicPartition, int]
+    rows: int
+    digest: str
+
+
+class _Built(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    committed: tuple[int | None, ...]
+
+
+class Repartition:
+    """A repartition whose tasks are locked; made by `repartition`."""
+
+    def __init__(self, spec: RepartitionSpec, run: Runner) -> None:
+        self._spec, self._run = spec, run
+        self._new = spec.new
+        store = spec.source[0]
+        self._source = store.application
+        self._topics = Topics(store.bootstrap_servers, store.kafka_timeout_s)
+        self._topics.require_no_members(self._source)
+        self._journal = read_rewrite_journal(store.state_dir, self._new.name)
+        self._require_fitting_journal()
+        require_unused(self._topics, self._new, self._journal)
+        self._finishes = self._journal is not None and self._journal.whole
+        self._by_store = _by_store(spec.source)
+        self._surveyed: dict[str, list[Surveyed]] = {}
+        if not self._finishes:
+            self._require_whole()
+            self._survey()
+        self._offsets = self._find_offsets()
+        self.plan = self._planned()
+
+    def _require_fitting_journal(self) -> None:
+        journal = self._journal
+        if journal is None or not journal.whole:
+            return
+        if (journal.source, journal.partitions) != (self._source, self._spec.partitions):
+            raise InputError(
+                f"{self._new.name} was made of {journal.source} with {journal.partitions} partitions by a rewrite that "
+                "was interrupted when all but the group's offsets was done: run that command again"
+            )
+
+    # -- what speaks against it ---------------------------------------------------------------------------------------
+
+    def _require_whole(self) -> None:
+        """Make sure that each store partition has all of its changelog, and that all are here."""
+        for name, stores in self._by_store.items():
+            self._require_all_tasks(name, stores)
+            for store in stores:
+                found = check(store, _OFFSETS)
+                if not found.healthy and not (found.status is Status.MISSING and not found.end):
+                    raise InputError(
+                        f"{store.store_partition} is {found.status}: {found.detail}. A new application is only "
+                        "made of stores that have all of their changelogs, every partition of them; `statestore "
+                        "verify` says what to do. Nothing was changed"
+                    )
+
+    def _require_all_tasks(self, name: str, stores: Sequence[StorePartitionSpec]) -> None:
+        changelog = stores[0].changelog
+        if changelog is None:
+            raise InputError(f"changelog topic {stores[0].partition.topic} does not exist. Nothing was changed")
+        numbers = [store.task.partition for store in stores]
+        if numbers != list(range(changelog.partitions or 0)) or len({store.task.subtopology for store in stores}) != 1:
+            raise InputError(
+                f"the changelog of {self._source}/{name} has {changelog.partitions} partitions, one for each task, and "
+                f"the tasks here are {', '.join(str(store.task) for store in stores)}: all of them must be. Nothing "
+                "was changed"
+            )
+
+    def _survey(self) -> None:
+        parts = [self._part(store) for stores in self._by_store.values() for store in stores]
+        found = iter(self._run(parts, survey_part, Surveyed))
+        self._surveyed = {name: [next(found) for _ in stores] for name, stores in self._by_store.items()}
+
+    def _part(self, store: StorePartitionSpec) -> SourcePart:
+        count = len(self._by_store[store.store.name])
+        return SourcePart(store, count, len(self._new.stores[store.store.name]), self._spec.any_partitioner)
+
+    # -- the group ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _groups(self) -> Groups:
+        spec, store = self._spec, self._spec.source[0]
+        as_is = all(len(stores) == len(self._new.stores[name]) for name, stores in self._by_store.items())
+        return Groups(
+            store.bootstrap_servers,
+            store.kafka_timeout_s,
+            self._source,
+            self._new.name,
+            spec.partitions,
+            as_is,
+            spec.reads_from,
+        )
+
+    def _find_offsets(self) -> NewOffsets:
+        if self._journal is not None and self._finishes:
+            return NewOffsets(self._journal.group_offsets, {}, [])
+        return new_offsets(self._topics, self._groups, self._inputs())
+
+    def _inputs(self) -> Sequence[InputPair]:
+        """Return what the two read, as the definitions say, or as the group of an application without one shows."""
+        spec, store = self._spec, self._spec.source[0]
+        if spec.inputs is not None:
+            return spec.inputs
+        committed = committed_offsets(store.bootstrap_servers, self._source, store.kafka_timeout_s)
+        names = self._topics.describe(sorted({where.topic for where in committed}))
+        if not names:
+            raise InputError(
+                f"group {self._source} has no committed offsets, or they have expired: what input the state is of is "
+                "not known. Start the application once, so that it commits, stop it, and run again. Nothing was changed"
+            )
+        if unknown := sorted(set(spec.renamed) - set(names)):
+            raise InputError(
+                f"--input: {self._source} has not read {', '.join(unknown)}; it has read {', '.join(sorted(names))}"
+            )
+        prefix = f"{self._source}-"
+        return [
+            InputPair(name, None, internal=True)
+            if name.startswith(prefix) and name.endswith("-repartition")
+            else InputPair(name, spec.renamed.get(name, name))
+            for name in sorted(names)
+        ]
+
+    def _positions(self, subtopology: int, partition: int) -> dict[TopicPartition, int]:
+        """Return the last input offsets of a new task: all before where its group goes on is in its stores."""
+        own = self._topics_of(subtopology)
+        return {
+            where: found.next_offset - 1
+            for where, found in self._offsets.offsets.items()
+            if where.topic in own and where.partition == partition and found.next_offset
+        }
+
+    def _topics_of(self, subtopology: int) -> set[str]:
+        """Return what a new sub-topology reads, as the definitions or the rows of its stores say."""
+        pairs = self._inputs()
+        if any(pair.subtopology is not None for pair in pairs):
+            return {pair.target for pair in pairs if pair.target is not None and pair.subtopology == subtopology}
+        of_it = [name for name, stores in self._by_store.items() if stores[0].task.subtopology == subtopology]
+        seen = {topic for name in of_it for part in self._surveyed[name] for topic in part.topics}
+        return {pair.target for pair in pairs if pair.target is not None and pair.source in seen}
+
+    # -- the plan -----------------------------------------------------------------------------------------------------
+
+    def _planned(self) -> RepartitionPlan:
+        spec = self._spec
+        stores = [
+            StorePlan(name, len(of), into, counted(of[0], self._surveyed[name], into))
+            for name, of in self._by_store.items()
+            for into in [len(self._new.stores[name])]
+            if not self._finishes
+        ]
+        needed = sum(
+            disk_needed(size, spec.run_bytes, rows)
+            for store in stores
+            for size, rows in zip(store.counted.bytes, store.counted.rows, strict=True)
+        )
+        cores = min(spec.parallelism, spec.partitions)
+        return RepartitionPlan(
+            source=self._source,
+            target=self._new.name,
+            partitions=spec.partitions,
+            stores=stores,
+            finishes=self._finishes,
+            discards=self._journal is not None and not self._finishes,
+            offsets=self._offsets.offsets,
+            said=self._offsets.said,
+            seconds=round(sum(store.rows for store in stores) / _ROWS_PER_S / cores, 1),
+            disk_needed=needed,
+            disk_free=free_bytes(self._new.first.state_dir),
+        )
+
+    # -- doing it -----------------------------------------------------------------------------------------------------
+
+    def carry_out(self, adopt: Callable[[Sequence[Topic]], None]) -> list[MadeStore]:
+        """Make the application, or finish what an earlier attempt began.
+
+        Parameters
+        ----------
+        adopt
+            Have the catalogue know the changelogs; called when all else is done, also by each further attempt.
+
+        Raises
+        ------
+        DiskSpaceError
+            If the new stores will not fit. Nothing was made.
+        StoreCorruptedError
+            If a new changelog does not give the rows that were written. What was made is discarded.
+        """
+        rows: list[MadeStore] = []
+        journal = self._journal
+        if not self._finishes:
+            application_lock, _ = self._new.first.paths.locks  # Kafka Streams holds it alone while it runs
+            with locked_file(application_lock, self._new.first.lock_wait_s, shared=True):
+                journal, rows = self._make()
+        assert journal is not None
+        for name, topic in journal.topics.items():
+            self._topics.set_config(name, {"cleanup.policy": topic.cleanup_policy})
+        kill_switch.reached("rewrite, settings made")
+        self._commit_offsets(journal)
+        kill_switch.reached("rewrite, offsets committed")
+        adopt([topic.described(name) for name, topic in journal.topics.items()])
+        kill_switch.reached("rewrite, adopted")
+        remove_rewrite_journal(self._new.first.state_dir, journal.application)
+        return rows
+
+    def _make(self) -> tuple[RewriteJournal, list[MadeStore]]:
+        """Write the changelogs and build the stores; then the journal has all whole."""
+        # Whoever was asked may have taken hours.
+        self._topics.require_no_members(self._source)
+        require_unused(self._topics, self._new, self._journal)
+        require_the_same(self._topics, self._groups, self._inputs(), self._offsets)
+        state_dir = self._new.first.state_dir
+        if self._journal is not None:
+            discard(self._topics, self._new, self._journal)
+        if (free := free_bytes(state_dir)) < self.plan.disk_needed:
+            raise DiskSpaceError(
+                f"the stores of {self._new.name} need about {self.plan.disk_needed} bytes in {state_dir}, {free} are "
+                "free: free some, then run again"
+            )
+        journal = self._begun()
+        write_rewrite_journal(state_dir, journal)
+        kill_switch.reached("rewrite, journal written")
+        try:
+            self._require_nobody_inside()
+            journal = self._make_topics(journal)
+            written = self._write(journal)
+            self._require_all(journal)
+            rows = self._build(journal, written)
+            # Whoever has started meanwhile, elsewhere, takes the topics for whole.
+            self._topics.require_no_members(self._source)
+            require_unused(self._topics, self._new, journal)
+            require_the_same(self._topics, self._groups, self._inputs(), self._offsets)
+            self._require_all(journal)
+        except (StateStoreError, OSError):
+            self._take_back(journal)
+            raise
+        journal = journal.model_copy(update={"whole": True})
+        write_rewrite_journal(state_dir, journal)
+        kill_switch.reached("rewrite, whole")
+        return journal, rows
+
+    def _begun(self) -> RewriteJournal:
+        topics = {}
+        for store in self.plan.stores:
+            config = new_config(self._topics, self._by_store[store.name][0])
+            name = self._new.stores[store.name][0].store_partition.changelog.topic
+            topics[name] = NewTopic(records=store.counted.rows, cleanup_policy=config["cleanup.policy"])
+        return RewriteJournal(
+            source=self._source,
+            application=self._new.name,
+            partitions=self._spec.partitions,
+            started_ms=self._spec.started_ms,
+            topics=topics,
+            offsets=tuple(
+                (where.topic, where.partition, found.next_offset, found.metadata)
+                for where, found in self._offsets.offsets.items()
+            ),
+        )
+
+    def _require_nobody_inside(self) -> None:
+        """Wait for who has opened a task of the new application before the journal was there, and fence it."""
+        tasks = {store.paths: store for stores in self._new.stores.values() for store in stores}
+        for paths, store in tasks.items():
+            with locked_task(paths, store.lock_wait_s, rewriting=True):
+                pass
+            if store.owned and store.exactly_once:
+                name = transactional_id(store.application, store.task)
+                writer = TransactionalWriter(store.bootstrap_servers, name, store.kafka_timeout_s)
+                try:
+                    writer.init()
+                finally:
+                    writer.close()
+
+    def _make_topics(self, journal: RewriteJournal) -> RewriteJournal:
+        for store in self.plan.stores:
+            new = self._new.stores[store.name][0]
+            name = new.store_partition.changelog.topic
+            config = new_config(self._topics, self._by_store[store.name][0])
+            if self._topics.find(name) is not None:  # made when the application was applied, and empty
+                self._topics.delete(name)
+                kill_switch.reached("rewrite, empty topic removed")
+            topic = make_changelog(self._topics, name, store.after, config)
+            kill_switch.reached("rewrite, topic made, not in the journal")
+            made = journal.topics[name].model_copy(update={"topic_id": topic.topic_id})
+            journal = journal.model_copy(update={"topics": {**journal.topics, name: made}})
+            write_rewrite_journal(new.state_dir, journal)
+            kill_switch.reached("rewrite, topic in the journal")
+        return journal
+
+    def _write(self, journal: RewriteJournal) -> dict[str, Digests]:
+        configs = self._topics.topic_configs(journal.topics)
+        work = []
+        for store in self.plan.stores:
+            topic = self._new.stores[store.name][0].store_partition.changelog.topic
+            limit = int(configs[topic]["max.message.bytes"])
+            for part, seen in zip(self._by_store[store.name], self._surveyed[store.name], strict=True):
+                bounds = tuple(max(bound, seen.first_live) for bound in store.counted.first_live)
+                work.append(WritePart(self._part(part), topic, limit, bounds, journal.started_ms))
+        found = iter(self._run(work, write_part, Written))
+        result = {}
+        for store in self.plan.stores:
+            digests = Digests(store.after, self._by_store[store.name][0])
+            for _ in self._by_store[store.name]:
+                digests.add(next(found))
+            if (rows := digests.rows) != store.counted.rows:
+                raise StoreCorruptedError(
+                    f"{self._source}/{store.name} had {store.counted.rows} rows for the new partitions, and {rows} "
+                    "when it was read again"
+                )
+            result[store.name] = digests
+        kill_switch.reached("rewrite, all written")
+        return result
+
+    def _require_all(self, journal: RewriteJournal) -> None:
+        """Make sure that the changelogs have what was written, and nothing else."""
+        counts = {
+            TopicPartition(name, number): count
+            for name, topic in journal.topics.items()
+            for number, count in enumerate(topic.records)
+        }
+        for where, log in self._topics.log_ranges(counts).items():
+            if (log.start, log.last_stable, log.high_watermark) != (0, counts[where], counts[where]):
+                raise InputError(
+                    f"{where} has the offsets {log.start} to {log.high_watermark}, expected 0 to {counts[where]}: "
+                    f"somebody else writes to it, or removes what is in it. Stop {self._new.name} wherever it runs, "
+                    "then run again"
+                )
+
+    def _build(self, journal: RewriteJournal, written: Mapping[str, Digests]) -> list[MadeStore]:
+        """Build the new stores task by task, several at a time; each goes into its place when its rows are right."""
+        configs = self._topics.topic_configs(journal.topics)
+        request = RestoreRequest(mode="full", force=True, check="deep")
+        tasks: dict[object, list[TargetPart]] = {}
+        positions = {
+            (store.task.subtopology, number): self._positions(self._by_store[name][0].task.subtopology, number)
+            for name, stores in self._new.stores.items()
+            for number, store in enumerate(stores)
+        }
+        for name, stores in self._new.stores.items():
+            topic = stores[0].store_partition.changelog.topic
+            changelog = changelog_spec(journal.topics[topic].described(topic), configs[topic])
+            for number, store in enumerate(stores):
+                store = store.model_copy(update={"changelog": changelog})
+                rows, digest = written[name].of(number)
+                restore = RestoreSpec(store, request, journal.label, self._spec.run_bytes, publish=False)
+                position = positions[store.task.subtopology, number]
+                tasks.setdefault(store.paths, []).append(TargetPart(restore, position, rows, digest))
+        pieces = list(tasks.values())
+        built = self._run(pieces, build_task, _Built)
+        kill_switch.reached("rewrite, all built")
+        return [
+            MadeStore(part.restore.store, part.rows, committed)
+            for piece, found in zip(pieces, built, strict=True)
+            for part, committed in zip(piece, found.committed, strict=True)
+        ]
+
+    def _take_back(self, journal: RewriteJournal) -> None:
+        """Discard what could not be finished, if nobody else has begun to use it; else the journal stays."""
+        try:
+            # Topics that were made since have an id in the journal on disk.
+            journal = read_rewrite_journal(self._new.first.state_dir, journal.application) or journal
+            require_unused(self._topics, self._new, journal)
+            discard(self._topics, self._new, journal)
+            remove_rewrite_journal(self._new.first.state_dir, journal.application)
+        except (StateStoreError, OSError) as error:
+            _log.warning("rewrite: %s is left half made: %s; run again", self._new.name, error)
+
+    def _commit_offsets(self, journal: RewriteJournal) -> None:
+        """Commit the new group's offsets, unless an earlier attempt has: then the application may have gone on."""
+        store, wanted = self._new.first, journal.group_offsets
+        there = committed_offsets(store.bootstrap_servers, journal.application, store.kafka_timeout_s)
+        for where, offset in wanted.items():
+            if where in there and there[where].next_offset < offset.next_offset:
+                raise InputError(
+                    f"group {journal.application} is at offset {there[where].next_offset} of {where}, expected "
+                    f"{offset.next_offset}: somebody has started the application before it was whole. Stop it, delete "
+                    "the group, its changelogs and its directories, and run again"
+                )
+        if not there:
+            for name, topic in journal.topics.items():
+                require_no_more(self._topics, journal.application, topic.described(name), topic.records)
+        if left := {where: offset for where, offset in wanted.items() if where not in there}:
+            with ConsumerGroup(store.bootstrap_servers, journal.application, store.kafka_timeout_s) as group:
+                group.commit(left)
+
+
+class Digests:
+    """What was written to the partitions of a new changelog, put together."""
+
+    def __init__(self, partitions: int, store: StorePartitionSpec) -> None:
+        self._each = [Digest(store.store.values) for _ in range(partitions)]
+
+    def add(self, written: Written) -> None:
+        """Add what a store partition has given."""
+        for digest, rows, hexdigest in zip(self._each, written.rows, written.digests, strict=True):
+            digest.add_digest(rows, hexdigest)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Rows of each partition."""
+        return tuple(digest.rows for digest in self._each)
+
+    def of(self, partition: int) -> tuple[int, str]:
+        """Rows of a partition, and their digest."""
+        return self._each[partition].rows, self._each[partition].hexdigest()
+
+
+def build_task(parts: Sequence[TargetPart]) -> _Built:
+    """Build the stores of a new task from their changelogs, check them, and put them in place.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If one has other rows than were written.
+    """
+    paths = parts[0].restore.store.paths
+    with keep_connections(), locked_task(paths, parts[0].restore.store.lock_wait_s, rewriting=True):
+        return _Built(committed=tuple(map(_build_store, parts)))
+
+
+def _build_store(part: TargetPart) -> int | None:
+    spec, store = part.restore, part.restore.store
+    staging, asked_ms = Staging(store.paths, store.store.name), clock.now_ms()
+    with staging.alone(store.lock_wait_s):
+        clear_built(store.paths)
+        staging.clear()
+        logs = store_logs(store)
+        with RestoreProgressWriter(store, None) as progress:
+            built = build_full(spec, staging, logs, progress, asked_ms, part.position)
+        rows = check_staged(store, built, "deep")
+        if (rows, built.digest) != (part.rows, part.digest):
+            raise StoreCorruptedError(
+                f"{store.partition} gives {rows} rows with the digest {built.digest}, and {part.rows} with "
+                f"{part.digest} were written to it"
+            )
+        put_in_place(spec, built, logs, Judgement(Status.MISSING, Loss.NONE, ""), _BEGINS)
+    kill_switch.reached("rewrite, store built")
+    return built.committed_offset
+
+
+def _by_store(stores: Sequence[StorePartitionSpec]) -> dict[str, list[StorePartitionSpec]]:
+    found: dict[str, list[StorePartitionSpec]] = {}
+    for store in sorted(stores, key=lambda store: (store.store.name, store.task)):
+        found.setdefault(store.store.name, []).append(store)
+    return found
+
+
+@contextmanager
+def repartition(spec: RepartitionSpec, run: Runner) -> Iterator[Repartition]:
+    """Lock all tasks of an application, and find out what making another of it would do; `carry_out` does it.
+
+    Parameters
+    ----------
+    run
+        Does the pieces of work.
+
+    Raises
+    ------
+    LockedError
+        If a task, or another rewrite of the new application, is at work.
+    InputError
+        If something speaks against it; nothing was changed.
+    """
+    by_store = _by_store(spec.source)
+    for stores in by_store.values():
+        require_rewritable(stores)
+    store = spec.source[0]
+    with ExitStack() as locks:
+        locks.enter_context(keep_connections())
+        locks.enter_context(locked_file(rewrite_lock(store.state_dir, spec.new.name), store.lock_wait_s))
+        for paths in dict.fromkeys(found.paths for found in spec.source):
+            locks.enter_context(locked_task(paths, store.lock_wait_s))
+        yield Repartition(spec, run)

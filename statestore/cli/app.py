@@ -18,6 +18,7 @@ from statestore.cli import job_commands as running
 from statestore.cli import report_commands as reporting
 from statestore.cli import restore_command as mending
 from statestore.cli import store_commands as looking
+from statestore.cli import warm_command as warming
 from statestore.errors import StateStoreError, of_os_error
 
 app = typer.Typer(
@@ -56,6 +57,7 @@ app.command()(looking.partitions)
 app.command()(running.process)
 app.command()(looking.verify)
 app.command()(mending.restore)
+app.command()(warming.warm)
 app.command()(running.validate)
 app.command()(running.maintain)
 app.command()(looking.read)

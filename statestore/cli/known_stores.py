@@ -29,7 +29,7 @@ def reachable(url: str | None, timeout_s: float, topics: Topics) -> ArchiveSpec 
         if found is not None:
             found.open()
     except (ArchiveUnavailableError, ArchiveAccessError) as error:
-        print(f"statestore: verified without the archive: {error}", file=sys.stderr)
+        print(f"statestore: going on without the archive: {error}", file=sys.stderr)
         return None
     return found
 

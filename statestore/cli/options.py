@@ -103,6 +103,13 @@ AtLeastOnce = Annotated[
         "rows.",
     ),
 ]
+KafkaStreams = Annotated[
+    str | None,
+    typer.Option(
+        metavar="VERSION",
+        help="Version of Kafka Streams, such as 4.2.0, that will use the stores. Default: as the present stores.",
+    ),
+]
 Archive = Annotated[
     str,
     typer.Option(

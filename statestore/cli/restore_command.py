@@ -48,13 +48,7 @@ def restore(
             "may be the only copy of something. May be repeated.",
         ),
     ] = None,
-    kafka_streams: Annotated[
-        str | None,
-        typer.Option(
-            metavar="VERSION",
-            help="Version of Kafka Streams, such as 4.2.0, that will use the stores. Default: as the present stores.",
-        ),
-    ] = None,
+    kafka_streams: options.KafkaStreams = None,
     archive: options.ArchiveIfAny = None,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,

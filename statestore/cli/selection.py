@@ -57,6 +57,8 @@ class PartitionSelection:
         Which archive may know what stores without a directory are; None: none.
     shapes
         A file that says what stores of applications without a definition are; None: none does.
+    whole
+        All stores are worked on, also if some are named to say what they are.
     """
 
     where: Where
@@ -72,6 +74,7 @@ class PartitionSelection:
     reports_dir: Location | None = None
     archive: ArchiveSpec | None = None
     shapes: Path | None = None
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,7 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
     wanted = {text.partition(":")[0] for text in asked.stores}
     wanted -= {name for name, hint in said.items() if hint.engine == "in_memory"}
     _require_stores(wanted, defined, discovered)
-    if wanted:
+    if wanted and not asked.whole:
         discovered = [store for store in discovered if store.name in wanted]
     specs = store_partition_specs(asked.where, topics, defined, wanted)
     specs += discovered_specs(asked.where, discovered, exactly_once=asked.guarantee == "exactly_once_v2")

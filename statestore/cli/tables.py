@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -27,6 +28,9 @@ from statestore.reports import (
     VerifyReport,
     VerifyRow,
 )
+
+if TYPE_CHECKING:
+    from statestore.recovery.warming import WarmRow
 
 _BAD, _DOUBTFUL, _GOOD = "bold red", "yellow", "green"
 
@@ -154,6 +158,22 @@ def show_restored(console: Console, rows: Sequence[RestoreRow]) -> None:
             row.committed,
             row.seconds,
             _LACKING if row.exact is False and row.failure is None else _failed(row.failure),
+        )
+        for row in rows
+    )
+    console.print(table(f"{len(rows)} store partitions", columns, found))
+
+
+def show_warmed(console: Console, rows: Sequence[WarmRow]) -> None:
+    """Print what became of the stores of tasks."""
+    columns = ("store partition", "before", "outcome", "mode", "records>", "rows>", "committed>", "s>", "detail")
+    styles = {"warmed": _GOOD, "ready": _GOOD, "left": _DOUBTFUL, "failed": _BAD}
+    found = (
+        (
+            f"{row.application}/{row.store}/{row.task}",
+            "" if row.before is None else status_text(Status(row.before)),
+            Text(row.outcome, style=styles[row.outcome]),
+            *(row.mode or "", row.records, row.keys, row.committed, row.seconds, row.detail),
         )
         for row in rows
     )

@@ -54,6 +54,14 @@ def test_the_command_defines_and_verifies_without_any_extra(
     assert (row["application"], row["store"], row["status"]) == (name, "totals", "EMPTY")
 
 
+def test_stores_are_warmed_without_any_extra(alone: Installed) -> None:
+    where = ("--state-dir", "state", "--bootstrap-servers", "127.0.0.1:1", "--kafka-timeout-s", "0.5")
+    done = alone.run("statestore", "warm", "--application", "orders", *where)
+    assert done.returncode == 0, done.stderr
+    assert "not warmed, the application restores by itself" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "extra", "missing"),
     [

@@ -1,0 +1,264 @@
+"""The command warm: it brings the state directory of a Kafka Streams application up before the application starts.
+
+It is no condition for the start: whatever it cannot do, the application restores by itself. So it ends with 0, unless
+it is told that the application must not start without it.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from statestore import clock
+from statestore.cli import exit_codes, options, output
+from statestore.cli.parameters import with_function
+from statestore.cli.warm_server import WarmState, answering, parse_address
+from statestore.errors import InputError, RetryError, StateStoreError, UnknownApplicationError, of_os_error
+
+if TYPE_CHECKING:
+    from statestore.changelog.topics import Topics
+    from statestore.cli.selection import Chosen, PartitionSelection
+    from statestore.model import TaskId
+    from statestore.recovery.warming import Warming, WarmRow
+
+_SIGTERM_CODE = 128 + signal.SIGTERM
+_BYTES = re.compile(r"(\d{1,18})(Ki|Mi|Gi|Ti)?")
+#: Who has a task is an application that runs: it does not end soon.
+_LOCK_WAIT_S = 1.0
+_UNITS = {None: 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
+
+
+def _asked(
+    *,
+    application: Annotated[str, typer.Option(help="application.id.", show_default=False)],
+    state_dir: options.StateDir,
+    bootstrap_servers: options.Servers = None,
+    store: options.Stores = None,
+    changelog: options.Changelogs = None,
+    retention: options.Retentions = None,
+    shapes: options.Shapes = None,
+    at_least_once: options.AtLeastOnce = False,
+    kafka_timeout_s: options.TimeoutS = 30.0,
+) -> PartitionSelection:
+    from statestore.cli.selection import PartitionSelection, Where
+
+    return PartitionSelection(
+        where=Where(options.servers_of(bootstrap_servers), state_dir, kafka_timeout_s),
+        applications=(application,),
+        stores=tuple(store or ()),
+        changelogs=tuple(changelog or ()),
+        retentions=tuple(retention or ()),
+        shapes=shapes,
+        guarantee="at_least_once" if at_least_once else "exactly_once_v2",
+        whole=True,
+    )
+
+
+class _Request(NamedTuple):
+    tasks: frozenset[TaskId]
+    max_bytes: int | None
+    acceptable_lag: int
+    kafka_streams: str | None
+    archive: str | None
+    archive_timeout_s: float
+
+
+def warm(
+    asked: PartitionSelection,
+    parallel: options.Parallel,
+    task: Annotated[
+        list[str] | None,
+        typer.Option(help="Warm this task, such as 0_3, also if it has no directory here. May be repeated."),
+    ] = None,
+    max_bytes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            help="Warm all tasks, as long as their stores have no more bytes together; such as 40Gi. Default: tasks "
+            "that have a directory here, or are named.",
+            show_default=False,
+        ),
+    ] = None,
+    acceptable_lag: Annotated[
+        int, typer.Option(min=0, help="Leave a store alone that has no more offsets left to read.")
+    ] = 10_000,
+    require: Annotated[
+        bool, typer.Option("--require", help="End with another exit code than 0 if a store is not warm.")
+    ] = False,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Answer /ready and /progress over HTTP meanwhile; without a host, on loopback. Default: do not.",
+            show_default=False,
+        ),
+    ] = None,
+    kafka_streams: options.KafkaStreams = None,
+    run_bytes: options.RunBytes = options.RUN_BYTES,
+    archive: options.ArchiveIfAny = None,
+    archive_timeout_s: options.ArchiveTimeout = 60.0,
+    json: options.Json = None,
+) -> None:
+    """Bring the stores of a Kafka Streams application up to date before it starts on this state directory."""
+    from statestore.cli import local_processes as local
+    from statestore.cli.tables import show_warmed
+    from statestore.model import TaskId
+    from statestore.recovery.warming import Warming
+
+    started_ms = clock.now_ms()
+    request = _Request(
+        frozenset(map(TaskId.parse, task or ())),
+        None if max_bytes is None else _bytes_of(max_bytes),
+        acceptable_lag,
+        kafka_streams,
+        archive,
+        archive_timeout_s,
+    )
+    address = None if listen is None else parse_address(listen)
+    options.require_writable(json=json)
+    rows: list[WarmRow] = []
+    failure: StateStoreError | None = None
+    with tempfile.TemporaryDirectory(prefix="statestore-") as name, _ended_by_sigterm():
+        state = WarmState(Path(name))
+        with answering(address, state):
+            how = Warming(local.runner(parallel), parallel, run_bytes, Path(name), f"warm-{started_ms}")
+            try:
+                rows = _warmed(asked, request, how, state)
+            except (StateStoreError, OSError) as error:
+                failure = of_os_error(error) if isinstance(error, OSError) else error
+            show_warmed(output.console(json), rows)
+            report = {
+                "application": asked.applications[0],
+                "started_ms": started_ms,
+                "finished_ms": clock.now_ms(),
+                "failure": None if failure is None else {"kind": failure.kind, "message": str(failure)},
+            }
+            output.write_rows(json, rows, **report)
+            state.phase = "ended"
+    if failure is not None:
+        print(f"statestore: not warmed, the application restores by itself: {failure}", file=sys.stderr)
+    raise typer.Exit(_exit_code(rows, failure) if require else 0)
+
+
+warm = with_function(_asked, warm)
+
+
+def _warmed(asked: PartitionSelection, request: _Request, how: Warming, state: WarmState) -> list[WarmRow]:
+    from statestore.changelog.topics import Topics
+    from statestore.cli import known_stores
+    from statestore.cli import restore_selection as restoring
+    from statestore.cli.selection import choose
+    from statestore.cli.verification import verify_all
+    from statestore.discovery.directories import tasks_in
+    from statestore.recovery.warming import choose_tasks, task_sizes, warm_stores
+    from statestore.verification.options import VerifyOptions
+
+    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    where = known_stores.reachable(request.archive, request.archive_timeout_s, topics)
+    try:
+        chosen = choose(replace(asked, archive=where), topics, certain=True)
+    except UnknownApplicationError as error:
+        if _is_new(asked, topics):  # nothing was ever logged: there is nothing to bring up
+            print(f"statestore: {error}", file=sys.stderr)
+            return []
+        raise
+    chosen.require_free()
+    changes = {"archive": where, "lock_wait_s": _LOCK_WAIT_S}
+    specs = [spec.model_copy(update=changes) for spec in chosen.specs if not spec.is_global]
+    there = {spec.task for spec in specs}
+    if unknown := sorted(request.tasks - there):
+        known = ", ".join(map(str, sorted(there))) or "none"
+        raise InputError(f"--task: {', '.join(map(str, unknown))} cannot be warmed; the tasks that can be are: {known}")
+    here = tasks_in(asked.where.state_dir, asked.applications[0])
+    sizes = dict.fromkeys(there, 0) if request.max_bytes is None else task_sizes(specs)
+    tasks = choose_tasks(sizes, here, request.tasks, request.max_bytes, _ordinal())
+    specs = [spec for spec in specs if spec.task in tasks]
+    if not specs:
+        _say_nothing_chosen(chosen, sizes, request)
+        return []
+    stores = restoring.stores_to_restore(
+        replace(chosen, specs=specs), topics, elsewhere=False, kafka_streams=request.kafka_streams
+    )
+    found = verify_all(stores, VerifyOptions(depth="offsets"), 1)
+    state.phase = "restoring"
+    rows = warm_stores(stores, found, _obstacles(chosen, tasks), how, request.acceptable_lag)
+    known_stores.keep(chosen, asked.where.state_dir, ())
+    return rows
+
+
+def _obstacles(chosen: Chosen, tasks: Sequence[TaskId]) -> Mapping[TaskId, str]:
+    """Return tasks of which a store cannot be made, so that Kafka Streams would discard the others, and why."""
+    if not any(spec.exactly_once for spec in chosen.specs):
+        return {}
+    found: dict[TaskId, str] = {}
+    for trouble in ("missing", "needed", "damaged", "unknown"):
+        for store in chosen.troubled(trouble):
+            count = store.changelog.partitions or 0 if store.changelog is not None else 0
+            for task in tasks:
+                # Of which sub-topology a store is that has no directory, no topic tells.
+                has = task in store.tasks if store.tasks else task.partition < count
+                if has and task not in store.here:
+                    found.setdefault(task, f"it is not known what its store {store.name} is: {store.problem}")
+    return found
+
+
+def _is_new(asked: PartitionSelection, topics: Topics) -> bool:
+    """Tell whether Kafka answers, so that an application without a topic is one that never ran."""
+    topics.cluster_id()
+    return not asked.stores and asked.shapes is None
+
+
+def _say_nothing_chosen(chosen: Chosen, sizes: Mapping[TaskId, int], request: _Request) -> None:
+    for store in (*chosen.troubled("missing"), *chosen.troubled("needed"), *chosen.troubled("damaged")):
+        print(f"statestore: {store.label} is left to the application: {store.problem}", file=sys.stderr)
+    if not sizes:
+        why = "no store is known well enough"
+    elif request.max_bytes is None:
+        why = "no task has a directory here, and none is named: say --task or --max-bytes"
+    else:
+        why = f"the smallest task has {min(sizes.values())} bytes, and --max-bytes is {request.max_bytes}"
+    print(f"statestore: nothing is warmed: {why}", file=sys.stderr)
+
+
+def _ordinal() -> int:
+    """Return the number of the pod in its StatefulSet, which its host name ends with; else 0."""
+    found = re.search(r"-(\d{1,6})$", socket.gethostname())
+    return int(found[1]) if found else 0
+
+
+def _bytes_of(text: str) -> int:
+    found = _BYTES.fullmatch(text)
+    if found is None:
+        raise InputError(f"--max-bytes: expected a number of bytes, such as 500Mi or 40Gi, found {text!r}")
+    return int(found[1]) << _UNITS[found[2]]
+
+
+def _exit_code(rows: Sequence[WarmRow], failure: StateStoreError | None) -> int:
+    if failure is not None:
+        return exit_codes.exit_code(failure)
+    left = [row for row in rows if row.outcome in ("left", "failed")]
+    return 0 if not left else RetryError.exit_code if all(row.retriable for row in left) else 1
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """End on SIGTERM, which the first process of a container would not do by itself; what was begun is cleaned up."""
+
+    def end(*_: object) -> None:
+        raise SystemExit(_SIGTERM_CODE)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

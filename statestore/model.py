@@ -98,6 +98,20 @@ def changelog_topic(application: str, store: str) -> str:
     return f"{application}-{store}-changelog"
 
 
+def later_changelog(application: str, store: str, number: int) -> str:
+    """Name of a changelog topic that takes the place of the one before it, which stays; numbers start at 2."""
+    return f"{changelog_topic(application, store)}-{number}"
+
+
+def changelog_number(application: str, store: str, topic: str) -> int | None:
+    """Return which of a store's changelogs a topic is, 1 for the first; None if its name is not one of them."""
+    first = changelog_topic(application, store)
+    if topic == first:
+        return 1
+    number = topic.removeprefix(f"{first}-")
+    return int(number) if re.fullmatch("[2-9]|[1-9][0-9]{1,5}", number) and topic != number else None
+
+
 def repartition_topic(application: str, store: str) -> str:
     """Name of the topic through which a regrouped aggregation's records go: `<application.id>-<store>-repartition`."""
     return f"{application}-{store}-repartition"

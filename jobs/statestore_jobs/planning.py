@@ -18,7 +18,7 @@ from statestore.metastore.commands import Entry
 from statestore.metastore.effects import InternalTopic, internal_topics, make_topics, unrecorded_topics
 from statestore.metastore.evolution import written_topics
 from statestore.metastore.metastore import Metastore
-from statestore.model import TaskId, TopicPartition, changelog_topic, repartition_topic
+from statestore.model import TaskId, TopicPartition, repartition_topic
 from statestore.objects.path import Location
 from statestore.stores.serdes import load_serde
 from statestore.tasks.aggregates import load_aggregate
@@ -124,7 +124,7 @@ def task_specs(
         Directory in which the tasks say how far they are.
     """
     part = application.subtopologies[subtopology]
-    names = {store.name: changelog_topic(application.name, store.name) for store in part.stores}
+    names = {store.name: store.changelog_of(application.name) for store in part.stores}
     found = topics.describe([part.input_topic, *names.values()])
     repartitions = [repartition_topic(application.name, item.store) for item in part.regrouped]
     configs = topics.topic_configs([*names.values(), *repartitions, *written_topics(application)])

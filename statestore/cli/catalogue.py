@@ -165,7 +165,6 @@ def drop(
     from statestore.metastore.dropping import drop_application, drop_store, feeds, readers_of
     from statestore.metastore.evolution import internal_topic_names, require_droppable
     from statestore.metastore.in_use import kept_free
-    from statestore.model import changelog_topic
 
     application, _, store = name.partition("/")
     catalogue = service.metastore.require_running().catalogue
@@ -182,7 +181,8 @@ def drop(
             print(f"statestore: {feeds(application, fed)}: nothing will write there then", file=sys.stderr)
         output.require_yes(f"Drop {name} from the catalogue?", yes=yes, otherwise="nothing was dropped")
         _say(output.console(), service.metastore.submit(command), name)
-    names = [changelog_topic(application, store)] if store else internal_topic_names(entry.definition)
+    definition = entry.definition
+    names = [definition.store(store).changelog_of(application)] if store else internal_topic_names(definition)
     print(f"its topics ({', '.join(names)}) and directories are still there; `statestore drift` lists them")
 
 

@@ -13,6 +13,7 @@ from statestore.cli.tables import table
 from statestore.metastore.apply import Applied
 from statestore.metastore.catalogue import Rebuild
 from statestore.metastore.commands import (
+    AdoptChangelog,
     Command,
     DropApplication,
     DropStore,
@@ -185,6 +186,8 @@ def _what(command: Command, before: Rebuild) -> str:
             return f"dropped store {command.store}"
         case RecordTopics():
             return f"recorded {len(command.topics)} topics"
+        case AdoptChangelog():
+            return f"stores.{command.store}.changelog: {command.before} -> {command.topic}"
         case Snapshot():
             return f"snapshot of {len(command.catalogue.applications)} applications"
 

@@ -11,7 +11,7 @@ from statestore.definitions.fields import Definition, Engine, Guarantee, Referen
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import UnknownStoreError
 from statestore.kinds.known import BUILT_IN
-from statestore.model import Name, StoreFormat, changelog_topic, repartition_topic
+from statestore.model import Name, StoreFormat, changelog_number, changelog_topic, repartition_topic
 
 #: Kafka's offset.metadata.max.bytes is 4096, of which Base64 leaves three quarters (formats/commit_metadata.py).
 _MAX_TIMES_BYTES = 3_000
@@ -135,7 +135,7 @@ class ApplicationDefinition(Definition):
         if len(set(names)) != len(names):
             raise ValueError(f"store names must be distinct, found {names}")
         sent_to = {*self.output_topics, *(item.output_topic for item in self.aggregations)} | {self.dead_letter_topic}
-        taken = {self.input_topic, *(changelog_topic(self.name, name) for name in names)}
+        taken = {self.input_topic, *(store.changelog_of(self.name) for store in self.stores)}
         taken |= {repartition_topic(self.name, item.store) for item in self.aggregations}
         if mixed := sorted(taken.intersection(sent_to)):
             raise ValueError(
@@ -144,11 +144,12 @@ class ApplicationDefinition(Definition):
 
     def _changelogs_are_their_stores(self) -> None:
         for store in self.stores:
-            derived = changelog_topic(self.name, store.name)
-            if store.changelog not in (None, derived):
+            if store.changelog is not None and changelog_number(self.name, store.name, store.changelog) is None:
+                derived = changelog_topic(self.name, store.name)
                 raise ValueError(
-                    f"the changelog topic of store {store.name} is {derived}, as in Kafka Streams; found "
-                    f"{store.changelog!r}. Rename the application or the store, or leave `changelog` out"
+                    f"the changelog topic of store {store.name} is {derived}, as in Kafka Streams, or {derived}-2, -3 "
+                    f"and so on after it was written anew; found {store.changelog!r}. Rename the application or the "
+                    "store, or leave `changelog` out"
                 )
 
     def _stores_are_not_of_the_dsl_alone(self) -> None:
@@ -189,6 +190,13 @@ class ApplicationDefinition(Definition):
                     f"aggregation into {store.name} needs a retention_ms of at least {aggregation.kept_ms} and no "
                     f"retain_duplicates; found {store.retention_ms} and {store.retain_duplicates}"
                 )
+
+    def with_changelog(self, store: str, topic: str) -> ApplicationDefinition:
+        """Return the definition with another changelog topic of a store."""
+        stores = tuple(
+            found.model_copy(update={"changelog": topic}) if found.name == store else found for found in self.stores
+        )
+        return self.model_copy(update={"stores": stores})
 
     @property
     def publishes_snapshots(self) -> bool:

@@ -11,7 +11,7 @@ from statestore.formats.value_format import ValueFormat
 from statestore.kinds.kind import StoreKind
 from statestore.kinds.known import BUILT_IN, kind_of
 from statestore.kinds.versioned import VERSIONED
-from statestore.model import Name, StoreFormat
+from statestore.model import Name, StoreFormat, changelog_topic
 
 
 class StoreDefinition(Definition):
@@ -45,7 +45,8 @@ class StoreDefinition(Definition):
     partitions
         How many partitions the topic has that its tasks read, where that is to be checked when the store is applied.
     changelog
-        Name of its changelog topic, where that is to be checked: it follows from application and store.
+        Name of its changelog topic. If not said, the one that the catalogue has, or else the one that follows from
+        application and store.
     """
 
     name: Name
@@ -79,6 +80,10 @@ class StoreDefinition(Definition):
     def supplied(self) -> bool:
         """True if it is a store of the user's own, of whose files nothing is known."""
         return self.supplier is not None
+
+    def changelog_of(self, application: str) -> str:
+        """Return the name of its changelog topic in an application."""
+        return self.changelog or changelog_topic(application, self.name)
 
     @property
     def segmented(self) -> bool:

@@ -9,7 +9,7 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.discovery.changelogs import Installation, changelog_spec
 from statestore.discovery.store import DiscoveredStore
 from statestore.errors import InputError
-from statestore.model import TaskId, changelog_topic
+from statestore.model import TaskId
 from statestore.partition.spec import StorePartitionSpec
 
 
@@ -31,7 +31,7 @@ def store_partition_specs(
     specs = []
     most = 0
     for application in applications:
-        names = [changelog_topic(application.name, store.name) for store in application.stores]
+        names = [store.changelog_of(application.name) for store in application.stores]
         inputs = [part.input_topic for part in application.subtopologies]
         found = topics.describe([*inputs, *names])
         if application.input_topic not in found:
@@ -44,7 +44,7 @@ def store_partition_specs(
             # Without its repartition topic a subtopology has never run.
             count = found[part.input_topic].partitions if part.input_topic in found else 0
             most = max(most, count)
-            topic = found.get(changelog_topic(application.name, store.name))
+            topic = found.get(store.changelog_of(application.name))
             changelog = changelog_spec(topic, configs[topic.name]) if topic else None
             specs += [
                 StorePartitionSpec(

@@ -18,6 +18,7 @@ from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.commands import Command, Entry
 from statestore.metastore.effects import NamedTopic, make_topics, resolve_partitions, unrecorded_topics
+from statestore.metastore.evolution import with_known_changelogs
 from statestore.metastore.in_use import kept_free
 from statestore.metastore.loading import require_loadable
 from statestore.metastore.metastore import Make, Metastore
@@ -60,6 +61,7 @@ def plan_definitions(
     resolved, problems = [], []
     for definition in definitions:
         entry = catalogue.applications.get(definition.name)
+        definition = with_known_changelogs(definition, entry)
         try:
             resolved.append((definition, _partitions(topics, definition, entry, to_create)))
         except TopicMismatchError as error:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InvalidCommandError, UnknownApplicationError
 from statestore.metastore.commands import (
+    AdoptChangelog,
     CatalogueContent,
     Command,
     DropApplication,
@@ -29,7 +30,7 @@ from statestore.metastore.evolution import (
     require_droppable,
     require_partitions,
 )
-from statestore.model import changelog_topic
+from statestore.model import changelog_number, changelog_topic
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,8 @@ class Rebuild:
                 self._drop_store(command)
             case RecordTopics():
                 self._record(command)
+            case AdoptChangelog():
+                self._adopt(command)
         self._next_id = command.id + 1
 
     def catalogue(self) -> Catalogue:
@@ -199,6 +202,28 @@ class Rebuild:
         topics = dict(sorted({**(old.topics or {}), **command.topics}.items()))
         self._applications[command.application] = _Changed(
             old.definition, old.partitions, topics, old.created_id, old.changed_id, old.changed_ms, old.changed_by
+        )
+
+    def _adopt(self, command: AdoptChangelog) -> None:
+        old, name = self._entry(command.application), command.application
+        store = next((found for found in old.definition.stores if found.name == command.store), None)
+        if store is None:
+            raise InvalidCommandError(f"application {name} has no store {command.store!r} any more; look at it again")
+        if (now := store.changelog_of(name)) != command.before:
+            raise InvalidCommandError(
+                f"the changelog of {name}/{command.store} is {now}, expected {command.before}: another writer has "
+                "changed it since; look at it again"
+            )
+        if changelog_number(name, command.store, command.topic) is None:
+            raise InvalidCommandError(
+                f"{command.topic} is no name of a changelog of {name}/{command.store}; expected "
+                f"{changelog_topic(name, command.store)}, with -2, -3 and so on behind it"
+            )
+        definition = old.definition.with_changelog(command.store, command.topic)
+        kept = {topic: topic_id for topic, topic_id in (old.topics or {}).items() if topic != command.before}
+        topics = dict(sorted({**kept, command.topic: command.topic_id}.items()))
+        self._applications[name] = _Changed(
+            definition, old.partitions, topics, old.created_id, command.id, command.written_ms, command.written_by
         )
 
     def _take(self, command: Snapshot) -> None:

@@ -124,6 +124,25 @@ class RecordTopics(_Command):
     topics: dict[str, Annotated[str, Field(min_length=1, max_length=100)]] = Field(min_length=1)
 
 
+class AdoptChangelog(_Command):
+    """Have a store go on with another changelog topic, which has all of its rows. The one before it is left.
+
+    Attributes
+    ----------
+    topic, topic_id
+        Name of the new changelog, and its id.
+    before
+        Name of the changelog until then.
+    """
+
+    kind: Literal["adopt-changelog"] = "adopt-changelog"
+    application: Name
+    store: Name
+    topic: str = Field(min_length=1, max_length=249)
+    topic_id: str = Field(min_length=1, max_length=100)
+    before: str = Field(min_length=1, max_length=249)
+
+
 class Snapshot(_Command):
     """The whole catalogue as all commands before this one made it, so that they can be deleted.
 
@@ -138,7 +157,10 @@ class Snapshot(_Command):
     digest: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-Command = Annotated[PutApplication | DropApplication | DropStore | RecordTopics | Snapshot, Field(discriminator="kind")]
+Command = Annotated[
+    PutApplication | DropApplication | DropStore | RecordTopics | AdoptChangelog | Snapshot,
+    Field(discriminator="kind"),
+]
 C = TypeVar("C", bound=_Command)
 _COMMANDS: TypeAdapter[Command] = TypeAdapter(Command)
 
@@ -165,7 +187,7 @@ def application_of(command: Command) -> str | None:
             return command.definition.name
         case DropApplication():
             return command.name
-        case DropStore() | RecordTopics():
+        case DropStore() | RecordTopics() | AdoptChangelog():
             return command.application
         case Snapshot():
             return None

@@ -21,11 +21,11 @@ from statestore.changelog.topics import (
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import TopicMismatchError
 from statestore.metastore.catalogue import Catalogue
-from statestore.metastore.commands import Command, Entry, RecordTopics
+from statestore.metastore.commands import AdoptChangelog, Command, Entry, RecordTopics
 from statestore.metastore.evolution import partitions_of, written_topics
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.ownership import ALIKE, twins
-from statestore.model import changelog_topic, repartition_topic
+from statestore.model import repartition_topic
 
 
 class InternalTopic(NamedTuple):
@@ -61,9 +61,7 @@ def internal_topics(definition: ApplicationDefinition, partitions: Mapping[str, 
     parts = definition.subtopologies
     repartitions = (repartition_topic(definition.name, item.store) for part in parts for item in part.regrouped)
     changelogs = [
-        InternalTopic(
-            changelog_topic(definition.name, store.name), partitions[part.input_topic], changelog_config(store)
-        )
+        InternalTopic(store.changelog_of(definition.name), partitions[part.input_topic], changelog_config(store))
         for part in parts
         for store in part.stores
     ]
@@ -228,5 +226,31 @@ def record_topics(
             if name in needed and recorded.get(name) != topic_id and (name not in recorded or name in replacing)
         }
         return RecordTopics(application=application, topics=new) if new else None
+
+    metastore.submit(command)
+
+
+def adopt_changelog(metastore: Metastore, application: str, store: str, topic: Topic, before: str) -> None:
+    """Have the catalogue name another topic as a store's changelog. If it does already, nothing is done.
+
+    Parameters
+    ----------
+    before
+        Name of the topic that it is expected to name now.
+
+    Raises
+    ------
+    InvalidCommandError
+        If another writer has named another one meanwhile.
+    """
+
+    def command(catalogue: Catalogue) -> Command | None:
+        entry = catalogue.entry(application)
+        now = entry.definition.store(store).changelog_of(application)
+        if now == topic.name and (entry.topics or {}).get(now) == topic.topic_id:
+            return None
+        return AdoptChangelog(
+            application=application, store=store, topic=topic.name, topic_id=topic.topic_id, before=before
+        )
 
     metastore.submit(command)

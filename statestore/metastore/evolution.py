@@ -15,7 +15,7 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InvalidCommandError
 from statestore.metastore.commands import Entry, PutApplication
-from statestore.model import changelog_topic, repartition_topic
+from statestore.model import repartition_topic
 
 #: Fields of a store that decide on keys and segments of its rows.
 _SETTLED = ("kind", "window_size_ms", "retention_ms", "retain_duplicates", "segment_interval_ms")
@@ -57,7 +57,7 @@ class _Home(NamedTuple):
 
 def internal_topic_names(definition: ApplicationDefinition) -> tuple[str, ...]:
     """Return the names of the application's changelogs and repartition topics."""
-    changelogs = [changelog_topic(definition.name, store.name) for store in definition.stores]
+    changelogs = [store.changelog_of(definition.name) for store in definition.stores]
     return (*changelogs, *[topic for topic in topics_read(definition) if topic != definition.input_topic])
 
 
@@ -111,7 +111,7 @@ def require_compatible(old: Defined | None, new: PutApplication) -> None:
         then = stores.get(store.name)
         if then is None or (then is store and not moved):
             continue
-        found = [*_other_settings(then, store)]
+        found = [*_other_settings(then, store), *_other_changelog(definition.name, then, store)]
         if moved:
             found += _moves(before[store.name], homes[store.name], old.partitions, partitions)
         changes += [f"stores.{store.name}.{change}" for change in found]
@@ -121,6 +121,15 @@ def require_compatible(old: Defined | None, new: PutApplication) -> None:
             f"{'; '.join(changes)}. Leave them as they were, or give a changed store another name: it is then built "
             "from nothing"
         )
+
+
+def with_known_changelogs(definition: ApplicationDefinition, old: Defined | None) -> ApplicationDefinition:
+    """Return the definition with the changelogs that its stores have by now, where it names none."""
+    for store in () if old is None else old.definition.stores:
+        mine = next((found for found in definition.stores if found.name == store.name), None)
+        if mine is not None and mine.changelog is None and store.changelog is not None:
+            definition = definition.with_changelog(store.name, store.changelog)
+    return definition
 
 
 def require_takeover(made_for: Mapping[str, Defined], new: PutApplication) -> None:
@@ -282,6 +291,13 @@ def _other_settings(old: StoreDefinition, new: StoreDefinition) -> Iterator[str]
     if not set(old.values.column_families) <= set(new.values.column_families):
         lost = "headers" if old.values.keeps_headers else "timestamps"
         yield f"format: {old.format} -> {new.format}, which has no place for the {lost}"
+
+
+def _other_changelog(application: str, old: StoreDefinition, new: StoreDefinition) -> Iterator[str]:
+    """Name another changelog: only `adopt-changelog` gives a store that is there one."""
+    before, after = old.changelog_of(application), new.changelog_of(application)
+    if before != after:
+        yield f"changelog: {before} -> {after}"
 
 
 def _moves(was: _Home, now: _Home, before: Mapping[str, int], partitions: Mapping[str, int]) -> Iterator[str]:

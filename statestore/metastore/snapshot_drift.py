@@ -39,10 +39,12 @@ def rare_snapshots(archive: ArchiveSpec, view: View, topics: Topics, now_ms: int
     """
     objects = archive.open()
     result = []
-    for application in view.catalogue.applications:
+    for application, entry in view.catalogue.applications.items():
+        named = {store.name: store.changelog_of(application) for store in entry.definition.stores}
         apart_ms: dict[str, int] = {}
         for directory, found in histories(objects, archive.cluster, application).items():
-            topic = changelog_topic(application, directory.store_partition.store)
+            store = directory.store_partition.store
+            topic = named.get(store, changelog_topic(application, store))
             apart_ms[topic] = max(apart_ms.get(topic, 0), _apart_ms(found, now_ms))
         there = topics.describe(list(apart_ms))
         configs: Mapping[str, Mapping[str, str]] = topics.topic_configs(there) if there else {}

@@ -9,10 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from statestore.changelog.topics import Topics
-from statestore.metastore.commands import DropApplication, DropStore, Entry, PutApplication, RecordTopics, Snapshot
+from statestore.errors import InvalidCommandError
+from statestore.metastore.commands import (
+    AdoptChangelog,
+    DropApplication,
+    DropStore,
+    Entry,
+    PutApplication,
+    RecordTopics,
+    Snapshot,
+)
 from statestore.metastore.evolution import internal_topic_names, require_takeover
 from statestore.metastore.view import LoggedCommand
-from statestore.model import changelog_topic
+from statestore.model import changelog_number, changelog_topic
 
 #: Name and id of a topic -> the application as it was when it last wrote the topic.
 Writers = Mapping[tuple[str, str], Entry | PutApplication]
@@ -41,11 +50,44 @@ def writers(history: Iterable[LoggedCommand]) -> Writers:
             case DropApplication() as command:
                 del ids[command.name]
             case DropStore() as command:
-                ids[command.application].pop(changelog_topic(command.application, command.store), None)
+                ids[command.application].pop(_changelog(now[command.application], command.store), None)
+            case AdoptChangelog() as command:
+                entry = now[command.application]
+                entry = entry.model_copy(
+                    update={"definition": entry.definition.with_changelog(command.store, command.topic)}
+                )
+                keep(entry, {**ids[command.application], command.topic: command.topic_id})
             case Snapshot() as command:
                 for entry in command.catalogue.applications.values():
                     keep(entry, entry.topics or {})
     return found
+
+
+def _require_latest(topics: Topics, application: str, added: Mapping[str, str], known: Writers) -> None:
+    """Refuse a store that is added again with a changelog in whose place it had another one.
+
+    Raises
+    ------
+    InvalidCommandError
+        Naming the latest.
+    """
+    for wanted, store in added.items():
+        number = changelog_number(application, store, wanted) or 1
+        numbers = {topic: changelog_number(application, store, topic) or 0 for topic, _ in known}
+        names = [topic for topic, found in numbers.items() if found > number]
+        there = topics.describe(names).values() if names else ()
+        later = sorted((numbers[topic.name], topic.name) for topic in there if (topic.name, topic.topic_id) in known)
+        if later:
+            raise InvalidCommandError(
+                f"application {application}: stores.{store}.changelog: the store had {later[-1][1]} last, and {wanted} "
+                "has the rows from before it was overwritten. Name the last one, or delete it"
+            )
+
+
+def _changelog(entry: Entry | PutApplication, store: str) -> str:
+    name = entry.definition.name
+    known = (found.changelog_of(name) for found in entry.definition.stores if found.name == store)
+    return next(known, changelog_topic(name, store))
 
 
 def require_own_logs(topics: Topics, old: Entry | None, new: PutApplication, known: Writers) -> None:
@@ -58,7 +100,8 @@ def require_own_logs(topics: Topics, old: Entry | None, new: PutApplication, kno
     """
     name = new.definition.name
     had = set() if old is None else {store.name for store in old.definition.stores}
-    added = {changelog_topic(name, store.name): store.name for store in new.definition.stores if store.name not in had}
+    added = {store.changelog_of(name): store.name for store in new.definition.stores if store.name not in had}
+    _require_latest(topics, name, added, known)
     made_for = {
         added[topic.name]: known[topic.name, topic.topic_id]
         for topic in topics.describe(added).values()

@@ -137,8 +137,8 @@ class StorePartitionSpec(BaseModel):
     @property
     def partition(self) -> TopicPartition:
         """The store partition's part of the changelog; of a global store's several the first."""
-        default = self.store_partition.changelog
-        return default if self.changelog is None else default._replace(topic=self.changelog.topic)
+        topic = self.store.changelog_of(self.application) if self.changelog is None else self.changelog.topic
+        return TopicPartition(topic, self.task.partition)
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:

@@ -18,7 +18,7 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InputError, InvalidStateError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
-from statestore.model import TaskId, TopicPartition, changelog_topic
+from statestore.model import TaskId, TopicPartition
 from statestore.partition.replay import replay
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.stores.typed import AnyStore
@@ -46,16 +46,16 @@ class DriverTask:
     """
 
     def __init__(self, application: ApplicationDefinition, task: TaskId, state_dir: Path, logs: Logs) -> None:
-        names = [store.name for store in application.subtopologies[task.subtopology].stores]
+        stores = application.subtopologies[task.subtopology].stores
         self._spec = TaskSpec(
             application=application,
             task=task,
             input_end=0,
             changelogs={
-                name: ChangelogSpec(
-                    topic=changelog_topic(application.name, name), topic_id="driver", delete_retention_ms=_DAY_MS
+                store.name: ChangelogSpec(
+                    topic=store.changelog_of(application.name), topic_id="driver", delete_retention_ms=_DAY_MS
                 )
-                for name in names
+                for store in stores
             },
             bootstrap_servers="",
             state_dir=state_dir,

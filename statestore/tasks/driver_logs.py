@@ -14,7 +14,7 @@ from statestore.changelog.topics import LogRange
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InputError
 from statestore.formats.value_format import ValueFormat
-from statestore.model import TopicPartition, changelog_topic
+from statestore.model import TopicPartition
 
 
 class LoggedRecord(NamedTuple):
@@ -43,7 +43,7 @@ class Logs:
             own = part.aggregations[0].partitions if part.index else None
             self._partitions[part.input_topic] = own or partitions
             for store in part.stores:
-                self._partitions[changelog_topic(application.name, store.name)] = own or partitions
+                self._partitions[store.changelog_of(application.name)] = own or partitions
         self._logs: dict[TopicPartition, list[LoggedRecord]] = {
             TopicPartition(topic, number): [] for topic, count in self._partitions.items() for number in range(count)
         }

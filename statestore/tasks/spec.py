@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from statestore.archive.archive import ArchiveSpec
 from statestore.definitions.application import ApplicationDefinition, Subtopology
-from statestore.model import StorePartition, TaskId, TopicPartition
+from statestore.model import TaskId, TopicPartition
 from statestore.objects.path import Location
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.statedir.paths import TaskPaths, task_paths
@@ -82,7 +82,7 @@ class TaskSpec(BaseModel):
 
     def changelog(self, store: str) -> TopicPartition:
         """Changelog partition of one of the task's stores."""
-        return StorePartition(self.application.name, store, self.task).changelog
+        return TopicPartition(self.application.store(store).changelog_of(self.application.name), self.task.partition)
 
     def store_partition(self, store: str) -> StorePartitionSpec:
         """One of the task's stores, as a partition of it is verified and restored."""

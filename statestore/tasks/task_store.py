@@ -147,6 +147,7 @@ class TaskStore:
                 uncommitted_max_bytes=4 * self._task.application.uncommitted_max_bytes,
                 recording_level=self._task.recording_level,
                 opening=lambda store: break_seal(self._spec.paths, store),
+                changelogs={self._name: (self.changelog,)},
                 exactly_once=self._spec.exactly_once,
                 config_setter=self._config_setter,
             )

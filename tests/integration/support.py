@@ -222,7 +222,7 @@ class Application:
     @property
     def changelog(self) -> str:
         """The changelog topic of the first store."""
-        return changelog_topic(self.name, self.definition.stores[0].name)
+        return self.definition.stores[0].changelog_of(self.name)
 
     def defined(self, **changes: Any) -> Application:
         """Change the definition from here on."""
@@ -246,7 +246,7 @@ class Application:
 
     def changelog_spec(self, store: str = STORE) -> ChangelogSpec | None:
         """Describe the changelog as planning does; None if it is not there."""
-        name = changelog_topic(self.name, store)
+        name = self.definition.store(store).changelog_of(self.name)
         topic = self._topics.describe([name]).get(name)
         if topic is None:
             return None
@@ -302,7 +302,7 @@ class Application:
         row = self.run()
         assert row.failure is None, row.failure
         assert row.lag == 0
-        settle(self.servers, self.output, *(changelog_topic(self.name, store.name) for store in self.definition.stores))
+        settle(self.servers, self.output, *(store.changelog_of(self.name) for store in self.definition.stores))
         return row
 
     def verify(self, depth: Depth = "scan", **options: Any) -> VerifyRow:

@@ -14,6 +14,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, InvalidCommandError, NewerCommandError, UnreadableCommandError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import (
+    AdoptChangelog,
     CatalogueContent,
     DropApplication,
     DropStore,
@@ -37,6 +38,9 @@ COMMANDS = {
     "put": put(orders()),
     "drop an application": DropApplication(name="app"),
     "drop a store": DropStore(application="app", store="s"),
+    "adopt a changelog": AdoptChangelog(
+        application="app", store="s", topic="app-s-changelog-2", topic_id="Zq", before="app-s-changelog"
+    ),
     "record topics": RecordTopics(application="app", topics={"app-s-changelog": "Zq-1_w", "app-b-changelog": "a"}),
     "snapshot": CATALOGUE.snapshot(),
     "snapshot of nothing": Catalogue().snapshot(),

@@ -14,6 +14,7 @@ from metastore_samples import WHO, after, orders, put, simple
 from statestore.errors import InvalidCommandError, UnknownApplicationError
 from statestore.metastore.catalogue import Catalogue, Rebuild
 from statestore.metastore.commands import (
+    AdoptChangelog,
     CatalogueContent,
     DropApplication,
     DropStore,
@@ -24,6 +25,7 @@ from statestore.metastore.commands import (
     encode,
     stamped,
 )
+from statestore.metastore.evolution import with_known_changelogs
 
 EMPTY = Catalogue()
 BOTH = after(EMPTY, put(simple("b")), put(simple("a", "s", "t")))
@@ -31,8 +33,9 @@ COMMANDS = (
     put(orders()),
     put(simple("app", "s", "t")),
     RecordTopics(application="app", topics={"app-s-changelog": "id-s", "app-t-changelog": "id-t"}),
+    AdoptChangelog(application="app", store="s", topic="app-s-changelog-2", topic_id="id-2", before="app-s-changelog"),
     DropStore(application="app", store="t"),
-    put(simple("app", "s", "u")),
+    put(simple("app", {"name": "s", "changelog": "app-s-changelog-2"}, "u")),
     DropApplication(name="orders"),
     put(orders(), 8),
 )
@@ -48,6 +51,11 @@ def refused(catalogue, command, match):
         catalogue.apply(command)
     assert catalogue.content() == before
     assert rebuild.catalogue() == catalogue
+
+
+def adopted(**changes):
+    given = {"application": "a", "store": "s", "topic": "a-s-changelog-2", "topic_id": "3", "before": "a-s-changelog"}
+    return AdoptChangelog(**given | changes)
 
 
 # -- what commands do
@@ -69,6 +77,17 @@ def test_applications_are_in_order_of_names_with_who_put_them_when():
 def test_a_change_keeps_when_the_application_was_created():
     entry = after(BOTH, put(simple("b", "s", "more"))).entry("b")
     assert (entry.definition, entry.created_id, entry.changed_id) == (simple("b", "s", "more"), 1, 3)
+
+
+def test_a_store_goes_on_with_another_changelog_and_a_definition_cannot_change_that():
+    known = after(BOTH, RecordTopics(application="a", topics={"a-s-changelog": "1", "a-t-changelog": "2"}))
+    entry = after(known, adopted()).entry("a")
+    assert entry.topics == {"a-s-changelog-2": "3", "a-t-changelog": "2"}
+    assert [store.changelog_of("a") for store in entry.definition.stores] == ["a-s-changelog-2", "a-t-changelog"]
+    assert (entry.created_id, entry.changed_id) == (2, 4)
+    again = with_known_changelogs(simple("a", "s", "t"), entry)
+    assert after(after(known, adopted()), put(again)).entry("a").topics == entry.topics
+    refused(after(known, adopted()), put(simple("a", "s", "t")), "changelog: a-s-changelog-2 -> a-s-changelog")
 
 
 def test_a_dropped_application_is_gone_and_comes_back_as_a_new_one():
@@ -137,6 +156,9 @@ def test_a_command_that_is_not_the_next_one_is_refused(command, number):
     [
         (DropApplication(name="c"), "no application 'c' is in the catalogue; there are: a, b"),
         (DropStore(application="c", store="s"), "no application 'c'"),
+        (adopted(store="x"), "a has no store 'x' any more"),
+        (adopted(before="a-s-changelog-3"), "is a-s-changelog, expected a-s-changelog-3"),
+        (adopted(topic="b-s-changelog"), "is no name of a changelog of a/s"),
         (DropStore(application="a", store="x"), "a has no store 'x'; its stores are: s, t"),
         (DropStore(application="b", store="s"), "only one of its application"),
         (RecordTopics(application="c", topics={"c-s-changelog": "1"}), "no application 'c'"),

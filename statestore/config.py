@@ -160,18 +160,18 @@ def short_grace(hours: float) -> str | None:
     )
 
 
-def load_settings() -> Settings:
-    """Read the settings from the environment.
+def load_settings(**given: Any) -> Settings:
+    """Read the settings from the environment; those that are given go first.
 
     Raises
     ------
     InputError
         If one is missing or malformed; the message names every such variable.
     """
-    if os.environ.get(BOOTSTRAP_SERVERS):
-        return _load(Settings)
+    if os.environ.get(BOOTSTRAP_SERVERS) or "bootstrap_servers" in given:
+        return _load(Settings, **given)
     brokers = read_kafka_config().get("bootstrap.servers")
-    return _load(Settings, **({} if brokers is None else {"bootstrap_servers": brokers}))
+    return _load(Settings, **({} if brokers is None else {"bootstrap_servers": brokers}), **given)
 
 
 def load_directories() -> Directories:

@@ -22,6 +22,8 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Failure, SnapshotRow, StorePartitionRow
 from statestore.statedir.swap import locked_task, swap
 
+#: How labels of what an overwrite has replaced begin.
+OVERWRITTEN = "overwrite-"
 _log = logging.getLogger(__name__)
 
 
@@ -67,6 +69,7 @@ def roll_back(spec: RollbackSpec) -> RollbackRow:
     try:
         with locked_task(store.paths, store.lock_wait_s):
             found = require_replaced(store)
+            _require_same_changelog(store, found)
             replaced_ms = found.stat().st_mtime_ns // 1_000_000
             row = row.model_copy(update={"put_back": str(found), "replaced_ms": replaced_ms})
             if spec.dry_run:
@@ -87,6 +90,16 @@ def roll_back(spec: RollbackSpec) -> RollbackRow:
             return row.model_copy(update={"quarantine": quarantine and str(quarantine), "published": published})
     except (StateStoreError, OSError) as error:
         return row.model_copy(update={"failure": Failure.of(error)})
+
+
+def _require_same_changelog(store: StorePartitionSpec, found: Path) -> None:
+    """Refuse a store that an overwrite has replaced: its offsets are those of a former changelog."""
+    if found.name.startswith(OVERWRITTEN):
+        raise InputError(
+            f"{store.store_partition} was overwritten: the catalogue names another changelog since, and {found} goes "
+            "with the one before. To have its rows again, read that directory of each partition with Spark "
+            "(format state_store, option path), and overwrite the store with them"
+        )
 
 
 def require_replaced(store: StorePartitionSpec) -> Path:

@@ -24,6 +24,7 @@ from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import run_task
 from tests.integration.broker import WAIT_S, settle
 from tests.integration.distributed import DistributedRestore, run_distributed
+from tests.integration.overwriting import Overwriting, Upserting, run_write
 from tests.preloaded import PRELOADED
 
 #: Points of a task at which Kafka has committed all that was sent.
@@ -56,13 +57,15 @@ def run_command(line: CommandLine) -> None:
     app.main()
 
 
-Work = TaskSpec | RestoreSpec | RollbackSpec | DistributedRestore | CommandLine
+Work = TaskSpec | RestoreSpec | RollbackSpec | DistributedRestore | CommandLine | Overwriting | Upserting
 _WORK: dict[type[Any], Any] = {
     CommandLine: run_command,
     TaskSpec: run_task,
     RestoreSpec: restore,
     RollbackSpec: roll_back,
     DistributedRestore: run_distributed,
+    Overwriting: run_write,
+    Upserting: run_write,
 }
 #: Changes the library in the child alone.
 Hook = Callable[[], None]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from statestore.definitions.store import StoreDefinition
@@ -53,7 +53,7 @@ _LOCK_WAIT_S = 30
 
 class StateStoreDataSource(DataSource):
     """
-    Reads a store of any kind from its directory, written by us or by Kafka Streams.
+    Reads a store of any kind from its directory, written by us or by Kafka Streams; writes a store of the catalogue.
 
     The short name is `state_store` (`statestore` and `state-metadata` are Spark's own).
 
@@ -125,8 +125,19 @@ class StateStoreDataSource(DataSource):
     cluster : str, optional
         Id of the Kafka cluster, where the archive has the application of several.
 
+    run_bytes : str, optional
+        Writing only: bound of a sorted run in memory. The default is `STATESTORE_RESTORE_RUN_BYTES`.
+    transaction_bytes : str, optional
+        Writing with mode `append` only: bound of what a partition gets in its transaction, 268435456 by default.
+    reports_dir, data_docs_dir : str, optional
+        Writing only: as the settings `STATESTORE_REPORTS_DIR` and `STATESTORE_DATA_DOCS_DIR` of the driver.
+
     Notes
     -----
+    Writing takes the columns that reading gives, and of these options only `application`, `store`, `state_dir`,
+    `bootstrap_servers` and `service_id`. Mode `overwrite` replaces all rows, under a new changelog; mode `append` puts
+    single rows of a key-value store, and deletes those without a value. The documentation says what is refused.
+
     Columns: `partition` int; `key` binary, string or long; of a window store `window_start` long, `window_end` long,
     and `sequence` int if it retains duplicates; of a session store `session_start` long, `session_end` long
     (inclusive); of a versioned store `valid_from` long, `valid_to` long (exclusive; null: it is still valid); `value`;
@@ -172,6 +183,14 @@ class StateStoreDataSource(DataSource):
         """Check the options and return the reader."""
         forget_importers()
         return StateStoreReader(dict(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Check the options and the columns, and return the writer."""
+        forget_importers()
+        # Only here: it brings Kafka's clients, which readers do not need.
+        from statestore_jobs.sources.state_store_writer import StateStoreWriter
+
+        return StateStoreWriter(dict(self.options), schema, overwrite=overwrite)
 
 
 @dataclass

@@ -1,0 +1,190 @@
+"""Writing a store as a DataFrame: rows are staged in Spark tasks, and the driver's commit gives them to the store.
+
+A Spark task writes files of its own attempt alone, so a task that is repeated, or done twice at once, writes nothing
+twice: the driver takes those of the attempts that Spark names to it (`statestore.rewrite.row_stage`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from statestore import clock
+from statestore.archive.archive import archive_of
+from statestore.changelog.topics import Topic, Topics
+from statestore.config import Settings, load_settings
+from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
+from statestore.discovery.partitions import store_partition_specs
+from statestore.errors import InputError
+from statestore.metastore.effects import adopt_changelog
+from statestore.metastore.metastore import Metastore
+from statestore.partition.spec import StorePartitionSpec
+from statestore.rewrite.examination import require_rewritable
+from statestore.rewrite.overwrite import Catalogued, Hooks, OverwriteSpec, Overwritten, overwrite
+from statestore.rewrite.row_stage import AttemptWriter, RowStage, StagedAttempt, writes_of
+from statestore.rewrite.upsert import TRANSACTION_BYTES, Upserted, UpsertSpec, require_upsertable, upsert
+from statestore_jobs.sources.importers import forget_importers
+from statestore_jobs.sources.options import number, refuse_unknown, required
+from statestore_jobs.sources.row_encoding import EncodedRows, RowEncoder
+from statestore_jobs.staged_validation import require_valid
+
+_log = logging.getLogger(__name__)
+
+#: Settings of the driver's environment that options may say instead.
+_SETTINGS = ("state_dir", "bootstrap_servers", "service_id", "reports_dir", "data_docs_dir")
+#: Options of a write. All but the first two have the driver's settings as their defaults.
+WRITE_OPTIONS = ("application", "store", *_SETTINGS, "run_bytes", "transaction_bytes")
+
+
+class Planned(NamedTuple):
+    """What is written to: a store of the catalogue, and all of its partitions."""
+
+    settings: Settings
+    metastore: Metastore
+    definition: ApplicationDefinition
+    stores: Sequence[StorePartitionSpec]
+
+
+def plan_write(options: Mapping[str, str]) -> Planned:
+    """Find the store that options name, in the catalogue.
+
+    Raises
+    ------
+    InputError
+        If it is not there, or its rows are not the whole state.
+    """
+    refuse_unknown(options, WRITE_OPTIONS, "writing to state_store")
+    application, name = required(options, "application"), required(options, "store")
+    given: dict[str, Any] = {key: required(options, key) for key in _SETTINGS if key in options}
+    settings = load_settings(**given)
+    if settings.node_local_state:
+        raise InputError("each node has a state directory of its own: a store is written where all of them share one")
+    metastore = Metastore.of(settings)
+    definition = metastore.require_running().catalogue.entry(application).definition
+    store = definition.store(name)
+    topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
+    archive = archive_of(settings, topics)
+    stores = [
+        found.model_copy(update={"archive": archive})
+        for found in store_partition_specs(settings, topics, [definition], [name])
+    ]
+    if not stores:
+        raise InputError(f"{application}/{name} is on no disk: its engine is {store.engine}, or it has no task yet")
+    require_rewritable(stores)
+    return Planned(settings, metastore, definition, stores)
+
+
+@dataclass
+class StagedMessage(WriterCommitMessage):
+    """What a Spark task has written."""
+
+    attempt: StagedAttempt
+
+
+class StateStoreWriter(DataSourceArrowWriter):
+    """Gives the rows of a DataFrame to a store.
+
+    Parameters
+    ----------
+    schema
+        Of the DataFrame.
+    overwrite
+        The store has these rows afterwards, and no others. If not, rows are put, and deleted where they have no value.
+    """
+
+    def __init__(self, options: dict[str, str], schema: StructType, *, overwrite: bool) -> None:
+        planned = plan_write(options)
+        if not overwrite:
+            require_upsertable(planned.stores)
+        first = planned.stores[0]
+        # Asked again when all rows are there; here, before any work is done for nothing.
+        Topics(first.bootstrap_servers, first.kafka_timeout_s).require_no_members(first.application)
+        self._options, self._schema, self._overwrites = options, to_arrow_schema(schema), overwrite
+        self._store: StoreDefinition = first.store
+        self._partitions = len(planned.stores)
+        self._encoder()  # refuses columns before any task begins
+        self._id = f"{clock.now_ms()}-{uuid4().hex[:8]}"
+        self._stage: Path = writes_of(first.state_dir, first.application, first.store.name) / self._id
+
+    def _encoder(self) -> RowEncoder:
+        return RowEncoder(self._store, self._schema, deletes=not self._overwrites)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+        """Stage the rows of one Spark partition."""
+        forget_importers()
+        encoder = self._encoder()
+        with AttemptWriter(self._stage, self._partitions) as attempt:
+            for batch in iterator:
+                if batch.num_rows:
+                    encoded = encoder.encode(batch)
+                    _require_places(encoded, attempt.add(encoded.users_keys, encoded.rows))
+        return StagedMessage(attempt.staged)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Give the staged rows to the store."""
+        forget_importers()
+        stage = RowStage(self._stage, [found.attempt for found in messages if isinstance(found, StagedMessage)])
+        try:
+            rows = self._overwrite(stage) if self._overwrites else self._upsert(stage)
+        finally:
+            stage.clear()
+        for row in rows:
+            _log.info("%s", row)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Forget the staged rows."""
+        RowStage(self._stage, []).clear()
+
+    def _overwrite(self, rows: RowStage) -> Sequence[Overwritten]:
+        planned = plan_write(self._options)
+        settings, definition, store = planned.settings, planned.definition, planned.stores[0]
+        application, name = definition.name, store.store.name
+
+        def catalogued() -> Catalogued:
+            entry = planned.metastore.require_running().catalogue.entry(application)
+            topic = entry.definition.store(name).changelog_of(application)
+            return Catalogued(topic, (entry.topics or {}).get(topic))
+
+        def judge(stores: Sequence[StorePartitionSpec]) -> None:
+            require_valid(definition, stores, settings, f"overwrite-{self._id}", self._stage)
+
+        def adopt(topic: Topic, before: str) -> None:
+            adopt_changelog(planned.metastore, application, name, topic, before)
+
+        spec = OverwriteSpec(planned.stores, rows, self._run_bytes(settings), clock.now_ms())
+        with overwrite(spec, Hooks(catalogued, judge, adopt)) as work:
+            return work.carry_out()
+
+    def _upsert(self, rows: RowStage) -> Sequence[Upserted]:
+        planned = plan_write(self._options)
+        largest = number(self._options, "transaction_bytes", 1) or TRANSACTION_BYTES
+        spec = UpsertSpec(planned.stores, rows, self._run_bytes(planned.settings), largest, clock.now_ms())
+        return upsert(spec)
+
+    def _run_bytes(self, settings: Settings) -> int:
+        return number(self._options, "run_bytes", 1) or settings.restore_run_bytes
+
+
+def _require_places(encoded: EncodedRows, places: pa.Array) -> None:
+    """Refuse rows that the DataFrame has in another partition than Kafka's partitioner puts them into."""
+    if encoded.partitions is None:
+        return
+    wrong = pc.fill_null(pc.not_equal(encoded.partitions.cast(pa.int32()), places), False)
+    if pc.any(wrong).as_py():
+        at = pc.index(wrong, True).as_py()
+        raise InputError(
+            f"the row with key {encoded.users_keys[at].as_py()!r:.120} has partition {encoded.partitions[at]}; Kafka's "
+            f"partitioner puts it into {places[at]}. If the application has a partitioner of its own, its stores "
+            "cannot be written. Otherwise leave the column out. Nothing was changed"
+        )

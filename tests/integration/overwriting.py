@@ -1,0 +1,99 @@
+"""Writes to a store as the data source does them, without Spark: rows are given, and no suite is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from statestore import clock
+from statestore.changelog.topics import Topic, Topics
+from statestore.config import Settings
+from statestore.discovery.partitions import store_partition_specs
+from statestore.formats.timestamped_value import encode
+from statestore.metastore.effects import adopt_changelog
+from statestore.metastore.metastore import Metastore
+from statestore.partition.spec import StorePartitionSpec
+from statestore.rewrite.overwrite import Catalogued, Hooks, OverwriteSpec, Overwritten, overwrite
+from statestore.rewrite.row_stage import ROW_SCHEMA, AttemptWriter, RowStage, writes_of
+from statestore.rewrite.upsert import TRANSACTION_BYTES, Upserted, UpsertSpec, upsert
+from tests.integration.broker import T0
+
+
+class Overwriting(NamedTuple):
+    """What is written.
+
+    Attributes
+    ----------
+    rows
+        Values of a timestamped key-value store by their keys; a list: as many rows as it has pairs.
+    """
+
+    servers: str
+    service_id: str
+    application: str
+    store: str
+    state_dir: Path
+    rows: Mapping[bytes, bytes | None] | Sequence[tuple[bytes, bytes | None]]
+    at: int = T0
+
+    @property
+    def metastore(self) -> Metastore:
+        return Metastore(self.servers, self.service_id, timeout_s=60)
+
+    def catalogued(self) -> Catalogued:
+        entry = self.metastore.require_running().catalogue.entry(self.application)
+        topic = entry.definition.store(self.store).changelog_of(self.application)
+        return Catalogued(topic, (entry.topics or {}).get(topic))
+
+    def specs(self) -> list[StorePartitionSpec]:
+        definition = self.metastore.view().catalogue.entry(self.application).definition
+        settings = Settings(
+            bootstrap_servers=self.servers,
+            state_dir=self.state_dir,
+            reports_dir=self.state_dir.with_name("reports"),
+            data_docs_dir=self.state_dir.with_name("data_docs"),
+        )
+        return store_partition_specs(settings, Topics(self.servers, 60), [definition], [self.store])
+
+    def staged(self) -> RowStage:
+        stage = writes_of(self.state_dir, self.application, self.store) / f"write-{clock.now_ms()}"
+        pairs = list(self.rows.items()) if isinstance(self.rows, Mapping) else list(self.rows)
+        keys = pa.array([key for key, _ in pairs], pa.binary())
+        stored = pa.array([None if value is None else encode(value, self.at) for _, value in pairs], pa.binary())
+        with AttemptWriter(stage, len(self.specs())) as attempt:
+            attempt.add(keys, pa.RecordBatch.from_arrays([keys, stored], schema=ROW_SCHEMA))
+        return RowStage(stage, [attempt.staged])
+
+    def adopt(self, topic: Topic, before: str) -> None:
+        adopt_changelog(self.metastore, self.application, self.store, topic, before)
+
+    def carry_out(self, judge: Callable[[Sequence[StorePartitionSpec]], None] = lambda _: None) -> list[Overwritten]:
+        stage = self.staged()
+        try:
+            spec = OverwriteSpec(self.specs(), stage, 1 << 24, clock.now_ms())
+            with overwrite(spec, Hooks(self.catalogued, judge, self.adopt)) as work:
+                return work.carry_out()
+        finally:
+            stage.clear()
+
+
+class Upserting(NamedTuple):
+    """Rows that are put, and deleted where they have no value."""
+
+    write: Overwriting
+    transaction_bytes: int = TRANSACTION_BYTES
+
+    def carry_out(self) -> list[Upserted]:
+        stage = self.write.staged()
+        try:
+            return upsert(UpsertSpec(self.write.specs(), stage, 1 << 24, self.transaction_bytes, T0 + 10))
+        finally:
+            stage.clear()
+
+
+def run_write(work: Overwriting | Upserting) -> None:
+    """Do it; in a child process that is killed."""
+    work.carry_out()

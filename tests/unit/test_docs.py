@@ -16,9 +16,11 @@ from statestore.definitions.store import StoreDefinition
 from statestore.metastore.definition_files import parse_definitions
 from tests.documents import DOCS, DOCUMENTS, ROOT, blocks, name, to_run
 
-#: What a test runs: languages by document, or by document and heading. For bash these are
-#: tests/integration/test_tutorial.py and tests/faults/test_airflow_parts.py.
+#: What a test runs: languages by document, or by document and heading. For bash these are test_tutorial.py and
+#: test_documented_commands.py in tests/integration, and tests/faults/test_airflow_parts.py.
 RUN = {
+    "docs/command.md#Applications with a definition": {"bash"},
+    "docs/restoring.md": {"bash"},
     "README.md": {"python", "yaml"},
     "docs/operations.md#With the REST API": {"bash"},
     "docs/processing.md": {"python", "yaml"},

@@ -11,21 +11,21 @@ from statestore.cli import output
 
 
 def init(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Made if it is not there.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Created if it does not exist.")],
     name: Annotated[str, typer.Option(help="Name of the application.")] = "order-totals",
     bootstrap_servers: Annotated[
         str, typer.Option(envvar="STATESTORE_BOOTSTRAP_SERVERS", help="Kafka brokers.")
     ] = "localhost:9092",
     state_dir: Annotated[
         Path | None,
-        typer.Option(envvar="STATESTORE_STATE_DIR", help="Where its stores are to lie. Default: DIR/state."),
+        typer.Option(envvar="STATESTORE_STATE_DIR", help="Directory of its stores. Default: DIR/state."),
     ] = None,
     reports_dir: Annotated[
         str | None,
-        typer.Option(envvar="STATESTORE_REPORTS_DIR", help="Where reports are to lie. Default: DIR/reports."),
+        typer.Option(envvar="STATESTORE_REPORTS_DIR", help="Directory or URL of reports. Default: DIR/reports."),
     ] = None,
 ) -> None:
-    """Make a project: a definition, a processor, a test, a sender of input, and a file with the settings."""
+    """Create a project: a definition, a processor, a test, a sender of input, and a file with the settings."""
     from statestore.cli.project import make_project
     from statestore.objects.path import location
 

@@ -121,7 +121,8 @@ lock: environment-dev ## compile requirements/*.txt anew from pyproject.toml
 	$(COMPILE) requirements/docs.in -o requirements/docs.txt
 	$(COMPILE) benchmarks/peers/quix.in -o benchmarks/peers/quix.txt
 
-clean: ## stop what `make up` started, and delete the environment and everything that was built, but the tally of make soak
+clean: ## stop what `make up` started, and delete .venv and build, with its Kafka, stores and snapshots, but for the tally of make soak
+	@echo "Deleting .venv, caches, and build but for build/soak:"; du -sh $(filter-out build/soak,$(wildcard build/*)) .venv 2>/dev/null || true
 	@if [ -x $(PYTHON_IN_VENV) ] && [ -e build/up/processes.json ]; then $(PYTHON_IN_VENV) -m demo.down; fi
 	if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name soak -exec rm -rf {} +; fi
 	rm -rf .venv mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

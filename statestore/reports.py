@@ -181,6 +181,11 @@ class ProcessRow(_Row):
     commits: Int64 = 0
     restored: Int64 = 0
     lag: Int64 | None = Field(default=None, description="input records left below the end offset; None if unknown")
+    never_read: Int64 = Field(
+        default=0,
+        description="input offsets that the topic lost before the application read them, because of its retention; "
+        "told until the group has committed an offset",
+    )
     input_offset: Int64 | None = Field(
         default=None, description="next input offset, committed together with what the stores have; None if unknown"
     )

@@ -87,11 +87,17 @@ def show_processed(console: Console, rows: Sequence[ProcessRow]) -> None:
     found = (
         (
             *(row.label, row.records_in, row.records_out, row.changelog_records, row.commits, row.late_records),
-            *(row.poison_records, row.lag, row.seconds, _failed(row.failure)),
+            *(row.poison_records, row.lag, row.seconds, _failed(row.failure) if row.failure else _never_read(row)),
         )
         for row in rows
     )
     console.print(table(f"{len(rows)} tasks", columns, found))
+
+
+def _never_read(row: ProcessRow) -> Text:
+    return Text(
+        f"never read: {row.never_read:,} offsets that the topic lost before" if row.never_read else "", _DOUBTFUL
+    )
 
 
 def show_validated(console: Console, report: ValidateReport) -> None:

@@ -111,6 +111,8 @@ def _offset_without_input(spec: TaskSpec, records: dict[str, StoreRecord]) -> in
     if found is None:
         if not spec.exactly_once or any(record.committed is not None for record in records.values()):
             return None
+        if log.start > 0:  # who opens the task tells how much of the input it has never read
+            return None
         found = GroupOffset(log.start)
     if not max(log.start, spec.input_end) <= found.next_offset <= log.high_watermark:
         return None

@@ -133,6 +133,7 @@ class StreamTask:
         self._input = spec.input
         self.state = TaskState.CREATED
         self._next_offset = 0
+        self._never_read = 0
         self._last_record = -1
         self._pending = 0
         self._in_transaction = False
@@ -265,6 +266,7 @@ class StreamTask:
         """Where to begin where the group has committed nothing: at the log's start, unless there is state."""
         holding = self._stores.holding()
         if not holding:
+            self._never_read = log.start
             return log.start
         missing = f"group {self._name} has no committed offset for {self._input}, but {', '.join(holding)} holds state"
         if not self._spec.resume_from_position:
@@ -410,6 +412,7 @@ class StreamTask:
                 "commits": before.commits + self._commits,
                 "restored": before.restored + self._stores.restored,
                 "lag": lag,
+                "never_read": max(before.never_read, self._never_read),
                 "input_offset": None if lag is None or self._pending else self._next_offset,
                 "recover_seconds": round(before.recover_seconds + self._recover_s, 3),
                 "process_seconds": round(before.process_seconds + self._process_s, 3),

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from statestore.changelog.topics import Topics
 from statestore.changelog.writer import TransactionalWriter
 from statestore.definitions.aggregation import AggregationDefinition, TimeWindows
 from statestore.errors import FencedError
-from statestore.model import TaskId, transactional_id
+from statestore.model import TaskId, TopicPartition, transactional_id
 from statestore.reports import ProcessRow
 from statestore.statedir.record import read_record, write_record
 from tests.integration import broker
@@ -75,6 +76,20 @@ def test_an_idle_task_opens_nothing_and_reports_what_an_opened_one_does(
     assert (idle.failure, idle.lag, idle.commits) == (None, 0, 0)
     application.process([(b"a", b"3")], T0 + 10)
     application.assert_oracle()
+
+
+def test_input_that_is_lost_before_it_is_read_is_told_until_an_offset_is_committed(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    application = Application(bootstrap_servers, tmp_path)
+    application.send(INPUT)
+    Topics(bootstrap_servers, 60).delete_records({TopicPartition(application.input, 0): len(INPUT)})
+    for _ in range(2):
+        row = application.run()
+        assert (row.failure, row.records_in, row.lag, row.never_read) == (None, 0, 0, len(INPUT))
+    row = application.process([(b"a", b"3")])
+    assert (row.records_in, row.never_read) == (1, len(INPUT))
+    assert application.run().never_read == 0
 
 
 def test_a_task_that_never_had_input_is_opened_once(bootstrap_servers: str, tmp_path: Path) -> None:

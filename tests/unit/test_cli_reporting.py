@@ -68,6 +68,11 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         (RestorePlanReport(**HEAD, records_per_s=1, rows=(RestorePlanRow(**WHERE, mode="tail"),)), 0, "tail"),
         (RestorePlanReport(**HEAD, records_per_s=1, rows=(PARTS,)), 0, "many nodes build it"),
         (ProcessReport(**HEAD, rows=(ProcessRow(application="shop", task="0_1", records_in=7),)), 0, "7"),
+        (
+            ProcessReport(**HEAD, rows=(ProcessRow(application="shop", task="0_1", never_read=1333),)),
+            0,
+            "never read: 1,333",
+        ),
         (ProcessReport(**HEAD, rows=(ProcessRow(application="shop", task="0_1", failure=FULL),)), 1, "no space"),
         (validated("passed"), 0, "passed"),
         (validated("failed"), 1, "a rule"),

@@ -33,29 +33,30 @@ STEPS = {
 }
 _HEAD = """# Compatibility
 
-`make interop` writes this file. It runs the real Kafka Streams of each version: nothing below is claimed that did not
-run.
+`make interop` writes this file. It runs the real Kafka Streams in each version. This page claims only what was run.
 
-- **verified**: Kafka Streams wrote the store and stopped. `verify` finds it whole at the depths `offsets`, `scan` and
+- **verified**: Kafka Streams wrote the store and stopped. `verify` finds it intact at the depths `offsets`, `scan` and
   `deep`.
-- **broken**: in a copy each, a row is changed, a row is removed, and a file is cut. `verify` finds it, `restore` mends
-  it, and deep verification finds the store whole.
-- **restored**: the directory is gone. `restore` builds the store anew from its changelog, and deep verification finds
-  it whole. Kafka Streams starts, restores 0 records, and its interactive queries return the same rows as before.
-- **caught up**: a copy of the directory from before the last run lags. `restore` brings it up to the end of the
-  changelog, and then all is as in *restored*.
+- **broken**: in separate copies of the store, a row is changed, a row is removed, and a file is truncated. `verify`
+  detects the damage, `restore` repairs it, and deep verification finds the store intact.
+- **restored**: the directory is missing. `restore` rebuilds the store from its changelog, and deep verification finds
+  it intact. Kafka Streams starts, restores 0 records, and its interactive queries return the same rows as before.
+- **caught up**: a copy of the directory from before the last run is behind the changelog. `restore` brings it up to the
+  end of the changelog. Everything else is as in *restored*.
 
-`all` stands for these four. The data has deletes (of windows with duplicates: none, there a null deletes nothing) and
-records out of order; that of windows, sessions and versioned stores has expired ones, too. Windows and sessions have at
-least two segments. Rows of stores with headers are compared with their headers. Versioned stores are compared by what
-they answer within their history retention: history, latest value, and values as of given times.
+`all` means that all four passed. The data includes out-of-order records. It also includes deletes, except for windows
+with duplicates, where a null deletes nothing. For windows, sessions and versioned stores, it also includes expired
+records. Windows and sessions have at least two segments. Rows of stores with headers are compared including their
+headers. Versioned stores are compared by what queries return within their history retention: the history, the latest
+value, and values as of given times.
 
-`ts-` stands for the format timestamped, `headers-` for the format headers. `twice` are windows that retain duplicates.
-`closed-` are the stores that the DSL makes for `EmitStrategy.onWindowClose`, that of sliding windows with an index.
-Kafka Streams keeps no headers of `headers-closed-session`.
+The prefix `ts-` means the format timestamped, and `headers-` the format headers. `twice` is a window store that retains
+duplicates. `closed-` marks the stores that the DSL creates for `EmitStrategy.onWindowClose`. The one for sliding
+windows has an index. Kafka Streams keeps no headers in `headers-closed-session`.
 
-Kafka Streams makes stores with names in capitals for [joins](stores.md#stores-of-joins), and names them itself. Queries
-return types of its own of `OUTERSHARED` and `SUBSCRIPTION`; these are compared as it prints them.
+Kafka Streams creates the stores with names in capitals for [joins](stores.md#stores-of-joins), and chooses these names.
+Queries of `OUTERSHARED` and `SUBSCRIPTION` stores return Kafka Streams' own types, which are compared as it prints
+them.
 """
 
 

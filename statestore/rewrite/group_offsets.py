@@ -149,6 +149,11 @@ def require_the_same(topics: Topics, groups: Groups, pairs: Sequence[InputPair],
     _require_drained(groups, committed, logs, must)
 
 
+def goes_on_everywhere(groups: Groups, pairs: Sequence[InputPair]) -> bool:
+    """Tell whether the new group's offsets are all copies: then nothing is lost if the other application goes on."""
+    return all(_goes_on(groups, pair) for pair in pairs if pair.target is not None or pair.internal)
+
+
 def _names(pairs: Iterable[InputPair]) -> list[str]:
     return [name for pair in pairs for name in (pair.source, pair.target) if name is not None]
 

@@ -42,7 +42,7 @@ class NewApplication(NamedTuple):
     @property
     def changelogs(self) -> dict[str, Sequence[StorePartitionSpec]]:
         """Store partitions by the name of their changelog."""
-        return {of[0].store_partition.changelog.topic: of for of in self.stores.values()}
+        return {of[0].partition.topic: of for of in self.stores.values()}
 
 
 def require_unused(topics: Topics, new: NewApplication, journal: RewriteJournal | None) -> None:

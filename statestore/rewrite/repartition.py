@@ -39,7 +39,15 @@ from statestore.recovery.staging import Staging
 from statestore.reports import Loss, Status
 from statestore.requests.restore import RestoreRequest
 from statestore.rewrite.examination import require_rewritable
-from statestore.rewrite.group_offsets import Groups, InputPair, NewOffsets, ReadsFrom, new_offsets, require_the_same
+from statestore.rewrite.group_offsets import (
+    Groups,
+    InputPair,
+    NewOffsets,
+    ReadsFrom,
+    goes_on_everywhere,
+    new_offsets,
+    require_the_same,
+)
 from statestore.rewrite.new_application import (
     NewApplication,
     discard,
@@ -66,7 +74,7 @@ from statestore.rewrite.rewrite_journal import (
     write_rewrite_journal,
 )
 from statestore.statedir.lock import locked_file
-from statestore.statedir.paths import rewrite_lock
+from statestore.statedir.paths import rewrite_journal, rewrite_lock
 from statestore.statedir.sidecar import Judgement
 from statestore.statedir.swap import locked_task
 from statestore.verification.check import check
@@ -195,10 +203,10 @@ class Repartition:
         self._topics = Topics(store.bootstrap_servers, store.kafka_timeout_s)
         self._topics.require_no_members(self._source)
         self._journal = read_rewrite_journal(store.state_dir, self._new.name)
+        self._by_store = _by_store(spec.source)
         self._require_fitting_journal()
         require_unused(self._topics, self._new, self._journal)
         self._finishes = self._journal is not None and self._journal.whole
-        self._by_store = _by_store(spec.source)
         self._surveyed: dict[str, list[Surveyed]] = {}
         if not self._finishes:
             self._require_whole()
@@ -215,6 +223,20 @@ class Repartition:
                 f"{self._new.name} was made of {journal.source} with {journal.partitions} partitions by a rewrite that "
                 "was interrupted when all but the group's offsets was done: run that command again"
             )
+        if goes_on_everywhere(self._groups, self._inputs()):
+            return
+        store = self._spec.source[0]
+        found = committed_offsets(store.bootstrap_servers, self._source, store.kafka_timeout_s)
+        if _told(found) == journal.committed:
+            return
+        if committed_offsets(store.bootstrap_servers, self._new.name, store.kafka_timeout_s):
+            raise InputError(
+                f"{self._source} has gone on since {self._new.name} was made of it, and the rewrite was interrupted "
+                f"when the group had its offsets. If {self._new.name} has been started since, it is whole: delete "
+                f"{rewrite_journal(store.state_dir, self._new.name)}. If not, delete the group {self._new.name}, and "
+                "run again: then it is made anew. Nothing was changed"
+            )
+        self._journal = journal.model_copy(update={"whole": False})  # what was made is older than the state by now
 
     # -- what speaks against it ---------------------------------------------------------------------------------------
 
@@ -224,7 +246,7 @@ class Repartition:
             self._require_all_tasks(name, stores)
             for store in stores:
                 found = check(store, _OFFSETS)
-                if not found.healthy and not (found.status is Status.MISSING and not found.end):
+                if not found.healthy and not (found.status is Status.MISSING and found.end == 0):
                     raise InputError(
                         f"{store.store_partition} is {found.status}: {found.detail}. A new application is only "
                         "made of stores that have all of their changelogs, every partition of them; `statestore "
@@ -419,7 +441,7 @@ class Repartition:
         topics = {}
         for store in self.plan.stores:
             config = new_config(self._topics, self._by_store[store.name][0])
-            name = self._new.stores[store.name][0].store_partition.changelog.topic
+            name = self._new.stores[store.name][0].partition.topic
             topics[name] = NewTopic(records=store.counted.rows, cleanup_policy=config["cleanup.policy"])
         return RewriteJournal(
             source=self._source,
@@ -431,6 +453,7 @@ class Repartition:
                 (where.topic, where.partition, found.next_offset, found.metadata)
                 for where, found in self._offsets.offsets.items()
             ),
+            committed=_told(self._offsets.committed),
         )
 
     def _require_nobody_inside(self) -> None:
@@ -450,7 +473,7 @@ class Repartition:
     def _make_topics(self, journal: RewriteJournal) -> RewriteJournal:
         for store in self.plan.stores:
             new = self._new.stores[store.name][0]
-            name = new.store_partition.changelog.topic
+            name = new.partition.topic
             config = new_config(self._topics, self._by_store[store.name][0])
             if self._topics.find(name) is not None:  # made when the application was applied, and empty
                 self._topics.delete(name)
@@ -467,7 +490,7 @@ class Repartition:
         configs = self._topics.topic_configs(journal.topics)
         work = []
         for store in self.plan.stores:
-            topic = self._new.stores[store.name][0].store_partition.changelog.topic
+            topic = self._new.stores[store.name][0].partition.topic
             limit = int(configs[topic]["max.message.bytes"])
             for part, seen in zip(self._by_store[store.name], self._surveyed[store.name], strict=True):
                 bounds = tuple(max(bound, seen.first_live) for bound in store.counted.first_live)
@@ -513,7 +536,7 @@ class Repartition:
             for number, store in enumerate(stores)
         }
         for name, stores in self._new.stores.items():
-            topic = stores[0].store_partition.changelog.topic
+            topic = stores[0].partition.topic
             changelog = changelog_spec(journal.topics[topic].described(topic), configs[topic])
             for number, store in enumerate(stores):
                 store = store.model_copy(update={"changelog": changelog})
@@ -612,6 +635,10 @@ def _build_store(part: TargetPart) -> int | None:
         put_in_place(spec, built, logs, Judgement(Status.MISSING, Loss.NONE, ""), _BEGINS)
     kill_switch.reached("rewrite, store built")
     return built.committed_offset
+
+
+def _told(offsets: Mapping[TopicPartition, GroupOffset]) -> tuple[tuple[str, int, int], ...]:
+    return tuple((where.topic, where.partition, found.next_offset) for where, found in sorted(offsets.items()))
 
 
 def _by_store(stores: Sequence[StorePartitionSpec]) -> dict[str, list[StorePartitionSpec]]:

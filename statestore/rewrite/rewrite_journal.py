@@ -59,6 +59,8 @@ class RewriteJournal(BaseModel):
         Its changelogs, by name.
     offsets
         What its group gets, as topic, partition, next offset and metadata.
+    committed
+        What the group of the other had committed, as topic, partition and next offset.
     whole
         The changelogs have all records, and its stores are built and in place.
     """
@@ -71,6 +73,7 @@ class RewriteJournal(BaseModel):
     started_ms: int
     topics: dict[str, NewTopic]
     offsets: tuple[tuple[str, int, int, str], ...] = ()
+    committed: tuple[tuple[str, int, int], ...] = ()
     whole: bool = False
 
     @property

@@ -415,6 +415,21 @@ def test_on_another_machine_the_catalogue_keeps_processing_out_until_all_is_whol
 
 
 @pytest.mark.long
+def test_what_was_made_is_made_anew_if_the_first_has_gone_on_since(two: Two) -> None:
+    two.die("rewrite, whole")
+    two.source.process_all(KEYS, T0 + 900)
+    two.repartition("--yes")
+    two.assert_whole(two.source.all_rows())
+
+
+@pytest.mark.long
+def test_a_group_that_has_its_offsets_is_not_given_others_if_the_first_has_gone_on_since(two: Two) -> None:
+    two.die("rewrite, offsets committed")
+    two.source.process_all(KEYS, T0 + 900)
+    assert "has gone on since" in two.refused()
+
+
+@pytest.mark.long
 def test_a_half_written_topic_that_somebody_has_written_to_is_not_removed(two: Two) -> None:
     two.die("rewrite, all written")
     broker.produce(two.target.servers, two.target.changelog, [(b"new", b"1")] * 9, 1)

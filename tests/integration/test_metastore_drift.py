@@ -199,7 +199,7 @@ def test_what_a_dropped_application_leaves_is_listed_with_the_command_that_remov
     (state_dir / ".statestore" / name / "0_0").mkdir(parents=True)
     (state_dir / "of-kafka-streams" / "0_0").mkdir(parents=True)
     other = create_topic(installation.servers, f"{name}-of-kafka-streams-changelog", 1)
-    assert installation("drop", name).code == 0
+    assert installation("drop", name, "--yes").code == 0
     code, found = installation.drift()
     assert code == 0
     delete = f"kafka-topics.sh --bootstrap-server {installation.servers} --delete --topic"

@@ -30,6 +30,25 @@ S = TypeVar("S", RestoreRequest, SnapshotRequest, ValidateRequest)
 _CALLED = {"applications": "application", "as_of_offset": "as_of", "as_of_timestamp": "as_of"}
 
 
+def require_known_fields(given: Params | None, form: Params) -> None:
+    """Refuse fields that the form does not have: a misspelled application would start a run of all.
+
+    Parameters
+    ----------
+    given
+        What the run was started with: the form, or `conf` of the REST API.
+    form
+        The DAG's fields.
+
+    Raises
+    ------
+    InputError
+        If there are others.
+    """
+    if unknown := sorted(set(given or {}) - set(form)):
+        raise InputError(f"{', '.join(unknown)}: expected fields of the form, which are {', '.join(form)}")
+
+
 def chosen_applications(
     params: Params, applications: Applications, without: Sequence[str] = (), only: Collection[str] | None = None
 ) -> list[str]:

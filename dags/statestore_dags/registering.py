@@ -14,7 +14,7 @@ from airflow.sdk import task
 
 from statestore.config import load_settings
 from statestore_dags.archive_connection import reports_access
-from statestore_dags.arguments import definitions_form
+from statestore_dags.arguments import definitions_form, require_known_fields
 from statestore_dags.connections import kafka_connection
 from statestore_dags.retrying import RETRIED, bad_input_fails
 from statestore_dags.suggestions import remember
@@ -40,11 +40,12 @@ class _Work(NamedTuple):
 
 
 @task(task_id="plan", multiple_outputs=True, **RETRIED)
-def plan_definitions(params: Any = None) -> dict[str, Any]:
+def plan_definitions(params: Any = None, dag: Any = None, dag_run: Any = None) -> dict[str, Any]:
     """Show what the form's definitions would change; return the catalogue's pin, and a row for each application."""
     from statestore.metastore.apply import require_runnable
 
     with bad_input_fails(), kafka_connection(), reports_access():
+        require_known_fields(dag_run.conf, dag.params)
         text, _ = definitions_form(params)
         work = _work(text)
         require_runnable(work.plan)

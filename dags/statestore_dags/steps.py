@@ -17,6 +17,7 @@ from statestore.objects.path import ObjectPath, location
 from statestore.reports import AnyReport, read_any_report
 from statestore_dags import alerts, jobs
 from statestore_dags.archive_connection import reports_access
+from statestore_dags.arguments import require_known_fields
 from statestore_dags.assets import STORES, emit, processed_by
 from statestore_dags.connections import kafka_connection
 from statestore_dags.mapped_tasks import by_application, squares
@@ -56,6 +57,7 @@ def plan(
     if problem := alerts.problem():
         log.error("nobody would be told of a failure: %s", problem)
     with bad_input_fails(), kafka_connection(), reports_access():
+        require_known_fields(dag_run.conf, dag.params)
         settings = load_settings()
         view = Metastore.of(settings).require_running()
         applications = view.catalogue.definitions()

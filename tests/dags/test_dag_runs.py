@@ -204,6 +204,7 @@ def test_validate_is_red_where_an_expectation_failed(runner):
     ("dag_id", "conf"),
     [
         ("process", {"application": "nope"}),
+        ("process", {"applications": ["flight-delays"]}),  # the field has no s: all would be processed
         ("restore", {"application": "flight-delays", "mode": "as-of"}),
         ("validate", {}),
         ("snapshot", {"application": "flight-delays"}),  # there is no archive

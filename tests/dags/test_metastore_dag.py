@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from confluent_kafka import Consumer
 from statestore_dags.registering import plan_definitions
@@ -104,7 +106,13 @@ def test_what_is_no_definition_is_a_failure_that_is_not_retried(text):
     from airflow.sdk.exceptions import AirflowFailException
 
     with pytest.raises(AirflowFailException, match="the form"):
-        plan_definitions.function({"definitions": text})
+        plan_definitions.function({"definitions": text}, SimpleNamespace(params={}), SimpleNamespace(conf=None))
+
+
+def test_a_field_that_the_form_does_not_have_fails_the_plan(service):
+    states = service.run(service.yaml(), dryrun=True)
+    assert (states["plan"], states["apply"]) == ("failed", "upstream_failed")
+    assert service.metastore.view().topic_id is None
 
 
 def test_code_that_cannot_be_loaded_fails_the_plan(service):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,7 +23,8 @@ from statestore.errors import RetryError, StateStoreError, StoreCorruptedError, 
 
 T = TypeVar("T")
 
-_ATTEMPTS = 20
+#: So long files are opened again that change meanwhile (s). One opening takes milliseconds, on a busy machine more.
+_FOR_S = 30.0
 _MANIFEST = re.compile(r"MANIFEST-[0-9]+")
 #: Files that hold rows. RocksDB only reads them; nothing else may be linked that opening could write to.
 _LINKED = (".sst", ".blob", ".log")
@@ -31,17 +33,30 @@ _INFO_LOG = "LOG"
 
 
 def undisturbed(store: StoreDirectory, action: Callable[[], T]) -> T:
-    """Do something with a store's files, and again if it failed while they changed."""
-    for attempt in range(1, _ATTEMPTS + 1):
+    """Do something with a store's files, and again as long as it fails while they change.
+
+    Raises
+    ------
+    RetryError
+        If they changed each time: what failed then is no sign of damage.
+    UnknownStoreError
+        If they are gone.
+    """
+    started = time.monotonic()
+    while True:
         before = _files(store)
         try:
             return action()
         except (StoreCorruptedError, FileNotFoundError, RetryError) as error:
-            if attempt == _ATTEMPTS or (before is not None and _files(store) == before):
+            if before is not None and _files(store) == before:
                 if isinstance(error, FileNotFoundError):
                     raise UnknownStoreError(f"{store.directory} is no longer there: {error}") from error
                 raise
-    raise AssertionError("unreachable")
+            if time.monotonic() - started > _FOR_S:
+                raise RetryError(
+                    f"the files in {store.directory} changed each time they were opened, for {_FOR_S:g} s: {error}. "
+                    "Read it again when its owner writes less"
+                ) from error
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from statestore.discovery.row_keys import (
     versioned_rows,
 )
 from statestore.discovery.store_directory import StoreDirectory
-from statestore.errors import LockedError, StateStoreError, StoreCorruptedError
+from statestore.errors import LockedError, RetryError, StateStoreError, StoreCorruptedError
 from statestore.formats.value_format import (
     COLUMN_FAMILIES,
     HEADERS_COLUMN_FAMILY,
@@ -160,8 +160,8 @@ def telling_shape(
 
     Raises
     ------
-    LockedError, StoreCorruptedError
-        If all are in use or damaged.
+    LockedError, RetryError, StoreCorruptedError
+        If all are in use, changing or damaged.
     UnknownFormatError
         If a partition is not of a store that we know.
     """
@@ -170,14 +170,14 @@ def telling_shape(
     for store in stores:
         try:
             shape = look(store)
-        except (LockedError, StoreCorruptedError) as error:
+        except (LockedError, RetryError, StoreCorruptedError) as error:
             refused.append(error)  # another partition tells as much, and whoever reads this one is told of its damage
             continue
         if tells(shape):
             return shape
         shapes.append(shape)
     if not shapes:
-        raise next((error for error in refused if isinstance(error, LockedError)), refused[-1])
+        raise next((error for error in refused if isinstance(error, LockedError | RetryError)), refused[-1])
     # Rows tell the kind of a windowed store, offsets tell its changelog.
     return max(shapes, key=lambda shape: (shape.rows > 0, bool(shape.offsets), len(shape.families)))
 

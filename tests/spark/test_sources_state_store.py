@@ -31,7 +31,14 @@ from pyspark.sql.types import (
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery import links
-from statestore.errors import InputError, LockedError, StoreCorruptedError, UnknownApplicationError, UnknownStoreError
+from statestore.errors import (
+    InputError,
+    LockedError,
+    RetryError,
+    StoreCorruptedError,
+    UnknownApplicationError,
+    UnknownStoreError,
+)
 from statestore.formats.value_format import TIMESTAMPED_COLUMN_FAMILY
 from statestore.metastore.metastore import Metastore
 from statestore.statedir.lock import locked
@@ -359,6 +366,31 @@ def test_a_store_is_opened_again_if_its_files_change_meanwhile(tmp_path: Path, m
     monkeypatch.setattr(links, "_link", link_and_be_overtaken)
     assert [row for batch in batches_of(reader) for row in batch.to_pylist()] == expected
     assert tries == 2
+
+
+def test_files_that_change_each_time_they_are_opened_are_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = StoreFiles(tmp_path, defined("counts"))
+    files.fill()
+    original: Callable[[Path, Path], Path] = links._link
+    tries = 0
+
+    def link_and_be_overtaken(directory: Path, view: Path) -> Path:
+        nonlocal tries
+        tries += 1
+        linked = original(directory, view)
+        for path in view.glob("*.sst"):  # its owner has compacted them
+            path.unlink()
+        (directory / f"{tries:06}.sst.tmp").touch()
+        return linked
+
+    reader = reader_of(files.options)
+    monkeypatch.setattr(links, "_link", link_and_be_overtaken)
+    monkeypatch.setattr(links, "_FOR_S", 0.1)
+    with pytest.raises(RetryError, match="changed each time they were opened"):
+        list(batches_of(reader))
+    assert tries > 1
 
 
 def test_each_reading_is_of_one_moment_while_the_owner_goes_on(tmp_path: Path) -> None:

@@ -24,10 +24,9 @@ from statestore import clock, kill_switch
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
 from statestore.changelog.topics import Topic, Topics, changelog_config
-from statestore.changelog.writer import AtLeastOnceWriter, TransactionalWriter
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import DiskSpaceError, InputError, RebuildError, StateStoreError, StoreCorruptedError
-from statestore.model import TopicPartition, changelog_number, later_changelog, transactional_id
+from statestore.model import TopicPartition, changelog_number, later_changelog
 from statestore.partition.inspection import inspect
 from statestore.partition.replacement import clear_built
 from statestore.partition.snapshots import publish_row
@@ -41,6 +40,7 @@ from statestore.recovery.staged_check import check_staged
 from statestore.recovery.staging import Staging
 from statestore.reports import Loss, SnapshotRow, Status
 from statestore.requests.restore import RestoreRequest
+from statestore.rewrite.changelog_writing import NewChangelogWriter, fence
 from statestore.rewrite.examination import require_rewritable
 from statestore.rewrite.overwrite_journal import (
     OverwriteJournal,
@@ -57,8 +57,6 @@ from statestore.stores.open import build_store
 from statestore.verification.kernels import numbers_in
 
 _log = logging.getLogger(__name__)
-#: Bytes that are produced before it is waited until they are acknowledged.
-_UNACKNOWLEDGED_BYTES = 16 * 1024 * 1024
 _BEGINS = "an overwrite of its rows"
 _OVERWRITTEN = "its rows were overwritten; it has the changelog"
 
@@ -163,7 +161,7 @@ class Overwrite:
         self.finish_former()
         parts = [self._examined(store) for store in self._spec.stores]
         self._require_disk(parts)
-        self._fence()
+        fence(self._spec.stores)
         journal = self._make_topic(parts)
         staged = self._built(journal, parts)
         # Whether it was logged is not known if this fails: then the next attempt asks the catalogue.
@@ -227,18 +225,6 @@ class Overwrite:
                 f"overwriting {self._store.application}/{self._store.store.name} needs about {needed} bytes in "
                 f"{self._store.state_dir}, {free} are free: free some, then run again"
             )
-
-    def _fence(self) -> None:
-        """Keep processes that still take the tasks for theirs from committing."""
-        for store in self._spec.stores:
-            if store.exactly_once:
-                writer = TransactionalWriter(
-                    store.bootstrap_servers, transactional_id(store.application, store.task), store.kafka_timeout_s
-                )
-                try:
-                    writer.init()
-                finally:
-                    writer.close()
 
     # -- the topic ----------------------------------------------------------------------------------------------------
 
@@ -306,31 +292,18 @@ class Overwrite:
 
     def _write_records(self, journal: OverwriteJournal, parts: Sequence[_Part]) -> dict[TopicPartition, Digest]:
         limit = int(self._topics.topic_configs([journal.topic])[journal.topic]["max.message.bytes"])
-        store = self._store
-        writer = AtLeastOnceWriter(store.bootstrap_servers, f"write to {journal.topic}", store.kafka_timeout_s, limit)
+        writer = NewChangelogWriter(self._store, journal.topic, f"write to {journal.topic}", limit)
         try:
             return {part.store.partition: self._write_partition(writer, journal, part) for part in parts}
         finally:
             writer.close()
 
-    def _write_partition(self, writer: AtLeastOnceWriter, journal: OverwriteJournal, part: _Part) -> Digest:
-        digest, unacknowledged = Digest(part.store.store.values), 0
-        writer.begin()
+    def _write_partition(self, writer: NewChangelogWriter, journal: OverwriteJournal, part: _Part) -> Digest:
+        digest = Digest(part.store.store.values)
         for batch in _of_store(self._spec.rows.batches(part.store.task.partition)):
             records = records_of(part.store, batch, journal.started_ms)
             add_expected(digest, part.store, batch, records)
-            writer.produce_many(
-                journal.topic,
-                part.store.partition.partition,
-                records.keys.to_pylist(),
-                records.values.to_pylist(),
-                records.timestamps.tolist(),
-                records.headers,
-            )
-            unacknowledged += bytes_of(batch)
-            if unacknowledged >= _UNACKNOWLEDGED_BYTES:
-                writer.flush()
-                unacknowledged = 0
+            writer.write(part.store.partition.partition, records, bytes_of(batch))
             kill_switch.reached("overwrite, batch sent")
         writer.flush()
         kill_switch.reached("overwrite, partition written")

@@ -18,17 +18,14 @@ from statestore import kill_switch
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
 from statestore.changelog.key_partitions import partitions_of_keys
-from statestore.changelog.writer import AtLeastOnceWriter
 from statestore.compiled.batches import Int64s
 from statestore.errors import InputError
 from statestore.partition.inspection import inspect
 from statestore.partition.spec import StorePartitionSpec
+from statestore.rewrite.changelog_writing import NewChangelogWriter
 from statestore.rewrite.rows import add_expected, bytes_of, records_of, stored_rows
 from statestore.stores.open import build_store
 from statestore.verification.kernels import numbers_in
-
-#: Bytes that are produced before it is waited until they are acknowledged.
-_UNACKNOWLEDGED_BYTES = 16 * 1024 * 1024
 
 
 class SourcePart(NamedTuple):
@@ -213,11 +210,10 @@ def write_part(work: WritePart) -> Written:
     """
     part, store = work.part, work.part.store
     digests = [Digest(store.store.values) for _ in range(part.into)]
-    bounds, unacknowledged = np.array(work.first_live, np.int64), 0
+    bounds = np.array(work.first_live, np.int64)
     name = f"rewrite of {store.store_partition}"
-    writer = AtLeastOnceWriter(store.bootstrap_servers, name, store.kafka_timeout_s, work.max_batch_bytes)
+    writer = NewChangelogWriter(store, work.topic, name, work.max_batch_bytes)
     try:
-        writer.begin()
         for segment, batch in stored_rows(store, int(bounds.min())) if store.live.exists() else ():
             places, _ = _places(part, batch)
             order = np.argsort(places, kind="stable")
@@ -228,18 +224,7 @@ def write_part(work: WritePart) -> Written:
                 chosen = batch.take(pa.array(order[ends[number] : ends[number + 1]]))
                 records = records_of(store, chosen, work.started_ms)
                 add_expected(digests[number], store, chosen, records)
-                writer.produce_many(
-                    work.topic,
-                    int(number),
-                    records.keys.to_pylist(),
-                    records.values.to_pylist(),
-                    records.timestamps.tolist(),
-                    records.headers,
-                )
-                unacknowledged += bytes_of(chosen)
-            if unacknowledged >= _UNACKNOWLEDGED_BYTES:
-                writer.flush()
-                unacknowledged = 0
+                writer.write(int(number), records, bytes_of(chosen))
             kill_switch.reached("rewrite, batch sent")
         writer.flush()
     finally:

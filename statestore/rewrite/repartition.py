@@ -22,10 +22,9 @@ from statestore.bulk.digest import Digest
 from statestore.changelog.group import ConsumerGroup, GroupOffset, committed_offsets
 from statestore.changelog.kept import keep_connections
 from statestore.changelog.topics import Topic, Topics
-from statestore.changelog.writer import TransactionalWriter
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import DiskSpaceError, InputError, StateStoreError, StoreCorruptedError
-from statestore.model import TopicPartition, transactional_id
+from statestore.model import TopicPartition
 from statestore.partition.replacement import clear_built
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import build_full
@@ -38,6 +37,7 @@ from statestore.recovery.staged_check import check_staged
 from statestore.recovery.staging import Staging
 from statestore.reports import Loss, Status
 from statestore.requests.restore import RestoreRequest
+from statestore.rewrite.changelog_writing import fence
 from statestore.rewrite.examination import require_rewritable
 from statestore.rewrite.group_offsets import (
     Groups,
@@ -462,13 +462,7 @@ class Repartition:
         for paths, store in tasks.items():
             with locked_task(paths, store.lock_wait_s, rewriting=True):
                 pass
-            if store.owned and store.exactly_once:
-                name = transactional_id(store.application, store.task)
-                writer = TransactionalWriter(store.bootstrap_servers, name, store.kafka_timeout_s)
-                try:
-                    writer.init()
-                finally:
-                    writer.close()
+            fence([store])
 
     def _make_topics(self, journal: RewriteJournal) -> RewriteJournal:
         for store in self.plan.stores:

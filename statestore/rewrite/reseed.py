@@ -20,10 +20,9 @@ from statestore import clock, kill_switch
 from statestore.bulk.digest import Digest
 from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import Topic, Topics
-from statestore.changelog.writer import AtLeastOnceWriter, TransactionalWriter
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import DiskSpaceError, InputError, StateStoreError, StoreCorruptedError
-from statestore.model import TopicPartition, transactional_id
+from statestore.model import TopicPartition
 from statestore.partition.replacement import clear_built
 from statestore.partition.snapshots import publish_row
 from statestore.partition.spec import StorePartitionSpec
@@ -36,6 +35,7 @@ from statestore.recovery.staged_check import check_staged
 from statestore.recovery.staging import Staging
 from statestore.reports import Loss, SnapshotRow, Status
 from statestore.requests.restore import RestoreRequest
+from statestore.rewrite.changelog_writing import NewChangelogWriter, fence
 from statestore.rewrite.examination import Examined, examine, require_rewritable
 from statestore.rewrite.journal import ReseedJournal, read_journal, remove_journal, write_journal
 from statestore.rewrite.lost_changelog import Made, Remains, lost_changelog, others_wrote
@@ -47,8 +47,6 @@ from statestore.statedir.swap import locked_task
 _log = logging.getLogger(__name__)
 #: Rate that durations are estimated with: rows are read, written, read from the topic, and read again.
 _ROWS_PER_S = 125_000
-#: Bytes that are produced before it is waited until they are acknowledged.
-_UNACKNOWLEDGED_BYTES = 16 * 1024 * 1024
 _BEGINS = "a reseed of its changelog"
 _LOST = "its changelog was lost; the store that replaced it was restored from one that was written from its rows"
 
@@ -235,7 +233,7 @@ class Reseed:
 
     def _write_topic(self) -> tuple[ReseedJournal, dict[TopicPartition, tuple[Built, Logs]]]:
         """Make the topic, write the records, build stores of them and compare these; then the journal has it whole."""
-        self._fence()
+        fence(self._spec.stores)  # else they would write into the new topic
         # Whoever was asked may have taken hours, and a topic is about to go.
         self._topics.require_no_members(self._store.application)
         self._made = self._lost(self._made.partitions)
@@ -258,18 +256,6 @@ class Reseed:
         write_journal(self._store.state_dir, journal)
         kill_switch.reached("reseed, topic whole")
         return journal, staged
-
-    def _fence(self) -> None:
-        """Keep processes that still take the tasks for theirs from writing into the new topic."""
-        for store in self._spec.stores:
-            if store.owned and store.exactly_once:
-                writer = TransactionalWriter(
-                    store.bootstrap_servers, transactional_id(store.application, store.task), store.kafka_timeout_s
-                )
-                try:
-                    writer.init()
-                finally:
-                    writer.close()
 
     def _lost(self, tasks: int | None) -> Made:
         return lost_changelog(self._topics, self._spec.stores, self._journal, tasks, self._spec.recorded)
@@ -307,29 +293,16 @@ class Reseed:
 
     def _write_records(self, journal: ReseedJournal) -> dict[TopicPartition, Digest]:
         limit = int(self._topics.topic_configs([journal.topic])[journal.topic]["max.message.bytes"])
-        store = self._store
-        writer = AtLeastOnceWriter(store.bootstrap_servers, f"reseed of {journal.topic}", store.kafka_timeout_s, limit)
+        writer = NewChangelogWriter(self._store, journal.topic, f"reseed of {journal.topic}", limit)
         try:
             return {part.store.partition: self._write_partition(writer, journal, part) for part in self._parts}
         finally:
             writer.close()
 
-    def _write_partition(self, writer: AtLeastOnceWriter, journal: ReseedJournal, part: Examined) -> Digest:
-        digest, unacknowledged = Digest(part.store.store.values), 0
-        writer.begin()
+    def _write_partition(self, writer: NewChangelogWriter, journal: ReseedJournal, part: Examined) -> Digest:
+        digest = Digest(part.store.store.values)
         for size, records in _live_records(part, journal, digest):
-            writer.produce_many(
-                journal.topic,
-                part.store.partition.partition,
-                records.keys.to_pylist(),
-                records.values.to_pylist(),
-                records.timestamps.tolist(),
-                records.headers,
-            )
-            unacknowledged += size
-            if unacknowledged >= _UNACKNOWLEDGED_BYTES:
-                writer.flush()
-                unacknowledged = 0
+            writer.write(part.store.partition.partition, records, size)
             kill_switch.reached("reseed, batch sent")
         writer.flush()
         if digest.rows != part.contents.rows:

@@ -26,6 +26,7 @@ from statestore.recovery.restore import restore
 from statestore.recovery.spec import RestoreSpec
 from statestore.reports import RestoreRow, Status
 from statestore.requests.restore import RestoreRequest
+from statestore.rewrite.changelog_writing import produce
 from statestore.rewrite.examination import require_rewritable
 from statestore.rewrite.row_stage import RowStage, remove_abandoned, require_rows, require_single_keys
 from statestore.rewrite.rows import records_of
@@ -200,13 +201,6 @@ def _produce(spec: UpsertSpec, store: StorePartitionSpec, writer: TransactionalW
     puts, deleted = batch.filter(pc.is_valid(batch.column(1))), batch.column(0).filter(pc.is_null(batch.column(1)))
     if puts.num_rows:
         records = records_of(store, puts, spec.started_ms)
-        writer.produce_many(
-            topic,
-            number,
-            records.keys.to_pylist(),
-            records.values.to_pylist(),
-            records.timestamps.tolist(),
-            records.headers,
-        )
+        produce(writer, topic, number, records)
     if count := len(deleted):
         writer.produce_many(topic, number, deleted.to_pylist(), [None] * count, [spec.started_ms] * count)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from statestore.cli.selection import Chosen, PartitionSelection
     from statestore.partition.spec import StorePartitionSpec
     from statestore.rewrite.repartition import MadeStore, RepartitionPlan
-    from statestore.rewrite.reseed import Reseeded, ReseedPlan
+    from statestore.rewrite.reseed import ReseedPlan
+    from statestore.rewrite.staged_stores import Rewritten
 
 app = typer.Typer(help="Write the state of an application anew.", no_args_is_help=True)
 
@@ -97,7 +98,7 @@ def reseed(
         stores, count, partitioner is Partitioner.ANY, recorded, run_bytes=run_bytes, started_ms=clock.now_ms()
     )
     console = output.console(json)
-    rows: list[Reseeded] = []
+    rows: list[Rewritten] = []
     with reseeding(spec) as work:
         _show_plan(console, work.plan)
         if not dry_run:
@@ -323,7 +324,7 @@ def _show_plan(console: Console, plan: ReseedPlan) -> None:
     )
 
 
-def _show_done(console: Console, rows: list[Reseeded]) -> None:
+def _show_done(console: Console, rows: list[Rewritten]) -> None:
     from statestore.cli import tables
 
     columns = ("store partition", "rows>", "committed>", "the old store is in", "snapshot")
@@ -340,7 +341,7 @@ def _show_done(console: Console, rows: list[Reseeded]) -> None:
     console.print(tables.table(f"{len(rows)} store partitions replaced", columns, found))
 
 
-def _snapshot(row: Reseeded) -> str:
+def _snapshot(row: Rewritten) -> str:
     if row.published is None:
         return ""
     failure = row.published.failure
@@ -372,7 +373,7 @@ def _plan_content(plan: ReseedPlan) -> dict[str, Any]:
     }
 
 
-def _content(row: Reseeded) -> dict[str, Any]:
+def _content(row: Rewritten) -> dict[str, Any]:
     return {
         "application": row.store.application,
         "store": row.store.store.name,

@@ -1,45 +1,129 @@
-"""Writing rows as the records of a changelog that nobody owns yet, after earlier processes were fenced."""
+"""Making changelogs that nobody owns yet, and writing rows to them as records, after earlier processes were fenced."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
+import pyarrow as pa
+
+from statestore import kill_switch
+from statestore.bulk.digest import Digest
+from statestore.changelog.topics import LogRange, Topic, Topics
 from statestore.changelog.writer import AtLeastOnceWriter, RecordWriter, TransactionalWriter
-from statestore.model import transactional_id
+from statestore.errors import InputError
+from statestore.model import TopicPartition, transactional_id
 from statestore.partition.spec import StorePartitionSpec
-from statestore.rewrite.rows import Records
+from statestore.rewrite.journal import RewriteJournal
+from statestore.rewrite.rows import Records, add_expected, bytes_of, records_of
 
 #: Bytes that are produced before it is waited until they are acknowledged.
 _UNACKNOWLEDGED_BYTES = 16 * 1024 * 1024
 
 
-class NewChangelogWriter:
-    """Writes the records of one changelog, some of them ahead of what is acknowledged.
+def kept_settings(topics: Topics, name: str) -> dict[str, str]:
+    """Return the settings that a changelog has of its own, which one in its place keeps; of none, none."""
+    if topics.find(name) is None:
+        return {}
+    own, config = topics.own_settings([name])[name], topics.topic_configs([name])[name]
+    return {key: config[key] for key in own}
+
+
+def make_changelog(topics: Topics, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
+    """Make a changelog that is to be written: without `delete`, nothing is removed from it, however old.
+
+    Raises
+    ------
+    InputError
+        If somebody else has made it meanwhile.
+    """
+    config = {**config, "cleanup.policy": "compact"}
+    topic = topics.make(name, partitions, config)
+    there = topics.topic_configs([name])[name]
+    wrong = [key for key, value in config.items() if there.get(key) != value]
+    if topic.partitions != partitions or wrong or surplus(topics, topic, [0] * partitions):
+        raise InputError(
+            f"topic {name} was made by somebody else meanwhile: see who starts the application, and run again"
+        )
+    return topic
+
+
+class Surplus(NamedTuple):
+    """A partition of a changelog that has more records than were written to it, or has lost some."""
+
+    partition: TopicPartition
+    log: LogRange
+    records: int
+
+
+def surplus(topics: Topics, topic: Topic, records: Sequence[int]) -> Surplus | None:
+    """Find out whether somebody else has written to a changelog, or removed anything.
 
     Parameters
     ----------
-    name
-        Of the producer, for errors.
+    records
+        By partition, how many a rewrite writes.
+    """
+    logs = topics.log_ranges([TopicPartition(topic.name, number) for number in range(topic.partitions)])
+    for where, log in sorted(logs.items()):
+        most = records[where.partition] if where.partition < len(records) else 0
+        if log.start or log.high_watermark > most:
+            return Surplus(where, log, most)
+    return None
+
+
+def require_written(topics: Topics, journal: RewriteJournal) -> None:
+    """Make sure that new changelogs have what was written, and nothing else.
+
+    Raises
+    ------
+    InputError
+        Naming the first that has not.
+    """
+    counts = {
+        TopicPartition(name, number): count
+        for name, topic in journal.topics.items()
+        for number, count in enumerate(topic.records)
+    }
+    for where, log in topics.log_ranges(counts).items():
+        if (log.start, log.last_stable, log.high_watermark) != (0, counts[where], counts[where]):
+            raise InputError(
+                f"{where} has the offsets {log.start} to {log.high_watermark}, expected 0 to {counts[where]}: somebody "
+                f"else writes to it, or removes what is in it. Stop {journal.application} wherever it runs, then run "
+                "again"
+            )
+
+
+class NewChangelogWriter:
+    """Writes the rows of one store as records of a changelog, some of them ahead of what is acknowledged.
+
+    Parameters
+    ----------
     max_batch_bytes
         `max.message.bytes` of the topic.
+    started_ms
+        Timestamp (ms) of records whose rows tell none.
     """
 
-    def __init__(self, store: StorePartitionSpec, topic: str, name: str, max_batch_bytes: int) -> None:
-        self._topic = topic
+    def __init__(self, store: StorePartitionSpec, topic: str, max_batch_bytes: int, started_ms: int) -> None:
+        self._store, self._topic, self._started_ms = store, topic, started_ms
+        name = f"rewrite of {store.application}/{store.store.name}"
         self._writer = AtLeastOnceWriter(store.bootstrap_servers, name, store.kafka_timeout_s, max_batch_bytes)
         self._writer.begin()
         self._unacknowledged = 0
 
-    def write(self, partition: int, records: Records, size: int) -> None:
-        """Write records of so many bytes to a partition.
+    def write(self, partition: int, rows: pa.RecordBatch, digest: Digest) -> None:
+        """Write rows to a partition, and add to a digest those that a store has which is restored from it.
 
         Raises
         ------
         StateStoreError
-            If one is not taken, or one before was not.
+            If a record is not taken, or one before was not.
         """
+        records = records_of(self._store, rows, self._started_ms)
+        add_expected(digest, self._store, rows, records)
         produce(self._writer, self._topic, partition, records)
-        self._unacknowledged += size
+        self._unacknowledged += bytes_of(rows)
         if self._unacknowledged >= _UNACKNOWLEDGED_BYTES:
             self.flush()
 
@@ -51,6 +135,34 @@ class NewChangelogWriter:
     def close(self) -> None:
         """Give back what it holds."""
         self._writer.close()
+
+
+def write_changelog(
+    topics: Topics, topic: str, started_ms: int, parts: Iterable[tuple[StorePartitionSpec, Iterable[pa.RecordBatch]]]
+) -> list[Digest]:
+    """Write the rows of store partitions, each to the partition of its number; return the digests of what they give.
+
+    Raises
+    ------
+    StateStoreError
+        If a record is not taken, or rows cannot be read.
+    """
+    parts = list(parts)
+    limit = int(topics.topic_configs([topic])[topic]["max.message.bytes"])
+    writer = NewChangelogWriter(parts[0][0], topic, limit, started_ms)
+    digests = []
+    try:
+        for store, batches in parts:
+            digest = Digest(store.store.values)
+            for batch in batches:
+                writer.write(store.task.partition, batch, digest)
+                kill_switch.reached("rewrite, batch sent")
+            writer.flush()
+            kill_switch.reached("rewrite, partition written")
+            digests.append(digest)
+    finally:
+        writer.close()
+    return digests
 
 
 def produce(writer: RecordWriter, topic: str, partition: int, records: Records) -> None:

@@ -1,81 +1,184 @@
-"""What an interrupted reseed leaves for the next one: which topic it has made, and whether that is whole.
+"""What an interrupted rewrite leaves for the next one: which changelogs it has made, and how far it is.
 
-<state.dir>/.statestore/<application.id>/reseed-<store>.json
+<state.dir>/.statestore/<application.id>/reseed-<store>.json     a lost changelog is written anew from its stores
+<state.dir>/.statestore/<application.id>/overwrite-<store>.json  a store gets other rows
+<state.dir>/.statestore/<application.id>/rewrite.json            the application is made of the state of another
 
-Until the topic is whole nobody owns it, and it may be removed. From then on the reseed is only ever finished.
+While `rewrite.json` is there, nobody but a rewrite opens a task of the application (`statedir/lock.py`). The others
+close nothing: until its new changelog counts, a store is as it was.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from statestore.changelog.group import GroupOffset
+from statestore.changelog.topics import Topic
 from statestore.durable import read_checked, remove_durably, write_checked
 from statestore.errors import InvalidStateError
-from statestore.statedir.paths import reseed_journal
+from statestore.model import StoreFormat, TopicPartition, check_name
+from statestore.statedir.paths import rewrite_journal
+
+Kind = Literal["reseed", "overwrite", "rewrite"]
+_UNREADABLE = {
+    "reseed": "It said which changelog topic a reseed of store {store} has made. Nothing was changed. If the stores "
+    "are as they were, delete that topic and {path}, and run again",
+    "overwrite": "It said which changelog topic an overwrite of store {store} has made. Nothing was changed. Run "
+    "`statestore verify --application {application}`: if its stores are healthy, delete {path}, and run again",
+    "rewrite": "It said how far a rewrite is that makes application {application}. Nothing was changed. If the group "
+    "{application} has no committed offsets, delete its changelog topics, its directories in {state_dir} and "
+    "{path.parent}, and run the rewrite again",
+}
 
 
-class ReseedJournal(BaseModel):
-    """A changelog that is being written.
+class Rewrite(NamedTuple):
+    """What is rewritten.
 
     Attributes
     ----------
+    store
+        None: the whole application.
+    """
+
+    kind: Kind
+    application: str
+    store: str | None = None
+
+    def path(self, state_dir: Path) -> Path:
+        """Return where its journal is."""
+        path = rewrite_journal(state_dir, self.application)
+        return path if self.store is None else path.with_name(f"{self.kind}-{check_name(self.store)}.json")
+
+
+class NewTopic(BaseModel):
+    """A changelog that is made.
+
+    Attributes
+    ----------
+    store, format
+        Whose it is, and the format that the store has with it.
     topic_id
-        Of the topic that was made for it.
-    started_ms
-        When it began, ms since the epoch: timestamp of records whose rows tell none.
+        None until it is made: then one of the name that has no record is ours.
     records
-        By task, how many records its partition gets.
-    whole
-        The topic has all of them, and gives the rows of the stores: these are replaced one after the other.
-    config
-        Settings that the topic gets in the end: while it is written, nothing is removed from it.
+        By partition, how many it gets.
+    cleanup_policy
+        What it gets in the end: while it is written, nothing is removed from it.
+    before
+        Name of the changelog in whose place it comes, which stays; None: of none.
+    positions
+        By partition, the input that the rows are of, as topic, partition and last offset; None: it cannot be told.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    application: str
     store: str
-    topic: str
-    topic_id: str
+    format: StoreFormat
+    topic_id: str | None = None
+    records: tuple[int, ...]
+    cleanup_policy: str
+    before: str | None = None
+    positions: tuple[tuple[tuple[str, int, int], ...] | None, ...] = ()
+
+    def described(self, name: str) -> Topic:
+        """Return the topic, once it is made, as the brokers describe it."""
+        return Topic(name, self.topic_id or "", len(self.records))
+
+    def position(self, partition: int) -> dict[TopicPartition, int] | None:
+        """Return the input that the rows of a partition are of; None: it cannot be told."""
+        found = self.positions[partition]
+        return None if found is None else {TopicPartition(topic, number): last for topic, number, last in found}
+
+
+class RewriteJournal(BaseModel):
+    """A rewrite that has begun.
+
+    Attributes
+    ----------
+    store
+        None: the whole application.
+    started_ms
+        When it began, ms since the epoch: timestamp of records whose rows tell none.
+    topics
+        The new changelogs, by name.
+    whole
+        The changelogs have all records, and give the rows: from now on it is only finished.
+    source, partitions
+        Of which application another is made, and the partitions of what that reads; None: of none.
+    offsets
+        What its group gets, as topic, partition, next offset and metadata.
+    committed
+        What the group of the other had committed, as topic, partition and next offset.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Kind
+    application: str
+    store: str | None = None
     started_ms: int
-    records: dict[str, int]
+    topics: dict[str, NewTopic]
     whole: bool = False
-    config: dict[str, str]
+    source: str | None = None
+    partitions: int | None = None
+    offsets: tuple[tuple[str, int, int, str], ...] = ()
+    committed: tuple[tuple[str, int, int], ...] = ()
+
+    @property
+    def rewrite(self) -> Rewrite:
+        """What is rewritten."""
+        return Rewrite(self.kind, self.application, self.store)
 
     @property
     def label(self) -> str:
-        """Name in quarantine of what is replaced, the same for all attempts."""
-        return f"reseed-{self.started_ms}"
+        """Name of the restores that put its stores in place, the same for all attempts, also in quarantine."""
+        return f"{self.kind}-{self.started_ms}"
+
+    @property
+    def group_offsets(self) -> dict[TopicPartition, GroupOffset]:
+        """What its group gets."""
+        return {
+            TopicPartition(topic, number): GroupOffset(offset, metadata)
+            for topic, number, offset, metadata in self.offsets
+        }
+
+    def made(self, topic: Topic) -> RewriteJournal:
+        """Return the journal of when a changelog was made."""
+        new = self.topics[topic.name].model_copy(update={"topic_id": topic.topic_id})
+        return self.model_copy(update={"topics": {**self.topics, topic.name: new}})
 
 
-def read_journal(state_dir: Path, application: str, store: str) -> ReseedJournal | None:
-    """Return the journal of a store's reseed that was interrupted; None: there is none.
+def read_journal(state_dir: Path, rewrite: Rewrite) -> RewriteJournal | None:
+    """Return the journal of a rewrite that has not ended; None: there is none.
 
     Raises
     ------
     InvalidStateError
-        If it is damaged: then it is not known whose the topic is.
+        If it is damaged: then it is not known whose the topics are.
     """
-    path = reseed_journal(state_dir, application, store)
+    path = rewrite.path(state_dir)
     try:
-        found = ReseedJournal.model_validate_json(read_checked(path))
+        return RewriteJournal.model_validate_json(read_checked(path))
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise InvalidStateError(
-            f"{path} cannot be read: {error}. It said which changelog topic a reseed of store {store} has made. "
-            f"Nothing was changed. If the stores are as they were, delete that topic and {path}, and run again"
-        ) from error
-    return found
+        what = _UNREADABLE[rewrite.kind].format(path=path, state_dir=state_dir, **rewrite._asdict())
+        raise InvalidStateError(f"{path} cannot be read: {error}. {what}") from error
 
 
-def write_journal(state_dir: Path, journal: ReseedJournal) -> None:
+def write_journal(state_dir: Path, journal: RewriteJournal) -> None:
     """Write it, durably."""
-    write_checked(reseed_journal(state_dir, journal.application, journal.store), journal.model_dump_json())
+    write_checked(journal.rewrite.path(state_dir), journal.model_dump_json())
 
 
-def remove_journal(state_dir: Path, application: str, store: str) -> None:
-    """Remove it: the reseed is done, or its topic is gone."""
-    remove_durably(reseed_journal(state_dir, application, store))
+def remove_journal(state_dir: Path, rewrite: Rewrite) -> None:
+    """Remove it: the rewrite is done, or nothing is left of it."""
+    remove_durably(rewrite.path(state_dir))
+
+
+def listed(position: Mapping[TopicPartition, int] | None) -> tuple[tuple[str, int, int], ...] | None:
+    """Return a position as journals keep it."""
+    return None if position is None else tuple((*where, last) for where, last in sorted(position.items()))

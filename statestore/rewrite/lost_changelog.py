@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from statestore.changelog.topics import LogRange, Topics, changelog_config
+from statestore.changelog.topics import LogRange, Topic, Topics, changelog_config
 from statestore.errors import InputError, InvalidStateError
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
-from statestore.rewrite.journal import ReseedJournal
+from statestore.rewrite.changelog_writing import kept_settings, surplus
+from statestore.rewrite.journal import NewTopic, RewriteJournal
 from statestore.statedir.record import read_record
 
 
@@ -43,7 +44,7 @@ class Made(NamedTuple):
 def lost_changelog(
     topics: Topics,
     stores: Sequence[StorePartitionSpec],
-    journal: ReseedJournal | None,
+    journal: RewriteJournal | None,
     tasks: int | None,
     recorded: str | None,
 ) -> Made:
@@ -69,14 +70,13 @@ def lost_changelog(
     config = changelog_config(store.store)
     if found is None:
         return Made(Remains.NOTHING, partitions, config, f"topic {name} does not exist; it is made")
-    own = topics.own_settings([name])[name]
-    config = {key: value for key, value in topics.topic_configs([name])[name].items() if key in own} | config
-    if journal is not None and journal.topic_id == found.topic_id:
+    config = kept_settings(topics, name) | config
+    if journal is not None and journal.topics[name].topic_id == found.topic_id:
         if journal.whole:
             return Made(
                 Remains.WHOLE, partitions, config, f"topic {name} was written by an earlier attempt; it is used"
             )
-        _require_nobodys(topics, stores, journal, recorded)
+        _require_nobodys(topics, stores, found, journal.topics[name], recorded)
         said = f"topic {name} was left half written by an earlier attempt; it is deleted and made again"
         return Made(Remains.HALF, partitions, config, said)
     for partition, log in _all_logs(topics, name, found.partitions).items():
@@ -113,7 +113,7 @@ def _count(stores: Sequence[StorePartitionSpec], tasks: int | None, partitions: 
 
 
 def _require_nobodys(
-    topics: Topics, stores: Sequence[StorePartitionSpec], journal: ReseedJournal, recorded: str | None
+    topics: Topics, stores: Sequence[StorePartitionSpec], topic: Topic, new: NewTopic, recorded: str | None
 ) -> None:
     """Make sure that nobody has taken a half written topic for a changelog.
 
@@ -123,29 +123,20 @@ def _require_nobodys(
         Saying who has.
     """
     records = {str(store.task): read_record(store.paths, store.store.name) for store in stores}
-    built = [task for task, record in records.items() if record is not None and record.topic_id == journal.topic_id]
+    built = [task for task, record in records.items() if record is not None and record.topic_id == topic.topic_id]
     why = None
-    if recorded == journal.topic_id:
+    if recorded == topic.topic_id:
         why = "the catalogue has recorded it since"
     elif built:
         why = f"the stores of {', '.join(built)} were restored from it since"
-    elif others_wrote(topics, stores, journal):
+    elif surplus(topics, topic, new.records) is not None:
         why = "somebody else has written to it since"
     if why is not None:
         raise InvalidStateError(
-            f"topic {journal.topic}, id {journal.topic_id}, was left half written by an earlier attempt, and {why}: it "
+            f"topic {topic.name}, id {topic.topic_id}, was left half written by an earlier attempt, and {why}: it "
             "is not deleted. Put the replaced stores back (statestore restore --rollback), see that nobody uses the "
             "topic, delete it, and run again"
         )
-
-
-def others_wrote(topics: Topics, stores: Sequence[StorePartitionSpec], journal: ReseedJournal) -> bool:
-    """Tell whether a topic has more records than a reseed has written to it, or has lost any."""
-    logs = topics.log_ranges([store.partition for store in stores])
-    return any(
-        logs[store.partition].start or logs[store.partition].high_watermark > journal.records.get(str(store.task), 0)
-        for store in stores
-    )
 
 
 def _all_logs(topics: Topics, name: str, partitions: int) -> dict[TopicPartition, LogRange]:

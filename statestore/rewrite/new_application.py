@@ -7,14 +7,15 @@ from typing import NamedTuple
 
 from statestore import kill_switch
 from statestore.changelog.group import committed_offsets
-from statestore.changelog.topics import Topic, Topics, changelog_config
+from statestore.changelog.topics import Topic, Topics
 from statestore.discovery.directories import stores_in, tasks_in
 from statestore.durable import remove_durably, remove_tree
 from statestore.errors import InputError, InvalidStateError
-from statestore.model import TaskId, TopicPartition
+from statestore.model import TaskId
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.task_cleanup import tasks_with_own_files
-from statestore.rewrite.rewrite_journal import RewriteJournal
+from statestore.rewrite.changelog_writing import surplus
+from statestore.rewrite.journal import RewriteJournal
 from statestore.statedir.paths import TaskPaths, task_paths
 from statestore.statedir.swap import locked_task
 
@@ -73,7 +74,7 @@ def require_unused(topics: Topics, new: NewApplication, journal: RewriteJournal 
                 f"topic {topic.name} exists: application {name} has state already. Give the new application another "
                 "name, or delete what there is of that one. Nothing was changed"
             )
-        elif _offsets(topics, topic):
+        elif surplus(topics, topic, ()) is not None:
             raise InputError(
                 f"topic {topic.name} has records: application {name} has state already. Give the new application "
                 "another name. Nothing was changed"
@@ -99,19 +100,12 @@ def require_no_more(topics: Topics, name: str, topic: Topic, records: Sequence[i
     InvalidStateError
         If somebody else has written to it.
     """
-    logs = topics.log_ranges([TopicPartition(topic.name, number) for number in range(topic.partitions)])
-    for where, log in logs.items():
-        if log.start or log.high_watermark > records[where.partition]:
-            raise InvalidStateError(
-                f"{where} was left by an interrupted rewrite, which writes {records[where.partition]} records, and has "
-                f"the offsets {log.start} to {log.high_watermark}: somebody has started {name} since. Stop it, "
-                "delete its changelogs and its group, and run again"
-            )
-
-
-def _offsets(topics: Topics, topic: Topic) -> bool:
-    logs = topics.log_ranges([TopicPartition(topic.name, number) for number in range(topic.partitions)])
-    return any(log.high_watermark for log in logs.values())
+    if (more := surplus(topics, topic, records)) is not None:
+        raise InvalidStateError(
+            f"{more.partition} was left by an interrupted rewrite, which writes {more.records} records, and has the "
+            f"offsets {more.log.start} to {more.log.high_watermark}: somebody has started {name} since. Stop it, "
+            "delete its changelogs and its group, and run again"
+        )
 
 
 def _stores_here(new: NewApplication) -> list[str]:
@@ -149,29 +143,3 @@ def discard(topics: Topics, new: NewApplication, journal: RewriteJournal) -> Non
         if journal.topics[name].topic_id in (topic.topic_id, None):
             topics.delete(name)
             kill_switch.reached("rewrite, topic discarded")
-
-
-def new_config(topics: Topics, source: StorePartitionSpec) -> dict[str, str]:
-    """Return the settings of a new changelog: those of a store of its kind, and what the other's has of its own."""
-    expected, name = changelog_config(source.store), source.partition.topic
-    own = topics.own_settings([name])[name]
-    config = topics.topic_configs([name])[name]
-    kept = {key: config[key] for key in own if key not in ("message.timestamp.type",)}
-    return {**expected, **kept}
-
-
-def make_changelog(topics: Topics, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
-    """Make a changelog that is to be written: without `delete`, nothing is removed from it, however old.
-
-    Raises
-    ------
-    InputError
-        If somebody else has made it meanwhile.
-    """
-    config = {**config, "cleanup.policy": "compact"}
-    topic = topics.make(name, partitions, config)
-    there = topics.topic_configs([name])[name]
-    wrong = [key for key, value in config.items() if there.get(key) != value]
-    if topic.partitions != partitions or wrong or _offsets(topics, topic):
-        raise InputError(f"topic {name} was made by somebody else meanwhile: see who starts the application")
-    return topic

@@ -23,7 +23,7 @@ from statestore.errors import InputError
 from statestore.partition.inspection import inspect
 from statestore.partition.spec import StorePartitionSpec
 from statestore.rewrite.changelog_writing import NewChangelogWriter
-from statestore.rewrite.rows import add_expected, bytes_of, records_of, stored_rows
+from statestore.rewrite.rows import records_of, stored_rows
 from statestore.stores.open import build_store
 from statestore.verification.kernels import numbers_in
 
@@ -211,8 +211,7 @@ def write_part(work: WritePart) -> Written:
     part, store = work.part, work.part.store
     digests = [Digest(store.store.values) for _ in range(part.into)]
     bounds = np.array(work.first_live, np.int64)
-    name = f"rewrite of {store.store_partition}"
-    writer = NewChangelogWriter(store, work.topic, name, work.max_batch_bytes)
+    writer = NewChangelogWriter(store, work.topic, work.max_batch_bytes, work.started_ms)
     try:
         for segment, batch in stored_rows(store, int(bounds.min())) if store.live.exists() else ():
             places, _ = _places(part, batch)
@@ -222,9 +221,7 @@ def write_part(work: WritePart) -> Written:
                 if segment < bounds[number]:
                     continue
                 chosen = batch.take(pa.array(order[ends[number] : ends[number + 1]]))
-                records = records_of(store, chosen, work.started_ms)
-                add_expected(digests[number], store, chosen, records)
-                writer.write(int(number), records, bytes_of(chosen))
+                writer.write(int(number), chosen, digests[number])
             kill_switch.reached("rewrite, batch sent")
         writer.flush()
     finally:

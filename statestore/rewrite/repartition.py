@@ -17,27 +17,22 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from statestore import clock, kill_switch
+from statestore import kill_switch
 from statestore.bulk.digest import Digest
 from statestore.changelog.group import ConsumerGroup, GroupOffset, committed_offsets
 from statestore.changelog.kept import keep_connections
-from statestore.changelog.topics import Topic, Topics
+from statestore.changelog.topics import Topic, Topics, changelog_config
 from statestore.discovery.changelogs import changelog_spec
-from statestore.errors import DiskSpaceError, InputError, StateStoreError, StoreCorruptedError
+from statestore.errors import InputError, StateStoreError, StoreCorruptedError
 from statestore.model import TopicPartition
-from statestore.partition.replacement import clear_built
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.full import build_full
 from statestore.recovery.many import Runner
-from statestore.recovery.planning import disk_needed, free_bytes, store_logs
+from statestore.recovery.planning import disk_needed, free_bytes
 from statestore.recovery.restore import put_in_place
-from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec
-from statestore.recovery.staged_check import check_staged
 from statestore.recovery.staging import Staging
 from statestore.reports import Loss, Status
-from statestore.requests.restore import RestoreRequest
-from statestore.rewrite.changelog_writing import fence
+from statestore.rewrite.changelog_writing import fence, kept_settings, make_changelog, require_written
 from statestore.rewrite.examination import require_rewritable
 from statestore.rewrite.group_offsets import (
     Groups,
@@ -48,14 +43,8 @@ from statestore.rewrite.group_offsets import (
     new_offsets,
     require_the_same,
 )
-from statestore.rewrite.new_application import (
-    NewApplication,
-    discard,
-    make_changelog,
-    new_config,
-    require_no_more,
-    require_unused,
-)
+from statestore.rewrite.journal import NewTopic, Rewrite, RewriteJournal, read_journal, remove_journal, write_journal
+from statestore.rewrite.new_application import NewApplication, discard, require_no_more, require_unused
 from statestore.rewrite.partitioned import (
     Counted,
     SourcePart,
@@ -66,13 +55,7 @@ from statestore.rewrite.partitioned import (
     survey_part,
     write_part,
 )
-from statestore.rewrite.rewrite_journal import (
-    NewTopic,
-    RewriteJournal,
-    read_rewrite_journal,
-    remove_rewrite_journal,
-    write_rewrite_journal,
-)
+from statestore.rewrite.staged_stores import Expected, require_room, stage, whole_restore
 from statestore.statedir.lock import locked_file
 from statestore.statedir.paths import rewrite_journal, rewrite_lock
 from statestore.statedir.sidecar import Judgement
@@ -182,8 +165,7 @@ class TargetPart(NamedTuple):
 
     restore: RestoreSpec
     position: Mapping[TopicPartition, int]
-    rows: int
-    digest: str
+    expected: Expected
 
 
 class _Built(BaseModel):
@@ -202,7 +184,8 @@ class Repartition:
         self._source = store.application
         self._topics = Topics(store.bootstrap_servers, store.kafka_timeout_s)
         self._topics.require_no_members(self._source)
-        self._journal = read_rewrite_journal(store.state_dir, self._new.name)
+        self._rewrite = Rewrite("rewrite", self._new.name)
+        self._journal = read_journal(store.state_dir, self._rewrite)
         self._by_store = _by_store(spec.source)
         self._require_fitting_journal()
         require_unused(self._topics, self._new, self._journal)
@@ -398,7 +381,7 @@ class Repartition:
         kill_switch.reached("rewrite, offsets committed")
         adopt([topic.described(name) for name, topic in journal.topics.items()])
         kill_switch.reached("rewrite, adopted")
-        remove_rewrite_journal(self._new.first.state_dir, journal.application)
+        remove_journal(self._new.first.state_dir, self._rewrite)
         return rows
 
     def _make(self) -> tuple[RewriteJournal, list[MadeStore]]:
@@ -410,42 +393,43 @@ class Repartition:
         state_dir = self._new.first.state_dir
         if self._journal is not None:
             discard(self._topics, self._new, self._journal)
-        if (free := free_bytes(state_dir)) < self.plan.disk_needed:
-            raise DiskSpaceError(
-                f"the stores of {self._new.name} need about {self.plan.disk_needed} bytes in {state_dir}, {free} are "
-                "free: free some, then run again"
-            )
+        require_room(f"making {self._new.name}", state_dir, self.plan.disk_needed, free_bytes(state_dir))
         journal = self._begun()
-        write_rewrite_journal(state_dir, journal)
+        write_journal(state_dir, journal)
         kill_switch.reached("rewrite, journal written")
         try:
             self._require_nobody_inside()
             journal = self._make_topics(journal)
             written = self._write(journal)
-            self._require_all(journal)
+            require_written(self._topics, journal)
             rows = self._build(journal, written)
             # Whoever has started meanwhile, elsewhere, takes the topics for whole.
             self._topics.require_no_members(self._source)
             require_unused(self._topics, self._new, journal)
             require_the_same(self._topics, self._groups, self._inputs(), self._offsets)
-            self._require_all(journal)
+            require_written(self._topics, journal)
         except (StateStoreError, OSError):
             self._take_back(journal)
             raise
         journal = journal.model_copy(update={"whole": True})
-        write_rewrite_journal(state_dir, journal)
+        write_journal(state_dir, journal)
         kill_switch.reached("rewrite, whole")
         return journal, rows
 
     def _begun(self) -> RewriteJournal:
         topics = {}
         for store in self.plan.stores:
-            config = new_config(self._topics, self._by_store[store.name][0])
+            config = self._config(store.name)
             name = self._new.stores[store.name][0].partition.topic
-            topics[name] = NewTopic(records=store.counted.rows, cleanup_policy=config["cleanup.policy"])
+            topics[name] = NewTopic(
+                store=store.name,
+                format=self._new.stores[store.name][0].store.format,
+                records=store.counted.rows,
+                cleanup_policy=config["cleanup.policy"],
+            )
         return RewriteJournal(
+            **self._rewrite._asdict(),
             source=self._source,
-            application=self._new.name,
             partitions=self._spec.partitions,
             started_ms=self._spec.started_ms,
             topics=topics,
@@ -455,6 +439,13 @@ class Repartition:
             ),
             committed=_told(self._offsets.committed),
         )
+
+    def _config(self, name: str) -> dict[str, str]:
+        """Return the settings of a new changelog: those of a store of its kind, and what the other's has of its own."""
+        source = self._by_store[name][0]
+        kept = kept_settings(self._topics, source.partition.topic)
+        kept.pop("message.timestamp.type", None)
+        return changelog_config(source.store) | kept
 
     def _require_nobody_inside(self) -> None:
         """Wait for who has opened a task of the new application before the journal was there, and fence it."""
@@ -468,15 +459,13 @@ class Repartition:
         for store in self.plan.stores:
             new = self._new.stores[store.name][0]
             name = new.partition.topic
-            config = new_config(self._topics, self._by_store[store.name][0])
             if self._topics.find(name) is not None:  # made when the application was applied, and empty
                 self._topics.delete(name)
                 kill_switch.reached("rewrite, empty topic removed")
-            topic = make_changelog(self._topics, name, store.after, config)
+            topic = make_changelog(self._topics, name, store.after, self._config(store.name))
             kill_switch.reached("rewrite, topic made, not in the journal")
-            made = journal.topics[name].model_copy(update={"topic_id": topic.topic_id})
-            journal = journal.model_copy(update={"topics": {**journal.topics, name: made}})
-            write_rewrite_journal(new.state_dir, journal)
+            journal = journal.made(topic)
+            write_journal(new.state_dir, journal)
             kill_switch.reached("rewrite, topic in the journal")
         return journal
 
@@ -504,25 +493,9 @@ class Repartition:
         kill_switch.reached("rewrite, all written")
         return result
 
-    def _require_all(self, journal: RewriteJournal) -> None:
-        """Make sure that the changelogs have what was written, and nothing else."""
-        counts = {
-            TopicPartition(name, number): count
-            for name, topic in journal.topics.items()
-            for number, count in enumerate(topic.records)
-        }
-        for where, log in self._topics.log_ranges(counts).items():
-            if (log.start, log.last_stable, log.high_watermark) != (0, counts[where], counts[where]):
-                raise InputError(
-                    f"{where} has the offsets {log.start} to {log.high_watermark}, expected 0 to {counts[where]}: "
-                    f"somebody else writes to it, or removes what is in it. Stop {self._new.name} wherever it runs, "
-                    "then run again"
-                )
-
     def _build(self, journal: RewriteJournal, written: Mapping[str, Digests]) -> list[MadeStore]:
         """Build the new stores task by task, several at a time; each goes into its place when its rows are right."""
         configs = self._topics.topic_configs(journal.topics)
-        request = RestoreRequest(mode="full", force=True, check="deep")
         tasks: dict[object, list[TargetPart]] = {}
         positions = {
             (store.task.subtopology, number): self._positions(self._by_store[name][0].task.subtopology, number)
@@ -535,14 +508,14 @@ class Repartition:
             for number, store in enumerate(stores):
                 store = store.model_copy(update={"changelog": changelog})
                 rows, digest = written[name].of(number)
-                restore = RestoreSpec(store, request, journal.label, self._spec.run_bytes, publish=False)
+                restore = whole_restore(store, journal.label, self._spec.run_bytes, publish=False)
                 position = positions[store.task.subtopology, number]
-                tasks.setdefault(store.paths, []).append(TargetPart(restore, position, rows, digest))
+                tasks.setdefault(store.paths, []).append(TargetPart(restore, position, Expected(rows, digest)))
         pieces = list(tasks.values())
         built = self._run(pieces, build_task, _Built)
         kill_switch.reached("rewrite, all built")
         return [
-            MadeStore(part.restore.store, part.rows, committed)
+            MadeStore(part.restore.store, part.expected.rows, committed)
             for piece, found in zip(pieces, built, strict=True)
             for part, committed in zip(piece, found.committed, strict=True)
         ]
@@ -551,10 +524,10 @@ class Repartition:
         """Discard what could not be finished, if nobody else has begun to use it; else the journal stays."""
         try:
             # Topics that were made since have an id in the journal on disk.
-            journal = read_rewrite_journal(self._new.first.state_dir, journal.application) or journal
+            journal = read_journal(self._new.first.state_dir, self._rewrite) or journal
             require_unused(self._topics, self._new, journal)
             discard(self._topics, self._new, journal)
-            remove_rewrite_journal(self._new.first.state_dir, journal.application)
+            remove_journal(self._new.first.state_dir, self._rewrite)
         except (StateStoreError, OSError) as error:
             _log.warning("rewrite: %s is left half made: %s; run again", self._new.name, error)
 
@@ -612,23 +585,12 @@ def build_task(parts: Sequence[TargetPart]) -> _Built:
 
 
 def _build_store(part: TargetPart) -> int | None:
-    spec, store = part.restore, part.restore.store
-    staging, asked_ms = Staging(store.paths, store.store.name), clock.now_ms()
-    with staging.alone(store.lock_wait_s):
-        clear_built(store.paths)
-        staging.clear()
-        logs = store_logs(store)
-        with RestoreProgressWriter(store, None) as progress:
-            built = build_full(spec, staging, logs, progress, asked_ms, part.position)
-        rows = check_staged(store, built, "deep")
-        if (rows, built.digest) != (part.rows, part.digest):
-            raise StoreCorruptedError(
-                f"{store.partition} gives {rows} rows with the digest {built.digest}, and {part.rows} with "
-                f"{part.digest} were written to it"
-            )
-        put_in_place(spec, built, logs, Judgement(Status.MISSING, Loss.NONE, ""), _BEGINS)
-    kill_switch.reached("rewrite, store built")
-    return built.committed_offset
+    store = part.restore.store
+    with Staging(store.paths, store.store.name).alone(store.lock_wait_s):
+        staged = stage(part.restore, part.position, part.expected)
+        put_in_place(part.restore, staged.built, staged.logs, Judgement(Status.MISSING, Loss.NONE, ""), _BEGINS)
+    kill_switch.reached("rewrite, store in place")
+    return staged.built.committed_offset
 
 
 def _told(offsets: Mapping[TopicPartition, GroupOffset]) -> tuple[tuple[str, int, int], ...]:

@@ -13,35 +13,42 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
-from statestore import clock, kill_switch
+import pyarrow as pa
+
+from statestore import kill_switch
 from statestore.bulk.digest import Digest
 from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import Topic, Topics
 from statestore.discovery.changelogs import changelog_spec
-from statestore.errors import DiskSpaceError, InputError, StateStoreError, StoreCorruptedError
+from statestore.errors import StateStoreError, StoreCorruptedError
 from statestore.model import TopicPartition
-from statestore.partition.replacement import clear_built
-from statestore.partition.snapshots import publish_row
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.full import Built, Logs, build_full
-from statestore.recovery.planning import disk_needed, free_bytes, store_logs
-from statestore.recovery.restore import put_in_place
-from statestore.recovery.restore_progress import RestoreProgressWriter
-from statestore.recovery.spec import RestoreSpec
-from statestore.recovery.staged_check import check_staged
+from statestore.recovery.planning import disk_needed, free_bytes
 from statestore.recovery.staging import Staging
-from statestore.reports import Loss, SnapshotRow, Status
-from statestore.requests.restore import RestoreRequest
-from statestore.rewrite.changelog_writing import NewChangelogWriter, fence
+from statestore.rewrite.changelog_writing import (
+    fence,
+    make_changelog,
+    require_written,
+    surplus,
+    write_changelog,
+)
 from statestore.rewrite.examination import Examined, examine, require_rewritable
-from statestore.rewrite.journal import ReseedJournal, read_journal, remove_journal, write_journal
-from statestore.rewrite.lost_changelog import Made, Remains, lost_changelog, others_wrote
-from statestore.rewrite.rows import Records, add_expected, bytes_of, records_of, stored_rows
+from statestore.rewrite.journal import NewTopic, Rewrite, RewriteJournal, read_journal, remove_journal, write_journal
+from statestore.rewrite.lost_changelog import Made, Remains, lost_changelog
+from statestore.rewrite.rows import add_expected, records_of, stored_rows
+from statestore.rewrite.staged_stores import (
+    Expected,
+    Rewritten,
+    Staged,
+    clear_staged,
+    replace,
+    require_room,
+    stage,
+    whole_restore,
+)
 from statestore.statedir.record import read_record
-from statestore.statedir.sidecar import Judgement
 from statestore.statedir.swap import locked_task
 
 _log = logging.getLogger(__name__)
@@ -124,26 +131,6 @@ class ReseedPlan(NamedTuple):
         return round(self.rows / _ROWS_PER_S, 1)
 
 
-class Reseeded(NamedTuple):
-    """One store partition that was replaced.
-
-    Attributes
-    ----------
-    committed
-        Offset of its last record in the new changelog; None: it has none.
-    quarantine
-        Where the old store is.
-    published
-        The snapshot that was published; None: there is no archive.
-    """
-
-    store: StorePartitionSpec
-    rows: int
-    committed: int | None
-    quarantine: Path | None
-    published: SnapshotRow | None = None
-
-
 class Reseed:
     """A reseed whose tasks are locked; made by `reseed`."""
 
@@ -152,11 +139,12 @@ class Reseed:
         self._store = store = spec.stores[0]
         self._topics = Topics(store.bootstrap_servers, store.kafka_timeout_s)
         self._topics.require_no_members(store.application)
-        self._journal = read_journal(store.state_dir, store.application, store.store.name)
+        self._rewrite = Rewrite("reseed", store.application, store.store.name)
+        self._journal = read_journal(store.state_dir, self._rewrite)
         self._made = self._lost(spec.tasks)
         self._finishes = self._made.remains is Remains.WHOLE
         self._replaced = [found for found in spec.stores if self._finishes and self._is_replaced(found)]
-        left = [found for found in spec.stores if found not in self._replaced]
+        left = sorted((found for found in spec.stores if found not in self._replaced), key=lambda found: found.task)
         self._parts = [examine(found, None if spec.any_partitioner else self._made.partitions) for found in left]
         self.plan = self._planned()
 
@@ -193,9 +181,12 @@ class Reseed:
 
     def _is_replaced(self, store: StorePartitionSpec) -> bool:
         record = read_record(store.paths, store.store.name)
-        return self._journal is not None and record is not None and record.topic_id == self._journal.topic_id
+        return self._journal is not None and record is not None and record.topic_id == self._new(self._journal).topic_id
 
-    def carry_out(self, adopt: Callable[[Topic], None]) -> list[Reseeded]:
+    def _new(self, journal: RewriteJournal) -> NewTopic:
+        return journal.topics[self._store.partition.topic]
+
+    def carry_out(self, adopt: Callable[[Topic], None]) -> list[Rewritten]:
         """Write the changelog, replace the stores, and adopt it; or finish what an earlier attempt began.
 
         Parameters
@@ -210,28 +201,26 @@ class Reseed:
         StoreCorruptedError
             If the new changelog does not give the rows of a store. Nothing was replaced.
         """
-        if self.plan.disk_free < self.plan.disk_needed:
-            raise DiskSpaceError(
-                f"writing {self.plan.topic} anew needs about {self.plan.disk_needed} bytes in {self._store.state_dir}, "
-                f"{self.plan.disk_free} are free: free some, then run again"
-            )
+        plan, state_dir = self.plan, self._store.state_dir
+        require_room(f"writing {plan.topic} anew", state_dir, plan.disk_needed, plan.disk_free)
         journal, staged = (self._journal, {}) if self._finishes else self._write_topic()
         assert journal is not None, "a topic that is whole has a journal"
-        topic = Topic(journal.topic, journal.topic_id, len(self._spec.stores))
-        for store in self._replaced:  # an attempt that was killed may have left what it was built from
-            clear_built(store.paths)
-            Staging(store.paths, store.store.name).clear()
-        rows = [self._replace(journal, part, staged.get(part.store.partition)) for part in self._parts]
-        adopt(topic)
-        kill_switch.reached("reseed, adopted")
-        self._topics.set_config(topic.name, journal.config)
-        kill_switch.reached("reseed, settings made")
-        remove_journal(self._store.state_dir, journal.application, journal.store)
+        clear_staged(self._replaced)  # an attempt that was killed may have left what it was built from
+        begins = f"{_BEGINS}, topic {self._new(journal).topic_id}"
+        rows = []
+        for part in self._parts:
+            built = staged.get(part.store.partition) or self._stage(journal, part, _given(part, journal))
+            rows.append(replace(built, _LOST, begins))
+        adopt(self._new(journal).described(plan.topic))
+        kill_switch.reached("rewrite, adopted")
+        self._topics.set_config(plan.topic, {"cleanup.policy": self._new(journal).cleanup_policy})
+        kill_switch.reached("rewrite, settings made")
+        remove_journal(state_dir, self._rewrite)
         return rows
 
     # -- the topic ----------------------------------------------------------------------------------------------------
 
-    def _write_topic(self) -> tuple[ReseedJournal, dict[TopicPartition, tuple[Built, Logs]]]:
+    def _write_topic(self) -> tuple[RewriteJournal, dict[TopicPartition, Staged]]:
         """Make the topic, write the records, build stores of them and compare these; then the journal has it whole."""
         fence(self._spec.stores)  # else they would write into the new topic
         # Whoever was asked may have taken hours, and a topic is about to go.
@@ -240,166 +229,90 @@ class Reseed:
         journal = self._make_topic()
         try:
             digests = self._write_records(journal)
-            self._require_all(journal)
-            staged: dict[TopicPartition, tuple[Built, Logs]] = {}
-            for part in self._parts:
-                where = part.store.partition
-                staged[where] = self._build(journal, part, digests[where])
-                kill_switch.reached("reseed, store built")
+            require_written(self._topics, journal)
+            staged = {
+                part.store.partition: self._stage(journal, part, digest)
+                for part, digest in zip(self._parts, digests, strict=True)
+            }
         except (StateStoreError, OSError):
             self._take_back(journal)
             raise
         # Whoever has started meanwhile, elsewhere, takes the topic for the stores' whole log.
         self._topics.require_no_members(journal.application)
-        self._require_all(journal)
+        require_written(self._topics, journal)
         journal = journal.model_copy(update={"whole": True})
         write_journal(self._store.state_dir, journal)
-        kill_switch.reached("reseed, topic whole")
+        kill_switch.reached("rewrite, whole")
         return journal, staged
 
     def _lost(self, tasks: int | None) -> Made:
         return lost_changelog(self._topics, self._spec.stores, self._journal, tasks, self._spec.recorded)
 
-    def _make_topic(self) -> ReseedJournal:
-        store, made = self._store, self._made
+    def _make_topic(self) -> RewriteJournal:
+        store, made, name = self._store, self._made, self._store.partition.topic
         if made.remains is not Remains.NOTHING:
-            self._topics.delete(store.partition.topic)
-            kill_switch.reached("reseed, topic removed")
-        remove_journal(store.state_dir, store.application, store.store.name)
-        # Without `delete` nothing is removed, however old: each key is there once.
-        config = {**made.config, "cleanup.policy": "compact"}
-        topic = self._topics.make(store.partition.topic, made.partitions, config)
-        kill_switch.reached("reseed, topic made, not in the journal")
-        there = self._topics.topic_configs([topic.name])[topic.name]
-        logs = self._topics.log_ranges([found.partition for found in self._spec.stores])
-        if topic.partitions != made.partitions or any(log.high_watermark for log in logs.values()):
-            raise InputError(f"topic {topic.name} was made by somebody else meanwhile: see who starts the application")
-        if wrong := [name for name, value in config.items() if there.get(name) != value]:
-            raise InputError(
-                f"topic {topic.name} was made by somebody else meanwhile: it has not the settings {', '.join(wrong)}"
-            )
-        journal = ReseedJournal(
-            application=store.application,
+            self._topics.delete(name)
+            kill_switch.reached("rewrite, topic removed")
+        remove_journal(store.state_dir, self._rewrite)
+        topic = make_changelog(self._topics, name, made.partitions, made.config)
+        kill_switch.reached("rewrite, topic made, not in the journal")
+        records = tuple(part.contents.rows for part in self._parts)
+        new = NewTopic(
             store=store.store.name,
-            topic=topic.name,
+            format=store.store.format,
             topic_id=topic.topic_id,
-            started_ms=self._spec.started_ms,
-            records={str(part.store.task): part.contents.rows for part in self._parts},
-            config={"cleanup.policy": made.config["cleanup.policy"]},
+            records=records,
+            cleanup_policy=made.config["cleanup.policy"],
         )
+        journal = RewriteJournal(**self._rewrite._asdict(), started_ms=self._spec.started_ms, topics={name: new})
         write_journal(store.state_dir, journal)
-        kill_switch.reached("reseed, topic in the journal")
+        kill_switch.reached("rewrite, topic in the journal")
         return journal
 
-    def _write_records(self, journal: ReseedJournal) -> dict[TopicPartition, Digest]:
-        limit = int(self._topics.topic_configs([journal.topic])[journal.topic]["max.message.bytes"])
-        writer = NewChangelogWriter(self._store, journal.topic, f"reseed of {journal.topic}", limit)
-        try:
-            return {part.store.partition: self._write_partition(writer, journal, part) for part in self._parts}
-        finally:
-            writer.close()
-
-    def _write_partition(self, writer: NewChangelogWriter, journal: ReseedJournal, part: Examined) -> Digest:
-        digest = Digest(part.store.store.values)
-        for size, records in _live_records(part, journal, digest):
-            writer.write(part.store.partition.partition, records, size)
-            kill_switch.reached("reseed, batch sent")
-        writer.flush()
-        if digest.rows != part.contents.rows:
-            raise StoreCorruptedError(
-                f"{part.store.live} had {part.contents.rows} rows, and {digest.rows} when it was read again"
-            )
-        kill_switch.reached("reseed, partition written")
-        return digest
-
-    def _require_all(self, journal: ReseedJournal) -> None:
-        """Make sure that the topic has what was written, and nothing else."""
-        logs = self._topics.log_ranges([part.store.partition for part in self._parts])
-        for part in self._parts:
-            log, count = logs[part.store.partition], journal.records[str(part.store.task)]
-            if (log.start, log.last_stable, log.high_watermark) != (0, count, count):
-                raise InputError(
-                    f"{part.store.partition} has the offsets {log.start} to {log.high_watermark}, expected 0 to "
-                    f"{count}: somebody else writes to it, or removes what is in it. Stop the application wherever it "
-                    "runs, then run again"
+    def _write_records(self, journal: RewriteJournal) -> list[Digest]:
+        parts = [(part.store, _live_rows(part)) for part in self._parts]
+        digests = write_changelog(self._topics, self._store.partition.topic, journal.started_ms, parts)
+        for part, digest in zip(self._parts, digests, strict=True):
+            if digest.rows != part.contents.rows:
+                raise StoreCorruptedError(
+                    f"{part.store.live} had {part.contents.rows} rows, and {digest.rows} when it was read again"
                 )
+        return digests
 
-    def _take_back(self, journal: ReseedJournal) -> None:
+    def _take_back(self, journal: RewriteJournal) -> None:
         """Remove a topic that could not be finished, if nobody else has written to it; else the journal names it.
 
         What was built from it goes in any case.
         """
+        topic, new = self._store.partition.topic, self._new(journal)
         try:
-            for part in self._parts:
-                clear_built(part.store.paths)
-                Staging(part.store.paths, part.store.store.name).clear()
-            if not others_wrote(self._topics, self._spec.stores, journal):
-                self._topics.delete(journal.topic)
-                remove_journal(self._store.state_dir, journal.application, journal.store)
+            clear_staged(self._spec.stores)
+            if surplus(self._topics, new.described(topic), new.records) is None:
+                self._topics.delete(topic)
+                remove_journal(self._store.state_dir, self._rewrite)
         except (StateStoreError, OSError) as error:
-            _log.warning("reseed: topic %s is left half written: %s; run again", journal.topic, error)
+            _log.warning("reseed: topic %s is left half written: %s; run again", topic, error)
 
-    # -- the stores ---------------------------------------------------------------------------------------------------
-
-    def _build(self, journal: ReseedJournal, part: Examined, expected: Digest) -> tuple[Built, Logs]:
-        """Build a store from the new changelog, beside the live one, and make sure that it has its rows.
-
-        Returns
-        -------
-        tuple
-            The store, and the log that it was built from.
-
-        Raises
-        ------
-        StoreCorruptedError
-            If it has others.
-        """
-        spec = self._restore_spec(journal, part)
-        store, asked_ms = spec.store, clock.now_ms()
-        staging, logs = Staging(store.paths, store.store.name), store_logs(store)
-        clear_built(store.paths)
-        staging.clear_unfinished()
-        with RestoreProgressWriter(store, None) as progress:
-            built = build_full(spec, staging, logs, progress, asked_ms, part.position)
-        rows = check_staged(store, built, "deep")
-        if (rows, built.digest) != (expected.rows, expected.hexdigest()):
-            raise StoreCorruptedError(
-                f"changelog {journal.topic} gives {rows} rows with the digest {built.digest}, {part.store.live} has "
-                f"{expected.rows} with {expected.hexdigest()}. Nothing was replaced"
-            )
-        return built, logs
-
-    def _replace(self, journal: ReseedJournal, part: Examined, staged: tuple[Built, Logs] | None) -> Reseeded:
-        spec = self._restore_spec(journal, part)
-        if staged is None:
-            expected = Digest(part.store.store.values)
-            for _ in _live_records(part, journal, expected):
-                pass
-            staged = self._build(journal, part, expected)
-        built, logs = staged
-        verdict = Judgement(Status.REPLACED, Loss.UNPROVEN, _LOST)
-        quarantine = put_in_place(spec, built, logs, verdict, f"{_BEGINS}, topic {journal.topic_id}")
-        kill_switch.reached("reseed, store replaced")
-        store = spec.store
-        published = None if store.archive is None else publish_row(store, store.archive, "restore")
-        return Reseeded(store, built.rows or 0, built.committed_offset, quarantine, published)
-
-    def _restore_spec(self, journal: ReseedJournal, part: Examined) -> RestoreSpec:
-        topic = Topic(journal.topic, journal.topic_id, len(self._spec.stores))
+    def _stage(self, journal: RewriteJournal, part: Examined, given: Digest) -> Staged:
+        topic = self._new(journal).described(part.store.partition.topic)
         changelog = changelog_spec(topic, {**self._topics.topic_configs([topic.name])[topic.name]})
         store = part.store.model_copy(update={"changelog": changelog})
-        request = RestoreRequest(mode="full", force=True, check="deep")
-        return RestoreSpec(store, request, journal.label, self._spec.run_bytes)
+        spec = whole_restore(store, journal.label, self._spec.run_bytes)
+        return stage(spec, part.position, Expected(given.rows, given.hexdigest()))
 
 
-def _live_records(part: Examined, journal: ReseedJournal, digest: Digest) -> Iterator[tuple[int, Records]]:
-    """Yield the records of a live store's rows with their bytes, and add to a digest what they give."""
-    if not part.present:
-        return
-    for _, batch in stored_rows(part.store, part.contents.first_live):
-        records = records_of(part.store, batch, journal.started_ms)
-        add_expected(digest, part.store, batch, records)
-        yield bytes_of(batch), records
+def _live_rows(part: Examined) -> Iterator[pa.RecordBatch]:
+    if part.present:
+        for _, batch in stored_rows(part.store, part.contents.first_live):
+            yield batch
+
+
+def _given(part: Examined, journal: RewriteJournal) -> Digest:
+    """Return the digest of what the records of a live store's rows give."""
+    digest = Digest(part.store.store.values)
+    for batch in _live_rows(part):
+        add_expected(digest, part.store, batch, records_of(part.store, batch, journal.started_ms))
+    return digest
 
 
 @contextmanager

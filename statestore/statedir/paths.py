@@ -3,7 +3,6 @@
     <state.dir>/<application.id>/<task id>/rocksdb/<store>/      Kafka Streams' own layout; nothing of ours in it
     <state.dir>/.statestore/<application.id>/<task id>/...       ours: lock, records, staging, quarantine, journals
     <state.dir>/.statestore/<application.id>/stores.json         ours: what its stores are, if no definition says it
-    <state.dir>/.statestore/<application.id>/reseed-<store>.json ours: journal of a changelog that is written anew
     <state.dir>/.statestore/<application.id>/rewrite.json        ours: journal of an application made of another's state
 
 Both are on one file system, so that a rename between them is atomic.
@@ -26,11 +25,6 @@ OWN_DIRECTORY = ".statestore"
 def known_stores_file(state_dir: Path, application: str) -> Path:
     """Where it is kept what the stores of an application without a definition are."""
     return state_dir / OWN_DIRECTORY / check_name(application) / "stores.json"
-
-
-def reseed_journal(state_dir: Path, application: str, store: str) -> Path:
-    """Journal of a changelog that is written anew from a store."""
-    return state_dir / OWN_DIRECTORY / check_name(application) / f"reseed-{check_name(store)}.json"
 
 
 def rewrite_journal(state_dir: Path, application: str) -> Path:

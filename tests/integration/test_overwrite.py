@@ -133,25 +133,25 @@ def test_what_speaks_against_rows_is_named_and_nothing_is_changed(store: Overwri
 
 
 BEFORE = [
-    "overwrite, topic not made",
-    "overwrite, topic made, its id not in the journal",
-    "overwrite, topic in the journal",
-    "overwrite, batch sent",
-    "overwrite, partition written:2",
+    "rewrite, topic not made",
+    "rewrite, topic made, its id not in the journal",
+    "rewrite, topic in the journal",
+    "rewrite, batch sent",
+    "rewrite, partition written:2",
     "restore, databases written:2",
-    "overwrite, store built:2",
-    "overwrite, judged",
+    "rewrite, store built:2",
+    "rewrite, judged",
 ]
 BEHIND = [
-    "overwrite, adopted",
+    "rewrite, adopted",
     "swap, journal written",
     "swap, old store in quarantine:2",
     "swap, before the last rename",
     "swap, new store live",
     "restore, swapped, not sealed:2",
-    "overwrite, store replaced",
-    "overwrite, store replaced:2",
-    "overwrite, settings made",
+    "rewrite, store replaced",
+    "rewrite, store replaced:2",
+    "rewrite, settings made",
 ]
 IN_THE_GATE = ("swap, old store in quarantine:2",)
 
@@ -196,7 +196,7 @@ def test_a_kill_behind_it_leaves_new_stores_and_tasks_that_refuse_and_it_is_run_
 @pytest.mark.long
 def test_a_topic_that_somebody_took_while_it_was_half_written_is_not_removed(store: Overwritable) -> None:
     before = store.now()
-    dying.die_in(store.write, "overwrite, partition written:2")
+    dying.die_in(store.write, "rewrite, partition written:2")
     broker.produce(store.app.servers, f"{before}-2", [(b"new", b"1")] * 40, 1)
     with pytest.raises(InputError, match="somebody else has written to it"):
         store.write.carry_out()

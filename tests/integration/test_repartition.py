@@ -358,7 +358,7 @@ POINTS = [
     "swap, before the last rename:2",
     "swap, new store live",
     "restore, swapped, not sealed",
-    "rewrite, store built:3",
+    "rewrite, store in place:3",
     "rewrite, all built",
     "rewrite, whole",
     "rewrite, settings made",
@@ -398,7 +398,7 @@ def assert_unusable(two: Two) -> None:
 @pytest.mark.parametrize("point", ["rewrite, directories discarded", "rewrite, topic discarded"])
 def test_a_kill_while_a_former_attempt_is_discarded_is_discarded_as_well(two: Two, point: str) -> None:
     rows = two.source.all_rows()
-    two.die("rewrite, store built:2")
+    two.die("rewrite, store in place:2")
     two.die(point)
     assert_unusable(two)
     two.repartition("--yes")

@@ -280,27 +280,27 @@ def test_a_partition_that_fails_takes_the_topic_back_and_replaces_nothing(lost: 
 
 
 POINTS = [
-    "reseed, topic removed",
-    "reseed, topic made, not in the journal",
-    "reseed, topic in the journal",
-    "reseed, batch sent",
-    "reseed, partition written:2",
+    "rewrite, topic removed",
+    "rewrite, topic made, not in the journal",
+    "rewrite, topic in the journal",
+    "rewrite, batch sent",
+    "rewrite, partition written:2",
     "restore, batch read",
     "restore, databases written:2",
-    "reseed, store built",
-    "reseed, store built:2",
-    "reseed, topic whole",
+    "rewrite, store built",
+    "rewrite, store built:2",
+    "rewrite, whole",
     "swap, journal written",
     "swap, old store in quarantine:2",
     "swap, before the last rename",
     "swap, new store live",
     "restore, swapped, not sealed",
-    "reseed, store replaced",
-    "reseed, store replaced:2",
-    "reseed, adopted",
-    "reseed, settings made",
+    "rewrite, store replaced",
+    "rewrite, store replaced:2",
+    "rewrite, adopted",
+    "rewrite, settings made",
 ]
-IN_THE_GATE = ("reseed, batch sent", "swap, old store in quarantine:2")
+IN_THE_GATE = ("rewrite, batch sent", "swap, old store in quarantine:2")
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_a_kill_at_any_step_leaves_the_stores_or_their_replacements_and_it_is_ru
     lost.die(point)
     topic = Topics(lost.app.servers, 60).find(lost.app.changelog)
     adopted = topic is not None and lost.recorded == topic.topic_id
-    assert adopted == (point in ("reseed, adopted", "reseed, settings made"))
+    assert adopted == (point in ("rewrite, adopted", "rewrite, settings made"))
     assert lost.statuses() <= {Status.REPLACED, Status.OK}
     assert lost.rows() == rows
     if not adopted:
@@ -331,7 +331,7 @@ def test_a_kill_at_any_step_leaves_the_stores_or_their_replacements_and_it_is_ru
 @pytest.mark.parametrize("taken", ["written to", "recorded"])
 def test_a_topic_that_somebody_took_while_it_was_half_written_is_not_removed(lost: Lost, taken: str) -> None:
     lost.lose()
-    lost.die("reseed, partition written:1")
+    lost.die("rewrite, partition written:1")
     if taken == "written to":
         broker.produce(lost.app.servers, lost.app.changelog, [(b"new", b"1")] * 40, 1)
     else:
@@ -349,7 +349,7 @@ def test_what_others_write_while_it_is_written_is_found_before_a_store_is_replac
 
     def and_another(self: Any, journal: Any) -> Any:
         found = write(self, journal)
-        broker.produce(lost.app.servers, journal.topic, [(b"new", b"1")], 1)
+        broker.produce(lost.app.servers, lost.app.changelog, [(b"new", b"1")], 1)
         return found
 
     monkeypatch.setattr(reseeding.Reseed, "_write_records", and_another)
@@ -366,7 +366,7 @@ def test_what_others_write_while_somebody_is_asked_is_not_removed(
     rows = lost.rows()
     lost.lose(make_again=left == "an empty topic")
     if left == "a half written one":
-        lost.die("reseed, partition written:1")
+        lost.die("rewrite, partition written:1")
 
     def answer_late(*_: Any, **__: Any) -> None:  # nobody sits at a terminal here, and takes time to answer
         broker.produce(lost.app.servers, lost.app.changelog, [(b"new", b"1")] * 40, 1)

@@ -19,7 +19,8 @@ from statestore.model import StoreFormat
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore
 from statestore.reports import Status
-from statestore.rewrite.reseed import Reseeded, ReseedSpec, reseed
+from statestore.rewrite.reseed import ReseedSpec, reseed
+from statestore.rewrite.staged_stores import Rewritten
 from statestore.verification.check import verify
 from statestore.verification.options import VerifyOptions
 from tests.faults.damage.access import own_disk
@@ -52,7 +53,7 @@ IN_THE_GATE = ("window",)
 NOW = T0 + 3_500_000
 
 
-def reseeded(stores: Sequence[StorePartitionSpec], started_ms: int = NOW) -> list[Reseeded]:
+def reseeded(stores: Sequence[StorePartitionSpec], started_ms: int = NOW) -> list[Rewritten]:
     """Do it as the command does, for stores that no catalogue has."""
     with reseed(ReseedSpec(stores, 1, False, None, run_bytes=1 << 24, started_ms=started_ms)) as work:
         return work.carry_out(lambda topic: None)

@@ -134,7 +134,7 @@ def test_what_speaks_against_rows_is_named_and_nothing_is_changed(store: Overwri
 
 BEFORE = [
     "rewrite, topic not made",
-    "rewrite, topic made, its id not in the journal",
+    "rewrite, topic made, not in the journal",
     "rewrite, topic in the journal",
     "rewrite, batch sent",
     "rewrite, partition written:2",

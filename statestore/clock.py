@@ -1,14 +1,63 @@
-"""The wall clock, as records of Kafka and of stores have it."""
+"""The wall clock, as records of Kafka and of stores have it; times and durations as users write them."""
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime
+from fractions import Fraction
 
 #: How far the clocks of brokers and ours are apart at most.
 BROKERS_DIFFER_MS = 10 * 60 * 1000
 #: How far the clocks of two of our hosts are apart at most.
 HOSTS_DIFFER_MS = 60_000
+
+
+#: Units of a duration, in ms.
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
+_PART = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,9})?)(ms|s|m|h|d|w)", re.ASCII)
+
+
+def duration(text: str, unit: str) -> Fraction:
+    """Read a duration as users write it: `36h`, `1d12h`, `1.5h`, or a number alone.
+
+    Parameters
+    ----------
+    unit
+        `ms`, `s`, `m`, `h`, `d` or `w`: that of the result, and of a number alone.
+
+    Raises
+    ------
+    ValueError
+        If it is none, with what was expected.
+    """
+    given = text.strip()
+    parts = _PART.findall(given)
+    if given and "".join(number + name for number, name in parts) == given:
+        return Fraction(sum(Fraction(number) * _UNITS[name] for number, name in parts), _UNITS[unit])
+    if re.fullmatch("[0-9]{1,19}", given, re.ASCII):
+        return Fraction(int(given))  # a float would round it
+    try:
+        return Fraction(float(given))
+    except (ValueError, OverflowError):
+        names = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+        raise ValueError(
+            f"expected a duration such as 90s, 36h or 1d, or a number of {names[unit]}, found {text!r}"
+        ) from None
+
+
+def whole_ms(text: str) -> int:
+    """Read a duration of whole milliseconds, as `duration`.
+
+    Raises
+    ------
+    ValueError
+        If it is none, with what was expected.
+    """
+    found = duration(text, "ms")
+    if found.denominator != 1:
+        raise ValueError(f"expected whole milliseconds, found {text!r}")
+    return int(found)
 
 
 def now_ms() -> int:

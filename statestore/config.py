@@ -10,9 +10,10 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from statestore import clock
 from statestore.errors import InputError
 from statestore.model import Name
 from statestore.objects.path import Location
@@ -25,6 +26,11 @@ KAFKA_CONFIG = "STATESTORE_KAFKA_CONFIG"
 BOOTSTRAP_SERVERS = "STATESTORE_BOOTSTRAP_SERVERS"
 #: Shortest grace period of the archive's clean-up: twice as long as an upload may take (`archive/upload.py`).
 LEAST_GRACE_HOURS = 48.0
+
+
+def duration_in(unit: str) -> BeforeValidator:
+    """Return what reads a setting that is a number in a unit, or a duration such as `36h`; see `clock.duration`."""
+    return BeforeValidator(lambda value: float(clock.duration(value, unit)) if isinstance(value, str) else value)
 
 
 def as_of_dir(state_dir: Path) -> Path:
@@ -66,13 +72,15 @@ class Settings(Directories):
         Field(description="backup of the command topic; `<reports_dir>/metastore/<service_id>.backup` if not said"),
     ] = None
     kafka_timeout_s: Annotated[
-        float, Field(gt=0, allow_inf_nan=False, description="deadline of one request to Kafka")
+        float, duration_in("s"), Field(gt=0, allow_inf_nan=False, description="deadline of one request to Kafka")
     ] = 30.0
     restore_run_bytes: Annotated[
         int, Field(ge=4096, description="memory bound of one sorted run during a restore, in bytes of keys and values")
     ] = 96 * 1024 * 1024
     quarantine_days: Annotated[
-        float, Field(ge=0, allow_inf_nan=False, description="days after which a restore removes a store it replaced")
+        float,
+        duration_in("d"),
+        Field(ge=0, allow_inf_nan=False, description="days after which a restore removes a store it replaced"),
     ] = 7.0
     accept_loss: Annotated[
         bool,
@@ -90,7 +98,9 @@ class Settings(Directories):
         ),
     ] = None
     archive_timeout_s: Annotated[
-        float, Field(gt=0, allow_inf_nan=False, description="deadline of one request to the archive")
+        float,
+        duration_in("s"),
+        Field(gt=0, allow_inf_nan=False, description="deadline of one request to the archive"),
     ] = 60.0
     node_local_state: Annotated[
         bool,
@@ -103,10 +113,13 @@ class Settings(Directories):
         int, Field(ge=1, description="how many of the newest snapshots of a store partition clean-up keeps")
     ] = 3
     snapshot_days: Annotated[
-        float, Field(ge=0, allow_inf_nan=False, description="days for which clean-up keeps each snapshot")
+        float,
+        duration_in("d"),
+        Field(ge=0, allow_inf_nan=False, description="days for which clean-up keeps each snapshot"),
     ] = 7.0
     snapshot_grace_hours: Annotated[
         float,
+        duration_in("h"),
         Field(allow_inf_nan=False, description="hours for which clean-up keeps the files of a marked snapshot"),
     ] = LEAST_GRACE_HOURS
     scratch_dir: Annotated[

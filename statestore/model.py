@@ -93,6 +93,89 @@ class StorePartition(NamedTuple):
         return f"{self.application}/{self.store}/{self.task}"
 
 
+#: A partition number, a task id, or the place of a global store.
+_PART = re.compile(r"([0-9]{1,9})(?:_([0-9]{1,9}))?|global")
+
+
+class StoreSelector(NamedTuple):
+    """A store, or some of its partitions, in each form that tables, reports and errors print.
+
+    | text                                   | selects                             |
+    |----------------------------------------|-------------------------------------|
+    | `totals`, `shop/totals`                | a store                             |
+    | `totals/0_3`, `shop/totals/0_3`        | a store partition, by its task id   |
+    | `totals/3`, `shop/totals/3`            | the same, by its partition number   |
+    | `totals/0_3,0_4`, `shop/totals/3,4`    | several store partitions            |
+
+    Of two names, the second one is a partition if it can be one. `global` is the place of a global store. Where the
+    subtopology is not known, reports have `?_3`, and `-` where no task is: these are partition 3, and all.
+
+    Attributes
+    ----------
+    application
+        None: of every application that is selected otherwise.
+    parts
+        Task ids and partition numbers, as text; empty: all.
+    """
+
+    store: str
+    application: str | None = None
+    parts: frozenset[str] = frozenset()
+
+    @classmethod
+    def parse(cls, text: str) -> StoreSelector:
+        """Read one.
+
+        Raises
+        ------
+        InputError
+            If it is none of these forms.
+        """
+        names = text.split("/")
+        parts = _parts(names[-1]) if len(names) in (2, 3) else None
+        if parts is not None:
+            names.pop()
+        try:
+            if len(names) not in (1, 2):
+                raise ValueError("expected at most an application, a store and a partition")
+            *applications, store = map(check_name, names)
+        except ValueError as error:
+            raise InputError(
+                f"{text!r:.300} names no store: {error}. Expected STORE, APPLICATION/STORE, or a store partition such "
+                "as APPLICATION/STORE/0_3, STORE/0_3 or STORE/3"
+            ) from error
+        return cls(store, applications[0] if applications else None, parts or frozenset())
+
+    def selects_store(self, application: str, store: str) -> bool:
+        """Return whether it selects a store, or a part of it."""
+        return store == self.store and self.application in (None, application)
+
+    def selects_task(self, task: TaskId) -> bool:
+        """Return whether it selects the partition of its store that a task has."""
+        by_number = task.subtopology >= 0 and str(task.partition) in self.parts
+        return not self.parts or by_number or str(task) in self.parts
+
+    def selects(self, found: StorePartition) -> bool:
+        """Return whether it selects a store partition."""
+        return self.selects_store(found.application, found.store) and self.selects_task(found.task)
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, [self.application, self.store, ",".join(sorted(self.parts))]))
+
+
+def _parts(text: str) -> frozenset[str] | None:
+    """Read `0_3`, `3`, `global`, or several with commas between them; None if it is none of these."""
+    if text == "-":
+        return frozenset()
+    found: set[str] = set()
+    for part in text.split(","):
+        numbers = _PART.fullmatch(part.removeprefix("?_"))
+        if numbers is None:
+            return None
+        found.add("_".join(str(int(number)) for number in numbers.groups() if number) or part)
+    return frozenset(found)
+
+
 def changelog_topic(application: str, store: str) -> str:
     """Name of a store's changelog topic: `<application.id>-<store>-changelog`."""
     return f"{application}-{store}-changelog"

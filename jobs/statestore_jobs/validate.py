@@ -222,7 +222,7 @@ def _row(spec: StorePartitionSpec, judged: Judged, replaced: Replaced, started_m
 
 def rollback_command(spec: StorePartitionSpec) -> str:
     """Return the command that puts a store partition's predecessor back."""
-    return f"statestore restore --rollback {spec.store.name}/{spec.task.partition} --application {spec.application}"
+    return f"statestore restore --rollback {spec.store_partition}"
 
 
 def reinstate_command(spec: StorePartitionSpec, snapshot: str) -> str:

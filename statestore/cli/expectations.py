@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +13,7 @@ from statestore.cli import completion, options
 from statestore.cli.programs import run_program
 from statestore.durable import write_durably
 from statestore.errors import InputError
+from statestore.model import StoreSelector
 from statestore.packages import require_extra
 
 if TYPE_CHECKING:
@@ -57,9 +57,7 @@ def suggest(
     if out is not None:
         _require_new(out)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
-    described = {text.partition(":")[0] for text in asked.stores}
-    stores = asked.stores if name in described else (*asked.stores, name)
-    specs = _specs(choose(replace(asked, stores=stores), topics), name)
+    specs = _specs(choose(asked.naming([name]), topics), StoreSelector.parse(name))
     suite = _suggested(specs)
     if out is None:
         print(suite, end="", flush=True)
@@ -67,7 +65,7 @@ def suggest(
         write_durably(out, suite)
         print(
             f"statestore: a suite is in {out}; once it says what you mean, name it in the definition of "
-            f"{specs[0].application}/{name}: `expectations: {out.absolute()}`",
+            f"{specs[0].application}/{specs[0].store.name}: `expectations: {out.absolute()}`",
             flush=True,
         )
 
@@ -81,16 +79,23 @@ def _require_new(out: Path) -> None:
         raise InputError(f"--out: {there} is no directory that can be written to; name another file")
 
 
-def _specs(chosen: Chosen, name: str) -> list[StorePartitionSpec]:
+def _specs(chosen: Chosen, wanted: StoreSelector) -> list[StorePartitionSpec]:
     """Return the partitions of the store that are on disk."""
     chosen.require_known()
-    specs = [spec for spec in chosen.specs if spec.store.name == name and not spec.is_global and spec.live.is_dir()]
+    specs = [
+        spec
+        for spec in chosen.specs
+        if wanted.selects(spec.store_partition) and not spec.is_global and spec.live.is_dir()
+    ]
     applications = sorted({spec.application for spec in specs})
     if len(applications) > 1:
-        raise InputError(f"store {name} is one of {', '.join(applications)}: say which with --application")
+        raise InputError(
+            f"store {wanted} is one of {', '.join(applications)}: name it as {applications[0]}/{wanted.store}, or add "
+            "--application"
+        )
     if not specs:
-        problems = [store.problem for store in chosen.discovered if store.name == name and store.problem]
-        raise InputError(f"store {name} cannot be read: {'; '.join(problems) or 'it is not on disk'}")
+        problems = [store.problem for store in chosen.discovered if store.name == wanted.store and store.problem]
+        raise InputError(f"store {wanted} cannot be read: {'; '.join(problems) or 'it is not on disk'}")
     return specs
 
 

@@ -11,7 +11,7 @@ import typer
 
 from statestore.cli import completion
 from statestore.cli.output import STANDARD_OUTPUT
-from statestore.cli.parameters import with_function
+from statestore.cli.parameters import DURATION, duration, with_function
 from statestore.errors import InputError
 from statestore.objects.path import Location, ObjectPath, location
 
@@ -64,10 +64,20 @@ Stores = Annotated[
     typer.Option(
         "--store",
         autocompletion=completion.stores,
-        help="NAME, or NAME:setting=value,... if directories and topics do not show what the store is. Settings: kind "
+        help="STORE, APPLICATION/STORE, or one of its partitions, such as APPLICATION/STORE/0_3 or STORE/3. If "
+        "directories and topics do not show what the store is, add :setting=value,... Settings: kind "
         "(key-value, window, session, versioned), format (plain, timestamped, headers), retention_ms, "
         "segment_interval_ms, subtopology, changelog, global (table, processor) for a global store, and "
         "engine=in_memory for a store to skip. May be repeated. Default: all.",
+    ),
+]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[STORE]...",
+        help="Stores, or partitions of them, as --store. Default: all.",
+        autocompletion=completion.stores,
+        show_default=False,
     ),
 ]
 Partitions = Annotated[
@@ -78,7 +88,8 @@ Changelogs = Annotated[
     typer.Option("--changelog", metavar="STORE=TOPIC", help="The store's changelog, if it has another name."),
 ]
 Retentions = Annotated[
-    list[str] | None, typer.Option("--retention", metavar="STORE=MS", help="How long the store keeps its rows.")
+    list[str] | None,
+    typer.Option("--retention", metavar="STORE=DURATION", help="How long the store keeps its rows, such as 7d."),
 ]
 Shapes = Annotated[
     Path | None,
@@ -133,14 +144,19 @@ ArchiveTimeout = Annotated[
     typer.Option(
         "--archive-timeout-s",
         envvar="STATESTORE_ARCHIVE_TIMEOUT_S",
-        min=0.001,
         help="Deadline of one request to the archive.",
+        parser=duration("s", above=0),
+        metavar=DURATION,
     ),
 ]
 TimeoutS = Annotated[
     float,
     typer.Option(
-        "--kafka-timeout-s", envvar="STATESTORE_KAFKA_TIMEOUT_S", min=0.1, help="Deadline of one request to Kafka."
+        "--kafka-timeout-s",
+        envvar="STATESTORE_KAFKA_TIMEOUT_S",
+        help="Deadline of one request to Kafka.",
+        parser=duration("s", above=0),
+        metavar=DURATION,
     ),
 ]
 Parallel = Annotated[
@@ -150,7 +166,13 @@ Parallel = Annotated[
     ),
 ]
 QuarantineDays = Annotated[
-    float, typer.Option(envvar="STATESTORE_QUARANTINE_DAYS", min=0, help="How long replaced stores are kept.")
+    float,
+    typer.Option(
+        envvar="STATESTORE_QUARANTINE_DAYS",
+        help="How long replaced stores are kept: 36h, or a number of days.",
+        parser=duration("d"),
+        metavar=DURATION,
+    ),
 ]
 RUN_BYTES = 96 * 1024 * 1024
 RunBytes = Annotated[
@@ -283,14 +305,13 @@ def _asked(
         reports_dir=None if reports_dir is None else location(reports_dir),
         definitions=definitions,
         applications=tuple(application or ()),
-        stores=tuple(store or ()),
-        partitions=tuple(partition or ()),
+        numbers=tuple(partition or ()),
         changelogs=tuple(changelog or ()),
         retentions=tuple(retention or ()),
         shapes=shapes,
         here_only=here_only,
         guarantee="at_least_once" if at_least_once else "exactly_once_v2",
-    )
+    ).naming(store or ())
 
 
 def _installation(

@@ -9,11 +9,37 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from statestore import clock
 from statestore.cli import completion
 from statestore.objects.path import ObjectPath
 from statestore.requests.request import Request, help_text, option, schemas
 
+#: How help calls a duration.
+DURATION = "DURATION"
+_UNITS = {"_ms": "ms", "_s": "s", "_days": "d"}
 _COMPLETED = {"applications": completion.applications, "stores": completion.stores}
+
+
+def duration(unit: str, *, above: float | None = None) -> Callable[[str | float], float]:
+    """Return what reads an option that is a duration such as `36h`, or a number in a unit; see `clock.duration`.
+
+    Parameters
+    ----------
+    above
+        What it must be more than; None: it is 0 or more.
+    """
+
+    def parse(said: str | float) -> float:
+        try:
+            found = float(clock.duration(said, unit)) if isinstance(said, str) else said
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+        if found < 0 or (above is not None and found <= above):
+            least = "0 or more" if above is None else f"more than {above:g}"
+            raise typer.BadParameter(f"expected {least}, found {said}")
+        return found
+
+    return parse
 
 
 def with_function(gather: Callable[..., Any], command: Callable[..., None]) -> Callable[..., None]:
@@ -51,11 +77,14 @@ def with_request(
 def _option(kind: type[Request], field: str, name: str, variable: str | None) -> inspect.Parameter:
     schema, declared = schemas(kind)[field], kind.model_fields[field]
     several = schema["type"] == "array"
+    unit = next((unit for end, unit in _UNITS.items() if field.endswith(end)), None)
     said = typer.Option(
         option(kind, field),  # typer would add a --no-... to what may be switched on
         help=help_text(kind, field),
-        min=schema.get("minimum"),
+        min=None if unit else schema.get("minimum"),
         envvar=variable,
+        parser=None if unit is None else duration(unit),
+        metavar=None if unit is None else DURATION,
         autocompletion=_COMPLETED.get(field),
     )
     annotation = list[str] | None if several else declared.annotation

@@ -14,6 +14,7 @@ from statestore import clock
 from statestore.cli import options, output
 from statestore.cli.parameters import with_request
 from statestore.errors import InputError
+from statestore.model import StoreSelector
 from statestore.requests.restore import RestoreRequest
 
 if TYPE_CHECKING:
@@ -30,22 +31,23 @@ def restore(
     request: RestoreRequest,
     asked: PartitionSelection,
     parallel: options.Parallel,
+    names: options.Names = None,
     run_bytes: options.RunBytes = options.RUN_BYTES,
     quarantine_days: options.QuarantineDays = 7.0,
     rollback: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="STORE[/PARTITIONS]",
-            help="Instead of restoring, put back what the last restore of STORE, STORE/0 or STORE/0,3 replaced. May be "
-            "repeated.",
+            metavar="STORE",
+            help="Instead of restoring, put back what the last restore of this store replaced, or of some of its "
+            "partitions: STORE, STORE/0_3, STORE/0_3,0_4, also after APPLICATION/. May be repeated.",
         ),
     ] = None,
     release: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="STORE[/PARTITIONS]",
-            help="Instead of restoring, remove what restores of STORE, STORE/0 or STORE/0,3 have replaced, even what "
-            "may be the only copy of something. May be repeated.",
+            metavar="STORE",
+            help="Instead of restoring, remove what restores of this store have replaced, even what may be the only "
+            "copy of something. Named as for --rollback. May be repeated.",
         ),
     ] = None,
     kafka_streams: options.KafkaStreams = None,
@@ -65,6 +67,7 @@ def restore(
     from statestore.reports import RestorePlanReport
 
     started_ms = clock.now_ms()
+    asked = asked.naming(names or ())
     if rollback or release:
         if request.model_copy(update={"dry_run": False}) != RestoreRequest() or asked.partitions:
             raise InputError(
@@ -121,14 +124,11 @@ def _replaced(
     from statestore.cli import rollback as rolling_back
     from statestore.cli.selection import choose
 
-    named, option = (rollback, "--rollback") if rollback else (release or [], "--release")
-    wanted = rolling_back.parse_replaced(named, option)
+    named = rollback or release or []
     options.require_writable(json=json)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
-    stores = {text.partition(":")[0] for text in asked.stores}
-    names = [*asked.stores, *(name for name in wanted if name not in stores)]
-    chosen = choose(replace(asked, stores=names), topics, certain=True)
-    specs = rolling_back.stores_replaced(chosen, wanted)
+    chosen = choose(asked.naming(named), topics, certain=True)
+    specs = rolling_back.stores_replaced(chosen, [StoreSelector.parse(name) for name in named])
     rows: Sequence[RollbackRow | ReleaseRow]
     if rollback:
         specs = [spec.model_copy(update={"archive": archive_of(topics)}) for spec in specs]

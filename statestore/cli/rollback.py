@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -12,35 +12,14 @@ from statestore.cli import tables
 from statestore.cli.local_processes import run_each
 from statestore.cli.selection import Chosen
 from statestore.errors import InputError
+from statestore.model import StoreSelector
 from statestore.partition.quarantine import last_replaced
 from statestore.partition.release import ReleaseRow, release_replaced
 from statestore.partition.rollback import RollbackRow, RollbackSpec, require_replaced, roll_back
 from statestore.partition.spec import StorePartitionSpec
 
-#: By store the partitions that are named; None: all that were replaced.
-Wanted = Mapping[str, frozenset[int] | None]
 
-
-def parse_replaced(texts: Sequence[str], option: str) -> Wanted:
-    """Read `STORE`, `STORE/0` and `STORE/0,3`.
-
-    Raises
-    ------
-    InputError
-        If one is malformed.
-    """
-    found: dict[str, frozenset[int] | None] = {}
-    for text in texts:
-        name, slash, numbers = text.partition("/")
-        parts = numbers.split(",")
-        if not name or (slash and not all(part.isascii() and part.isdigit() for part in parts)):
-            raise InputError(f"{option}: expected STORE, STORE/0 or STORE/0,3, found {text!r}")
-        before = found.get(name, frozenset())
-        found[name] = None if before is None or not slash else before | frozenset(map(int, parts))
-    return found
-
-
-def stores_replaced(chosen: Chosen, wanted: Wanted) -> list[StorePartitionSpec]:
+def stores_replaced(chosen: Chosen, wanted: Sequence[StoreSelector]) -> list[StorePartitionSpec]:
     """Return the store partitions of which something is in quarantine, or refuse: nothing is done then.
 
     Raises
@@ -48,27 +27,27 @@ def stores_replaced(chosen: Chosen, wanted: Wanted) -> list[StorePartitionSpec]:
     LockedError
         If a store could not be looked into.
     InputError
-        If a store is one of several applications, has no such partition, or was not replaced.
+        If a store is one of several applications, or was not replaced.
     """
     chosen.require_free()
     chosen.require_known()
     specs: list[StorePartitionSpec] = []
-    for name, partitions in wanted.items():
-        of_store = [spec for spec in chosen.specs if spec.store.name == name and not spec.is_global]
+    for selector in wanted:
+        of_store = [spec for spec in chosen.specs if selector.selects(spec.store_partition) and not spec.is_global]
         applications = sorted({spec.application for spec in of_store})
         if len(applications) > 1:
-            raise InputError(f"store {name} is one of {', '.join(applications)}: say which with --application")
+            raise InputError(
+                f"store {selector.store} is one of {', '.join(applications)}: name it as "
+                f"{applications[0]}/{selector.store}, or add --application"
+            )
         if not of_store:
-            raise InputError(f"store {name} is not on disk: nothing of it was ever replaced")
-        if partitions is None:
-            replaced = [spec for spec in of_store if last_replaced(spec.paths, name) is not None]
-        else:
-            if outside := sorted(partitions - {spec.task.partition for spec in of_store}):
-                raise InputError(f"store {name} has no partitions {outside}; it has {len(of_store)}")
-            replaced = [spec for spec in of_store if spec.task.partition in partitions]
+            raise InputError(f"store {selector} is not on disk: nothing of it was ever replaced")
+        replaced = of_store
+        if not selector.parts:
+            replaced = [spec for spec in of_store if last_replaced(spec.paths, selector.store) is not None]
         for spec in replaced or of_store:
             require_replaced(spec)
-        specs += replaced
+        specs += [spec for spec in replaced if spec not in specs]
     return specs
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from statestore.discovery.shapes_file import read_shapes, with_shapes
 from statestore.discovery.store import DiscoveredStore
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
 from statestore.metastore.definition_files import load_definitions
+from statestore.model import StoreSelector
 from statestore.objects.path import Location
 from statestore.partition.spec import StorePartitionSpec
 
@@ -45,8 +46,14 @@ class PartitionSelection:
         Whose catalogue tells the definitions; None: there is no catalogue.
     definitions
         YAML file or directory of definitions, instead of the catalogue.
-    applications, stores, partitions
-        Names and numbers; empty: all. A store may come with settings (`discovery/hints.py`).
+    applications
+        Their names; empty: all.
+    stores
+        Their names, each of which may come with settings (`discovery/hints.py`); empty: all.
+    selectors
+        Which partitions of which stores; empty: all.
+    numbers
+        Numbers of partitions; empty: all.
     here_only
         Only tasks that have a directory here, of applications without a definition.
     guarantee
@@ -66,7 +73,8 @@ class PartitionSelection:
     definitions: Path | None = None
     applications: Sequence[str] = ()
     stores: Sequence[str] = ()
-    partitions: Sequence[int] = ()
+    selectors: Sequence[StoreSelector] = ()
+    numbers: Sequence[int] = ()
     changelogs: Sequence[str] = ()
     retentions: Sequence[str] = ()
     here_only: bool = False
@@ -75,6 +83,40 @@ class PartitionSelection:
     archive: ArchiveSpec | None = None
     shapes: Path | None = None
     whole: bool = False
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """All that is said of partitions; empty: all of them are asked for."""
+        return (*map(str, self.numbers), *(part for selector in self.selectors for part in sorted(selector.parts)))
+
+    def naming(self, stores: Iterable[str]) -> PartitionSelection:
+        """Return what is asked for if these stores are named, too.
+
+        Parameters
+        ----------
+        stores
+            Each as of `StoreSelector`; settings of it may stand behind a colon.
+
+        Raises
+        ------
+        InputError
+            If one is malformed, or of an application other than those that are asked for.
+        """
+        said = [
+            (StoreSelector.parse(name), f"{colon}{rest}") for name, colon, rest in (s.partition(":") for s in stores)
+        ]
+        own = list(dict.fromkeys(selector.application for selector, _ in said if selector.application is not None))
+        if self.applications and (others := [name for name in own if name not in self.applications]):
+            raise InputError(
+                f"expected stores of {', '.join(self.applications)}, found one of {others[0]}: name the same "
+                "application twice, or once"
+            )
+        return replace(
+            self,
+            applications=self.applications or own,
+            stores=tuple(dict.fromkeys([*self.stores, *(f"{selector.store}{rest}" for selector, rest in said)])),
+            selectors=(*self.selectors, *(selector for selector, _ in said)),
+        )
 
 
 @dataclass(frozen=True)
@@ -176,6 +218,9 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
             f"settings of the stores {', '.join(said)} apply to one application without a definition; name it with "
             f"--application, found {', '.join(names)}"
         )
+    for text in (*asked.changelogs, *asked.retentions):
+        if (application := StoreSelector.parse(text.partition("=")[0]).application) not in (None, *others):
+            raise InputError(f"{text!r}: expected a store of {others[0]}, found one of {application}")
     known = {name: read_known(asked.where.state_dir, name, asked.archive) for name in others}
     if asked.shapes is not None:
         shapes = read_shapes(asked.shapes, others, topics)
@@ -195,9 +240,12 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
     _require_stores(wanted, defined, discovered)
     if wanted and not asked.whole:
         discovered = [store for store in discovered if store.name in wanted]
+    selectors = () if asked.whole else [selector for selector in asked.selectors if selector.store in wanted]
     specs = store_partition_specs(asked.where, topics, defined, wanted)
     specs += discovered_specs(asked.where, discovered, exactly_once=asked.guarantee == "exactly_once_v2")
-    specs = _of_partitions(specs, asked.partitions)
+    specs = _selected(specs, selectors)
+    discovered = _with_selected_tasks(discovered, selectors)
+    specs = _of_partitions(specs, asked.numbers)
     named = frozenset(wanted | {store.name for store in discovered if store.name in said})
     return Chosen(tuple(names), tuple(defined), specs, discovered, catalogue, named, known, said)
 
@@ -220,6 +268,28 @@ def _require_stores(
     for name in wanted:
         if name not in known:
             raise UnknownStoreError(f"no store {name!r}; the stores are: {', '.join(sorted(known)) or 'none'}")
+
+
+def _selected(specs: list[StorePartitionSpec], selectors: Sequence[StoreSelector]) -> list[StorePartitionSpec]:
+    for selector in selectors:
+        tasks = [spec.task for spec in specs if selector.selects_store(spec.application, spec.store.name)]
+        for part in sorted(selector.parts) if tasks else ():
+            if not any(selector._replace(parts=frozenset([part])).selects_task(task) for task in tasks):
+                raise InputError(
+                    f"store {selector.store} has no partition {part}; it has {', '.join(map(str, sorted(tasks)))}"
+                )
+    return [spec for spec in specs if not selectors or any(each.selects(spec.store_partition) for each in selectors)]
+
+
+def _with_selected_tasks(stores: list[DiscoveredStore], selectors: Sequence[StoreSelector]) -> list[DiscoveredStore]:
+    """Return the stores that are selected; those with a problem with the tasks of theirs that are."""
+    found = []
+    for store in stores if selectors else ():
+        own = [selector for selector in selectors if selector.selects_store(store.application, store.name)]
+        tasks = tuple(task for task in store.tasks if any(selector.selects_task(task) for selector in own))
+        if own and (tasks or not store.tasks):
+            found.append(store if store.trouble is None else replace(store, tasks=tasks))
+    return found if selectors else stores
 
 
 def _of_partitions(specs: list[StorePartitionSpec], partitions: Sequence[int]) -> list[StorePartitionSpec]:

@@ -11,9 +11,10 @@ import typer
 
 from statestore import clock
 from statestore.cli import options, output, snapshot_diff
-from statestore.cli.parameters import with_request
+from statestore.cli.parameters import DURATION, duration, with_request
 from statestore.config import LEAST_GRACE_HOURS, short_grace
 from statestore.errors import InputError
+from statestore.model import StoreSelector
 from statestore.requests.snapshot import SnapshotRequest
 
 if TYPE_CHECKING:
@@ -30,7 +31,13 @@ app = typer.Typer(
 app.command()(snapshot_diff.diff)
 
 Application = Annotated[str | None, typer.Option(help="application.id. Default: all.", show_default=False)]
-Store = Annotated[str | None, typer.Option(help="Name of a store. Default: all.", show_default=False)]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        help="STORE, APPLICATION/STORE, or a store partition, such as APPLICATION/STORE/0_3. Default: all.",
+        show_default=False,
+    ),
+]
 
 
 @app.command("list")
@@ -119,6 +126,7 @@ def create(
     asked: PartitionSelection,
     archive: options.Archive,
     parallel: options.Parallel,
+    names: options.Names = None,
     scratch: Annotated[
         Path | None,
         typer.Option(
@@ -149,6 +157,7 @@ def create(
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     where = archive_spec(archive, archive_timeout_s, topics)
     assert where is not None
+    asked = asked.naming(names or ())
     chosen = choose(asked, topics)
     stores = restoring.stores_to_restore(chosen, topics, elsewhere=True)
     if not asked.applications:
@@ -262,14 +271,22 @@ def clean(
         ),
     ] = 3,
     days: Annotated[
-        float, typer.Option(envvar="STATESTORE_SNAPSHOT_DAYS", min=0, help="Keep younger snapshots.")
+        float,
+        typer.Option(
+            envvar="STATESTORE_SNAPSHOT_DAYS",
+            help="Keep younger snapshots: 36h, or a number of days.",
+            parser=duration("d"),
+            metavar=DURATION,
+        ),
     ] = 7.0,
     grace_hours: Annotated[
         float,
         typer.Option(
             envvar="STATESTORE_SNAPSHOT_GRACE_HOURS",
-            min=0,
-            help=f"How long after marking a snapshot to remove its files; at least {LEAST_GRACE_HOURS:g}.",
+            help="How long after marking a snapshot to remove its files: 3d, or a number of hours; at least "
+            f"{LEAST_GRACE_HOURS:g} h.",
+            parser=duration("h"),
+            metavar=DURATION,
         ),
     ] = LEAST_GRACE_HOURS,
     no_writers: Annotated[
@@ -363,8 +380,9 @@ def _snapshots(
     from statestore.archive.contents import all_histories, archived_snapshots
 
     objects = _open(archive, timeout_s)
-    found = all_histories(objects, application=application)
-    chosen = [history for history in found if store in (None, history.directory.store_partition.store)]
+    selector = None if store is None else StoreSelector.parse(store)
+    found = all_histories(objects, application=application or (selector and selector.application))
+    chosen = [each for each in found if selector is None or selector.selects(each.directory.store_partition)]
     return list(archived_snapshots(objects, chosen))
 
 

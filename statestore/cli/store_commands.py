@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @options.with_target
-def partitions(asked: PartitionSelection, json: options.Json = None) -> None:
+def partitions(asked: PartitionSelection, names: options.Names = None, json: options.Json = None) -> None:
     """List store partitions, their changelogs, and their offsets when they were last closed."""
     from statestore.changelog.topics import Topics
     from statestore.cli.known_stores import shapes
@@ -31,7 +31,7 @@ def partitions(asked: PartitionSelection, json: options.Json = None) -> None:
 
     options.require_writable(json=json)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
-    chosen = choose(asked, topics)
+    chosen = choose(asked.naming(names or ()), topics)
     rows = listed(chosen, topics)
     columns = (
         *("store partition", "kind", "format", "retention ms>", "changelog", "recorded offset>"),
@@ -49,6 +49,7 @@ def verify(
     request: VerifyRequest,
     asked: PartitionSelection,
     parallel: options.Parallel,
+    names: options.Names = None,
     run_bytes: options.RunBytes = options.RUN_BYTES,
     archive: options.ArchiveIfAny = None,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
@@ -72,7 +73,7 @@ def verify(
     how = VerifyOptions.of(request, started_ms, run_bytes=run_bytes)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     kept_in = known_stores.reachable(archive, archive_timeout_s, topics)
-    chosen = choose(replace(asked, archive=kept_in), topics)
+    chosen = choose(replace(asked.naming(names or ()), archive=kept_in), topics)
     chosen.require_known()
     rows = work.rows_without_work(chosen, topics)
     if not chosen.specs and not rows:

@@ -24,11 +24,11 @@ from statestore.cli import exit_codes, options, output
 from statestore.cli.parameters import with_function
 from statestore.cli.warm_server import WarmState, answering, parse_address
 from statestore.errors import InputError, RetryError, StateStoreError, UnknownApplicationError, of_os_error
+from statestore.model import TaskId
 
 if TYPE_CHECKING:
     from statestore.changelog.topics import Topics
     from statestore.cli.selection import Chosen, PartitionSelection
-    from statestore.model import TaskId
     from statestore.recovery.warming import Warming, WarmRow
 
 _SIGTERM_CODE = 128 + signal.SIGTERM
@@ -55,13 +55,12 @@ def _asked(
     return PartitionSelection(
         where=Where(options.servers_of(bootstrap_servers), state_dir, kafka_timeout_s),
         applications=(application,),
-        stores=tuple(store or ()),
         changelogs=tuple(changelog or ()),
         retentions=tuple(retention or ()),
         shapes=shapes,
         guarantee="at_least_once" if at_least_once else "exactly_once_v2",
         whole=True,
-    )
+    ).naming(store or ())
 
 
 class _Request(NamedTuple):
@@ -78,7 +77,10 @@ def warm(
     parallel: options.Parallel,
     task: Annotated[
         list[str] | None,
-        typer.Option(help="Warm this task, such as 0_3, also if it has no directory here. May be repeated."),
+        typer.Option(
+            help="Warm this task, such as 0_3, also if it has no directory here; or APPLICATION/0_3, as reports name "
+            "it. May be repeated."
+        ),
     ] = None,
     max_bytes: Annotated[
         str | None,
@@ -112,12 +114,13 @@ def warm(
     """Bring the stores of a Kafka Streams application up to date before it starts on this state directory."""
     from statestore.cli import local_processes as local
     from statestore.cli.tables import show_warmed
-    from statestore.model import TaskId
     from statestore.recovery.warming import Warming
 
     started_ms = clock.now_ms()
+    if asked.partitions:
+        raise InputError("--store: tasks are warmed as a whole; name a task with --task, such as --task 0_3")
     request = _Request(
-        frozenset(map(TaskId.parse, task or ())),
+        frozenset(_task(text, asked.applications[0]) for text in task or ()),
         None if max_bytes is None else _bytes_of(max_bytes),
         acceptable_lag,
         kafka_streams,
@@ -151,6 +154,14 @@ def warm(
 
 
 warm = with_function(_asked, warm)
+
+
+def _task(text: str, application: str) -> TaskId:
+    """Read a task id, also behind the names with which reports print it."""
+    *names, task = text.split("/")
+    if names and names[0] != application:
+        raise InputError(f"--task: expected a task of {application}, found {text!r}")
+    return TaskId.parse(task)
 
 
 def _warmed(asked: PartitionSelection, request: _Request, how: Warming, state: WarmState) -> list[WarmRow]:

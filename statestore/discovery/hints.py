@@ -3,7 +3,7 @@
 --store NAME                          verify or restore this store
 --store NAME:kind=window,...          the same, and what it is (settings as in `Hint`)
 --changelog NAME=TOPIC                its changelog has a name of its own
---retention NAME=MS                   how long it keeps windows, sessions or earlier values
+--retention NAME=DURATION             how long it keeps windows, sessions or earlier values
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from statestore import clock
 from statestore.errors import InputError
 from statestore.kinds.known import BUILT_IN
-from statestore.model import StoreFormat, check_name
+from statestore.model import StoreFormat, StoreSelector
 from statestore.partition.spec import GlobalKind
 
 #: Kafka's topic names; unlike a store's, they may start with any of the characters.
@@ -56,6 +57,11 @@ class Hint(BaseModel):
     changelog: str | None = Field(default=None, pattern=_TOPIC)
     global_kind: GlobalKind | None = Field(default=None, alias="global")
 
+    @field_validator("retention_ms", "segment_interval_ms", mode="before")
+    @classmethod
+    def _read_duration(cls, value: object) -> object:
+        return clock.whole_ms(value) if isinstance(value, str) else value
+
     @property
     def description(self) -> str:
         """What is said of the store's layout; empty if nothing."""
@@ -87,7 +93,10 @@ def parse_hints(stores: Iterable[str], changelogs: Iterable[str], retentions: It
             if not equals:
                 raise InputError(f"{text!r}: expected NAME or NAME:setting=value,..., found {item!r}")
             say(name, setting, value, text)
-    for option, setting, texts in (("STORE=TOPIC", "changelog", changelogs), ("STORE=MS", "retention_ms", retentions)):
+    for option, setting, texts in (
+        ("STORE=TOPIC", "changelog", changelogs),
+        ("STORE=DURATION", "retention_ms", retentions),
+    ):
         for text in texts:
             name, equals, value = text.partition("=")
             if not equals:
@@ -97,10 +106,10 @@ def parse_hints(stores: Iterable[str], changelogs: Iterable[str], retentions: It
 
 
 def _name(name: str, text: str) -> str:
-    try:
-        return check_name(name)
-    except ValueError as error:
-        raise InputError(f"{text!r}: {error}") from error
+    selector = StoreSelector.parse(name)
+    if selector.parts:
+        raise InputError(f"{text!r}: expected a store, found a partition of it; settings are of the whole store")
+    return selector.store
 
 
 def _hint(name: str, settings: dict[str, str]) -> Hint:

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import yaml
 from pydantic import ValidationError
 
+from statestore import clock
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import DefinitionError, InvalidCommandError, UnknownApplicationError, UnknownStoreError
 from statestore.metastore.ownership import OwnedTopics
@@ -163,6 +164,7 @@ def _definition(document: object, source: str) -> ApplicationDefinition:
     version = document.get("schema_version") if isinstance(document, dict) else None
     if isinstance(version, bool | float):  # true and 1.0 equal 1
         raise DefinitionError(f"{source} does not define an application: schema_version: expected 1, found {version}")
+    document = _with_durations(document, source)
     try:
         # As JSON, because there a text may still be an enum and a list a tuple.
         return ApplicationDefinition.model_validate_json(json.dumps(document, ensure_ascii=False).encode(), strict=True)
@@ -173,6 +175,20 @@ def _definition(document: object, source: str) -> ApplicationDefinition:
         raise DefinitionError(f"{source} does not define an application: {'; '.join(problems)}") from error
     except ValueError as error:  # half of a character
         raise DefinitionError(f"{source} does not define an application: {error}") from error
+
+
+def _with_durations(value: object, source: str, name: str = "") -> object:
+    """Return a document whose durations, such as `retention_ms: 7d`, are numbers; what is no duration stays."""
+    if isinstance(value, dict):
+        return {key: _with_durations(each, source, str(key)) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_durations(each, source) for each in value]
+    if name.endswith("_ms") and isinstance(value, str) and value[-1:].isalpha():
+        try:
+            return clock.whole_ms(value)
+        except ValueError as error:
+            raise DefinitionError(f"{source} does not define an application: {name}: {error}") from error
+    return value
 
 
 def _shown(problem: dict[str, Any]) -> str:

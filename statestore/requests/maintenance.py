@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from statestore import clock
 from statestore.requests.request import Request
 
 
@@ -18,3 +19,8 @@ class MaintenanceRequest(Request):
     """Directory of the state directories of mode as-of, which are removed at the same age."""
     dry_run: bool = Field(False, title="Only list")
     """List what would be removed. Remove nothing."""
+
+    @field_validator("reports_days", mode="before")
+    @classmethod
+    def _read_duration(cls, value: object) -> object:
+        return float(clock.duration(value, "d")) if isinstance(value, str) else value

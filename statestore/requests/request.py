@@ -15,6 +15,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from statestore.errors import InputError
+from statestore.model import StoreSelector
 
 #: A field's JSON schema; of one that may be left out, that of its value.
 Schema = dict[str, Any]
@@ -52,7 +53,7 @@ class Request(BaseModel):
         InputError
             If a value is malformed, or fields do not fit together.
         """
-        given = {name: value for name, value in said.items() if value is not None}
+        given = _with_bare_names(cls, {name: value for name, value in said.items() if value is not None}, called)
         try:
             if strict:
                 return cls.model_validate_json(json.dumps(given, default=str), strict=True, context=called)
@@ -87,6 +88,36 @@ def help_text(kind: type[Request], name: str) -> str:
 def called(kind: type[Request], name: str, names: Mapping[str, str] | None) -> str:
     """Return what a field is called where it was said; see `Request.read`."""
     return option(kind, name) if names is None else names.get(name, name)
+
+
+def _with_bare_names(kind: type[Request], given: dict[str, Any], names: Mapping[str, str] | None) -> dict[str, Any]:
+    """Return the fields with stores by their names alone: applications and partitions named with them go to theirs.
+
+    Raises
+    ------
+    InputError
+        If fields cannot say it: partitions of several stores, or of a job that works on whole stores.
+    """
+    stores = given.get("stores")
+    if not isinstance(stores, list | tuple) or not any("/" in store for store in stores if isinstance(store, str)):
+        return given
+    said = [StoreSelector.parse(store) for store in stores]
+    field, parts = called(kind, "stores", names), sorted({part for each in said for part in each.parts})
+    found = {**given, "stores": [each.store for each in said]}
+    own = [each.application for each in said if each.application is not None]
+    applications = list(given.get("applications") or ())
+    if applications and (others := [name for name in own if name not in applications]):
+        raise InputError(f"{field}: expected stores of {', '.join(applications)}, found one of {others[0]}")
+    if applications or own:
+        found["applications"] = list(dict.fromkeys(applications or own))
+    if parts:
+        if "partitions" not in kind.model_fields:
+            raise InputError(f"{field}: expected whole stores, found partition {parts[0]} of {said[0].store}")
+        if len({(each.application, each.store, bool(each.parts)) for each in said}) > 1:
+            raise InputError(f"{field}: expected partitions of one store only, found {', '.join(map(str, said))}")
+        numbers = {int(part.rpartition("_")[2]) for part in parts if part != "global"}
+        found["partitions"] = sorted({*(given.get("partitions") or ()), *numbers})
+    return found
 
 
 def _said(kind: type[Request], problem: Schema, names: Mapping[str, str] | None) -> str:

@@ -261,7 +261,7 @@ def test_names_that_are_not_there_are_refused_with_those_that_are(stopped: Stopp
     with pytest.raises(InputError, match="is not a valid name"):
         stopped.chosen(applications=["../etc"])
     with pytest.raises(InputError, match=r"partitions \[7\] do not exist; there are 0 to 1"):
-        stopped.chosen(partitions=[1, 7])
+        stopped.chosen(numbers=[1, 7])
 
 
 def test_kafka_streams_leaves_its_lock_file_when_it_is_closed(stopped: Stopped) -> None:

@@ -15,7 +15,6 @@ from statestore_jobs import frames, validate
 from statestore_jobs.source_frames import read_offset
 
 from statestore.changelog.topics import LogRange, Topics
-from statestore.cli.rollback import parse_replaced
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
@@ -24,7 +23,7 @@ from statestore.errors import InputError, LockedError, UnknownApplicationError, 
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.value_format import value_format
 from statestore.kinds.known import BUILT_IN
-from statestore.model import StoreFormat, TaskId, TopicPartition
+from statestore.model import StoreFormat, StoreSelector, TaskId, TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore
 from statestore.reports import (
@@ -303,8 +302,8 @@ def test_after_a_restore_only_what_passed_leaves_quarantine(spark: SparkSession,
     assert row.detail.endswith(f"the store that was replaced is kept in {old[1]}, to put it back: {row.rollback}")
     assert (row.quarantine, old[1].exists()) == (str(old[1]), True)
     command = shlex.split(row.rollback or "")
-    assert command == ["statestore", "restore", "--rollback", "counts/1", "--application", store.application.name]
-    assert parse_replaced([command[3]], "--rollback") == {"counts": {1}}
+    assert command == ["statestore", "restore", "--rollback", f"{store.application.name}/counts/0_1"]
+    assert StoreSelector.parse(command[3]).parts == {"0_1"}
 
 
 def _judged(store: LoggedStore, partition: int, loss: Loss) -> None:

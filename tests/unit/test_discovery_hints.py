@@ -26,8 +26,9 @@ def test_every_setting_is_read():
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ((["../etc"], [], []), "is not a valid name"),
-        ((["a/b:kind=window"], [], []), "is not a valid name"),
+        ((["../etc"], [], []), "'..' is not a valid name"),
+        ((["a/b/c:kind=window"], [], []), "at most an application, a store and a partition"),
+        ((["a/b/0_1:kind=window"], [], []), "expected a store, found a partition of it"),
         (([""], [], []), "is not a valid name"),
         ((["s:window"], [], []), "expected NAME or NAME:setting=value"),
         (
@@ -39,12 +40,12 @@ def test_every_setting_is_read():
             "the settings are: kind, format, retention_ms, segment_interval_ms, subtopology, engine",
         ),
         ((["s:subtopology=-1"], [], []), "greater than or equal to 0, found '-1'"),
-        ((["s:retention_ms=1h"], [], []), "retention_ms: Input should be a valid integer"),
+        ((["s:retention_ms=1 h"], [], []), "retention_ms: Value error, expected a duration such as 90s, 36h"),
         (([], ["s"], []), "expected STORE=TOPIC"),
         (([], ["s=a/../b"], []), "changelog: String should match"),
         (([], ["s="], []), "changelog: String should match"),
-        (([], [], ["s=0"]), "retention_ms: Input should be greater than or equal to 1, found '0'"),
-        (([], [], ["s"]), "expected STORE=MS"),
+        (([], [], ["s=0"]), "retention_ms: Input should be greater than or equal to 1, found 0"),
+        (([], [], ["s"]), "expected STORE=DURATION"),
         ((["s:retention_ms=1"], [], ["s=2"]), "retention_ms of store s is said twice"),
     ],
 )

@@ -16,6 +16,7 @@ from statestore.errors import InputError, UnknownStoreError
 from statestore.model import (
     StoreFormat,
     StorePartition,
+    StoreSelector,
     TaskId,
     TopicPartition,
     changelog_topic,
@@ -23,6 +24,7 @@ from statestore.model import (
     repartition_topic,
     transactional_id,
 )
+from statestore.partition.spec import GLOBAL_TASK
 from statestore.statedir.paths import TaskPaths
 
 NAMES = st.from_regex(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}", fullmatch=True)
@@ -323,3 +325,42 @@ def test_a_copy_with_other_aggregations_has_other_subtopologies():
 def test_the_subtopology_of_an_unknown_store_is_asked_for_in_vain():
     with pytest.raises(UnknownStoreError, match="application app has no store 't'; its stores are: s"):
         definition().subtopology_of("t")
+
+
+@pytest.mark.parametrize(
+    ("text", "selected"),
+    [
+        ("sectors", ["0_1", "1_1", "1_3"]),
+        ("weather/sectors", ["0_1", "1_1", "1_3"]),
+        ("weather/sectors/1_3", ["1_3"]),
+        ("sectors/1_3", ["1_3"]),
+        ("sectors/1", ["0_1", "1_1"]),
+        ("sectors/0_1,3", ["0_1", "1_3"]),
+        ("sectors/?_3", ["1_3"]),
+        ("weather/sectors/-", ["0_1", "1_1", "1_3"]),
+        ("weather/sectors/global", ["global"]),
+        ("harbour/sectors", []),
+        ("3", []),
+    ],
+)
+def test_each_name_that_is_printed_of_a_store_partition_selects_it(text, selected):
+    tasks = [TaskId(0, 1), TaskId(1, 1), TaskId(1, 3)]
+    found = [StorePartition("weather", "sectors", task) for task in (*tasks, GLOBAL_TASK)]
+    selector = StoreSelector.parse(text)
+    assert [str(each.task) for each in found if selector.selects(each)] in (selected, [*selected, "global"])
+    assert StoreSelector.parse(str(selector)) == selector
+
+
+@given(NAMES, NAMES, st.integers(0, 9), st.integers(0, 10**9 - 1))
+def test_a_store_partition_is_selected_by_its_name_alone(application, store, subtopology, partition):
+    found = StorePartition(application, store, TaskId(subtopology, partition))
+    selector = StoreSelector.parse(str(found))
+    assert selector.selects(found)
+    assert not selector.selects(found._replace(task=TaskId(subtopology + 1, partition)))
+    assert not selector.selects(found._replace(application=f"{application}x"[-100:]))
+
+
+@pytest.mark.parametrize("text", ["", "/", "a/", "/0", "a/b/c", "a/b/0_1/2", "a/0_1/b", "../a", "a/b\n"])
+def test_what_names_no_store_is_refused(text):
+    with pytest.raises(InputError, match=r"names no store: .*Expected STORE, APPLICATION/STORE, or a store partition"):
+        StoreSelector.parse(text)

@@ -41,7 +41,9 @@ def fields(**values):
     return st.fixed_dictionaries({}, optional=values)
 
 
-selected = {"applications": names, "stores": names, "partitions": st.lists(st.integers(0, 10**9), max_size=3)}
+#: A slash stands between the names of a store partition.
+stores = names.map(lambda found: [name.replace("/", "") for name in found])
+selected = {"applications": names, "stores": stores, "partitions": st.lists(st.integers(0, 10**9), max_size=3)}
 restores = st.builds(
     lambda how, point: RestoreRequest.read(how | point),
     fields(
@@ -78,13 +80,13 @@ requests = st.one_of(
         SnapshotRequest.read,
         st.fixed_dictionaries(
             {"applications": applications},
-            optional={"stores": names, "partitions": selected["partitions"], "accept_loss": flags},
+            optional={"stores": stores, "partitions": selected["partitions"], "accept_loss": flags},
         ),
     ),
     st.builds(
         ValidateRequest.read,
         st.one_of(
-            st.fixed_dictionaries({"applications": applications}, optional={"stores": names}),
+            st.fixed_dictionaries({"applications": applications}, optional={"stores": stores}),
             st.fixed_dictionaries({"restore_report": paths}),
             st.fixed_dictionaries({"verify_report": paths}),
         ),
@@ -122,6 +124,18 @@ def test_a_field_of_several_is_an_option_in_the_singular_and_only_that():
     found = [option(RestoreRequest, name) for name in ("applications", "stores", "partitions", "ranges")]
     assert found == ["--application", "--store", "--partition", "--ranges"]
     assert option(MaintenanceRequest, "reports_days") == "--reports-days"
+
+
+def test_a_store_partition_is_named_as_it_is_printed():
+    said = VerifyRequest.read({"stores": ["weather/sectors/1_3", "weather/sectors/1_0"]})
+    assert (said.applications, said.stores, said.partitions) == (("weather",), ("sectors",), (0, 3))
+    assert ValidateRequest.read({"stores": ["weather/sectors"]}).applications == ("weather",)
+    with pytest.raises(InputError, match="--store: expected whole stores, found partition 1_0 of sectors"):
+        ValidateRequest.read({"stores": ["weather/sectors/1_0"]})
+    with pytest.raises(InputError, match="expected partitions of one store only, found a/b/0_1, a/c"):
+        RestoreRequest.read({"stores": ["a/b/0_1", "a/c"]})
+    with pytest.raises(InputError, match="expected stores of other, found one of a"):
+        RestoreRequest.read({"applications": ["other"], "stores": ["a/c"]})
 
 
 def test_names_are_taken_once_and_partitions_in_order():

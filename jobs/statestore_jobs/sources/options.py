@@ -58,10 +58,21 @@ def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def number(options: Mapping[str, str], name: str, least: int = 0) -> int | None:
-    """Return an option that is a whole number; None if it is not given."""
+    """Return an option that is a whole number; None if it is not given.
+
+    One whose name ends in a unit may be a duration, such as `7d` (`clock.duration`).
+    """
     text = options.get(name)
     if text is None:
         return None
+    if (unit := name.rpartition("_")[2]) in ("ms", "s"):
+        try:
+            found = clock.duration(text, unit)
+        except ValueError as error:
+            raise InputError(f"option {name}: {error}") from error
+        if found.denominator != 1 or not least <= found < 1 << 63:
+            raise InputError(f"option {name}: expected a whole number of {unit} from {least}, found {text!r}")
+        return int(found)
     digits = text.strip()
     if not (digits.isascii() and digits.isdigit() and least <= int(digits) < 1 << 63):
         raise InputError(f"option {name}: expected a whole number from {least}, found {text!r}")

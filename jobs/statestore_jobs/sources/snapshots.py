@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pyspark.sql.datasource import InputPartition
 
+from statestore import clock
 from statestore.archive.archive import open_archive
 from statestore.archive.manifest import Manifest
 from statestore.archive.selection import SnapshotChoice, chosen_snapshots
@@ -152,9 +153,9 @@ def _scratch() -> Path | None:
 def _timeout_s(options: Mapping[str, str]) -> float:
     text = options.get("archive_timeout_s") or os.environ.get(_TIMEOUT) or "60"
     try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
-    if not 0 < found < float("inf"):
-        raise InputError(f"option archive_timeout_s: expected seconds above 0, found {text!r}")
+        found = float(clock.duration(text, "s"))
+    except ValueError as error:
+        raise InputError(f"option archive_timeout_s: {error}") from error
+    if found <= 0:
+        raise InputError(f"option archive_timeout_s: expected a duration above 0, found {text!r}")
     return found

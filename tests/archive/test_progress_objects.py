@@ -62,6 +62,7 @@ def test_work_goes_on_and_ends_without_an_answer(directory, store, monkeypatch) 
     assert file.wanted
     file.end(Told(done=1_000))
     store.heal()
+    monkeypatch.delenv("STATESTORE_ARCHIVE_TIMEOUT_S")
     assert read_files(directory, Told) == []
 
 

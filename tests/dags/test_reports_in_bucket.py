@@ -129,7 +129,7 @@ def test_a_report_in_a_bucket_decides_colours_assets_and_the_restore(in_bucket: 
 def test_steps_are_tried_again_while_object_storage_does_not_answer(
     in_bucket: Runner, store: CountedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("STATESTORE_ARCHIVE_TIMEOUT_S", "0.3")
+    monkeypatch.setenv("STATESTORE_ARCHIVE_TIMEOUT_S", "2")
     gather = steps.gather
     failing = [1]
 

@@ -115,7 +115,7 @@ def test_a_place_that_cannot_be_used_is_refused_before_any_work(
 def test_a_result_that_object_storage_does_not_take_is_shown_and_in_the_json(
     run, place: ObjectPath, store, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setenv("STATESTORE_ARCHIVE_TIMEOUT_S", "0.3")
+    monkeypatch.setenv("STATESTORE_ARCHIVE_TIMEOUT_S", "2")
     store.fail("PUT", "", status(503))
     ran = run("verify", "--parallel", "1", "--json", str(tmp_path / "found.json"), reports=place)
     assert (ran.code, "could not be reached" in ran.err) == (3, True), ran.err
@@ -166,10 +166,10 @@ def test_a_topic_that_was_deleted_is_made_anew_from_the_backup(service: Service)
 
 def test_without_object_storage_no_command_is_sent(service: Service, store, monkeypatch) -> None:
     metastore = service.metastore()
-    monkeypatch.setenv("STATESTORE_ARCHIVE_TIMEOUT_S", "0.3")
     for method in ("GET", "PUT", "HEAD"):
         store.fail(method, "", status(503))
-    with pytest.raises(ArchiveUnavailableError):
+    with monkeypatch.context() as impatient, pytest.raises(ArchiveUnavailableError):
+        impatient.setenv("STATESTORE_ARCHIVE_TIMEOUT_S", "0.3")
         metastore.submit(put("airports"))
     store.heal()
     assert service.ids() == [1, 2]

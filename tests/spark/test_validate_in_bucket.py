@@ -123,7 +123,7 @@ def test_pages_plots_and_verdicts_are_there_with_all_that_they_link_to(logged, p
 
 
 def test_without_object_storage_a_validation_is_to_be_tried_again(logged, store, monkeypatch) -> None:
-    monkeypatch.setenv("STATESTORE_ARCHIVE_TIMEOUT_S", "0.3")
+    monkeypatch.setenv("STATESTORE_ARCHIVE_TIMEOUT_S", "2")
     store.fail("PUT", "", status(503))
     with pytest.raises(ArchiveUnavailableError, match="could not be reached"):
         run(logged, "run-1")
@@ -133,7 +133,7 @@ def test_without_object_storage_a_validation_is_to_be_tried_again(logged, store,
 def test_a_report_that_object_storage_does_not_take_lies_on_the_disk_of_the_driver(
     code: int, ends: int, kind: str, logged, place: ObjectPath, store, tmp_path, monkeypatch, capsys
 ) -> None:
-    monkeypatch.setenv("STATESTORE_ARCHIVE_TIMEOUT_S", "0.3")
+    monkeypatch.setenv("STATESTORE_ARCHIVE_TIMEOUT_S", "2")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     settings = {
         "BOOTSTRAP_SERVERS": logged.settings.bootstrap_servers,

@@ -158,13 +158,13 @@ def test_without_an_answer_what_was_known_is_shown_and_nobody_waits_again_and_ag
     assert sum(store.asked.values()) == asked
 
     store.heal()
+    monkeypatch.delenv("STATESTORE_ARCHIVE_TIMEOUT_S")
     now[0] += 60
     assert overviews.get(where, docs).tag == first.tag
 
 
-def test_a_report_that_is_not_given_once_is_asked_for_again(reports, show, store, monkeypatch):
+def test_a_report_that_is_not_given_once_is_asked_for_again(reports, show, store):
     reports.verify([verify_row(0, Status.CORRUPT)], 1)
-    monkeypatch.setenv("STATESTORE_ARCHIVE_TIMEOUT_S", "0.3")
     store.fail("GET", "verify-00001.json", status(403))
     found = show()
     assert (found["rows"], found["problems"][0]["path"]) == ([], "verify/verify-00001.json")

@@ -91,14 +91,22 @@ ALL = [
 ]
 
 
+#: Those of `make test`: of each kind all formats on disk, with transactions or without, and one store in memory.
+SHORT = {
+    *(one for one in ALL if one.persistent and one.transactional == (one.format is not StoreFormat.PLAIN)),
+    Composition("key-value", StoreFormat.PLAIN, False, True),
+    Composition("window", StoreFormat.TIMESTAMPED, False, False),
+    Composition("session", StoreFormat.TIMESTAMPED, False, True),
+}
+
+
 def gated(chosen: Iterable[Composition]) -> list[Any]:
-    """Mark as long what of the format with headers the others tell: there, one engine stands for all."""
-    return [
-        pytest.param(one, marks=pytest.mark.long)
-        if one.layout.keeps_headers and not (one.persistent and one.transactional)
-        else one
-        for one in chosen
-    ]
+    """Mark as long what others tell as well; each kind that is chosen keeps one composition at least."""
+    chosen = list(chosen)
+    short = SHORT.intersection(chosen)
+    for kind in {one.kind for one in chosen}.difference(one.kind for one in short):
+        short.add(next(one for one in chosen if one.kind == kind))
+    return [one if one in short else pytest.param(one, marks=pytest.mark.long) for one in chosen]
 
 
 def compositions(**fixed: object) -> pytest.MarkDecorator:

@@ -36,6 +36,7 @@ def objects(faulty: FaultyStore) -> ObjectStore:
     return ObjectStore(f"s3://{BUCKET}/{uuid4().hex}", TIMEOUT_S)
 
 
+@pytest.mark.short_for("503", "lost")
 @pytest.mark.parametrize(
     "fault", [status(500), status(503), cut_off, lose_the_answer], ids=["500", "503", "cut off", "lost"]
 )
@@ -53,6 +54,7 @@ def test_errors_that_pass_are_not_seen(faulty: FaultyStore, objects: ObjectStore
     assert faulty.taken >= 6
 
 
+@pytest.mark.short_for("blob-no answer", "manifest-500")
 @pytest.mark.parametrize(
     ("part", "fault"),
     [

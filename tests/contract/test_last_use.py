@@ -140,7 +140,7 @@ def test_a_record_that_does_not_say_which_opening_was_ours_is_not_believed(compo
     assert contents(home.root) == before, "and the store is left as it is"
 
 
-@pytest.mark.short_for("window")
+@pytest.mark.short_for("window-plain-rocksdb-transactional")
 @compositions(persistent=True, transactional=True, format=StoreFormat.PLAIN)
 @pytest.mark.behaviour("K17", "T4")
 def test_no_kill_while_it_is_opened_again_and_again_costs_a_rebuild(composition, home):
@@ -240,6 +240,7 @@ def test_our_record_does_not_let_the_rows_of_a_lost_database_be_deleted(composit
         StoreUnderTest(composition, home)
 
 
+@pytest.mark.long
 @several
 @pytest.mark.behaviour("T4")
 def test_no_kill_while_a_segment_is_made_costs_a_rebuild(composition, home, tmp_path):
@@ -258,6 +259,7 @@ def test_no_kill_while_a_segment_is_made_costs_a_rebuild(composition, home, tmp_
     assert step > 5
 
 
+@pytest.mark.short_for("make_segment_dying-window-timestamped-rocksdb-transactional")
 @several
 @pytest.mark.behaviour("T4")
 @pytest.mark.parametrize("dying", [make_segment_dying, close_dying])

@@ -156,6 +156,7 @@ def test_damage_that_no_restore_mends_triggers_nothing(action):
     assert wants_restore(VerifyReport(**HEAD, rows=(row,))) is (action in (Action.TAIL, Action.FULL))
 
 
+@pytest.mark.long
 def test_restore_validates_what_it_restored_also_when_another_failed(runner):
     rows = (
         store_row(RestoreRow, "0_0", outcome="skipped", before=Status.OK),
@@ -199,7 +200,7 @@ def test_validate_is_red_where_an_expectation_failed(runner):
     assert [state for _, state in states["check"]] == ["success", "failed"]
 
 
-@pytest.mark.short_for("process")
+@pytest.mark.short_for("process-conf0")
 @pytest.mark.parametrize(
     ("dag_id", "conf"),
     [
@@ -265,6 +266,7 @@ def test_a_report_of_an_earlier_attempt_is_not_taken_for_that_of_a_job_that_fail
     assert runner.triggered("restore") == []
 
 
+@pytest.mark.long
 def test_a_job_of_an_earlier_attempt_that_goes_on_does_not_leave_the_report_of_a_later_one(runner):
     row = store_row(VerifyRow, "0_0", status=Status.CORRUPT, action=Action.FULL)
     job = Path(os.environ["STATESTORE_JOBS_DIR"]) / "verify.py"
@@ -384,6 +386,7 @@ def test_a_square_names_all_that_is_red_and_is_skipped_if_all_of_it_is_in_use():
         show([later, later])
 
 
+@pytest.mark.long
 def test_what_a_restore_would_do_is_shown_and_nothing_is_validated(runner):
     plan = store_row(RestorePlanRow, "0_0", status=Status.LAGGING, mode="tail", start=5, end=9)
     refused = store_row(RestorePlanRow, "0_1", failure=Failure(kind="DiskSpaceError", message="full"))

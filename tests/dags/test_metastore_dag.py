@@ -88,6 +88,7 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(service):
     assert service.metastore.view().topic_id is None
 
 
+@pytest.mark.long
 def test_several_applications_have_a_square_each(service, bootstrap_servers):
     other = Service(bootstrap_servers, service.runner)
     states = service.run(f"{service.yaml()}\n---\n{other.yaml()}")
@@ -109,12 +110,14 @@ def test_what_is_no_definition_is_a_failure_that_is_not_retried(text):
         plan_definitions.function({"definitions": text}, SimpleNamespace(params={}), SimpleNamespace(conf=None))
 
 
+@pytest.mark.long
 def test_a_field_that_the_form_does_not_have_fails_the_plan(service):
     states = service.run(service.yaml(), dryrun=True)
     assert (states["plan"], states["apply"]) == ("failed", "upstream_failed")
     assert service.metastore.view().topic_id is None
 
 
+@pytest.mark.long
 def test_code_that_cannot_be_loaded_fails_the_plan(service):
     states = service.run(service.yaml(processor="no.such_module:process"))
     assert (states["plan"], states["apply"]) == ("failed", "upstream_failed")
@@ -128,6 +131,7 @@ def test_nothing_is_applied_if_one_of_several_is_refused(service):
     assert service.metastore.view().topic_id is None
 
 
+@pytest.mark.long
 def test_a_change_that_needs_a_rebuild_fails_the_plan(service):
     service.define(service.yaml())
     pin = service.metastore.view().pin
@@ -136,6 +140,7 @@ def test_a_change_that_needs_a_rebuild_fails_the_plan(service):
     assert service.metastore.view().pin == pin
 
 
+@pytest.mark.long
 def test_no_store_is_taken_out_of_an_application_that_is_running(service, bootstrap_servers):
     two = service.yaml().replace("{name: counts}", "{name: counts}, {name: more}")
     service.define(two)

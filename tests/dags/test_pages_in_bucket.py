@@ -85,6 +85,7 @@ def test_reports_and_data_docs_are_served_to_who_has_logged_in(server: Server, s
         assert found.headers["x-content-type-options"] == "nosniff"
 
 
+@pytest.mark.short_for(every=4)
 @pytest.mark.parametrize(
     "path",
     [

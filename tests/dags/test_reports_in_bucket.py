@@ -126,6 +126,7 @@ def test_a_report_in_a_bucket_decides_colours_assets_and_the_restore(in_bucket: 
     assert arguments[arguments.index("--verify-report") + 1] == str(report)
 
 
+@pytest.mark.long
 def test_steps_are_tried_again_while_object_storage_does_not_answer(
     in_bucket: Runner, store: CountedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +148,7 @@ def test_steps_are_tried_again_while_object_storage_does_not_answer(
     assert failing == []
 
 
-@pytest.mark.short_for(every=3)
+@pytest.mark.short_for("{reports}/../secret.json-expected a name")
 @pytest.mark.parametrize(
     ("report", "expected"),
     [
@@ -166,6 +167,7 @@ def test_a_form_that_names_another_place_is_refused(
     assert not (in_bucket.directory / "calls.jsonl").exists()
 
 
+@pytest.mark.short_for("s3://nobody/reports")
 @pytest.mark.parametrize("gone", ["s3://nobody/reports", None])
 def test_a_bucket_that_is_gone_or_denied_ends_the_plan_before_any_job(
     in_bucket: Runner, store: CountedStore, monkeypatch: pytest.MonkeyPatch, gone: str | None

@@ -85,6 +85,7 @@ def test_r12_stores_that_fail_to_commit_keep_no_other_from_it(bootstrap_servers:
     oracle.check(subject)
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("R13")
 def test_r13_of_a_corrupted_task_one_store_is_rebuilt_and_the_other_tasks_go_on(
     bootstrap_servers: str, tmp_path: Path

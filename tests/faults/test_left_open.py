@@ -76,6 +76,7 @@ def test_k17_what_another_wrote_into_stores_that_we_left_open_is_not_taken_for_c
     oracle.check(subject)
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("K17")
 def test_k17_nor_if_we_were_killed_over_opening_them_just_before(bootstrap_servers: str, tmp_path: Path) -> None:
     subject = _left_open(bootstrap_servers, tmp_path)

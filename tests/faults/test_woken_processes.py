@@ -60,6 +60,7 @@ def test_a_task_that_slept_before_it_recorded_its_stores_leaves_those_of_its_suc
     oracle.check(subject)
 
 
+@pytest.mark.long
 def test_a_task_that_slept_before_it_opened_its_stores_does_not_open_them_any_more(
     bootstrap_servers: str, tmp_path: Path
 ) -> None:

@@ -45,6 +45,7 @@ def deep(application: Application, **options: object) -> VerifyRow:
     return verify(spec, VerifyOptions(depth="deep", **options))  # type: ignore[arg-type]
 
 
+@pytest.mark.short_for("in memory")
 @pytest.mark.parametrize("options", [{}, {"sample": 1.0}], ids=["in memory", "a sample"])
 def test_rows_are_compared_without_the_brokers_timestamps_and_that_is_said(
     bootstrap_servers: str, tmp_path: Path, options: dict[str, object]
@@ -146,6 +147,7 @@ def test_an_application_of_ours_is_not_processed(ours: Ours) -> None:
         prepare(ours.topics, ours.metastore, [entry])
 
 
+@pytest.mark.short_for("recorded")
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "found"])
 def test_a_definition_is_not_applied_to_it(ours: Ours, bootstrap_servers: str, recorded: bool) -> None:
     definition = ours.definition.model_copy(update={"commit_interval_ms": 5_000})

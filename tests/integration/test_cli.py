@@ -84,6 +84,7 @@ def test_the_list_tells_what_is_missing_and_what_is_in_use(application: Applicat
 # -- verify -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.short_for("deep")
 @pytest.mark.parametrize("depth", ["offsets", "scan", "deep"])
 def test_healthy_stores_end_with_0_and_leave_a_report_and_history(
     application: Application, run: Run, tmp_path: Path, depth: str
@@ -115,6 +116,7 @@ def test_a_changelog_with_other_partitions_than_there_are_tasks_ends_with_1(appl
     assert ran.out.count("REPARTITIONED") == PARTITIONS
 
 
+@pytest.mark.short_for("--json-verify", "--reports-dir-restore")
 @pytest.mark.parametrize("command", ["verify", "restore"])
 @pytest.mark.parametrize("option", ["--json", "--reports-dir"])
 def test_a_place_that_no_report_can_be_written_to_ends_with_2_before_the_work(
@@ -128,6 +130,7 @@ def test_a_place_that_no_report_can_be_written_to_ends_with_2_before_the_work(
     assert not live(application, 1).exists()
 
 
+@pytest.mark.short_for("1")
 @pytest.mark.parametrize("offset", [None, 1])
 def test_a_changelog_named_otherwise_ends_where_the_group_is_only_if_it_is_an_input(
     application: Application, run: Run, offset: int | None

@@ -51,6 +51,7 @@ def test_the_ends_of_a_log_have_an_epoch(bootstrap_servers: str, log: TopicParti
     assert topics.log_starts([log]) == {log: LogStart(0, 0)}
 
 
+@pytest.mark.short_for("fetched and decoded here-4", "through librdkafka-10")
 @pytest.mark.parametrize("offset", [0, 4, 10])
 def test_a_log_that_only_grows_is_never_cut(
     bootstrap_servers: str, log: TopicPartition, way: str, whole: Continuity, offset: int
@@ -63,6 +64,7 @@ def test_a_log_that_only_grows_is_never_cut(
     assert compare_ends(bootstrap_servers, seen, WAIT_S)[log].continuity is expected
 
 
+@pytest.mark.short_for("fetched and decoded here")
 def test_markers_and_an_open_transaction_are_records_like_others(
     bootstrap_servers: str, log: TopicPartition, way: str, whole: Continuity
 ) -> None:
@@ -76,6 +78,7 @@ def test_markers_and_an_open_transaction_are_records_like_others(
     assert compare_ends(bootstrap_servers, seen, WAIT_S)[log].continuity is whole
 
 
+@pytest.mark.short_for("fetched and decoded here")
 def test_deletion_leaves_a_log_comparable_up_to_its_last_record_that_was_seen(
     bootstrap_servers: str, log: TopicPartition, way: str, whole: Continuity
 ) -> None:
@@ -107,6 +110,7 @@ def test_a_topic_that_was_made_anew_is_compared_without_an_error(
     assert "knows no leader epoch as new as 4" in found.detail
 
 
+@pytest.mark.short_for("fetched and decoded here")
 def test_logs_of_many_topics_are_compared_at_once(
     bootstrap_servers: str, log: TopicPartition, way: str, whole: Continuity
 ) -> None:
@@ -121,6 +125,7 @@ def test_logs_of_many_topics_are_compared_at_once(
     assert {partition: compared.continuity for partition, compared in found.items()} == expected
 
 
+@pytest.mark.short_for("fetched and decoded here-7")
 @pytest.mark.parametrize("number", [0, 7])
 def test_partition_that_is_not_there_is_a_mismatch(bootstrap_servers: str, way: str, number: int) -> None:
     name = create_topic(bootstrap_servers, unique("one")) if number else unique("absent")
@@ -128,6 +133,7 @@ def test_partition_that_is_not_there_is_a_mismatch(bootstrap_servers: str, way: 
         compare_ends(bootstrap_servers, {TopicPartition(name, number): LogEnd(1, 0)}, 1)
 
 
+@pytest.mark.short_for("fetched and decoded here")
 def test_no_broker_is_an_error_in_time(way: str) -> None:
     seen = {TopicPartition("any", 0): LogEnd(5, 1)}
     with pytest.raises(KafkaUnavailableError):

@@ -106,6 +106,7 @@ def test_positions_in_headers_are_no_sign(application: Application) -> None:
     assert application.contents()[b"a"].value == b"traced"
 
 
+@pytest.mark.short_for("full")
 @pytest.mark.parametrize("mode", ["auto", "full"])
 def test_headers_that_a_store_has_taken_in_and_not_kept_are_somebody_elses(application: Application, mode: str) -> None:
     for partition in range(2):

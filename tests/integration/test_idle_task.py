@@ -58,6 +58,7 @@ def _writer(application: Application) -> TransactionalWriter:
     return writer
 
 
+@pytest.mark.short_for("window")
 @pytest.mark.parametrize("window", [False, True], ids=["key-value", "window"])
 def test_an_idle_task_opens_nothing_and_reports_what_an_opened_one_does(
     bootstrap_servers: str, tmp_path: Path, window: bool
@@ -141,6 +142,7 @@ def _lose_the_store(application: Application) -> None:
     shutil.rmtree(application.live)
 
 
+@pytest.mark.short_for("_cut_the_manifest")
 @pytest.mark.parametrize("damage", [_lose_a_file, _cut_the_manifest, _lose_the_store])
 def test_a_damaged_store_is_noticed_and_rebuilt(
     application: Application, damage: Callable[[Application], None]

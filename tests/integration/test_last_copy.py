@@ -135,7 +135,7 @@ class Kept:
 _UNRECORDED = [loss for loss in LOSSES if loss != "recreated and longer"]
 
 
-@pytest.mark.short_for("damaged-emptied", "left open-recreated")
+@pytest.mark.short_for("damaged-emptied")
 @pytest.mark.parametrize("loss", _UNRECORDED)
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_process_does_not_replace_a_store_that_its_log_cannot_give_again_though_nothing_is_recorded(
@@ -151,6 +151,7 @@ def test_process_does_not_replace_a_store_that_its_log_cannot_give_again_though_
     kept.check_in_place()
 
 
+@pytest.mark.short_for("emptied")
 @pytest.mark.parametrize("loss", ["emptied", "cut at the start"])
 def test_process_does_not_replace_a_store_whose_log_lost_what_it_had_seen(whole: Application, loss: str) -> None:
     damage(whole)
@@ -161,6 +162,7 @@ def test_process_does_not_replace_a_store_whose_log_lost_what_it_had_seen(whole:
     kept.check_in_place()
 
 
+@pytest.mark.short_for("damaged")
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_process_quarantines_what_it_rebuilds(whole: Application, trouble: str) -> None:
     TROUBLES[trouble][1](whole)
@@ -180,6 +182,7 @@ def test_process_that_cannot_find_its_input_offset_has_destroyed_nothing(whole: 
     kept.check()
 
 
+@pytest.mark.long
 def test_the_tail_of_a_log_that_is_not_compacted_is_replayed_by_process_as_by_restore(
     bootstrap_servers: str, tmp_path: Path
 ) -> None:
@@ -205,7 +208,7 @@ def test_the_tail_of_a_log_that_is_not_compacted_is_replayed_by_process_as_by_re
 # -- verify, restore, quarantine --------------------------------------------------------------------------------------
 
 
-@pytest.mark.short_for("damaged-recreated", "left open-cut at the start")
+@pytest.mark.short_for("damaged-recreated")
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_a_store_in_trouble_whose_log_lost_something_is_for_a_person(
@@ -331,6 +334,7 @@ def change_record(application: Application, **changes: Any) -> None:
     path.write_text(record.model_copy(update=changes).model_dump_json())
 
 
+@pytest.mark.short_for("172800000")
 @pytest.mark.parametrize("ahead_ms", [3 * 3_600_000, 2 * DAY_MS])
 def test_a_record_from_the_future_proves_no_store_whole(whole: Application, ahead_ms: int) -> None:
     whole.send([(b"a", b"3")])
@@ -370,6 +374,7 @@ def test_a_rebuild_that_took_longer_than_tombstones_are_kept_replaces_nothing(
 # -- a store that is gone ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.short_for("recreated", "emptied")
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_store_that_is_gone_is_for_a_person_where_its_log_lost_something_too(whole: Application, loss: str) -> None:
     shutil.rmtree(whole.live)
@@ -387,6 +392,7 @@ def test_store_and_log_that_are_both_gone_are_not_taken_for_empty(whole: Applica
     assert (found.status, found.action) == (Status.MISSING, Action.BY_HAND)
 
 
+@pytest.mark.short_for(every=2)
 @pytest.mark.parametrize("left_open", [False, True], ids=["", "with a transaction open in it"])
 def test_an_idle_store_is_compared_with_a_log_that_was_emptied(whole: Application, left_open: bool) -> None:
     if left_open:
@@ -398,6 +404,7 @@ def test_an_idle_store_is_compared_with_a_log_that_was_emptied(whole: Applicatio
     assert whole.verify("deep").status is Status.OK
 
 
+@pytest.mark.short_for("damaged")
 @pytest.mark.parametrize("lost", ["damaged", "gone"])
 def test_a_copy_that_the_log_could_give_waits_for_a_person_once_the_log_cannot(whole: Application, lost: str) -> None:
     damage(whole)
@@ -424,6 +431,7 @@ def test_a_copy_of_another_logs_time_waits_for_a_person(whole: Application) -> N
     assert whole.store_spec().paths.quarantine(STORE, "first").exists()
 
 
+@pytest.mark.short_for(every=2)
 @pytest.mark.parametrize("then", ["", "its tail restored"])
 def test_a_store_that_was_there_before_its_first_record_waits_for_a_person(whole: Application, then: str) -> None:
     forget_our_own(whole)
@@ -443,6 +451,7 @@ def test_a_store_that_was_there_before_its_first_record_waits_for_a_person(whole
 # -- a log that is cut while it is restored from ----------------------------------------------------------------------
 
 
+@pytest.mark.short_for("False-before it is read", "True-before the log is asked for")
 @pytest.mark.parametrize("moment", ["before the log is asked for", "before it is read", "and made anew"])
 @pytest.mark.parametrize("accept_loss", [False, True])
 def test_a_log_that_is_cut_after_the_store_was_judged_is_judged_again(

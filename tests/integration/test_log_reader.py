@@ -80,6 +80,7 @@ def test_r3_end_0_is_done_at_once_even_without_a_broker() -> None:
         assert list(reader.read(0, 0)) == []
 
 
+@pytest.mark.short_for("fetched and decoded here")
 def test_r2_compaction_holes_are_passed_also_at_both_ends_of_a_range(bootstrap_servers: str) -> None:
     broker.make_compaction_eager(bootstrap_servers)
     topic = broker.create_topic(
@@ -112,6 +113,7 @@ def test_bounded_range_in_the_middle_has_its_start_and_not_its_end(bootstrap_ser
     assert _offsets(read(bootstrap_servers, topic, 5, 12)) == list(range(5, 12))
 
 
+@pytest.mark.short_for("fetched and decoded here")
 def test_one_reader_reads_several_ranges_also_after_one_that_was_left_early(bootstrap_servers: str, topic: str) -> None:
     produce(bootstrap_servers, topic, _rows(*range(2_000)))
     with LogReader(bootstrap_servers, TopicPartition(topic, 0), stall_timeout_s=10) as reader:
@@ -136,6 +138,7 @@ def test_batches_have_the_promised_schema(bootstrap_servers: str, topic: str) ->
     assert batch.schema == SCHEMA
 
 
+@pytest.mark.short_for("fetched and decoded here")
 def test_offset_below_the_log_start_is_a_store_behind_it(bootstrap_servers: str, topic: str) -> None:
     produce(bootstrap_servers, topic, _rows(*range(10)))
     broker.delete_records(bootstrap_servers, topic, 5)
@@ -144,6 +147,7 @@ def test_offset_below_the_log_start_is_a_store_behind_it(bootstrap_servers: str,
     assert _offsets(read(bootstrap_servers, topic, 5, 10)) == list(range(5, 10))
 
 
+@pytest.mark.short_for("fetched and decoded here")
 def test_no_broker_is_an_error_within_the_stall_timeout() -> None:
     started = time.monotonic()
     with pytest.raises(KafkaUnavailableError):
@@ -151,6 +155,7 @@ def test_no_broker_is_an_error_within_the_stall_timeout() -> None:
     assert time.monotonic() - started < 60
 
 
+@pytest.mark.short_for("fetched and decoded here")
 def test_a_topic_that_is_not_there_is_an_error_in_time(bootstrap_servers: str) -> None:
     with pytest.raises((TopicMismatchError, KafkaUnavailableError)):
         read(bootstrap_servers, broker.unique("absent"), 0, 10, stall_s=1)

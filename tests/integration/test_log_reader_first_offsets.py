@@ -49,6 +49,7 @@ def logs(bootstrap_servers: str) -> dict[TopicPartition, tuple[list[int], int]]:
     return found
 
 
+@pytest.mark.short_for("fetched and decoded here")
 def test_any_range_of_any_partition_is_answered_as_a_consumer_would(
     bootstrap_servers: str, logs: dict[TopicPartition, tuple[list[int], int]], way: str
 ) -> None:
@@ -84,6 +85,7 @@ def test_range_that_is_not_stable_yet_is_an_error_in_time(bootstrap_servers: str
         hung.abort_transaction(WAIT_S)
 
 
+@pytest.mark.short_for("7")
 @pytest.mark.parametrize("number", [0, 7])
 def test_partition_that_is_not_there_is_a_mismatch(bootstrap_servers: str, number: int) -> None:
     name = broker.create_topic(bootstrap_servers, broker.unique("one")) if number else broker.unique("absent")
@@ -116,6 +118,7 @@ assert "numba" not in sys.modules, "its import takes longer than this"
 """
 
 
+@pytest.mark.long
 def test_process_that_reads_little_does_not_import_a_compiler(bootstrap_servers: str) -> None:
     topic = broker.create_topic(bootstrap_servers, broker.unique("short"))
     produce(bootstrap_servers, topic, [(b"k", b"v")] * 100)

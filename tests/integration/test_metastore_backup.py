@@ -45,6 +45,7 @@ def test_a_reader_brings_a_backup_up_to_date_that_is_behind_or_missing(service: 
     assert service.backup.read_bytes() == whole
 
 
+@pytest.mark.short_for("new")
 @pytest.mark.parametrize("when", ["seen before", "new"])
 def test_a_line_that_a_crash_has_torn_is_written_anew(service: Service, when: str) -> None:
     metastore = service.metastore()
@@ -137,6 +138,7 @@ def test_a_command_whose_backup_fails_is_acknowledged_with_a_warning(
     assert_backed_up(service)
 
 
+@pytest.mark.short_for("between commands")
 @pytest.mark.parametrize("when", ["between commands", "while a command is written"])
 def test_an_older_copy_that_is_put_back_gets_all_that_it_has_not(
     service: Service, monkeypatch: pytest.MonkeyPatch, when: str
@@ -178,6 +180,7 @@ ALTERED: dict[str, tuple[Callable[[list[bytes]], list[bytes]], int]] = {
 }
 
 
+@pytest.mark.short_for("last command", "moved", "empty")
 @pytest.mark.behaviour("C15")
 @pytest.mark.parametrize("kind", ALTERED)
 def test_c15_a_line_that_was_altered_is_an_error_with_its_number(service: Service, kind: str) -> None:
@@ -200,6 +203,7 @@ def test_c15_a_line_that_was_altered_is_an_error_with_its_number(service: Servic
     assert_backed_up(service)
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("C15")
 def test_c15_every_flipped_bit_of_a_backup_is_found(service: Service) -> None:
     whole = service.backup.read_bytes()
@@ -242,6 +246,7 @@ BOTH: dict[str, tuple[Callable[[Service], None], str]] = {
 }
 
 
+@pytest.mark.short_for("its start was deleted")
 @pytest.mark.parametrize("kind", BOTH)
 def test_where_topic_and_backup_are_damaged_both_are_named_and_neither_is_to_be_deleted(
     service: Service, kind: str

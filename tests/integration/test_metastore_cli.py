@@ -133,6 +133,7 @@ def test_topics_that_a_definition_names_are_created_if_that_is_asked_for(command
     assert json.loads(ran.out)["topics"] == [{"name": f"{name}-more", "role": "output", "partitions": 3}]
 
 
+@pytest.mark.long
 def test_nobody_is_asked_who_has_said_yes_or_where_nothing_changes(command: CatalogueCommand) -> None:
     path = command.file(command.define())
     for options in (["--yes"], []):
@@ -163,6 +164,7 @@ def test_a_change_that_needs_a_rebuild_is_refused_with_path_and_reason(command: 
     assert command.log_end == end
 
 
+@pytest.mark.short_for(every=3)
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -266,6 +268,7 @@ def test_the_catalogue_is_read_as_it_was_at_an_offset_and_as_it_was_pinned(comma
     assert command.shown("list", "--at", "0")["applications"] == {}
 
 
+@pytest.mark.short_for("x")
 @pytest.mark.parametrize("at", ["-1", "x", "5:abc", "999999", "9" * 30])
 def test_an_offset_that_is_none_is_refused(command: CatalogueCommand, at: str) -> None:
     command.apply(command.define())
@@ -273,6 +276,7 @@ def test_an_offset_that_is_none_is_refused(command: CatalogueCommand, at: str) -
         assert command(name, f"--at={at}").code == 2
 
 
+@pytest.mark.long
 def test_history_up_to_a_pin_is_refused_where_it_is_another_catalogue(command: CatalogueCommand) -> None:
     definition = command.applied()
     offset, digest = command.shown("list")["catalogue"].split(":")
@@ -365,7 +369,7 @@ def _task(state_dir: Path, application: str) -> AbstractContextManager[str]:
     return _process(code, str(state_dir), application)
 
 
-@pytest.mark.short_for(every=2)
+@pytest.mark.short_for(every=4)
 @pytest.mark.parametrize("running", [_kafka_streams, _task])
 @pytest.mark.parametrize("store", ["", "/more"])
 def test_what_is_running_is_not_dropped_and_whoever_runs_it_is_named(
@@ -383,7 +387,7 @@ def test_what_is_running_is_not_dropped_and_whoever_runs_it_is_named(
     assert command("drop", definition.name + store, "--yes").code == 0
 
 
-@pytest.mark.short_for(every=2)
+@pytest.mark.long
 @pytest.mark.parametrize("running", [_kafka_streams, _task])
 def test_apply_takes_no_store_out_of_what_is_running(
     command: CatalogueCommand,
@@ -427,6 +431,7 @@ def test_a_store_that_is_written_by_an_aggregation_is_not_dropped(command: Catal
     assert command.log_end == end
 
 
+@pytest.mark.short_for("n-False")
 @pytest.mark.parametrize(("answer", "dropped"), [("n", False), ("y", True)])
 def test_somebody_at_a_terminal_is_asked_before_a_drop(command: CatalogueCommand, answer: str, dropped: bool) -> None:
     definition = command.applied()
@@ -466,6 +471,7 @@ def test_an_application_that_feeds_another_is_not_dropped_silently(
 # -- the command topic --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_degraded_metastore_is_read_with_a_warning_and_takes_nothing(command: CatalogueCommand) -> None:
     definition, other = command.define(), command.define()
     command.apply(definition)
@@ -514,6 +520,7 @@ def test_the_command_topic_is_made_anew_from_its_backup_only_by_somebody_who_say
     assert command("metastore", "restore-backup", "--yes").code == 2, "there is nothing to restore"
 
 
+@pytest.mark.long
 def test_a_compacted_log_begins_with_its_snapshot(command: CatalogueCommand) -> None:
     command.applied()
     before = command.shown("list")

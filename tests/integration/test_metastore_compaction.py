@@ -122,6 +122,7 @@ def test_readers_go_on_over_a_compaction(service: Service) -> None:
         reader.view(at=2)
 
 
+@pytest.mark.long
 def test_a_compaction_beside_a_reader_has_it_look_again(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands are deleted between a look and the reading of what it was based on."""
     look = CommandLog.look
@@ -143,6 +144,7 @@ def test_a_compaction_beside_a_reader_has_it_look_again(service: Service, monkey
         reader.view(at=2)
 
 
+@pytest.mark.long
 def test_a_compaction_beside_a_writer_is_no_reason_to_give_up(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

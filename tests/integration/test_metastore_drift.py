@@ -66,6 +66,7 @@ def installation(
     return Installation(monkeypatch, capfd, bootstrap_servers, tmp_path)
 
 
+@pytest.mark.long
 def test_an_installation_that_is_as_its_catalogue_says_has_none(installation: Installation) -> None:
     assert installation.drift() == (0, {})
     assert installation.drift("--repair", "--yes") == (0, {})
@@ -168,7 +169,7 @@ def test_partitions_that_do_not_fit_are_for_people(installation: Installation, s
     assert installation.drift("--repair", "--yes")[0] == 1
 
 
-@pytest.mark.short_for(every=2)
+@pytest.mark.short_for("compact,delete--1-ask")
 @pytest.mark.parametrize(
     ("policy", "retention_ms", "remedy"),
     [

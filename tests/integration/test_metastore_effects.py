@@ -111,6 +111,7 @@ def test_what_is_recorded_is_never_made_again(catalogued: Catalogued) -> None:
     assert log_end(catalogued.servers, catalogued.service_id) == end
 
 
+@pytest.mark.short_for("True")
 @pytest.mark.parametrize("made", [False, True])
 def test_a_writer_that_ended_before_it_recorded_topics_is_made_up_for(catalogued: Catalogued, made: bool) -> None:
     definition = defined(catalogued.servers)
@@ -246,6 +247,7 @@ def test_a_store_of_another_kind_does_not_take_over_the_log_of_one_that_was_take
     assert catalogued.catalogue.entry(definition.name).definition == turned
 
 
+@pytest.mark.short_for("store")
 @pytest.mark.parametrize("dropped", ["store", "application"])
 def test_a_changelog_is_not_taken_over_by_a_store_that_is_defined_otherwise(
     catalogued: Catalogued, dropped: str

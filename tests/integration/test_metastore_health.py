@@ -62,7 +62,7 @@ BAD: dict[str, tuple[Row, str]] = {
 }
 
 
-@pytest.mark.short_for(every=3)
+@pytest.mark.short_for("True-newer", "False-an id that was there")
 @pytest.mark.behaviour("C13")
 @pytest.mark.parametrize("kind", BAD)
 @pytest.mark.parametrize("transactional", [True, False])
@@ -146,7 +146,7 @@ DAMAGE: dict[str, tuple[Callable[[Service], None], str]] = {
 }
 
 
-@pytest.mark.short_for(every=3)
+@pytest.mark.short_for("seen before-deleted", "new reader-shortened at its start")
 @pytest.mark.behaviour("C14")
 @pytest.mark.parametrize("kind", DAMAGE)
 @pytest.mark.parametrize("seen", [True, False], ids=["seen before", "new reader"])
@@ -166,6 +166,7 @@ def test_c14_a_topic_that_is_not_what_it_was_degrades_and_reads_have_the_backup(
     assert [topic.topic_id for topic in there.values()] == ([] if kind == "deleted" else [view.topic_id])
 
 
+@pytest.mark.short_for("emptied")
 @pytest.mark.behaviour("C14")
 @pytest.mark.parametrize("kind", ["emptied", "shortened at its start"])
 def test_c14_without_a_backup_a_log_that_lost_its_start_degrades_and_nothing_is_guessed(
@@ -199,6 +200,7 @@ CHANGES: dict[str, tuple[Callable[[list[CommandRecord]], list[CommandRecord]], s
 }
 
 
+@pytest.mark.short_for("another record")
 @pytest.mark.behaviour("C14")
 @pytest.mark.parametrize("kind", CHANGES)
 def test_c14_a_log_that_is_not_the_one_in_the_backup_degrades(service: Service, kind: str) -> None:

@@ -186,6 +186,7 @@ def test_c7_pauses_grow_and_are_never_the_same() -> None:
     assert all(len(set(pauses)) > 190 and min(pauses) >= 0 for pauses in drawn.values())
 
 
+@pytest.mark.short_for("45-init", "29-flush", "53-commit")
 @pytest.mark.behaviour("C7")
 @pytest.mark.parametrize("step", ["init", "flush", "commit"])
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ def _write_garbage(service: Service) -> None:
     broker.produce(service.servers, service.topic, [(b"k", b"v")])
 
 
+@pytest.mark.short_for("_recreate", "_write_garbage")
 @pytest.mark.behaviour("C15")
 @pytest.mark.parametrize("damage", [_delete, _recreate, _empty, _write_garbage])
 def test_c15_the_topic_is_made_anew_from_the_backup(service: Service, damage: Callable[[Service], None]) -> None:
@@ -69,6 +70,7 @@ def test_c15_the_topic_is_made_anew_from_the_backup(service: Service, damage: Ca
     assert_backed_up(service)
 
 
+@pytest.mark.short_for("command topic recreated, empty", "commands replayed, the backup still of the old topic")
 @pytest.mark.behaviour("C15")
 @pytest.mark.parametrize(
     "point",
@@ -123,6 +125,7 @@ def _submit_without_backup(service: Service, *names: str) -> list[int]:
     return [metastore.submit(put(name)).view.offset - 1 for name in names]
 
 
+@pytest.mark.short_for(every=3)
 @pytest.mark.behaviour("C15")
 @pytest.mark.parametrize("point", ["", "all commands in the backup, the topic still there", "during produce"])
 def test_c15_commands_that_only_the_topic_has_are_replayed_behind_the_backup(
@@ -194,6 +197,7 @@ STRAYS: dict[str, tuple[Callable[[Service], None], type[InputError], str]] = {
 }
 
 
+@pytest.mark.short_for("one between them is lost")
 @pytest.mark.behaviour("C15")
 @pytest.mark.parametrize("kind", STRAYS)
 def test_c15_commands_that_cannot_follow_on_the_backup_are_not_deleted(service: Service, kind: str) -> None:

@@ -163,6 +163,7 @@ def _it_has_rows_that_were_never_logged(tasks: TwoTasks) -> None:
     tasks.age()
 
 
+@pytest.mark.short_for("_archive_lacks_a_file", "_its_log_lost_what_no_snapshot_has")
 @pytest.mark.parametrize(
     "happened",
     [

@@ -337,6 +337,7 @@ def test_what_the_log_has_lost_comes_from_the_snapshot(nodes: Nodes) -> None:
     assert {found: nodes.verify_on(found).status for found in "abc"} == dict.fromkeys("abc", Status.OK)
 
 
+@pytest.mark.long
 def test_at_least_once_a_copy_is_not_used_after_another_node_has_worked(bootstrap_servers: str, tmp_path: Path) -> None:
     nodes = Nodes(bootstrap_servers, tmp_path, processing_guarantee="at_least_once")
     for number, node in enumerate("aba"):
@@ -376,6 +377,7 @@ def test_what_a_restore_has_replaced_can_be_the_store_again_and_no_copy_of_the_o
     assert list(pins(nodes.objects)) == []
 
 
+@pytest.mark.long
 def test_a_restore_that_is_tried_again_on_another_node_knows_what_it_had_replaced(nodes: Nodes) -> None:
     nodes.falsify()
     falsified = nodes.newest("a")
@@ -392,6 +394,7 @@ def test_a_restore_that_is_tried_again_on_another_node_knows_what_it_had_replace
     assert nodes.restore_on("c").outcome == "skipped", "of another restore"
 
 
+@pytest.mark.long
 def test_a_store_as_of_a_point_is_built_once_however_often_that_is_tried(nodes: Nodes, tmp_path: Path) -> None:
     request = RestoreRequest(mode="as-of", as_of_offset=100, target=tmp_path / "then")
     rows = [restore(RestoreSpec(nodes.spec_on("b"), request, "one restore", TINY_RUN)) for _ in range(2)]

@@ -49,6 +49,7 @@ def contents(application: Application, store: str) -> list[tuple[Any, Any]]:
 # -- guarantees and engines ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.short_for("txn_rocksDB-plain", "rocksDB-timestamped")
 @pytest.mark.parametrize("store_format", [StoreFormat.PLAIN, StoreFormat.TIMESTAMPED])
 @pytest.mark.parametrize("engine", ["txn_rocksDB", "rocksDB"])
 def test_at_least_once_commits_offsets_without_transactions(
@@ -95,6 +96,7 @@ def test_at_least_once_reads_what_a_hung_transaction_hides(bootstrap_servers: st
     hung.abort_transaction(10)
 
 
+@pytest.mark.short_for("exactly_once_v2")
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
 def test_f9_a_store_in_memory_is_replayed_by_every_run(bootstrap_servers: str, tmp_path: Path, guarantee: Any) -> None:
     application = Application(
@@ -306,6 +308,7 @@ def test_r13_a_store_found_corrupt_at_work_is_rebuilt_in_the_same_run(bootstrap_
     application.assert_oracle(1)
 
 
+@pytest.mark.short_for("True")
 @pytest.mark.parametrize("committed", [True, False])
 def test_w3_w4_an_unknown_outcome_of_a_commit_is_settled_in_the_same_run(
     bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, committed: bool

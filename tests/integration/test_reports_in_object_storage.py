@@ -94,6 +94,7 @@ def test_progress_is_shown_from_a_bucket(run, place: ObjectPath, tmp_path: Path)
     assert (shown.code, "shop/orders/0_3" in shown.out) == (0, True)
 
 
+@pytest.mark.short_for("s3://nobody/reports", "s3://user:canary@bucket/reports")
 @pytest.mark.parametrize(
     ("place", "code", "expected"),
     [
@@ -231,6 +232,7 @@ def test_old_reports_go_and_the_last_of_a_kind_and_what_is_not_ours_stay(place: 
     assert _there(place) == stays
 
 
+@pytest.mark.long
 def test_age_is_by_the_object_stores_clock(place: ObjectPath, monkeypatch) -> None:
     old, stays = _fill(place)
     monkeypatch.setattr(report_cleanup.time, "time", lambda: 1e11)  # the clock of this machine is wrong
@@ -238,6 +240,7 @@ def test_age_is_by_the_object_stores_clock(place: ObjectPath, monkeypatch) -> No
     assert _there(place) == old | stays
 
 
+@pytest.mark.long
 def test_progress_and_attempts_of_killed_jobs_go_after_a_day(place: ObjectPath, monkeypatch) -> None:
     old, stays = _fill(place)
     monkeypatch.setattr(report_cleanup, "_DAY_S", 0.0)

@@ -69,7 +69,7 @@ DAMAGES: dict[str, tuple[Status, Callable[[Application], object]]] = {
 }
 
 
-@pytest.mark.short_for(every=2)
+@pytest.mark.short_for("deleted", "ahead")
 @pytest.mark.behaviour("F8", "R7")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_r9_full_restore_gives_the_contents_again(whole: Application, damage: str) -> None:
@@ -126,6 +126,7 @@ def _contents(application: Application, directory: Path) -> dict[bytes, ValueAnd
         opened.close(clean=False)
 
 
+@pytest.mark.short_for("other")
 @pytest.mark.behaviour("R9")
 @pytest.mark.parametrize("label", ["same", "other"])
 def test_r9_restoring_twice_gives_equal_contents(whole: Application, label: str) -> None:
@@ -137,6 +138,7 @@ def test_r9_restoring_twice_gives_equal_contents(whole: Application, label: str)
     whole.assert_oracle()
 
 
+@pytest.mark.long
 def test_several_runs_really_are_several(whole: Application, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Runs] = []
     write = full.write_databases
@@ -179,6 +181,7 @@ def test_r4_uncommitted_and_aborted_records_are_not_restored(whole: Application)
 # -- the tail -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.short_for("auto")
 @pytest.mark.behaviour("F8", "K5")
 @pytest.mark.parametrize("mode", ["auto", "tail"])
 def test_tail_catches_up_and_leaves_old_files_alone(whole: Application, mode: str) -> None:
@@ -194,6 +197,7 @@ def test_tail_catches_up_and_leaves_old_files_alone(whole: Application, mode: st
     whole.assert_oracle()
 
 
+@pytest.mark.long
 def test_full_was_asked_for_although_the_tail_would_do(whole: Application) -> None:
     _lag(whole)
     assert whole.restore("full").mode == "full"
@@ -211,6 +215,7 @@ def test_r6_tail_is_refused_where_it_would_replay_over_a_stale_store(whole: Appl
     assert whole.contents() == contents
 
 
+@pytest.mark.long
 def test_r6_a_replay_that_took_longer_than_tombstones_are_kept_is_not_used(
     whole: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +285,7 @@ def test_force_rebuilds_a_whole_store(whole: Application) -> None:
     whole.assert_oracle()
 
 
+@pytest.mark.short_for("True")
 @pytest.mark.parametrize("force", [False, True])
 def test_by_hand_only_is_refused_untouched(whole: Application, force: bool) -> None:
     broker.delete_topic(whole.servers, whole.changelog)
@@ -361,6 +367,7 @@ SHORT = [
 ]
 
 
+@pytest.mark.short_for("restore, range read:2", "swap, before the last rename")
 @pytest.mark.behaviour("R8")
 @pytest.mark.parametrize(
     "point",
@@ -389,6 +396,7 @@ def _assert_nothing_is_left(application: Application) -> None:
     assert not left, f"O7: {left} is left"
 
 
+@pytest.mark.short_for("restore, range read", "swap, old store in quarantine")
 @pytest.mark.behaviour("R8")
 @pytest.mark.parametrize(
     "point",
@@ -417,6 +425,7 @@ def test_r8_a_rerun_with_the_same_label_completes_the_restore_of_a_damaged_store
     whole.assert_oracle()
 
 
+@pytest.mark.short_for("swap, before the last rename")
 @pytest.mark.behaviour("R8")
 @pytest.mark.parametrize(
     "point", ["swap, before the last rename", "restore, swapped, not sealed", "restore, sealed, runs still there"]
@@ -432,6 +441,7 @@ def test_r8_a_rerun_tells_that_its_killed_attempt_restored_a_missing_store(whole
     assert restore(spec._replace(label="another")).outcome == "skipped"
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("R8")
 def test_r8_a_merge_that_was_killed_leaves_nothing_that_takes_or_counts_as_room(application: Application) -> None:
     # Each record is a run of its own, and more of them than are merged at once.

@@ -62,7 +62,7 @@ def contents(application: Application, target: Path) -> dict[bytes, ValueAndTime
     return there.contents()
 
 
-@pytest.mark.short_for(every=2)
+@pytest.mark.short_for("8")
 @pytest.mark.behaviour("R16")
 @pytest.mark.parametrize("offset", [0, 2, 3, 6, 8, 12, 16])
 def test_r16_as_of_an_offset_is_the_fold_of_the_log_up_to_it(
@@ -78,6 +78,7 @@ def test_r16_as_of_an_offset_is_the_fold_of_the_log_up_to_it(
     assert not application.store_spec().paths.own_dir.exists()
 
 
+@pytest.mark.short_for("50000-10")
 @pytest.mark.parametrize(("after_ms", "end"), [(0, 1), (3, 4), (50_000, 10), (60_001, 12)])
 def test_as_of_a_time_has_what_is_not_younger(application: Application, after_ms: int, end: int) -> None:
     # Markers have the time of their commit, which is an hour later than the records'.
@@ -85,6 +86,7 @@ def test_as_of_a_time_has_what_is_not_younger(application: Application, after_ms
     assert (log.start, log.last_stable) == (0, end)
 
 
+@pytest.mark.short_for("window")
 @pytest.mark.parametrize("kind", ["key-value", "window"])
 def test_as_of_a_time_an_empty_partition_has_an_empty_store(bootstrap_servers: str, tmp_path: Path, kind: str) -> None:
     windowed = {"kind": "window", "retention_ms": 600_000, "window_size_ms": 60_000} if kind == "window" else {}

@@ -94,7 +94,7 @@ def windows(bootstrap_servers: str, tmp_path: Path) -> Distributed:
 # -- the same store ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.short_for("plain key-value", "window with duplicates", "session")
+@pytest.mark.short_for("session")
 def test_many_nodes_build_what_one_task_builds(application: Distributed) -> None:
     done, nodes = application.distributed(), Nodes(application.directory / "run")
     row = done.run(nodes)
@@ -106,6 +106,7 @@ def test_many_nodes_build_what_one_task_builds(application: Distributed) -> None
     assert row.checked == "files"
 
 
+@pytest.mark.long
 def test_files_that_were_merged_keep_their_bytes_and_are_uploaded_once(windows: Distributed) -> None:
     merged: set[str] = set()
 
@@ -150,7 +151,7 @@ def test_a_store_of_fewer_keys_than_ranges_is_built(bootstrap_servers: str, tmp_
     assert_whole(application, done, row)
 
 
-@pytest.mark.short_for("session")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["key-value", "session"])
 def test_a_log_of_which_no_row_is_left_gives_an_empty_store(bootstrap_servers: str, tmp_path: Path, kind: str) -> None:
     rows = [(key, None) for key, _ in changes(STORES[kind], 60, 1)]
@@ -209,6 +210,7 @@ POINTS = {
 SHORT = ("restore, range committed:2", "restore, key range committed:2")
 
 
+@pytest.mark.short_for("restore, key range committed:2")
 @pytest.mark.parametrize(
     "point", [point if point in SHORT else pytest.param(point, marks=pytest.mark.long) for point in POINTS]
 )
@@ -304,7 +306,7 @@ def _change_the_format(application: Distributed) -> None:
     application.definition = application.definition.model_copy(update={"stores": (changed,)})
 
 
-@pytest.mark.short_for("_recreate", "_damage_the_plan")
+@pytest.mark.short_for("_recreate")
 @pytest.mark.parametrize(
     "meanwhile", [_recreate, _cut_the_start, _cut_and_grown_again, _age, _damage_the_plan, _change_the_format]
 )
@@ -396,7 +398,7 @@ def _ranges(application: Distributed) -> Iterator[tuple[str, Any]]:
             yield name, builds.read(application.objects, name, builds.LogRangeRead)
 
 
-@pytest.mark.short_for("_damage_a_piece", "_put_no_run")
+@pytest.mark.short_for("_damage_a_piece")
 @pytest.mark.parametrize(
     "damage",
     [

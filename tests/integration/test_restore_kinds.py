@@ -60,7 +60,7 @@ def windows(bootstrap_servers: str, tmp_path: Path) -> Application:
     return logged(bootstrap_servers, tmp_path, STORES["window"], changes(STORES["window"], 300, 1))
 
 
-@pytest.mark.short_for("plain key-value", "window with duplicates", "session")
+@pytest.mark.short_for("window with duplicates")
 @pytest.mark.behaviour("R2", "R9")
 def test_r9_r2_every_kind_has_the_rows_of_a_replay_however_its_log_is_cut(
     application: Application, tmp_path: Path
@@ -86,6 +86,7 @@ def test_r9_r2_every_kind_has_the_rows_of_a_replay_however_its_log_is_cut(
 SORTED, REPLAYED = 1, 1 << 60
 
 
+@pytest.mark.short_for("window-1", "session-1152921504606846976")
 @pytest.mark.behaviour("S3")
 @pytest.mark.parametrize(
     ("kind", "least"),
@@ -118,6 +119,7 @@ def test_s3_a_tail_is_brought_into_a_linked_copy(
         assert (store.paths.quarantined_segments(STORE, "run") / "interval").read_text() == interval
 
 
+@pytest.mark.short_for("session")
 @pytest.mark.parametrize("kind", SEGMENTED)
 def test_a_restored_store_is_opened_and_written_like_any_other(
     bootstrap_servers: str, tmp_path: Path, kind: str
@@ -136,6 +138,7 @@ def test_a_restored_store_is_opened_and_written_like_any_other(
     assert stored(store, store.live) == replayed(store, tmp_path / "replayed")
 
 
+@pytest.mark.short_for("window")
 @pytest.mark.parametrize("kind", ["key-value", *SEGMENTED])
 def test_a_log_of_which_no_row_is_left_is_restored_to_an_empty_store(
     bootstrap_servers: str, tmp_path: Path, kind: str
@@ -244,7 +247,7 @@ def _flip(application: Application) -> None:
         path.write_bytes(raw)
 
 
-@pytest.mark.short_for("_recreate", "_flip")
+@pytest.mark.short_for("_recreate")
 @pytest.mark.behaviour("R6")
 @pytest.mark.parametrize("meanwhile", [_recreate, _make_old, _tear, _flip])
 def test_r6_runs_that_do_not_fit_the_log_any_more_are_not_used(
@@ -262,6 +265,7 @@ def test_r6_runs_that_do_not_fit_the_log_any_more_are_not_used(
 # -- ranges that others read ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.short_for("key-value", "window")
 def test_r9_ranges_read_by_others_are_taken_over(application: Application, tmp_path: Path) -> None:
     store = application.store_spec()
     spec = application.restore_spec()._replace(ranges=3)
@@ -333,6 +337,7 @@ SABOTAGES = {
 PARTITION: list[Any] = [None]
 
 
+@pytest.mark.short_for("a row more", "left open")
 @pytest.mark.parametrize("sabotage", SABOTAGES)
 def test_a_store_that_is_not_what_was_written_never_goes_live(
     bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sabotage: str

@@ -261,6 +261,7 @@ def test_a_snapshot_that_is_named_must_be_there(archived: Archived) -> None:
 # -- points in the past -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.short_for("199")
 @pytest.mark.parametrize("offset", [199, 201])
 def test_r16_a_point_that_the_log_has_lost_comes_exactly_from_a_snapshot(
     archived: Archived, tmp_path: Path, offset: int

@@ -214,6 +214,7 @@ def command(
     return lambda *given: made("restore", *given, "--definitions", str(definitions))
 
 
+@pytest.mark.short_for("counts/0")
 @pytest.mark.parametrize("named", [STORE, f"{STORE}/0"])
 def test_the_command_puts_back_what_it_names_and_says_where_the_present_store_is(
     replaced: Application, command: Run, tmp_path: Path, named: str

@@ -76,7 +76,7 @@ def live_through(application: Application, path: Path, configuration: dict[str, 
     application.assert_oracle()
 
 
-@pytest.mark.short_for(every=2)
+@pytest.mark.short_for("a password through TLS")
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 def test_a_store_is_filled_lost_and_restored_through_every_way_in(
     way: tuple[str, str], secured: SecuredBroker, application: Application, tmp_path: Path
@@ -87,6 +87,7 @@ def test_a_store_is_filled_lost_and_restored_through_every_way_in(
     live_through(application, tmp_path / "client.json", configuration)
 
 
+@pytest.mark.long
 def test_settings_that_librdkafka_alone_knows_leave_all_reading_to_it(
     secured: SecuredBroker, application: Application, tmp_path: Path
 ) -> None:

@@ -381,6 +381,7 @@ def _archived(application: Application, directory: Path) -> ArchiveSpec:
     return found
 
 
+@pytest.mark.short_for("plain window", "session")
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_a_snapshot_that_was_made_from_the_log_and_the_rest_of_it_give_what_all_of_it_gives(
     bootstrap_servers: str, tmp_path: Path, kind: str
@@ -455,6 +456,7 @@ def test_a_restore_from_a_snapshot_that_is_killed_anywhere_is_completed_by_the_n
     assert archived.contents() == expected
 
 
+@pytest.mark.short_for("snapshot, manifest written")
 @pytest.mark.parametrize("point", ["snapshot, blobs uploaded", "snapshot, manifest written"])
 def test_a_task_that_is_killed_while_it_publishes_has_committed_and_the_next_publishes(
     archived: Archived, point: str

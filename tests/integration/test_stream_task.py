@@ -165,6 +165,7 @@ def test_t8_recovering_twice_changes_nothing(application: Application) -> None:
 # -- zombies ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.short_for("before it commits")
 @pytest.mark.parametrize("moment", ["before it produces", "before it commits"])
 def test_r14_a_zombie_on_another_host_is_fenced_and_changes_nothing(
     application: Application, tmp_path: Path, moment: str
@@ -196,6 +197,7 @@ def test_r14_a_zombie_on_another_host_is_fenced_and_changes_nothing(
     application.assert_oracle()
 
 
+@pytest.mark.long
 def test_r14_a_zombie_reports_that_it_was_fenced(
     application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,6 +272,7 @@ def test_r17_a_store_without_a_position_cannot_be_gone_on_from(application: Appl
     assert f"position of {STORE} is unknown" in application.fails("InputOffsetError", resume_from_position=True)
 
 
+@pytest.mark.short_for("crash replay")
 @pytest.mark.behaviour("R17")
 @pytest.mark.parametrize("way", ["crash replay", "tail restore", pytest.param("sorted tail", marks=pytest.mark.long)])
 def test_r17_rows_that_were_replayed_make_the_position_unknown(
@@ -290,6 +293,7 @@ def test_r17_rows_that_were_replayed_make_the_position_unknown(
     assert (application.contents(), consume(application.servers, application.changelog)) == (contents, log)
 
 
+@pytest.mark.long
 def test_r17_a_store_that_the_last_commits_did_not_change_holds_no_input_back(
     bootstrap_servers: str, tmp_path: Path
 ) -> None:
@@ -381,6 +385,7 @@ def test_r7_a_store_ahead_of_its_changelog_is_refused_untouched(application: App
     assert application.committed() == 1_000
 
 
+@pytest.mark.short_for("start")
 @pytest.mark.behaviour("R7")
 @pytest.mark.parametrize("lost", ["start", "end"])
 def test_r7_a_damaged_store_is_not_rebuilt_from_a_changelog_that_lost_what_it_had(
@@ -421,6 +426,7 @@ def test_a_lost_store_is_replayed_before_new_input(application: Application) -> 
     application.assert_oracle()
 
 
+@pytest.mark.long
 def test_r7_a_lost_store_is_not_used_while_a_hung_transaction_hides_a_part_of_its_changelog(
     application: Application,
 ) -> None:

@@ -65,7 +65,7 @@ def assert_whole(application: Application) -> None:
     assert row.contents.equal == len(rows)
 
 
-@pytest.mark.short_for(every=3)
+@pytest.mark.short_for("exactly_once_v2-plain", "at_least_once-transactional")
 @every_key_value
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
 def test_a_suppliers_store_is_processed_and_every_depth_finds_it_whole(
@@ -79,7 +79,7 @@ def test_a_suppliers_store_is_processed_and_every_depth_finds_it_whole(
     assert_whole(application)
 
 
-@pytest.mark.short_for(every=5)
+@pytest.mark.short_for("Kafka committed, stores not-timestamped", "stores committed-transactional")
 @every_key_value
 @pytest.mark.parametrize("point", ["flushed, not committed", "Kafka committed, stores not", "stores committed"])
 def test_a_suppliers_store_is_what_its_log_gives_after_a_crash(
@@ -96,7 +96,7 @@ def test_a_suppliers_store_is_what_its_log_gives_after_a_crash(
     assert_whole(application)
 
 
-@pytest.mark.short_for(every=4)
+@pytest.mark.short_for("flipped-timestamped")
 @pytest.mark.parametrize("name", ["plain", "timestamped", "transactional"])
 @pytest.mark.parametrize("damage", ["torn", "flipped", "gone"])
 def test_a_damaged_store_of_a_supplier_is_found_and_restored(
@@ -123,6 +123,7 @@ def test_a_damaged_store_of_a_supplier_is_found_and_restored(
     assert_whole(application)
 
 
+@pytest.mark.short_for("transactional")
 @pytest.mark.parametrize("name", ["plain", "transactional"])
 def test_a_task_rebuilds_the_damaged_store_of_a_supplier(bootstrap_servers: str, tmp_path: Path, name: str) -> None:
     application = of_it(bootstrap_servers, tmp_path, name)
@@ -133,6 +134,7 @@ def test_a_task_rebuilds_the_damaged_store_of_a_supplier(bootstrap_servers: str,
     assert_whole(application)
 
 
+@pytest.mark.short_for("plain")
 @pytest.mark.parametrize("name", ["timestamped", "plain"])
 def test_rows_that_differ_from_the_log_are_told_and_what_replaced_them_can_be_rolled_back(
     bootstrap_servers: str, tmp_path: Path, name: str
@@ -159,6 +161,7 @@ def test_rows_that_differ_from_the_log_are_told_and_what_replaced_them_can_be_ro
     assert spec.paths.offsets(STORE).exists()
 
 
+@pytest.mark.short_for("plain")
 @pytest.mark.parametrize("name", ["plain", "transactional"])
 def test_a_store_of_a_supplier_that_lags_gets_the_tail_of_its_log(
     bootstrap_servers: str, tmp_path: Path, name: str
@@ -173,6 +176,7 @@ def test_a_store_of_a_supplier_that_lags_gets_the_tail_of_its_log(
     assert application.verify("deep").status is Status.OK
 
 
+@pytest.mark.short_for("session")
 @pytest.mark.parametrize("name", list(WINDOWED))
 def test_windows_and_sessions_of_a_supplier_are_restored_and_compared(
     bootstrap_servers: str, tmp_path: Path, name: str
@@ -266,6 +270,7 @@ def load_all(definition: ApplicationDefinition) -> None:
         item.load()
 
 
+@pytest.mark.short_for("timestamped")
 @pytest.mark.parametrize("name", ["timestamped", "transactional"])
 def test_a_store_that_gets_a_supplier_or_loses_it_is_filled_from_its_log(
     bootstrap_servers: str, tmp_path: Path, name: str
@@ -280,6 +285,7 @@ def test_a_store_that_gets_a_supplier_or_loses_it_is_filled_from_its_log(
     assert application.verify("deep").status is Status.OK
 
 
+@pytest.mark.short_for("plain")
 @pytest.mark.parametrize("name", ["plain", "transactional"])
 def test_a_task_that_finds_the_directory_of_a_suppliers_store_gone_fills_it_anew(
     bootstrap_servers: str, tmp_path: Path, name: str
@@ -293,6 +299,7 @@ def test_a_task_that_finds_the_directory_of_a_suppliers_store_gone_fills_it_anew
     assert_whole(application)
 
 
+@pytest.mark.short_for("without")
 @pytest.mark.parametrize("dead_letters", [True, False], ids=["with dead letters", "without"])
 def test_a_suppliers_store_that_fails_when_it_is_read_is_damaged_and_no_record_is_blamed_for_it(
     bootstrap_servers: str, tmp_path: Path, dead_letters: bool
@@ -349,6 +356,7 @@ def test_duplicates_of_a_suppliers_window_store_are_refused() -> None:
         StoreDefinition(**WINDOWED["window"].model_dump() | {"retain_duplicates": True})
 
 
+@pytest.mark.short_for("timestamped")
 @pytest.mark.parametrize("name", ["timestamped", "transactional"])
 def test_a_suppliers_store_is_built_as_of_an_offset_and_the_live_one_stays(
     bootstrap_servers: str, tmp_path: Path, name: str

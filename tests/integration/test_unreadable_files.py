@@ -72,7 +72,7 @@ FILES: dict[str, Callable[[StorePartitionSpec], Path]] = {
 }
 
 
-@pytest.mark.short_for("the MANIFEST", "the record", "a directory for the MANIFEST")
+@pytest.mark.short_for("the MANIFEST")
 @pytest.mark.parametrize("file", FILES)
 def test_a_file_that_cannot_be_read_is_the_finding_of_its_store_alone(two: Application, file: str) -> None:
     path = FILES[file](two.store_spec())
@@ -95,7 +95,7 @@ def test_a_block_that_is_read_for_its_digest_alone_is_named(two: Application) ->
     assert EIO in damaged.detail
 
 
-@pytest.mark.short_for("CURRENT", "the seal")
+@pytest.mark.short_for("CURRENT")
 @pytest.mark.parametrize("file", ["CURRENT", "the seal", "the record", "the checkpoint file"])
 def test_a_store_with_a_file_that_cannot_be_read_is_restored(two: Application, file: str) -> None:
     before = two.contents()
@@ -117,7 +117,7 @@ def test_a_global_store_with_a_file_that_cannot_be_read_is_corrupt(bootstrap_ser
     assert f"{EIO}: '{path}'" in row.detail
 
 
-@pytest.mark.short_for("EACCES", "ENOSPC")
+@pytest.mark.short_for("ENOSPC")
 @pytest.mark.parametrize(
     ("number", "kind"),
     [

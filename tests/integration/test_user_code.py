@@ -97,6 +97,7 @@ def logged(application: Application) -> dict[bytes, ValueAndTimestamp]:
     return fold(consume(application.servers, application.changelog)[0])
 
 
+@pytest.mark.short_for("txn_rocksDB")
 @pytest.mark.parametrize("engine", ["txn_rocksDB", "rocksDB"])
 def test_a_put_that_is_refused_writes_nothing_though_user_code_catches_it(
     bootstrap_servers: str, tmp_path: Path, engine: Engine
@@ -176,6 +177,7 @@ def test_a_close_that_fails_is_reported_and_undoes_nothing(bootstrap_servers: st
     application.assert_oracle()
 
 
+@pytest.mark.short_for("exactly_once_v2")
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
 def test_a_processor_asks_for_a_commit_and_it_comes_after_the_record(
     bootstrap_servers: str, tmp_path: Path, guarantee: str

@@ -89,6 +89,7 @@ def test_lagging_with_the_first_record_that_is_missing(whole: Application) -> No
     assert "first record at 6" in row.detail
 
 
+@pytest.mark.short_for("old")
 @pytest.mark.parametrize("staleness", ["old", "unknown", "tombstones are kept no time"])
 def test_r6_lagging_longer_than_tombstones_are_kept_is_a_full_rebuild(whole: Application, staleness: str) -> None:
     whole.send([(b"a", b"3")])
@@ -196,6 +197,7 @@ def _recreate(application: Application) -> None:
     broker.create_topic(application.servers, application.changelog, 1, {"cleanup.policy": "compact"})
 
 
+@pytest.mark.short_for("False")
 @pytest.mark.behaviour("R7")
 @pytest.mark.parametrize("longer", [False, True])
 def test_r7_replaced_where_the_topic_was_recreated(whole: Application, longer: bool) -> None:
@@ -232,6 +234,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.short_for("bit flipped", "CURRENT gone", "MANIFEST gone")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_corrupt(whole: Application, damage: str) -> None:
     DAMAGES[damage](whole.live)
@@ -240,6 +243,7 @@ def test_corrupt(whole: Application, damage: str) -> None:
     assert str(whole.live) in row.detail
 
 
+@pytest.mark.short_for("True-deep", "False-offsets")
 @pytest.mark.parametrize("depth", ["offsets", "deep"])
 @pytest.mark.parametrize("sealed", [True, False])
 def test_rows_beside_an_empty_database_are_corrupt_and_left_alone(
@@ -302,6 +306,7 @@ def test_another_partitions_directory_is_corrupt_and_left_alone(whole: Applicati
     assert _snapshot(whole.live) == before
 
 
+@pytest.mark.short_for("scan")
 @pytest.mark.parametrize("depth", ["offsets", "scan"])
 def test_a_journal_of_a_swap_that_is_damaged_is_a_finding_of_that_store_alone(whole: Application, depth: Depth) -> None:
     journal = whole.store_spec().paths.journal(STORE)
@@ -333,6 +338,7 @@ def test_r11_tasks_of_one_application_do_not_lock_each_other_out(bootstrap_serve
         assert application.verify().status is Status.EMPTY
 
 
+@pytest.mark.short_for("False-offsets", "True-scan")
 @pytest.mark.parametrize(("lost", "depth"), [(False, "offsets"), (False, "deep"), (True, "scan")])
 def test_unreachable_broker_is_an_error_and_never_a_status(whole: Application, lost: bool, depth: Depth) -> None:
     if lost:

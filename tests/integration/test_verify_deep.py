@@ -106,6 +106,7 @@ CHANGES: dict[str, tuple[Mapping[bytes, bytes | None], str]] = {
 }
 
 
+@pytest.mark.short_for("a row that was deleted is back", "a row has an older value")
 @pytest.mark.parametrize("change", CHANGES)
 def test_rows_that_offsets_and_checksums_say_nothing_of(whole: Application, change: str) -> None:
     changes, found = CHANGES[change]
@@ -289,6 +290,7 @@ def segmented(request: pytest.FixtureRequest, bootstrap_servers: str, tmp_path: 
     return application
 
 
+@pytest.mark.short_for("session")
 def test_windows_and_sessions_are_sealed_and_equal_to_their_log(segmented: Application) -> None:
     for depth in DEPTHS:
         row = segmented.verify(depth)
@@ -299,6 +301,7 @@ def test_windows_and_sessions_are_sealed_and_equal_to_their_log(segmented: Appli
     assert sampled.store_digest == sampled.log_digest
 
 
+@pytest.mark.short_for("window")
 def test_a_segment_that_is_gone_is_damage_sealed_or_not(segmented: Application) -> None:
     spec = segmented.store_spec()
     last_but_one = list(databases(spec).values())[-2]
@@ -312,6 +315,7 @@ def test_a_segment_that_is_gone_is_damage_sealed_or_not(segmented: Application) 
     assert row.contents.only_in_log > 0
 
 
+@pytest.mark.short_for("session")
 def test_a_damaged_segment_is_named(segmented: Application) -> None:
     spec = segmented.store_spec()
     victim = max((file for file in spec.live.rglob("*.sst")), key=lambda file: file.stat().st_size)
@@ -322,6 +326,7 @@ def test_a_damaged_segment_is_named(segmented: Application) -> None:
     assert (row.status, row.action, row.file) == (Status.CORRUPT, Action.FULL, str(victim))
 
 
+@pytest.mark.short_for("window")
 def test_a_segment_that_waits_to_be_dropped_is_not_compared(segmented: Application) -> None:
     spec = segmented.store_spec()
     oldest = min(databases(spec))
@@ -381,6 +386,7 @@ def test_windows_that_keep_duplicates_are_compared_whatever_their_numbers(duplic
         assert 0 < row.contents.equal == row.contents.store_rows == row.contents.log_rows < 32
 
 
+@pytest.mark.long
 def test_a_duplicate_that_another_one_replaced_in_the_log_alone_is_not_judged(duplicates: Application) -> None:
     spec = duplicates.store_spec()
     (replaced, *_), end = broker.consume(duplicates.servers, duplicates.changelog)
@@ -399,6 +405,7 @@ def test_a_duplicate_that_another_one_replaced_in_the_log_alone_is_not_judged(du
     assert [key.found for key in row.contents.first] == ["only in store"]
 
 
+@pytest.mark.long
 def test_of_windows_that_keep_duplicates_the_log_may_have_dropped_some_by_age(duplicates: Application) -> None:
     # Brokers' clocks may be ten minutes ahead of ours.
     about_to_go = {"cleanup_policy": "compact,delete", "retention_ms": str(69 * MINUTE)}

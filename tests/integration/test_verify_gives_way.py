@@ -26,6 +26,7 @@ def _is_wanted(application: Application) -> bool:
     return False
 
 
+@pytest.mark.short_for("deep-inspect")
 @pytest.mark.parametrize(
     ("depth", "step"), [("scan", "inspect"), ("scan", "count_rows"), ("deep", "inspect"), ("deep", "compare_contents")]
 )

@@ -106,6 +106,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.short_for("SST gone", "MANIFEST shorter")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_that_the_seal_shows(whole: Application, opened: list[str], damage: str) -> None:
     DAMAGES[damage](whole.live)
@@ -122,6 +123,7 @@ def test_missing_and_empty(application: Application) -> None:
     assert (row.status, row.action, row.lag) == (Status.MISSING, Action.FULL, 6)
 
 
+@pytest.mark.short_for("deep")
 @pytest.mark.behaviour("M2")
 @pytest.mark.parametrize("depth", ["offsets", "scan", "deep"])
 def test_m2_a_format_that_is_not_the_definitions(whole: Application, depth: Depth) -> None:
@@ -220,7 +222,7 @@ FILES: dict[str, Callable[[StorePartitionSpec], Path]] = {
 }
 
 
-@pytest.mark.short_for(every=5)
+@pytest.mark.short_for("True-our directory", "False-SST")
 @pytest.mark.parametrize("refused", FILES)
 @pytest.mark.parametrize("sealed", [True, False])
 def test_a_missing_permission_is_never_taken_for_damage(

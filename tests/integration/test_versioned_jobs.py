@@ -104,6 +104,7 @@ def stream_time_of(rows: list[Row]) -> int:
     return max(int(value[:13]) for _, value in rows if value is not None)
 
 
+@pytest.mark.short_for("txn_rocksDB")
 @pytest.mark.parametrize("engine", ["txn_rocksDB", "rocksDB"])
 @pytest.mark.behaviour("V1", "V4", "V5")
 def test_a_processed_store_is_healthy_and_rebuilt_it_answers_the_same(application: Application, engine: str) -> None:
@@ -136,6 +137,7 @@ def test_a_processed_store_is_healthy_and_rebuilt_it_answers_the_same(applicatio
     assert application.verify("deep").status is Status.OK
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("V4")
 def test_a_rebuild_whose_runs_do_not_fit_in_memory_is_the_same(application: Application) -> None:
     rows_in = versions(1_500, 3)

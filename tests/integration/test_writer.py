@@ -81,6 +81,7 @@ def test_r4_aborted_records_stay_invisible_and_the_writer_goes_on(
     assert _values(bootstrap_servers, topic) == [b"committed"]
 
 
+@pytest.mark.short_for("begin", "commit")
 @pytest.mark.parametrize("moment", ["begin", "produce", "flush", "send_offsets", "commit"])
 def test_r14_a_successor_fences_the_writer_wherever_it_is(bootstrap_servers: str, topic: str, moment: str) -> None:
     name, group = broker.unique("writer"), broker.unique("group")

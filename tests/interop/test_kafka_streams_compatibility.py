@@ -70,16 +70,21 @@ TIMES_IN_FRONT = ("time-ordered", "sliding", "time-ordered-headers", "sliding-he
 BROKEN = {"a row changed": {Status.DIVERGED}, "a row removed": {Status.DIVERGED}, "a file cut": {Status.CORRUPT}}
 
 
-def cells(*, all_long: bool = False) -> Iterator[object]:
-    """Yield every column with each of its stores; those that take long are left to `make interop`."""
+def cells(short: Sequence[pytest.MarkDecorator] = ()) -> Iterator[object]:
+    """Yield every column with each of its stores; all but `SHORT_STORES` of `SHORT` are left to `make interop`.
+
+    Parameters
+    ----------
+    short
+        Marks of those that are not.
+    """
     for version in VERSIONS:
         for guarantee in GUARANTEES:
             column = Column(version, guarantee)
             for store in stores_of(version):
-                short = column == SHORT and store.name in SHORT_STORES and not all_long
-                yield pytest.param(
-                    store, column, id=f"{column}-{store.name}", marks=() if short else pytest.mark.interop
-                )
+                is_short = column == SHORT and store.name in SHORT_STORES
+                marks = short if is_short else [pytest.mark.interop]
+                yield pytest.param(store, column, id=f"{column}-{store.name}", marks=marks)
 
 
 def stores_of(version: str) -> list[Store]:
@@ -93,7 +98,8 @@ def each(found: Iterator[object]) -> pytest.MarkDecorator:
 
 
 each_cell = each(cells())
-each_cell_of_make_interop = each(cells(all_long=True))
+each_cell_of_make_faults = each(cells([pytest.mark.long]))
+each_cell_of_make_interop = each(cells([pytest.mark.interop]))
 
 
 class Filled:
@@ -201,7 +207,7 @@ def test_it_is_whole_at_every_depth(filled: Filled, store: Store) -> None:
         assert (row.status, row.detail) == WHOLE, depth
 
 
-@each_cell
+@each_cell_of_make_faults
 def test_what_is_broken_is_found_and_mended(filled: Filled, store: Store, tmp_path: Path) -> None:
     for number, (what, found_as) in enumerate(BROKEN.items()):
         broken = filled.stopped.copy(tmp_path / str(number))

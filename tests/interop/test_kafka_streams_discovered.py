@@ -369,6 +369,7 @@ def test_what_a_verification_has_found_restores_every_store_after_a_total_loss(
     }
 
 
+@pytest.mark.long
 def test_what_another_machine_prints_of_its_stores_restores_them_here(
     stopped: Stopped, tmp_path: Path, command: Run
 ) -> None:

@@ -33,6 +33,7 @@ def running(app: KafkaStreams, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield Stopped(app, state_dir)
 
 
+@pytest.mark.long
 def test_whoever_runs_it_is_told_and_nobody_else_may_process(running: Stopped) -> None:
     group = streams_group(running.app.bootstrap_servers, running.app.application_id, 30)
     assert group is not None

@@ -217,6 +217,7 @@ def test_lost_stores_are_restored_as_they_were_described(
             assert lost.rows(part) == theirs.rows(part)
 
 
+@pytest.mark.short_for("-another header", "-cut off")
 @pytest.mark.behaviour("H6")
 @pytest.mark.parametrize("change", ["another header", "no headers", "no timestamp", "cut off"])
 def test_a_row_whose_headers_are_not_its_logs_is_found(

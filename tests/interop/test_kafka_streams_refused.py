@@ -108,6 +108,7 @@ def names(stores: Sequence[Store] | dict[Store, str]) -> list[str]:
 # -- by the directory -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.short_for("deep")
 @pytest.mark.behaviour("M2")
 @pytest.mark.parametrize("depth", ["offsets", "deep"])
 def test_what_we_do_not_know_is_told_with_the_reason_and_is_no_damage(stopped: Refused, depth: Depth) -> None:
@@ -201,6 +202,7 @@ def as_before_4_3(state: Refused, *, closed: bool = True) -> None:
         paths.checkpoint.write_text(checkpoint_file.write(applied))
 
 
+@pytest.mark.short_for("killed")
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
 def test_the_stores_of_an_application_from_before_4_3_are_restored_as_it_has_them(
     stopped: Refused, tmp_path: Path, closed: bool

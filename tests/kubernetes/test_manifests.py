@@ -57,7 +57,7 @@ def mounts_of(pod: Manifest) -> dict[str, str]:
     return {found["name"]: found["mountPath"] for found in container_of(pod)["volumeMounts"]}
 
 
-@pytest.mark.short_for("1.34")
+@pytest.mark.short_for("overlays/shared-1.34")
 @pytest.mark.parametrize("version", ["1.34", "1.37"])
 @pytest.mark.parametrize("directory", COMPOSED)
 def test_every_manifest_follows_the_schemas_of_kubernetes(directory, version):

@@ -24,6 +24,7 @@ def pod() -> Manifest:
     return pod
 
 
+@pytest.mark.short_for("1.34")
 @pytest.mark.parametrize("version", ["1.34", "1.37"])
 def test_every_manifest_follows_the_schemas_of_kubernetes(version):
     manifests = composed("warm")

@@ -57,6 +57,7 @@ def told(complete: Installed, home: Path, **settings: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_airflow_finds_dags_and_plugin_of_the_installed_package(complete: Installed, tmp_path: Path) -> None:
     found = told(complete, tmp_path)
     assert not found["tree"]

@@ -256,7 +256,7 @@ def _check(data: st.DataObject, case: str, shape: str, store_format: StoreFormat
         assert run.logged == kept, "the changelog's last record of a row is that of its last change"
 
 
-@pytest.mark.short_for(every=7)
+@pytest.mark.short_for(every=21)
 @pytest.mark.parametrize("store_format", [StoreFormat.PLAIN, StoreFormat.TIMESTAMPED])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("case", CASES)
@@ -268,6 +268,7 @@ def test_results_are_kafka_streams_however_the_input_is_cut(
     _check(data, case, shape, store_format, "in_memory")
 
 
+@pytest.mark.short_for("keys-txn_rocksDB", "sessions-rocksDB")
 @pytest.mark.parametrize("engine", ["txn_rocksDB", "rocksDB"])
 @pytest.mark.parametrize("shape", ["keys", "hopping", "sessions"])
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -102,6 +102,7 @@ def assert_same(shown, model: Model) -> None:
         assert shown.history(key, max(oldest, 0), model.stream_time) == expected[::-1]
 
 
+@pytest.mark.short_for("transactional-rocksdb", "direct-in_memory")
 @pytest.mark.behaviour("V1", "V2")
 @pytest.mark.parametrize("persistent", [True, False], ids=["rocksdb", "in_memory"])
 @pytest.mark.parametrize("transactional", [True, False], ids=["transactional", "direct"])

@@ -120,6 +120,7 @@ def test_a_rule_that_fails_while_rows_are_read_is_an_error(spark: SparkSession, 
     assert "CAST_INVALID_INPUT" in verdict.detail
 
 
+@pytest.mark.short_for("flights WHOLE-WHOLE")
 @pytest.mark.parametrize(
     ("schema", "because"),
     [("flights WHOLE", "WHOLE"), ("`a'b` INT", 'a field "a\'b" cannot'), ("INT", "the names and types of an object's")],
@@ -201,6 +202,7 @@ def _sides(frame: DataFrame) -> list[tuple[Any, ...]]:
     return sorted(plain, key=repr)
 
 
+@pytest.mark.long
 def test_retained_duplicates_are_compared_by_value(spark: SparkSession) -> None:
     def windows(*values: tuple[int, bytes, int]) -> DataFrame:
         rows = [(0, b"k", 100, 200, sequence, value, time) for sequence, value, time in values]

@@ -150,7 +150,7 @@ def test_rules_for_sessions_of_text(spark: SparkSession, tmp_path: Path) -> None
     assert verdict.failed == tuple(found.descriptions[1:])
 
 
-@pytest.mark.short_for(every=3)
+@pytest.mark.short_for("values3-json")
 @pytest.mark.parametrize(
     ("values", "serde", "expected"),
     [

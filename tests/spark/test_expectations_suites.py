@@ -46,7 +46,7 @@ def test_a_whole_store_passes(spark: SparkSession, tmp_path: Path, kind: str) ->
     assert verdict.expectations == sum(len(titles(suite)) for suite in example.suites)
 
 
-@pytest.mark.short_for("session")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_each_expectation_names_exactly_the_rows_that_break_it(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     example = EXAMPLES[kind]()

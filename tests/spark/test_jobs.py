@@ -152,7 +152,7 @@ def _assert_one_line(started: subprocess.Popen[str], code: int, line: str) -> No
     assert "Traceback" not in log
 
 
-@pytest.mark.short_for("unreachable broker")
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "environment", "code", "line"),
     [

@@ -35,6 +35,7 @@ def test_a_worker_that_dies_each_time_costs_its_own_row_alone(spark: SparkSessio
         run_each(spark, parcels, die_at_2, Row)
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_beside_others_is_tried_again_alone(spark: SparkSession, tmp_path: Path) -> None:
     parcels = [Parcel(number, tmp_path / "unpacked") for number in range(5)]
     rows = run_each(spark, parcels, die_once_at_2, Row)

@@ -87,6 +87,7 @@ def test_r9_ranges_in_spark_tasks_of_their_own_give_the_same_stores(application:
     assert [(row.outcome, row.mode, row.records) for row in run("--ranges", "3").rows] == [("restored", None, 0)] * 2
 
 
+@pytest.mark.long
 def test_a_suppliers_store_is_rebuilt_in_spark_tasks_by_a_replay_whatever_ranges_are_asked_for(
     application: Application, run: Run
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_worker_that_dies_leaves_the_rows_of_the_others_in_the_report(
     ]
 
 
+@pytest.mark.long
 def test_a_store_that_was_found_to_diverge_is_rebuilt_although_it_looks_whole(
     application: Application, run: Run, tmp_path: Path
 ) -> None:

@@ -164,7 +164,7 @@ def test_offsets_bound_each_partition_by_itself(spark: SparkSession, logged_stor
     assert sorted(rows(frame, "partition", "key", "value")) == [(0, b"a", b"1"), (0, b"b", b"2"), (1, b"a", b"3")]
 
 
-@pytest.mark.short_for(every=4)
+@pytest.mark.short_for("options4-offsets4")
 @pytest.mark.parametrize(
     ("options", "offsets"),
     [
@@ -194,7 +194,7 @@ def test_times_bound_what_is_read(
     assert rows(log_of(spark, store, **options), "offset") == [(offset,) for offset in offsets]
 
 
-@pytest.mark.short_for("7")
+@pytest.mark.long
 @pytest.mark.parametrize("splits", [2, 7])
 def test_a_split_partition_gives_each_record_once(spark: SparkSession, logged_store: LoggedStores, splits: int) -> None:
     store = logged_store(2)
@@ -265,6 +265,7 @@ def test_a_fold_that_does_not_fit_into_memory_is_the_same(spark: SparkSession, l
         }
 
 
+@pytest.mark.short_for("False")
 @pytest.mark.parametrize("deletes", [True, False])
 def test_what_a_fold_spilled_is_gone_however_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletes: bool
@@ -356,7 +357,7 @@ def test_expired_deletes_are_left_out_of_a_fold_as_expired_rows_are(
     assert min(row[1] for row in deleted) >= T0 - T0 % MINUTE + 30 * MINUTE  # stream time is at least 37 minutes on
 
 
-@pytest.mark.short_for("window with duplicates")
+@pytest.mark.long
 @pytest.mark.parametrize("name", STORES)
 def test_all_changes_of_a_kind_are_given_with_their_keys_split(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path, name: str
@@ -433,7 +434,7 @@ def test_a_log_of_another_kind_of_store_is_refused(
 # -- bad input --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.short_for(every=5)
+@pytest.mark.short_for("options0-topic nothing", "options10-option end_time")
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

@@ -186,6 +186,7 @@ def test_a_store_in_use_is_for_later(logged_store: LoggedStores) -> None:
         read_offset(spec)
 
 
+@pytest.mark.long
 def test_r16_keys_of_which_the_log_has_only_later_records_are_not_compared(
     spark: SparkSession, logged_store: LoggedStores
 ) -> None:
@@ -462,6 +463,7 @@ def test_a_store_of_every_kind_passes_and_fails_where_a_row_is_lost(
     assert json.dumps(missing.rows)
 
 
+@pytest.mark.long
 def test_the_verdict_is_left_as_json_beside_the_data_docs_with_links_to_plots(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path
 ) -> None:

@@ -129,6 +129,7 @@ def test_without_object_storage_a_validation_is_to_be_tried_again(logged, store,
         run(logged, "run-1")
 
 
+@pytest.mark.short_for("503")
 @pytest.mark.parametrize(("code", "ends", "kind"), [(503, 3, "ArchiveUnavailable"), (403, 2, "ArchiveAccess")])
 def test_a_report_that_object_storage_does_not_take_lies_on_the_disk_of_the_driver(
     code: int, ends: int, kind: str, logged, place: ObjectPath, store, tmp_path, monkeypatch, capsys

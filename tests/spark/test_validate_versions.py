@@ -75,6 +75,7 @@ def _k(end: int) -> list[tuple[bytes, bytes | None, int]]:
     return [(b"k", b"one", end), (b"k", b"two", end + 5), (b"k", None, end + 9), (b"k", b"three", end + 20)]
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("V5")
 def test_a_changed_value_and_a_missing_delete_are_named_and_all_else_holds(
     spark: SparkSession, application: Application, tmp_path: Path

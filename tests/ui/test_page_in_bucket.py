@@ -217,6 +217,7 @@ with RestoreProgressWriter(store, location(sys.argv[1])) as progress:
 """
 
 
+@pytest.mark.long
 def test_a_restore_in_another_process_is_seen_until_its_report_is_there(reports, store):
     running, where = Running(), reports.directory.soon()
     directory = reports.directory / "restore" / ".progress-manual__1-abcdef12"

@@ -57,6 +57,7 @@ def with_rows(found):
     }
 
 
+@pytest.mark.short_for("key-value", "duplicates")
 @pytest.mark.parametrize("kind", STORES)
 @settings(max_examples=6, phases=PHASES)
 @given(data=st.data(), run_bytes=st.sampled_from([1, 6_000, 1 << 20]), cut=st.integers(0, 60))
@@ -74,6 +75,7 @@ def test_r9_a_built_store_has_the_bytes_of_a_replayed_one(tmp_path_factory, kind
         assert found == expected
 
 
+@pytest.mark.short_for("key-value", "session")
 @pytest.mark.parametrize("kind", STORES)
 def test_a_built_store_opens_under_exactly_once_and_goes_on(tmp_path, kind):
     definition = STORES[kind]
@@ -122,6 +124,7 @@ def test_every_segment_has_offsets_position_and_the_mark_of_a_clean_close(tmp_pa
         segment.close()
 
 
+@pytest.mark.short_for("plain key-value", "window")
 @pytest.mark.parametrize("kind", STORES)
 @settings(max_examples=5, phases=PHASES)
 @given(data=st.data(), sizes=st.lists(st.integers(1, 5), max_size=20))
@@ -196,6 +199,7 @@ def test_merged_rows_of_nothing_are_none():
     assert list(merged([], routing_of(STORES["window"]))) == []
 
 
+@pytest.mark.long
 def test_a_store_is_built_without_loading_pandas(tmp_path):
     program = """
 import sys

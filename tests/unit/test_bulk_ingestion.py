@@ -62,6 +62,7 @@ def kept(directory):
     return {path.name: path.read_text() for path in (directory / "own" / "segments").rglob("*") if path.is_file()}
 
 
+@pytest.mark.short_for("key-value", "plain window", "session")
 @pytest.mark.behaviour("R9")
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=5, phases=(Phase.explicit, Phase.generate))  # an example opens many databases

@@ -39,6 +39,7 @@ def row_keys(routing):
     return st.tuples(st.binary(max_size=6), times).map(lambda row: row[0] + struct.pack(">q", row[1]) + suffix)
 
 
+@pytest.mark.short_for("key-value")
 @pytest.mark.parametrize("kind", ROUTINGS)
 @settings(max_examples=30)
 @given(data=st.data(), run_bytes=st.sampled_from([1, 6_000, 1 << 20]), in_memory=st.booleans())

@@ -30,6 +30,7 @@ def rows_of(runs, routing=KEY_VALUE):
     return found
 
 
+@pytest.mark.short_for("key-value", "session")
 @pytest.mark.parametrize("kind", ROUTINGS)
 @settings(max_examples=60)
 @given(data=st.data(), sizes=SIZES, run_bytes=st.sampled_from([1, 2_000, 6_000, 20_000, 1 << 20]))
@@ -44,6 +45,7 @@ def test_r1_the_runs_of_any_log_are_its_fold_however_it_is_cut(tmp_path_factory,
     assert runs.stream_time == max((time_of(key, routing) for key in keys if routing.suffix_bytes), default=-1)
 
 
+@pytest.mark.short_for("window")
 @pytest.mark.parametrize("kind", ROUTINGS)
 @settings(max_examples=40)
 @given(data=st.data(), cut=st.integers(0, 80), run_bytes=st.sampled_from([1, 6_000, 1 << 20]), in_memory=st.booleans())
@@ -174,6 +176,7 @@ def random_records(first_offset, count):
     return pa.RecordBatch.from_arrays([column(12), column(100), numbers, numbers], schema=SCHEMA)
 
 
+@pytest.mark.short_for("1048576")
 @pytest.mark.parametrize("run_bytes", [1 << 20, 4 << 20])
 def test_memory_of_folding_and_merging_does_not_grow_with_the_log(tmp_path, run_bytes):
     rows_of(
@@ -196,6 +199,7 @@ def test_memory_of_folding_and_merging_does_not_grow_with_the_log(tmp_path, run_
     assert peak + pool.max_memory() <= run_bytes + run_bytes // 2 + batch_and_output
 
 
+@pytest.mark.long
 def test_a_key_written_over_and_over_takes_no_more_memory(tmp_path):
     log = [(b"a", bytes(number % 1000), number) for number in range(20_000)]
     runs = written(log, [], tmp_path / "runs", 10_000)
@@ -210,6 +214,7 @@ def test_a_record_beyond_the_bound_is_a_run_of_its_own(tmp_path):
     assert rows_of([runs]) == folded(log, KEY_VALUE)
 
 
+@pytest.mark.long
 def test_more_runs_than_are_merged_at_once_are_merged_in_steps(tmp_path):
     log = [(b"%03d" % (number * 7 % 250), None if number % 5 == 0 else b"%d" % number, number) for number in range(600)]
     runs = written(log, [], tmp_path, 1, keep_in_memory=False)
@@ -231,6 +236,7 @@ def test_any_number_of_steps_leaves_the_same_rows_and_nothing_on_disk(tmp_path, 
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.short_for("16-1", "64-2")
 @pytest.mark.parametrize(("count", "copies"), [(4, 0), (5, 1), (16, 1), (17, 2), (64, 2)])
 def test_merging_takes_the_disk_that_is_planned_for_it(tmp_path, monkeypatch, count, copies):
     monkeypatch.setattr("statestore.bulk.runs._FAN_IN", 4)
@@ -264,6 +270,7 @@ def test_many_rows_of_several_segments_are_in_order(tmp_path):
     assert rows_of([written(log, [], tmp_path, 1 << 23, WINDOW)], WINDOW) == folded(log, WINDOW)
 
 
+@pytest.mark.short_for(every=5)
 @pytest.mark.parametrize(
     "order",
     [

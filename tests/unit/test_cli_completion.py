@@ -41,7 +41,7 @@ def completed(words: str, state_dir: Path) -> list[str]:
     return ran.stdout.split()
 
 
-@pytest.mark.short_for(every=4)
+@pytest.mark.short_for("statestore read -expected4")
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

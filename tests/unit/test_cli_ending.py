@@ -39,6 +39,7 @@ def said(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *ar
     return ended.value.code, *capfd.readouterr()
 
 
+@pytest.mark.short_for("arguments0", "arguments2")
 @pytest.mark.parametrize(
     ("arguments", "kind", "expected"),
     [

@@ -60,11 +60,13 @@ def test_results_come_in_the_order_of_the_pieces(processes):
     assert run_each([], square, processes) == []
 
 
+@pytest.mark.long
 def test_one_process_is_this_one_and_several_are_others():
     assert set(run_each(range(3), process, 1)) == {os.getpid()}
     assert os.getpid() not in run_each(range(3), process, 2)
 
 
+@pytest.mark.short_for("2")
 @pytest.mark.parametrize("processes", [1, 2])
 def test_an_error_of_a_piece_is_raised_with_its_message(processes):
     with pytest.raises(InputError, match="1 is odd, expected an even number"):

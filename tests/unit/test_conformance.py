@@ -178,6 +178,7 @@ def test_a_whole_run_in_which_every_id_is_proven_or_pending_is_green_and_counts(
     assert "first" not in output  # the table is for --conformance
 
 
+@pytest.mark.long
 def test_conformance_runs_the_marked_tests_alone_and_prints_every_id(run):
     code, output = run(WHOLE, "--conformance")
     assert code == 0, output
@@ -185,6 +186,7 @@ def test_conformance_runs_the_marked_tests_alone_and_prints_every_id(run):
     assert all(text in output for text in ("K1", "first", "K2", "second", "T1", "third", "pending: stores"))
 
 
+@pytest.mark.short_for("arguments1")
 @pytest.mark.parametrize("arguments", [(), ("--conformance",)])
 def test_what_is_left_out_of_every_run_proves_nothing_and_leaves_the_run_whole(run, arguments):
     left_out = WHOLE + '\n@pytest.mark.long\n@proves("T1")\ndef test_three(): pass\n'
@@ -196,6 +198,7 @@ def test_what_is_left_out_of_every_run_proves_nothing_and_leaves_the_run_whole(r
     assert "T1 missing" in output
 
 
+@pytest.mark.short_for("arguments0")
 @pytest.mark.parametrize("arguments", [(), ("--conformance",), ("suite",)])
 def test_an_id_that_nothing_proves_fails_a_run_that_is_otherwise_green(run, arguments):
     code, output = run(WHOLE, *arguments, pending="")
@@ -238,11 +241,13 @@ def test_a_run_of_a_part_is_not_judged_and_conformance_refuses_it(run, arguments
     assert (code, "--conformance runs every marked test" in output) == (4, True), output
 
 
+@pytest.mark.long
 def test_a_run_that_was_stopped_early_is_not_judged(run):
     code, output = run("def test_first(): assert False\n" + WHOLE, "-x", pending="")
     assert (code, "of 3 ids" in output) == (1, False), output
 
 
+@pytest.mark.long
 def test_the_marked_tests_can_be_listed_without_being_judged(run):
     code, output = run(WHOLE, "--conformance", "--collect-only", "-q", pending="")
     assert (code, "of 3 ids" in output) == (0, False), output
@@ -258,6 +263,7 @@ def test_a_marker_with_an_unknown_id_or_none_ends_the_collection(run, marker):
     assert "suite/test_it.py::test_one" in output
 
 
+@pytest.mark.long
 def test_a_catalogue_that_contradicts_itself_ends_every_run(run):
     code, output = run(WHOLE, pending="stores = ['Z1']")
     assert (code, "'Z1' is not in behaviours.toml" in output) == (4, True), output

@@ -66,6 +66,7 @@ def test_k14_t3_a_killed_store_is_at_a_flushed_commit_or_later_and_whole(tmp_pat
         before = committed
 
 
+@pytest.mark.short_for("0.05")
 @pytest.mark.behaviour("K14")
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.2])
 def test_k14_t3_a_store_killed_while_rocksdb_flushes_by_itself_is_whole(tmp_path, seconds):
@@ -80,6 +81,7 @@ def test_k14_a_killed_store_that_was_never_flushed_is_empty_again_and_not_half_t
     assert assert_whole(tmp_path / "s", 20) == -1
 
 
+@pytest.mark.long
 def test_a_store_killed_while_it_is_made_can_be_opened_and_read(tmp_path):
     chance = random.Random(3)
     for number in range(15):

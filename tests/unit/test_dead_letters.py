@@ -132,6 +132,7 @@ def changes(driver):
 # -- dead letters -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.short_for("1-txn_rocksDB", "None-in_memory")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("commit_every", [1, None])
 def test_what_a_poison_record_wrote_and_sent_is_undone_in_every_kind_of_store(engine, commit_every):
@@ -154,6 +155,7 @@ def test_what_a_poison_record_wrote_and_sent_is_undone_in_every_kind_of_store(en
         assert (driver.counts.poison, driver.counts.records_in, driver.counts.records_out) == (3, 5, 2)
 
 
+@pytest.mark.short_for("txn_rocksDB")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_poison_record_from_the_future_makes_nothing_expire(engine):
     with make(engine=engine) as driver:

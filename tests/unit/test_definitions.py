@@ -253,6 +253,7 @@ def test_anchors_and_aliases_are_refused_also_where_they_are_harmless(text):
         parse_definitions(text, "the form")
 
 
+@pytest.mark.short_for(every=2)
 @pytest.mark.parametrize(
     "nested", [lambda depth: "[" * depth + "]" * depth, lambda depth: "{a: " * depth + "}" * depth]
 )
@@ -265,11 +266,13 @@ def test_more_than_32_levels_are_refused(nested):
         parse_definitions(nested(100_000), "the form")
 
 
+@pytest.mark.long
 def test_more_values_than_any_application_has_are_refused_before_all_are_read():
     with pytest.raises(DefinitionError, match="more than 50000 values"):
         parse_definitions("[" + "1," * 60_000 + "]", "the form")
 
 
+@pytest.mark.short_for(every=3)
 @pytest.mark.parametrize("text", ["name: {}", "{}: 1", "{0}: 1\n{0}: 2", "owner: [{}]"])
 def test_of_a_long_text_only_the_beginning_is_shown(text):
     with pytest.raises(DefinitionError) as caught:
@@ -277,6 +280,7 @@ def test_of_a_long_text_only_the_beginning_is_shown(text):
     assert len(str(caught.value)) < 2_000
 
 
+@pytest.mark.long
 def test_of_many_problems_the_first_are_named():
     unknown = "".join(f"unknown{number}: 1\n" for number in range(5_000))
     with pytest.raises(DefinitionError, match="and 4980 more") as caught:

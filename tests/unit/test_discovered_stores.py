@@ -453,6 +453,7 @@ def test_a_shape_tells_format_and_changelog_and_changes_nothing(tmp_path):
 KEYS = [b"", b"k", b"\x00" * 8, b"\xff" * 9, b"a-longer-key"]
 
 
+@pytest.mark.short_for("window-3", "session-1")
 @pytest.mark.parametrize("segments", [1, 3])
 @pytest.mark.parametrize("kind", ["window", "session"])
 def test_row_keys_tell_windows_from_sessions(tmp_path, evidence, kind, segments):
@@ -477,6 +478,7 @@ def time_ordered(kind, key, time):
     return b"\0" + times + key, b"\1" + key + times
 
 
+@pytest.mark.short_for(every=5)
 @pytest.mark.parametrize("indexed", [True, False])
 @pytest.mark.parametrize("kind", ["window", "session"])
 @pytest.mark.parametrize("keys", [KEYS, [struct.pack(">q", 7)], [struct.pack(">q", T0 + 5)], [bytes(12)]])
@@ -709,6 +711,7 @@ def test_a_checkpoint_file_tells_the_offset_of_the_input_that_is_said_to_be_the_
         assert set(shape.offsets) == offsets
 
 
+@pytest.mark.short_for("True")
 @pytest.mark.parametrize("segmented", [False, True])
 def test_a_store_whose_manifest_lost_column_families_is_not_taken_for_one_without(tmp_path, segmented):
     here = live_store(tmp_path / "s", segmented=segmented, state_dir=tmp_path / "state")

@@ -68,6 +68,7 @@ def test_late_and_dropped_records_are_counted():
 # -- restarts -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.short_for("True-txn_rocksDB", "False-in_memory")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("crash", [False, True])
 def test_a_restart_goes_on_with_stores_stream_time_and_topics(engine, crash):

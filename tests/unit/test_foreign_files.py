@@ -225,6 +225,7 @@ def files_of_a_restore(directory, file_bytes=1 << 20):
     return files.finish()
 
 
+@pytest.mark.long
 def test_a_restore_that_is_killed_while_it_takes_files_over_is_no_reason(tmp_path):
     for number in range(15):
         directory = tmp_path / str(number) / "s"

@@ -61,6 +61,7 @@ def test_a_processor_reads_the_headers_that_it_wrote_and_the_changelog_has_them_
             assert (gone.value, gone.timestamp, gone.headers) == (None, 1_001, (("why", b"gone"),))
 
 
+@pytest.mark.short_for("txn_rocksDB")
 @pytest.mark.behaviour("H5")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_headers_are_there_again_after_a_crash_and_a_replay(engine: str) -> None:
@@ -74,6 +75,7 @@ def test_headers_are_there_again_after_a_crash_and_a_replay(engine: str) -> None
         assert driver.store("noted-sessions").fetch_session(b"k", 0, 5) == AggregationWithHeaders(b"v", NOTES)
 
 
+@pytest.mark.short_for(every=5)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("kind", ["key-value", "window", "session"])
 @pytest.mark.parametrize("aggregate", ["count", f"{__name__}:LONGEST"])

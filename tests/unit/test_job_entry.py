@@ -96,6 +96,7 @@ def tree(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Tree]:
     made.end()
 
 
+@pytest.mark.short_for("task")
 @pytest.mark.parametrize("killed", ["worker", "task", "jvm"])
 def test_a_driver_of_airflow_ends_with_each_of_those_who_started_it(tree: Tree, killed: str) -> None:
     driver = tree.drive()
@@ -110,6 +111,7 @@ def test_a_driver_whose_task_ended_before_it_began_ends_at_once(tree: Tree) -> N
     assert tree.looks() == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tree", [{}], indirect=True)
 def test_a_driver_that_was_submitted_by_hand_ends_only_with_its_jvm(tree: Tree) -> None:
     driver = tree.drive()

@@ -33,6 +33,7 @@ KEY_VALUE = BUILT_IN["key-value"]
 _WAIT_S = 60
 
 
+@pytest.mark.short_for("lock")
 @pytest.mark.parametrize("name", ["lock", ".lock"])
 def test_who_waited_for_a_file_that_was_deleted_waits_for_the_one_that_came_after_it(paths, name, monkeypatch):
     path = (paths.own_dir if name == "lock" else paths.application_dir) / name

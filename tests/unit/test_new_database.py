@@ -59,6 +59,7 @@ def as_found(database):
     return rows_in(database), sorted(found)
 
 
+@pytest.mark.short_for("several files", "keys at the ends")
 @pytest.mark.parametrize(
     ("rows", "file_bytes"),
     [

@@ -244,6 +244,7 @@ def test_a_log_is_cut_for_nodes_with_a_disk_each_only_if_they_are_enough_to_be_q
         assert [cut_by_length(asked, cores)[0].ranges for cores in (1, 2, 3, 4, 9)] == counts
 
 
+@pytest.mark.short_for("verify-error0", "begin_ranges-error1")
 @pytest.mark.parametrize("error", [KafkaUnavailableError("away"), OSError("I/O error")])
 @pytest.mark.parametrize("at", ["verify", "begin_ranges"])
 def test_a_store_whose_ranges_cannot_begin_is_left_to_its_restore(tmp_path, monkeypatch, at, error):

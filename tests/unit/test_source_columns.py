@@ -346,6 +346,7 @@ def test_options_describe_a_store_or_say_what_is_missing() -> None:
             described_store(said, "s")
 
 
+@pytest.mark.long
 def test_bytes_and_text_are_shown_without_loading_pandas_or_clients_of_kafka() -> None:
     program = """
 import sys

@@ -133,6 +133,7 @@ def test_deletes_in_our_files_hide_what_those_of_rocksdbs_own_writer_hide(
     shutil.rmtree(directory)
 
 
+@pytest.mark.short_for("100")
 @pytest.mark.parametrize("value_bytes", [0, 100, 5_000])
 def test_many_rows_of_one_size_lie_in_files_of_the_size_asked_for(tmp_path, value_bytes):
     rows = [(b"key-%08d" % number, bytes(value_bytes)) for number in range(3_000_000 // (value_bytes + 30))]

@@ -52,6 +52,7 @@ def test_r9_a_built_store_has_the_rows_of_a_replayed_one(tmp_path_factory, defin
     shutil.rmtree(directory)
 
 
+@pytest.mark.short_for("indexed-time-ordered-window", "time-ordered-session")
 @pytest.mark.parametrize("definition", [*STORES.values(), BUFFER], ids=lambda store: store.kind)
 @settings(max_examples=3, phases=PHASES)
 @given(data=st.data(), run_bytes=st.sampled_from([1, 1 << 20]), sizes=st.lists(st.integers(1, 20), max_size=8))

@@ -60,6 +60,7 @@ def test_o1_a_restored_store_is_found_whole_with_the_digest_of_its_log(
     assert found.store_digest == found.log_digest == digest.hexdigest()
 
 
+@pytest.mark.short_for("window")
 @pytest.mark.parametrize("kind", ROUTINGS)
 @settings(max_examples=40)
 @given(data=st.data(), size=st.integers(1, 90))

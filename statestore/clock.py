@@ -46,6 +46,19 @@ def duration(text: str, unit: str) -> Fraction:
         ) from None
 
 
+def duration_text(seconds: float) -> str:
+    """Return a duration as people read it, which `duration` reads again: `4.2s`, `12m5s`, `3h20m`, `2d4h`."""
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    left = round(seconds)
+    found: list[str] = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        number, left = divmod(left, size)
+        if number or found:
+            found.append(f"{number}{unit}" if number else "")
+    return "".join(found[:2])
+
+
 def whole_ms(text: str) -> int:
     """Read a duration of whole milliseconds, as `duration`.
 

@@ -33,11 +33,16 @@ def require_extra(extra: str, user: str) -> None:
     MissingExtraError
         Naming the missing modules, and the command that installs them.
     """
-    if missing := [module for module in _MODULES[extra] if not _is_installed(module)]:
+    if missing := _missing(extra):
         are = "is" if len(missing) == 1 else "are"
         raise MissingExtraError(
-            f"{user} needs {', '.join(missing)}, which {are} not installed. Run: pip install 'statestore[{extra}]'"
+            f"{user} needs {', '.join(missing)}, which {are} not installed. Run: {installation_of(extra)}"
         )
+
+
+def installation_of(extra: str) -> str | None:
+    """Return the command that installs an extra; None if it is installed."""
+    return f"pip install 'statestore[{extra}]'" if _missing(extra) else None
 
 
 def files_of(package: str, inside: str, beside: str) -> Path:
@@ -56,6 +61,10 @@ def files_of(package: str, inside: str, beside: str) -> Path:
     root = Path(spec.submodule_search_locations[0])
     installed = root / inside
     return (installed if installed.is_dir() else root.parent / beside).resolve()
+
+
+def _missing(extra: str) -> list[str]:
+    return [module for module in _MODULES[extra] if not _is_installed(module)]
 
 
 def _is_installed(module: str) -> bool:

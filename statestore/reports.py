@@ -60,7 +60,11 @@ class Action(StrEnum):
     TAIL = "tail"
     FULL = "full"
     LATER = "later"
-    BY_HAND = "by hand"
+    BY_HAND = "manual"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Action | None:
+        return cls.BY_HAND if value == "by hand" else None  # as it was called in earlier reports
 
 
 def readable(text: str) -> str:

@@ -119,6 +119,11 @@ class Topics:
         self._timeout_s = timeout_s
         self._admin = Admin(bootstrap_servers)
 
+    @property
+    def bootstrap_servers(self) -> str:
+        """Kafka brokers."""
+        return self._servers
+
     def cluster_id(self) -> str:
         """Return the id of the cluster.
 

@@ -11,7 +11,16 @@ from typing import Annotated
 
 import typer
 
-from statestore.cli import catalogue, expectations, init_command, metastore, output, rewrite_commands, snapshot_commands
+from statestore.cli import (
+    catalogue,
+    expectations,
+    init_command,
+    metastore,
+    output,
+    read_command,
+    rewrite_commands,
+    snapshot_commands,
+)
 from statestore.cli import drift_command as drifting
 from statestore.cli import exit_codes as ending
 from statestore.cli import job_commands as running
@@ -60,7 +69,7 @@ app.command()(mending.restore)
 app.command()(warming.warm)
 app.command()(running.validate)
 app.command()(running.maintain)
-app.command()(looking.read)
+app.command()(read_command.read)
 app.command()(reporting.report)
 app.command()(reporting.progress)
 app.add_typer(snapshot_commands.app, name="snapshot")

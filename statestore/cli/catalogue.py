@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from statestore.cli import completion, options, output
+from statestore.cli import completion, next_steps, options, output
 from statestore.errors import DefinitionError, InputError
 
 if TYPE_CHECKING:
@@ -90,7 +90,10 @@ def apply(
         output.write_content(json, content | {"topics": [topic._asdict() for topic in to_create.values()]})
     if applied and done:
         names = " ".join(f"--application {each.step.application}" for each in done)
-        output.say_next([(f"statestore process {names}", "process the input that is there")])
+        process = f"statestore process {names}{next_steps.carried()}"
+        output.say_next([next_steps.with_extra("spark", process, "process the input that is there")], json)
+    elif dry_run and (plan.changes_something or to_create):
+        output.say_next([(next_steps.again(without="--dry-run"), "apply it")], json)
 
 
 @options.with_service
@@ -183,7 +186,9 @@ def drop(
         _say(output.console(), service.metastore.submit(command), name)
     definition = entry.definition
     names = [definition.store(store).changelog_of(application)] if store else internal_topic_names(definition)
-    print(f"its topics ({', '.join(names)}) and directories are still there; `statestore drift` lists them")
+    output.say(output.console(), f"its topics ({', '.join(names)}) and directories are still there")
+    step = f"statestore drift{next_steps.carried()}"
+    output.say_next([(step, "list them, with the commands that remove them")])
 
 
 @options.with_service

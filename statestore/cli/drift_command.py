@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from statestore.cli import options, output
+from statestore.cli import next_steps, options, output
 
 if TYPE_CHECKING:
     from statestore.cli.service import Service
@@ -41,7 +41,7 @@ def drift(
     from statestore.metastore.snapshot_drift import rare_snapshots
     from statestore.metastore.view import Health
 
-    how = {Remedy.REPAIR: "--repair will: ", Remedy.ASK: "--repair asks, then will: ", Remedy.BY_HAND: "by hand: "}
+    how = {Remedy.REPAIR: "--repair will: ", Remedy.ASK: "--repair asks, then will: ", Remedy.BY_HAND: "manual: "}
     options.require_writable(json=json)
     topics, metastore = service.topics, service.metastore
     where = Where(service.bootstrap_servers, state_dir.absolute(), service.kafka_timeout_s)
@@ -81,6 +81,8 @@ def drift(
         "repaired": [asdict(item) for item in repaired],
     }
     output.write_content(json, content)
+    if not mend and any(item.remedy is not Remedy.BY_HAND for item in found):
+        output.say_next([(f"{next_steps.again()} --repair", "repair what can be repaired without losing data")], json)
     raise typer.Exit(1 if view.health is not Health.RUNNING or any(not item.is_warning for item in found) else 0)
 
 

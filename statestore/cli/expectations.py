@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from statestore.cli import completion, options
+from statestore.cli import completion, options, output
 from statestore.cli.programs import run_program
 from statestore.durable import write_durably
 from statestore.errors import InputError
@@ -63,10 +63,10 @@ def suggest(
         print(suite, end="", flush=True)
     else:
         write_durably(out, suite)
-        print(
+        output.say(
+            output.console(),
             f"statestore: a suite is in {out}; once it says what you mean, name it in the definition of "
             f"{specs[0].application}/{specs[0].store.name}: `expectations: {out.absolute()}`",
-            flush=True,
         )
 
 

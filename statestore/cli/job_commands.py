@@ -6,12 +6,12 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from statestore import clock
-from statestore.cli import options
+from statestore.cli import next_steps, options
 from statestore.cli.options import Installation
 from statestore.cli.parameters import with_request
 from statestore.cli.programs import run_program
@@ -25,6 +25,9 @@ from statestore.requests.maintenance import MaintenanceRequest
 from statestore.requests.process import ProcessRequest
 from statestore.requests.request import Request
 from statestore.requests.validate import ValidateRequest
+
+if TYPE_CHECKING:
+    from statestore.reports import AnyReport
 
 _Master = Annotated[
     str | None, typer.Option(help="Spark's master. Default: local[--parallel]. A cluster must see the same paths.")
@@ -107,4 +110,15 @@ def _run(job: str, request: Request, settings: Installation, spark: str, json: P
     # If nothing is said, Spark would take whatever python3 is on PATH.
     environment = {"PYSPARK_PYTHON": sys.executable, **os.environ, **settings, "PYSPARK_SUBMIT_ARGS": spark}
     run_program(f"statestore_jobs.{job}", ["--report", str(report), *argv(request)], environment)
-    show(report, json)
+    show(report, json, steps=_steps)
+
+
+def _steps(report: AnyReport) -> list[next_steps.Step]:
+    from statestore.reports import MaintenanceReport, ProcessReport
+
+    match report:
+        case ProcessReport():
+            return next_steps.after_process(report.rows)
+        case MaintenanceReport() if report.dry_run and any(row.removed_count for row in report.rows):
+            return [(next_steps.again(without="--dry-run"), "remove them")]
+    return []

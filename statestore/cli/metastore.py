@@ -51,10 +51,11 @@ def compact(service: Service) -> None:
     done = service.metastore.compact()
     for warning in done.warnings:
         print(f"statestore: {warning}", file=sys.stderr)
+    console = output.console()
     if done.deleted:
-        print(f"the log starts at offset {done.offset} now: snapshot of catalogue {done.view.pin}")
+        output.say(console, f"the log starts at offset {done.offset} now: snapshot of catalogue {done.view.pin}")
     else:
-        print(f"nothing to compact: catalogue {done.view.pin}")
+        output.say(console, f"nothing to compact: catalogue {done.view.pin}")
 
 
 @app.command("restore-backup")
@@ -75,4 +76,5 @@ def restore_backup(service: Service, yes: options.Yes = False) -> None:
         otherwise=f"{topic} stays as it is",
     )
     restored = service.metastore.restore_backup(plan)
-    print(f"{topic} has {len(plan.saved)} commands of {service.backup}{more}: catalogue {restored.view.pin}")
+    done = f"{topic} has {len(plan.saved)} commands of {service.backup}{more}: catalogue {restored.view.pin}"
+    output.say(output.console(), done)

@@ -23,6 +23,8 @@ from statestore.objects.path import Location
 if TYPE_CHECKING:
     from statestore.reports import RestorePlanReport, RestoreReport, SnapshotReport, VerifyReport
 
+    Written = VerifyReport | RestoreReport | RestorePlanReport | SnapshotReport
+
 #: `--json -`.
 STANDARD_OUTPUT = Path("-")
 _PIPE_COLUMNS = 240
@@ -38,9 +40,15 @@ def console(json: Path | None = None) -> Console:
     return Console(file=file, width=None if file.isatty() else _PIPE_COLUMNS, quiet=is_quiet())
 
 
-def say_next(steps: Sequence[tuple[str, str]]) -> None:
-    """Say on standard error which commands may follow, each with what it does; nothing if --quiet was said."""
-    if is_quiet():
+def say_next(steps: Sequence[tuple[str, str]], json: Path | None = None) -> None:
+    """Say on standard error which commands may follow, each with what it does.
+
+    Nothing is said with --quiet, nor where a program reads the result from standard output.
+    """
+    if is_quiet() or json == STANDARD_OUTPUT or not steps:
+        return
+    if len(steps) == 1:
+        print(f"Next: {steps[0][0]}  # {steps[0][1]}", file=sys.stderr, flush=True)
         return
     width = max(len(command) for command, _ in steps)
     lines = [f"  {command:{width}}  # {what}" for command, what in steps]
@@ -78,7 +86,7 @@ def say(console: Console, text: Text | str) -> None:
 def write_report(
     json: Path | None,
     reports_dir: Location | None,
-    report: VerifyReport | RestoreReport | RestorePlanReport | SnapshotReport,
+    report: Written,
 ) -> None:
     """Write a report to the file or to standard output, and where those of the jobs are, if that is asked for."""
     from statestore import reports
@@ -88,7 +96,18 @@ def write_report(
     elif json is not None:
         reports.write_report(json, report)
     if reports_dir is not None:
-        reports.write_report(reports_dir / report.job / f"{report.run_id}.json", report)
+        reports.write_report(_kept_report(reports_dir, report), report)
+
+
+def report_path(json: Path | None, reports_dir: Location | None, report: Written) -> Location | None:
+    """Return where `write_report` has written a report; None: into no file."""
+    if reports_dir is not None:
+        return _kept_report(reports_dir, report)
+    return None if json == STANDARD_OUTPUT else json
+
+
+def _kept_report(reports_dir: Location, report: Written) -> Location:
+    return reports_dir / report.job / f"{report.run_id}.json"
 
 
 def write_rows(json: Path | None, rows: Iterable[NamedTuple], **head: Any) -> None:

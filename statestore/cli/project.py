@@ -20,6 +20,7 @@ from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
+from statestore.cli.next_steps import with_extra
 from statestore.durable import write_durably
 from statestore.errors import InputError
 from statestore.model import check_name
@@ -138,7 +139,7 @@ class Project(NamedTuple):
             (f"python -m unittest discover {shlex.quote(str(self.directory))}", "test it without a broker"),
             (f"statestore apply --create-topics {definition}", "define it, and make its topics"),
             (f"python {sender} 1000", "send 1,000 orders"),
-            (f"statestore process --application {self.name}", "process them"),
+            with_extra("spark", f"statestore process --application {self.name}", "process them"),
             (f"statestore read totals customer-1 --application {self.name}", "look at a total"),
         ]
 

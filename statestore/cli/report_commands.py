@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from statestore.cli import options, output
+from statestore.clock import duration_text
 from statestore.errors import InputError
 from statestore.objects.path import Location, listing, location
+
+if TYPE_CHECKING:
+    from statestore.reports import AnyReport
 
 _JOBS = ("process", "verify", "restore", "validate", "snapshot", "maintenance")
 _RUNNING = ("process", "restore", "snapshot")
@@ -49,7 +54,7 @@ def progress(reports_dir: options.ReportsDirNeeded, json: options.Json = None) -
 
     options.require_writable(json=json)
     found: dict[str, list[dict[str, Any]]] = {}
-    rows: list[tuple[str, str, str, int, int, float | None, float | None]] = []
+    rows: list[tuple[str, str, str, int, int, float | None, str | None]] = []
     for job in _RUNNING:
         found[job] = []
         for directory in sorted(listing(location(reports_dir) / job, ".progress-*"), key=str):
@@ -62,10 +67,9 @@ def progress(reports_dir: options.ReportsDirNeeded, json: options.Json = None) -
             else:
                 for part in read_files(directory, RestoreProgress):
                     found[job].append({"run_id": run, **part.model_dump()})
-                    rows.append(
-                        (run, part.label, part.phase, part.next, part.end, part.records_per_s, part.seconds_left)
-                    )
-    columns = ("run", "of", "phase", "offset>", "end>", "records/s>", "s left>")
+                    left = None if part.seconds_left is None else duration_text(part.seconds_left)
+                    rows.append((run, part.label, part.phase, part.next, part.end, part.records_per_s, left))
+    columns = ("run", "of", "phase", "offset>", "end>", "records/s>", "left>")
     output.console(json).print(table(f"{len(rows)} pieces of work", columns, rows))
     output.write_content(json, found)
 
@@ -84,8 +88,16 @@ def newest(reports_dir: Location, job: str) -> Location:
     return max(found, key=lambda path: path.stat().st_mtime_ns)
 
 
-def show(path: Location, json: Path | None) -> NoReturn:
-    """Show a report, and end with exit code 1 if anything in it is not well, 3 if it is so only for now."""
+def show(
+    path: Location, json: Path | None, steps: Callable[[AnyReport], Sequence[tuple[str, str]]] = lambda _: ()
+) -> NoReturn:
+    """Show a report, and end with exit code 1 if anything in it is not well, 3 if it is so only for now.
+
+    Parameters
+    ----------
+    steps
+        Which commands may follow.
+    """
     from statestore.cli import tables
     from statestore.cli import verification as work
     from statestore.reports import VerifyReport, read_any_report
@@ -93,6 +105,7 @@ def show(path: Location, json: Path | None) -> NoReturn:
     found = read_any_report(path)
     tables.show(output.console(json), found)
     output.write_content(json, found.model_dump(mode="json"))
+    output.say_next(steps(found), json)
     if isinstance(found, VerifyReport):
         raise typer.Exit(work.exit_code(found.rows))
     failures = [getattr(row, "failure", None) for row in found.rows if not row.healthy]

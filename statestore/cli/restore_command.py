@@ -58,7 +58,7 @@ def restore(
     """Restore store partitions from their changelogs. A live store is replaced once its replacement is checked."""
     from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics
-    from statestore.cli import known_stores, tables
+    from statestore.cli import known_stores, next_steps, tables
     from statestore.cli import local_processes as local
     from statestore.cli import restore_selection as restoring
     from statestore.cli.selection import choose
@@ -85,6 +85,7 @@ def restore(
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     where = archive_spec(archive, archive_timeout_s, topics)
     chosen = choose(replace(asked, archive=where), topics, certain=True)
+    chosen.say_left_out()
     stores = restoring.stores_to_restore(chosen, topics, elsewhere=request.mode == "as-of", kafka_streams=kafka_streams)
     stores = restoring.advised_stores(stores, request)
     stores = [store.model_copy(update={"archive": where}) for store in stores]
@@ -104,6 +105,12 @@ def restore(
     elif request.mode != "as-of":
         known_stores.keep(chosen, asked.where.state_dir, report.rows, where)
     output.write_report(json, reports_dir, report)
+    written = output.report_path(json, reports_dir, report)
+    if isinstance(report, RestorePlanReport):
+        steps = next_steps.after_plan(report.rows)
+    else:
+        steps = next_steps.after_restore(report.rows, chosen, written, request.target)
+    output.say_next(steps, json)
     left = [*chosen.troubled("missing"), *chosen.troubled("damaged")]
     raise typer.Exit(restoring.exit_code(report.rows) or (1 if left else 0))
 
@@ -120,6 +127,7 @@ def _replaced(
     label: str,
 ) -> NoReturn:
     from statestore.changelog.topics import Topics
+    from statestore.cli import next_steps
     from statestore.cli import restore_selection as restoring
     from statestore.cli import rollback as rolling_back
     from statestore.cli.selection import choose
@@ -138,4 +146,9 @@ def _replaced(
         rows = released = rolling_back.release_all(specs, parallel, dry_run=dry_run)
         rolling_back.show_released(output.console(json), released, dry_run=dry_run)
     output.write_content(json, {"dry_run": dry_run, "rows": [row.model_dump(mode="json") for row in rows]})
+    done = [row.label for row in rows if row.failure is None]
+    if dry_run and done:
+        output.say_next([(next_steps.again(without="--dry-run"), "put it back" if rollback else "remove it")], json)
+    elif rollback:
+        output.say_next(next_steps.after_rollback(done), json)
     raise typer.Exit(restoring.exit_code(rows))

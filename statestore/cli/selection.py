@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from statestore.archive.archive import ArchiveSpec
 from statestore.changelog.topics import Topics
+from statestore.cli.output import is_quiet
 from statestore.cli.service import Service
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.fields import Guarantee
@@ -141,6 +142,8 @@ class Chosen:
         By application without a definition, and store: what was known of it before.
     said
         By store: what is said of it.
+    left_out
+        What nobody has asked for by its name, and why it is not among the others.
     """
 
     applications: tuple[str, ...]
@@ -151,6 +154,12 @@ class Chosen:
     named: frozenset[str] = frozenset()
     known: Mapping[str, Mapping[str, KnownStore]] = field(default_factory=dict)
     said: Mapping[str, Hint] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    def say_left_out(self) -> None:
+        """Say on standard error what was left out, unless --quiet was said."""
+        for what, why in self.left_out.items() if not is_quiet() else ():
+            print(f"statestore: left out: {what}: {why}", file=sys.stderr)
 
     def troubled(self, trouble: str) -> list[DiscoveredStore]:
         """Return the discovered stores that have a problem of this sort."""
@@ -233,7 +242,7 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
             if len(names) == 1 or name in asked.applications:
                 raise
             # Nobody has named it: no other application waits for what is wrong with it.
-            print(f"statestore: {name} is left alone: {error}", file=sys.stderr)
+            print(f"statestore: left out: application {name}: {error}", file=sys.stderr)
             known.pop(name)
     wanted = {text.partition(":")[0] for text in asked.stores}
     wanted -= {name for name, hint in said.items() if hint.engine == "in_memory"}
@@ -247,7 +256,22 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
     discovered = _with_selected_tasks(discovered, selectors)
     specs = _of_partitions(specs, asked.numbers)
     named = frozenset(wanted | {store.name for store in discovered if store.name in said})
-    return Chosen(tuple(names), tuple(defined), specs, discovered, catalogue, named, known, said)
+    left_out = {}
+    if not asked.applications:
+        there = applications_in(asked.where.state_dir) if definitions else []
+        left_out = {
+            f"application {name}": f"it has no definition; to include it, name it: --application {name}"
+            for name in there
+            if name not in names
+        }
+    if not asked.stores:
+        left_out |= {
+            f"store {application.name}/{store.name}": "it is kept in memory, so nothing of it is on disk"
+            for application in defined
+            for store in application.stores
+            if store.engine == "in_memory"
+        }
+    return Chosen(tuple(names), tuple(defined), specs, discovered, catalogue, named, known, said, left_out)
 
 
 def _definitions(asked: PartitionSelection, *, certain: bool) -> tuple[dict[str, ApplicationDefinition], str | None]:

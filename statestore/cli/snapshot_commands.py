@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from statestore import clock
-from statestore.cli import options, output, snapshot_diff
+from statestore.cli import next_steps, options, output, snapshot_diff
 from statestore.cli.parameters import DURATION, duration, with_request
 from statestore.config import LEAST_GRACE_HOURS, short_grace
 from statestore.errors import InputError
@@ -113,7 +113,7 @@ def reinstate(
         spec = spec.model_copy(update={"archive": where})
         topics.require_no_members(spec.application)
         made = make_store(spec, read_found(find_snapshot(spec, snapshot)), f"reinstated by {getpass.getuser()}")
-        print(f"{spec.store_partition}: snapshot {snapshot} is the store again, as {made.name}")
+        output.say(output.console(), f"{spec.store_partition}: snapshot {snapshot} is the store again, as {made.name}")
         return
     raise InputError(f"archive {archive} has no snapshot {snapshot}; `statestore snapshot list` names those there are")
 
@@ -176,6 +176,8 @@ def create(
     ).model_copy(update={"catalogue": chosen.catalogue})
     tables.show(output.console(json), report)
     output.write_report(json, asked.reports_dir, report)
+    if any(row.failure is not None and row.failure.retriable for row in report.rows):
+        output.say_next([(next_steps.again(), "create what failed only for now")], json)
     raise typer.Exit(restoring.exit_code(report.rows))
 
 
@@ -213,7 +215,7 @@ def pin(
         write_pin(
             objects, Pin(name=name, snapshots=(kept_set.place,), by=getpass.getuser(), why=why, written_ms=now_ms)
         )
-        print(f"pin {name} keeps the {len(kept_set.snapshots)} snapshots of set {snapshot_set}")
+        output.say(output.console(), f"pin {name} keeps the {len(kept_set.snapshots)} snapshots of set {snapshot_set}")
         return
     found = [one.listed for one in _snapshots(archive, archive_timeout_s, application, store) if one.state == "usable"]
     wanted = set(snapshot or ())
@@ -226,7 +228,7 @@ def pin(
     places = tuple(sorted(one.directory.snapshot(one.name) for one in kept))
     made = Pin(name=name, snapshots=places, by=getpass.getuser(), why=why, written_ms=clock.now_ms())
     write_pin(_open(archive, archive_timeout_s), made)
-    print(f"pin {name} keeps {len(places)} snapshots")
+    output.say(output.console(), f"pin {name} keeps {len(places)} snapshots")
 
 
 @app.command()
@@ -239,7 +241,7 @@ def unpin(
     from statestore.archive.pins import unpin as remove_pin
 
     remove_pin(_open(archive, archive_timeout_s), name)
-    print(f"pin {name} is removed")
+    output.say(output.console(), f"pin {name} is removed")
 
 
 @app.command()
@@ -326,6 +328,8 @@ def clean(
     content = {"archive": archive, "dry_run": dry_run, "marked": done.marked, "removed": swept._asdict()}
     content["builds"] = [str(build.directory) for build in done.builds]
     output.write_content(json, content)
+    if dry_run and (done.marked or swept.manifests or swept.blobs or done.builds):
+        output.say_next([(next_steps.again(without="--dry-run"), "remove them")], json)
 
 
 def _list_sets(archive: str, timeout_s: float, application: str | None, json: Path | None) -> None:

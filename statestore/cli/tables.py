@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from statestore.clock import duration_text
 from statestore.reports import (
     Action,
     AnyReport,
@@ -83,11 +84,27 @@ def show(console: Console, report: AnyReport) -> None:
 
 def show_processed(console: Console, rows: Sequence[ProcessRow]) -> None:
     """Print what tasks did."""
-    columns = ("task", "records in>", "out>", "to changelogs>", "commits>", "late>", "poison>", "left>", "s>", "detail")
+    columns = (
+        "task",
+        "records in>",
+        "out>",
+        "to changelogs>",
+        "commits>",
+        "late>",
+        "poison>",
+        "left>",
+        "took>",
+        "detail",
+    )
     found = (
         (
             *(row.label, row.records_in, row.records_out, row.changelog_records, row.commits, row.late_records),
-            *(row.poison_records, row.lag, row.seconds, _failed(row.failure) if row.failure else _never_read(row)),
+            *(
+                row.poison_records,
+                row.lag,
+                duration_text(row.seconds),
+                _failed(row.failure) if row.failure else _never_read(row),
+            ),
         )
         for row in rows
     )
@@ -129,7 +146,7 @@ def show_maintained(console: Console, rows: Sequence[MaintenanceRow], *, dry_run
 
 def show_verified(console: Console, rows: Sequence[VerifyRow]) -> None:
     """Print what verification found."""
-    columns = ("store partition", "status", "action", "committed>", "end>", "rows>", "s>", "detail")
+    columns = ("store partition", "status", "action", "committed>", "end>", "rows>", "took>", "detail")
     found = (
         (
             row.label,
@@ -138,7 +155,7 @@ def show_verified(console: Console, rows: Sequence[VerifyRow]) -> None:
             row.committed,
             row.end,
             row.keys,
-            row.seconds,
+            duration_text(row.seconds),
             row.detail,
         )
         for row in rows
@@ -151,7 +168,7 @@ _LACKING = "built from its log alone, from which compaction has removed somethin
 
 def show_restored(console: Console, rows: Sequence[RestoreRow]) -> None:
     """Print what a restore did."""
-    columns = ("store partition", "before", "outcome", "mode", "records>", "rows>", "committed>", "s>", "detail")
+    columns = ("store partition", "before", "outcome", "mode", "records>", "rows>", "committed>", "took>", "detail")
     styles = {"restored": _GOOD, "skipped": "", "failed": _BAD}
     found = (
         (
@@ -162,7 +179,7 @@ def show_restored(console: Console, rows: Sequence[RestoreRow]) -> None:
             row.records,
             row.keys,
             row.committed,
-            row.seconds,
+            duration_text(row.seconds),
             _LACKING if row.exact is False and row.failure is None else _failed(row.failure),
         )
         for row in rows
@@ -172,14 +189,14 @@ def show_restored(console: Console, rows: Sequence[RestoreRow]) -> None:
 
 def show_warmed(console: Console, rows: Sequence[WarmRow]) -> None:
     """Print what became of the stores of tasks."""
-    columns = ("store partition", "before", "outcome", "mode", "records>", "rows>", "committed>", "s>", "detail")
+    columns = ("store partition", "before", "outcome", "mode", "records>", "rows>", "committed>", "took>", "detail")
     styles = {"warmed": _GOOD, "ready": _GOOD, "left": _DOUBTFUL, "failed": _BAD}
     found = (
         (
             f"{row.application}/{row.store}/{row.task}",
             "" if row.before is None else status_text(Status(row.before)),
             Text(row.outcome, style=styles[row.outcome]),
-            *(row.mode or "", row.records, row.keys, row.committed, row.seconds, row.detail),
+            *(row.mode or "", row.records, row.keys, row.committed, duration_text(row.seconds), row.detail),
         )
         for row in rows
     )
@@ -188,11 +205,11 @@ def show_warmed(console: Console, rows: Sequence[WarmRow]) -> None:
 
 def show_archived(console: Console, rows: Sequence[ArchivedRow]) -> None:
     """Print which snapshots were published."""
-    columns = ("store partition", "from", "records>", "rows>", "snapshot", "files>", "bytes>", "s>", "detail")
+    columns = ("store partition", "from", "records>", "rows>", "snapshot", "files>", "bytes>", "took>", "detail")
     found = (
         (
             *(row.label, row.grown_from or "changelog", row.records, row.keys, row.snapshot),
-            *(row.files, row.bytes, row.seconds, _failed(row.failure)),
+            *(row.files, row.bytes, duration_text(row.seconds), _failed(row.failure)),
         )
         for row in rows
     )
@@ -201,18 +218,25 @@ def show_archived(console: Console, rows: Sequence[ArchivedRow]) -> None:
 
 def show_plan(console: Console, rows: Sequence[RestorePlanRow]) -> None:
     """Print what a restore would do, why, and what that takes."""
-    columns = ("store partition", "is", "to do", "offsets>", "ranges>", "log bytes>", "disk bytes>", "s>", "why")
+    columns = ("store partition", "is", "to do", "offsets>", "ranges>", "log bytes>", "disk bytes>", "takes>", "why")
     found = (
         (
             row.label,
             "" if row.status is None else status_text(row.status),
             Text("refused", style=_BAD) if row.failure else row.mode or "nothing",
-            *((row.offsets, row.ranges, row.log_bytes, row.disk_needed, row.seconds) if row.mode else ("",) * 5),
+            *_needs(row),
             row.failure.message if row.failure else f"{row.reason}{_parts(row)}",
         )
         for row in rows
     )
     console.print(table(f"{len(rows)} store partitions", columns, found))
+
+
+def _needs(row: RestorePlanRow) -> tuple[str | int | None, ...]:
+    if row.mode is None:
+        return ("",) * 5
+    seconds = None if row.seconds is None else duration_text(row.seconds)
+    return (row.offsets, row.ranges, row.log_bytes, row.disk_needed, seconds)
 
 
 def _parts(row: RestorePlanRow) -> str:

@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from statestore.changelog.topics import REPARTITION_CONFIG, Topic, Topics
+from statestore.config import KAFKA_CONFIG
 from statestore.discovery.changelogs import Installation
 from statestore.discovery.directories import applications_in, stores_in
 from statestore.errors import InputError
@@ -46,7 +50,7 @@ class Remedy(StrEnum):
 
     REPAIR = "repair"
     ASK = "ask"
-    BY_HAND = "by hand"
+    BY_HAND = "manual"
 
 
 @dataclass(frozen=True)
@@ -111,13 +115,47 @@ def find_drift(
             result += _internal(entry, topic, there.get(topic.name), configs)
     if view.health is not Health.RUNNING:
         return result
-    delete = f"kafka-topics.sh --bootstrap-server {where.bootstrap_servers} --delete --topic"
+    servers = where.bootstrap_servers
     result += [
-        Drift(Kind.LEFT_TOPIC, name, owners[name], "no topic", "topic", Remedy.BY_HAND, f"{delete} {name}")
+        Drift(Kind.LEFT_TOPIC, name, owners[name], "no topic", "topic", Remedy.BY_HAND, topic_deletion(servers, name))
         for name in left
         if name in there
     ]
     return [*result, *_directories(where.state_dir.absolute(), entries, frozenset(owners.values()))]
+
+
+def topic_deletion(bootstrap_servers: str, topic: str) -> str:
+    """Return a command that deletes a topic.
+
+    It is Kafka's own if that is on the PATH and needs no configuration of the client; else one of this library.
+    """
+    arguments = ["--bootstrap-server", bootstrap_servers, "--delete", "--topic", topic]
+    return _kafka_command("kafka-topics", arguments) or _python(bootstrap_servers, f"delete({topic!r})")
+
+
+def topic_setting(bootstrap_servers: str, topic: str, name: str, value: str) -> str:
+    """Return a command that changes a setting of a topic, as `topic_deletion` does."""
+    arguments = [
+        "--bootstrap-server",
+        bootstrap_servers,
+        "--alter",
+        "--topic",
+        topic,
+        "--add-config",
+        f"{name}={value}",
+    ]
+    setting = f"set_config({topic!r}, {{{name!r}: {value!r}}})"
+    return _kafka_command("kafka-configs", arguments) or _python(bootstrap_servers, setting)
+
+
+def _kafka_command(name: str, arguments: Sequence[str]) -> str | None:
+    program = next((found for found in (f"{name}.sh", name) if shutil.which(found)), None)
+    return None if program is None or os.environ.get(KAFKA_CONFIG) else shlex.join([program, *arguments])
+
+
+def _python(bootstrap_servers: str, call: str) -> str:
+    text = f"from statestore.changelog.topics import Topics; Topics({bootstrap_servers!r}).{call}"
+    return shlex.join([sys.executable, "-c", text])
 
 
 def _owners(history: Iterable[LoggedCommand]) -> dict[str, str]:

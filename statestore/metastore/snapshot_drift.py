@@ -13,7 +13,7 @@ from statestore.archive.archive import ArchiveSpec
 from statestore.archive.snapshots import History, histories
 from statestore.changelog.topics import Topics
 from statestore.discovery.changelogs import changelog_spec
-from statestore.metastore.drift import Drift, Kind, Remedy
+from statestore.metastore.drift import Drift, Kind, Remedy, topic_setting
 from statestore.metastore.view import View
 from statestore.model import changelog_topic
 
@@ -52,7 +52,9 @@ def rare_snapshots(archive: ArchiveSpec, view: View, topics: Topics, now_ms: int
             changelog = changelog_spec(topic_found, dict(configs[name]))
             needed_ms = _WITHIN * apart_ms[name]
             if changelog.compacted and 0 < changelog.delete_retention_ms < needed_ms:
-                result.append(_drift(name, application, needed_ms, changelog.delete_retention_ms))
+                found_ms = changelog.delete_retention_ms
+                setting = topic_setting(topics.bootstrap_servers, name, "delete.retention.ms", str(needed_ms))
+                result.append(_drift(name, application, needed_ms, found_ms, setting))
     return result
 
 
@@ -62,7 +64,7 @@ def _apart_ms(found: History, now_ms: int) -> int:
     return max((later - earlier for later, earlier in pairwise([now_ms, *times])), default=0) if times else 0
 
 
-def _drift(topic: str, application: str, needed_ms: int, found_ms: int) -> Drift:
+def _drift(topic: str, application: str, needed_ms: int, found_ms: int, setting: str) -> Drift:
     return Drift(
         Kind.RARE_SNAPSHOTS,
         topic,
@@ -70,5 +72,5 @@ def _drift(topic: str, application: str, needed_ms: int, found_ms: int) -> Drift
         f"delete.retention.ms of {needed_ms} or more: {_WITHIN} snapshots lie so far apart",
         f"delete.retention.ms={found_ms}",
         Remedy.BY_HAND,
-        f"publish more often, or set delete.retention.ms={needed_ms} with kafka-configs.sh",
+        f"publish snapshots more often (STATESTORE_SNAPSHOT_SCHEDULE), or set delete.retention.ms: {setting}",
     )

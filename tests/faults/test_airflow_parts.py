@@ -209,4 +209,5 @@ def test_the_documents_examples_of_the_rest_api_are_answered(system: System, tmp
     assert ran.returncode == 0, ran.stderr + ran.stdout[-2_000:]
     started = {dag_id: len(system.client.runs(dag_id)) - before[dag_id] for dag_id in dags}
     assert started == {**dict.fromkeys(dags, 1), "restore": 2}
+    assert ran.stderr.count("is paused: the run is queued until you run: unpause") == len(dags) + 1
     assert system.client.xcom("restore", run_id, "plan", "report") in ran.stdout

@@ -102,8 +102,13 @@ def test_healthy_stores_end_with_0_and_leave_a_report_and_history(
 
 def test_damage_ends_with_1_and_is_named(application: Application, run: Run) -> None:
     shutil.rmtree(live(application, 1))
+    (application.state_dir / "of-kafka-streams" / "0_0").mkdir(parents=True)
     ran = run("verify", "--parallel", "2")
     assert ran.code == 1
+    assert "left out: application of-kafka-streams: it has no definition; to include it, name it" in ran.err
+    assert f"Next: statestore restore --application {application.name} --definitions" in ran.err
+    quiet = run("verify", "--depth", "offsets", f"{STORE}/1", "--parallel", "1", "--quiet")
+    assert (quiet.code, quiet.out, quiet.err) == (1, "", "")
     (line,) = [line for line in ran.out.splitlines() if "MISSING" in line]
     assert f"{application.name}/{STORE}/0_1" in line
     assert "full" in line
@@ -177,6 +182,7 @@ def test_a_broker_that_is_away_ends_with_3_and_says_so(run: Run) -> None:
         (["--store", f"{STORE}:kind=window"], "apply to one application without a definition"),
         (["--retention", f"{STORE}=5"], "apply to one application without a definition"),
         (["--partition", "7"], "partitions [7] do not exist; there are 0 to 1"),
+        ([f"{STORE}/7"], f"store {STORE} has no partition 7; it has 0_0, 0_1"),
         (["--sample", "0.5"], "only depth deep compares a sample"),
         (["--depth", "guess"], "guess"),
         (["--parallel", "0"], "parallel"),
@@ -307,14 +313,35 @@ def test_a_store_in_use_is_not_restored_and_ends_with_3(application: Application
 # -- read ---------------------------------------------------------------------------------------------------------
 
 
-def test_read_finds_a_key_in_every_partition_that_has_it(application: Application, run: Run) -> None:
-    ran = run("read", STORE, "key", "--key-serde", "utf8", "--value-serde", "int64")
-    assert ran.code == 2
-    assert "is not of --value-serde int64" in ran.err
-    ran = run("read", STORE, "key", "--key-serde", "utf8", "--value-serde", "utf8")
+def test_read_finds_a_key_in_every_partition_that_has_it_and_rows_in_ranges(application: Application, run: Run) -> None:
+    text = ("--key-serde", "utf8", "--value-serde", "utf8")
+    ran = run("read", STORE, "key", *text)
     assert ran.code == 0
     lines = [line for line in ran.out.splitlines() if application.name in line]
-    assert [[cell.strip() for cell in line.strip("│ ").split("│")][1:] for line in lines] == [["2", str(T0 + 1)]] * 2
+    cells = [[cell.strip() for cell in line.strip("│ ").split("│")][1:] for line in lines]
+    assert cells == [["key", "2", str(T0 + 1)]] * 2
+
+    def found(*arguments: str) -> list[tuple[str, str]]:
+        ran = run("read", *arguments, "--json", "-")
+        return [(row["task"], row["key"]) for row in json.loads(ran.out)["rows"]]
+
+    assert found(STORE, *text) == [("0_0", "0"), ("0_0", "key"), ("0_1", "1"), ("0_1", "key")]
+    assert found(STORE, *text, "--key-from", "1", "--key-to", "l") == [("0_0", "key"), ("0_1", "1"), ("0_1", "key")]
+    for name in (f"{application.name}/{STORE}/0_1", f"{STORE}/0_1", f"{STORE}/1"):
+        assert found(name, *text) == [("0_1", "1"), ("0_1", "key")]
+    limited = run("read", STORE, *text, "--limit", "3", "--json", "-")
+    assert (len(json.loads(limited.out)["rows"]), json.loads(limited.out)["more"]) == (3, True)
+    assert "these are the first 3 rows; add --limit" in limited.err
+    other = run("read", STORE, "key", "--key-serde", "utf8", "--value-serde", "int64", "--json", "-")
+    assert [(row["value"], row["value_bytes"]) for row in json.loads(other.out)["rows"]] == [(None, b"2".hex())] * 2
+    assert "2 rows have a key or a value that is not of its serde" in other.err
+    for arguments, expected in (
+        (("--time-from", "5"), "is a key-value store, whose keys have no times"),
+        (("--time-from", "5", "--time-to", "5"), "--time-to: expected a time after --time-from 5, found 5"),
+        (("key", "--key-to", "l"), "KEY, --key-from, --key-to: expected a key or a range of keys, found both"),
+    ):
+        refused = run("read", STORE, *arguments)
+        assert (refused.code, expected in refused.err) == (2, True), refused.err
 
 
 def test_read_takes_the_definitions_serdes_which_are_bytes_in_hex(run: Run) -> None:

@@ -334,7 +334,7 @@ def test_what_is_dropped_leaves_its_topics_and_directories(command: CatalogueCom
     assert ran.code == 0, ran.err
     changelog = f"{definition.name}-counts-changelog"
     assert changelog in ran.out
-    assert "`statestore drift` lists them" in ran.out
+    assert "Next: statestore drift  # list them, with the commands that remove them" in ran.err
     assert command.catalogue.applications == {}
     assert command.topics.describe([changelog])
     assert directory.exists()

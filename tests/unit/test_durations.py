@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statestore.cli.parameters import duration as option
-from statestore.clock import duration, whole_ms
+from statestore.clock import duration, duration_text, whole_ms
 from statestore.config import load_settings
 from statestore.discovery.hints import parse_hints
 from statestore.errors import DefinitionError, InputError
@@ -48,6 +48,23 @@ def test_what_is_no_duration_is_refused_with_what_was_expected(text):
 @given(st.integers(0, (1 << 63) - 1))
 def test_whole_milliseconds_stay_exact(number):
     assert whole_ms(str(number)) == whole_ms(f"{number}ms") == number
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.04, "0.0s"),
+        (59.94, "59.9s"),
+        (60, "1m"),
+        (725, "12m5s"),
+        (12_000, "3h20m"),
+        (187_200, "2d4h"),
+        (86_400, "1d"),
+    ],
+)
+def test_a_duration_is_shown_by_its_two_largest_units_and_read_again(seconds, text):
+    assert duration_text(seconds) == text
+    assert abs(duration(text, "s") - Fraction(seconds)) <= Fraction(1, 10)
 
 
 def test_options_settings_requests_and_definitions_take_durations(monkeypatch):

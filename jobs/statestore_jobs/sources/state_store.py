@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.opening import Opened, Wanted
+from statestore.discovery.row_range import RowRange
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import InputError, StoreCorruptedError, of_os_error
 from statestore.formats.time_ordered_key import ROWS_WITHOUT_INDEX
@@ -22,7 +23,7 @@ from statestore_jobs.sources.decoding import DECODING_OPTIONS
 from statestore_jobs.sources.importers import forget_importers
 from statestore_jobs.sources.opening import Mode, reading
 from statestore_jobs.sources.options import STORE_OPTIONS, choice, number, refuse_unknown, required
-from statestore_jobs.sources.ranges import RANGE_OPTIONS, Range, range_of
+from statestore_jobs.sources.ranges import RANGE_OPTIONS, in_range, range_of
 from statestore_jobs.sources.snapshots import (
     SNAPSHOT_OPTIONS,
     StoreInArchive,
@@ -250,7 +251,7 @@ class StateStoreReader(DataSourceReader):
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._stores, store = stores_at(options)
         self._layout: Layout = layout_of(options, store, with_offset=False, schema=schema)
-        self._range: Range = range_of(options, store.store_kind, self._layout.decoding.key_serde)
+        self._range: RowRange = range_of(options, store.store_kind, self._layout.decoding.key_serde)
 
     def partitions(self) -> Sequence[InputPartition]:
         """One Spark partition for each store partition."""
@@ -265,7 +266,7 @@ class StateStoreReader(DataSourceReader):
                 if not self._layout.store.rows_are_records:
                     yield from self._versions(partition, parts)
                     return
-                for batch in _gathered(self._range.of(batch) for part in parts for batch in self._rows(part)):
+                for batch in _gathered(in_range(batch, self._range) for part in parts for batch in self._rows(part)):
                     yield self._shown(partition, batch)
         except OSError as error:
             raise of_os_error(error) from error

@@ -8,7 +8,7 @@ from itertools import islice
 import pyarrow as pa
 
 from statestore.discovery.opening import Opened
-from statestore_jobs.sources.ranges import Range
+from statestore.discovery.row_range import RowRange
 
 VERSIONS_SCHEMA = pa.schema(
     [
@@ -22,7 +22,7 @@ _BATCH_ROWS = 4096
 _Version = tuple[bytes, bytes, int, int | None]
 
 
-def version_batches(databases: Sequence[Opened], wanted: Range) -> Iterator[pa.RecordBatch]:
+def version_batches(databases: Sequence[Opened], wanted: RowRange) -> Iterator[pa.RecordBatch]:
     """Yield the versions of a range as batches with `VERSIONS_SCHEMA`, by key and of each key the oldest first.
 
     Raises
@@ -37,7 +37,7 @@ def version_batches(databases: Sequence[Opened], wanted: Range) -> Iterator[pa.R
         yield pa.RecordBatch.from_arrays(arrays, schema=VERSIONS_SCHEMA)
 
 
-def _versions(opened: Opened, wanted: Range) -> Iterator[_Version]:
+def _versions(opened: Opened, wanted: RowRange) -> Iterator[_Version]:
     for key, versions in opened.versions(*wanted.keys()):
         for value, valid_from, valid_to in versions:
             if value is not None and wanted.has_version(valid_from, valid_to):

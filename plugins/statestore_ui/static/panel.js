@@ -12,7 +12,7 @@ const ACTIONS = {
   tail: "The store is behind: restore it, mode auto or tail. The DAG verify starts that by itself.",
   full: "It must be rebuilt: restore it, mode auto or full. The DAG verify starts that by itself.",
   later: "It was in use. The next verification looks at it again.",
-  "by hand": "No restore helps by itself. Read what was found; docs/operations.md says what each status needs.",
+  manual: "No restore helps by itself. Read what was found; docs/operations.md says what each status needs.",
 };
 
 export function Panel({ row, runs, now, onClose, onRestore }) {

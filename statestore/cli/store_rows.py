@@ -1,0 +1,217 @@
+"""The rows of a store of any kind, as `read` prints them. The caller holds the lock of the store's task."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.cli.values import value_text
+from statestore.definitions.fields import SerdeName
+from statestore.definitions.store import StoreDefinition
+from statestore.discovery.opening import Opened, close_all, open_databases
+from statestore.discovery.row_range import RowRange
+from statestore.discovery.store_directory import LiveStore
+from statestore.errors import InputError, StoreCorruptedError, UnknownFormatError
+from statestore.formats.time_ordered_key import ROWS_WITHOUT_INDEX, ordinary
+from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
+from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
+from statestore.partition.spec import StorePartitionSpec
+from statestore.stores.abilities import NO_STREAM_TIME
+from statestore.stores.versioned import newest_time_in
+from statestore.verification import supplied
+
+_VALID_FROM, _VALID_TO = "valid_from", "valid_to"
+
+
+class Row(NamedTuple):
+    """A row of a store partition, or a version of a key.
+
+    Attributes
+    ----------
+    key, value
+        None if they are not of their serde; their bytes in hexadecimal are in `key_bytes` and `value_bytes` then.
+    timestamp
+        In ms; -1 if it is not known, None if the store keeps none.
+    headers
+        Names and values, these in hexadecimal; None if the store keeps none.
+    numbers
+        What tells rows of a key apart, by name, such as `window_start` (ms). Of a version: from when until before when
+        it is valid; `valid_to` is None if it still is.
+    """
+
+    application: str
+    store: str
+    task: str
+    key: str | None
+    key_bytes: str | None
+    value: str | None
+    value_bytes: str | None
+    timestamp: int | None
+    headers: tuple[tuple[str, str | None], ...] | None
+    numbers: dict[str, int | None]
+
+    @property
+    def label(self) -> str:
+        """The store partition."""
+        return f"{self.application}/{self.store}/{self.task}"
+
+    def content(self) -> dict[str, Any]:
+        """Return what programs get of it."""
+        fields = self._asdict()
+        numbers = fields.pop("numbers")
+        return {**fields, _VALID_FROM: None, _VALID_TO: None, **numbers}
+
+
+class Serdes(NamedTuple):
+    """What keys and values are read with."""
+
+    key: SerdeName
+    value: SerdeName
+
+
+def read_rows(
+    spec: StorePartitionSpec, wanted: RowRange, serdes: Serdes, *, latest: bool = False
+) -> Generator[Row, None, None]:
+    """Yield the rows of a range: by segment, in each by key; of a versioned store by key, then time.
+
+    Nothing if the store does not exist. Rows that have expired are shown as long as their segment is there.
+
+    Parameters
+    ----------
+    latest
+        Of a versioned store, the latest version of each key only.
+
+    Raises
+    ------
+    StoreCorruptedError, UnknownFormatError
+        If the store cannot be read.
+    """
+    try:
+        if spec.store.supplied:
+            with supplied.opened(spec.store, spec.context(read_only=True)) as store:
+                batches = supplied.batches(store, spec.store, lambda: None)
+                yield from _rows(spec, map(supplied.as_stored, batches), wanted, serdes)
+            return
+        with _opened(spec, wanted) as parts:
+            for part in parts:
+                if spec.store.rows_are_records:
+                    layout = spec.store.store_kind.layout
+                    bounds = wanted.bounds() if layout is None else ROWS_WITHOUT_INDEX
+                    yield from _rows(spec, part.rows(*bounds), wanted, serdes)
+                else:
+                    yield from _versions(spec, part, wanted, serdes, latest=latest)
+    except (StoreCorruptedError, UnknownFormatError) as error:
+        raise type(error)(f"{spec.store_partition}: {error}") from error
+
+
+def history_from(spec: StorePartitionSpec) -> int:
+    """Return the oldest time (ms) whose values a versioned store still has.
+
+    All latest values are read for that: nothing else tells how far the store's time is.
+
+    Raises
+    ------
+    StoreCorruptedError, UnknownFormatError
+        If the store cannot be read.
+    """
+    newest = NO_STREAM_TIME
+    with _opened(spec, RowRange(spec.store.store_kind)) as parts:
+        for part in parts:
+            newest = max(newest, newest_time_in(part.database.family(DEFAULT_COLUMN_FAMILY)))
+    return newest - (spec.store.retention_ms or 0)
+
+
+def number_names(store: StoreDefinition) -> list[str]:
+    """Return the names of the numbers of a store's rows. How long windows are, no directory tells."""
+    names = [number.name for number in store.store_kind.columns(store)]
+    return [name for name in names if name != "window_end" or store.window_size_ms]
+
+
+@contextmanager
+def _opened(spec: StorePartitionSpec, wanted: RowRange) -> Iterator[Sequence[Opened]]:
+    if not spec.live.exists():
+        yield []
+        return
+    store = LiveStore(spec.store.name, spec.store.segmented, spec.live, spec.application, spec.task, spec.state_dir)
+    databases = open_databases(store, spec.store.values, wanted.has_segment)
+    try:
+        yield databases
+    finally:
+        close_all(databases)
+
+
+def _rows(
+    spec: StorePartitionSpec, batches: Iterator[pa.RecordBatch], wanted: RowRange, serdes: Serdes
+) -> Iterator[Row]:
+    kind, names = spec.store.store_kind, number_names(spec.store)
+    for batch in batches:
+        found = []
+        for raw_key, stored in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+            key, numbers = _split(spec, raw_key)
+            if wanted.has_key(key) and wanted.has_times(numbers):
+                found.append((key, stored, numbers))
+        arrays = {number.name: np.array([row[2][number.name] for row in found], np.int64) for number in kind.numbers}
+        shown = kind.shown(arrays, spec.store)
+        for at, (key, stored, _) in enumerate(found):
+            value, timestamp, *headers = spec.store.values.logged(stored)
+            if timestamp is None and spec.store.values.timestamped:
+                timestamp = UNKNOWN_TIMESTAMP
+            numbers = {name: int(shown[name][at]) for name in names}
+            yield _row(spec, serdes, key, value or b"", timestamp, headers[0] if headers else None, numbers)
+
+
+def _split(spec: StorePartitionSpec, row_key: bytes) -> tuple[bytes, dict[str, int]]:
+    """Return the user's key of a row, and the numbers behind it."""
+    kind = spec.store.store_kind
+    if kind.layout is not None:
+        found = ordinary(row_key, kind.layout.key)
+        if found is None:
+            raise StoreCorruptedError(
+                f"row key {row_key.hex()} (hexadecimal) is none of a {kind.name} store; restore the store"
+            )
+        row_key = found
+    if not kind.numbers:
+        return row_key, {}
+    kind.row_time(row_key)  # refuses what is too short
+    numbers, at = {}, len(row_key) - kind.suffix_bytes
+    key = row_key[:at]
+    for number in kind.numbers:
+        numbers[number.name] = int.from_bytes(row_key[at : at + number.bytes], "big", signed=True)
+        at += number.bytes
+    return key, numbers
+
+
+def _versions(
+    spec: StorePartitionSpec, part: Opened, wanted: RowRange, serdes: Serdes, *, latest: bool
+) -> Iterator[Row]:
+    for key, versions in part.versions(*wanted.keys()):
+        for value, valid_from, valid_to in versions:
+            if value is None or (latest and valid_to is not None) or not wanted.has_version(valid_from, valid_to):
+                continue
+            yield _row(spec, serdes, key, value, valid_from, None, {_VALID_FROM: valid_from, _VALID_TO: valid_to})
+
+
+def _row(
+    spec: StorePartitionSpec,
+    serdes: Serdes,
+    key: bytes,
+    value: bytes,
+    timestamp: int | None,
+    headers: Sequence[tuple[str, bytes | None]] | None,
+    numbers: dict[str, int | None] | dict[str, int],
+) -> Row:
+    shown = None if headers is None else tuple((name, None if raw is None else raw.hex()) for name, raw in headers)
+    where = (spec.application, spec.store.name, str(spec.task))
+    return Row(*where, *_text(key, serdes.key), *_text(value, serdes.value), timestamp, shown, {**numbers})
+
+
+def _text(raw: bytes, serde: SerdeName) -> tuple[str | None, str | None]:
+    """Return a key or value as text; or None, and its bytes in hexadecimal, if it is not of its serde."""
+    try:
+        return value_text(raw, serde), None
+    except InputError:
+        return None, raw.hex()

@@ -133,7 +133,7 @@ def read_checked(path: Path) -> bytes:
     if not mark:
         return checksum
     if checksum != f"{_checksum(text)}\n".encode():
-        raise ValueError(f"{path} is not as it was written: its checksum does not fit")
+        raise ValueError(f"{path} is damaged: its checksum does not match its content")
     return text
 
 

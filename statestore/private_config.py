@@ -39,7 +39,7 @@ def read_private_config(variable: str, asked: str, content: str) -> dict[str, An
         ) from error
     except ValueError as error:
         # Without its cause, which has the whole text in it.
-        raise InputError(f"{variable}: {name} is no JSON in UTF-8: {_where(error)}") from None
+        raise InputError(f"{variable}: {name} is not JSON in UTF-8: {_where(error)}") from None
     if not isinstance(found, dict):
         raise InputError(f"{variable}: {name}: expected a JSON object of {content}, found {type(found).__name__}")
     return found

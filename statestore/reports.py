@@ -600,7 +600,7 @@ def read_any_report(path: Location) -> AnyReport:
     try:
         return _ANY.validate_json(_read(path))
     except ValidationError as error:
-        raise InputError(f"{path} is no report of schema version 1: {error}") from error
+        raise InputError(f"{path} is not a report of schema version 1: {error}") from error
 
 
 def _read(path: Location) -> bytes:

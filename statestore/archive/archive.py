@@ -109,8 +109,10 @@ def open_archive(url: str, timeout_s: float = 60.0, *, create: bool = True) -> O
             found = b""
         if found != content:
             raise InputError(
-                f"archive {objects.url}: expected {FORMAT} with {content.decode()}, found {found[:120]!r}; it was "
-                "written by another version, or by somebody else: use that version, or another prefix"
+                f"archive {objects.url}: expected {FORMAT} with {content.decode()}, found {found[:120]!r}; another "
+                "version or another program wrote it. Use that version, or another prefix"
             )
         return objects
-    raise ArchiveAccessError(f"archive {objects.url}: {FORMAT} was written and is not there; check the bucket's rules")
+    raise ArchiveAccessError(
+        f"archive {objects.url}: {FORMAT} was written, but does not exist. Check the lifecycle rules of the bucket"
+    )

@@ -197,7 +197,7 @@ def read_key_range(objects: ObjectStore, build: BuildDirectory, number: int) -> 
     name = build.key_range(number)
     found = read(objects, name, KeyRangeMerged)
     if found is not None and (found.build, found.number) != (build.uuid, number):
-        raise SnapshotError(f"{objects.url}/{name} is of another range of keys")
+        raise SnapshotError(f"{objects.url}/{name} belongs to another range of keys")
     return found
 
 

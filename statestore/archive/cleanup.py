@@ -213,7 +213,7 @@ def _read_all(objects: ObjectStore, names: Iterable[str]) -> Iterator[Manifest]:
 def _read(objects: ObjectStore, name: str) -> Manifest | None:
     place = _place(name)
     if place is None:
-        raise SnapshotError(f"{objects.url}/{name} is no manifest of a snapshot; remove it, then clean up again")
+        raise SnapshotError(f"{objects.url}/{name} is not a snapshot manifest. Remove it, then clean up again")
     try:
         return from_bytes(_content(objects, name), *place)
     except FileNotFoundError:  # marked meanwhile: its blobs stay for the grace period, as they were not in `old`
@@ -226,4 +226,4 @@ def _content(objects: ObjectStore, name: str) -> bytes:
     try:
         return objects.read(name, MAX_BYTES)
     except ValueError as error:
-        raise SnapshotError(f"{error}: it is no manifest; remove it, then clean up again") from None
+        raise SnapshotError(f"{error}: it is not a snapshot manifest. Remove it, then clean up again") from None

@@ -41,7 +41,7 @@ def from_document(raw: bytes, kind: str, model: type[M], said: str) -> M:
     """
     found = _DOCUMENT.match(raw)
     if found is None or found[2].decode() != kind or hashlib.sha256(found[3]).hexdigest() != found[1].decode():
-        raise SnapshotError(f"{said} is not as it was written: its checksum does not fit")
+        raise SnapshotError(f"{said} is damaged: its checksum does not match its content")
     try:
         return model.model_validate_json(found[3])
     except ValidationError as error:

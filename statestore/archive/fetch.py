@@ -167,10 +167,10 @@ def _fetch_one(
                 out.write(chunk)
                 advanced(len(chunk))
         except FileNotFoundError:
-            raise SnapshotError(f"{objects.url}/{name} is not there; it has the bytes of {file.path}") from None
+            raise SnapshotError(f"{objects.url}/{name} does not exist; it has the content of {file.path}") from None
         except ValueError as error:
             raise SnapshotError(f"{file.path}: {error}") from None
         out.flush()
         os.fsync(out.fileno())
     if digest.hexdigest() != file.sha256:
-        raise SnapshotError(f"{objects.url}/{name} holds other bytes than its name says: {digest.hexdigest()}")
+        raise SnapshotError(f"{objects.url}/{name} does not have the SHA-256 that is its name: {digest.hexdigest()}")

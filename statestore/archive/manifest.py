@@ -65,7 +65,7 @@ class SnapshotFile(StoredFile):
         if self.content is not None and (
             len(self.content) != self.bytes or hashlib.sha256(self.content).hexdigest() != self.sha256
         ):
-            raise ValueError(f"the content of {self.path} is not what its size and SHA-256 say")
+            raise ValueError(f"the content of {self.path} does not match its size and SHA-256")
         return self
 
 

@@ -55,7 +55,7 @@ class SnapshotSet(BaseModel):
         own = f"{STORES}/{self.cluster}/{self.application}/"
         for found in self.snapshots:
             if snapshot_place(found) is None or not found.startswith(own):
-                raise ValueError(f"{found[:200]!r} is no snapshot of application {self.application}")
+                raise ValueError(f"{found[:200]!r} is not a snapshot of application {self.application}")
         return self
 
 
@@ -122,9 +122,7 @@ def find_set(objects: ObjectStore, uuid: str) -> SnapshotSet:
     for found in objects.entries(SETS):
         if found.name.endswith(f"/{uuid}.json"):
             return _read(objects, found.name, SnapshotSet)
-    raise SnapshotError(
-        f"archive {objects.url} has no set {uuid}; `statestore snapshot list --sets` names those there are"
-    )
+    raise SnapshotError(f"archive {objects.url} has no set {uuid}; `statestore snapshot list --sets` lists them")
 
 
 def all_sets(objects: ObjectStore) -> Iterator[SnapshotSet]:

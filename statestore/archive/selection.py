@@ -104,14 +104,15 @@ def named_snapshot(objects: ObjectStore, choice: SnapshotChoice) -> Manifest:
             if listed.name == choice.name:
                 return read_manifest(objects, found.directory, listed.name)
     raise SnapshotError(
-        f"archive {objects.url} has no snapshot {choice.snapshot}{_of(choice)}; `statestore snapshot list` names those "
-        "there are"
+        f"archive {objects.url} has no snapshot {choice.snapshot}{_of(choice)}; `statestore snapshot list` lists them"
     )
 
 
 def _up_to_offset(objects: ObjectStore, choice: SnapshotChoice) -> list[Manifest]:
     if choice.application is None:
-        raise InputError(f"snapshot {choice.snapshot} of which application? Name it; the name of a snapshot needs none")
+        raise InputError(
+            f"snapshot {choice.snapshot} needs an application: name it. Only the name of a snapshot needs none"
+        )
     found = _expected(objects, choice)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(lambda history: _newest(objects, history, choice.offset), found))
@@ -132,7 +133,7 @@ def _expected(objects: ObjectStore, choice: SnapshotChoice) -> list[History]:
         there = f"; it has those of its stores {', '.join(sorted(stores))}" if stores else ""
         raise SnapshotError(
             f"archive {objects.url} has no snapshots{_of(choice._replace(partitions=None))}{there}; "
-            "`statestore snapshot list` names those there are"
+            "`statestore snapshot list` lists them"
         )
     chosen = []
     for store in sorted(stores) if choice.store is None else [choice.store]:

@@ -18,5 +18,5 @@ def server_time_ms(objects: ObjectStore) -> int:
     finally:
         objects.delete(name)
     if found is None:
-        raise SnapshotError(f"{objects.url}/{name} was deleted while it was looked at; run again")
+        raise SnapshotError(f"{objects.url}/{name} was deleted while it was being read. Run again")
     return found.modified_ms

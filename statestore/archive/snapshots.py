@@ -127,7 +127,7 @@ def read_manifest(objects: ObjectStore, directory: StoreDirectory, name: Snapsho
     try:
         content = objects.read(place, MAX_BYTES)
     except FileNotFoundError:
-        raise SnapshotError(f"snapshot {place} is not there any more") from None
+        raise SnapshotError(f"snapshot {place} no longer exists") from None
     except ValueError as error:
         raise SnapshotError(f"snapshot {place}: {error}") from None
     return from_bytes(content, directory, name)

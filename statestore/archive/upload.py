@@ -92,8 +92,8 @@ class Uploading:
         if time.monotonic() - self._began_s > MOST_S:
             raise ArchiveUnavailableError(
                 f"archive {self._objects.url}: uploading {sum(self._put.values())} bytes took more than "
-                f"{MOST_S / 3600:g} hours, so no snapshot of them is published; the next one goes on with what was "
-                "uploaded"
+                f"{MOST_S / 3600:g} hours, so no snapshot of them is published; the next run continues with what was "
+                f"uploaded"
             )
         kill_switch.reached("snapshot, blobs uploaded")
         commit(self._objects, manifest)
@@ -118,7 +118,7 @@ def commit(objects: ObjectStore, manifest: Manifest) -> None:
         return
     # Its name is ours alone: an attempt whose answer was lost has written it.
     if objects.read(place, len(content)) != content:
-        raise InvalidStateError(f"snapshot {place} is there already, with another content; nothing was changed")
+        raise InvalidStateError(f"snapshot {place} already exists with different content. Nothing was changed")
 
 
 def put_lately(objects: ObjectStore, files: Iterable[SnapshotFile], put_before: Collection[str]) -> list[SnapshotFile]:
@@ -187,7 +187,7 @@ def _verified(path: Path, file: SnapshotFile) -> Iterator[bytes]:
             held = chunk
     if size != file.bytes or digest.hexdigest() != file.sha256:
         raise StoreCorruptedError(
-            f"{path} is not as it was when the store was closed: expected {file.bytes} bytes, SHA-256 {file.sha256}; "
+            f"{path} has changed since the store was closed: expected {file.bytes} bytes, SHA-256 {file.sha256}; "
             f"found {size} bytes, {digest.hexdigest()}. Restore the store"
         )
     yield held

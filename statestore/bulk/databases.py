@@ -203,7 +203,7 @@ def _make_database(
         rows: dict[str, Sequence[Path]] = {**dict.fromkeys(made, ()), made[0]: files}
         make_database(directory, {**rows, offsets_format.COLUMN_FAMILY: beside}, identity)
     except OtherLayoutError as error:
-        raise StoreCorruptedError(f"a file of {directory} is not as it was written: {error}; run it again") from error
+        raise StoreCorruptedError(f"a file of {directory} is damaged: {error}; run it again") from error
 
 
 def _offsets_files(

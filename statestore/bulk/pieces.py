@@ -158,7 +158,7 @@ def require_piece(path: Path, number: int, cuts: Sequence[bytes], routing: Routi
 
 
 def _refused(path: Path, why: str) -> StoreCorruptedError:
-    return StoreCorruptedError(f"{path} is no piece of sorted runs: {why}; nothing of it is used")
+    return StoreCorruptedError(f"{path} is not a piece of sorted runs: {why}; nothing of it is used")
 
 
 @compiled

@@ -226,11 +226,11 @@ def translate(error: KafkaException | KafkaError, doing: str) -> StateStoreError
         return TopicMismatchError(f"{text}; create the topic, or correct its name in the definition")
     if code == KafkaError.UNKNOWN_MEMBER_ID:
         return InputError(
-            f"{text}; somebody else consumes as this group, or was killed and its session has not timed out: stop it "
-            "(kafka-consumer-groups --describe --members tells who it is), or wait"
+            f"{text}; another process consumes as this group, or was killed and its session has not timed out: stop it "
+            "(kafka-consumer-groups --describe --members shows its members), or wait"
         )
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
-        return InputError(f"{text}; raise the topic's max.message.bytes, or make the record smaller")
+        return InputError(f"{text}; increase the topic's max.message.bytes, or send a smaller record")
     if code in _UNAVAILABLE:
         return KafkaUnavailableError(
             f"{text}; check that the brokers are up and that access is granted, then run again"

@@ -81,7 +81,7 @@ def checked_properties(given: Mapping[str, Any], source: str) -> dict[str, Any]:
             raise InputError(f"{source}: {name} cannot be set: {_REFUSED[own_name]}; remove it")
         if own_name not in _TAKEN:
             raise InputError(
-                f"{source}: {name} is not one of the properties that are taken; remove it or correct its name. "
+                f"{source}: {name} is not an accepted property. Remove it, or correct its name. "
                 f"Expected only: {', '.join(sorted(_TAKEN))}"
             )
         if own_name in taken:

@@ -432,6 +432,6 @@ def _undelivered(error: Any, message: Message, max_batch_bytes: int | None) -> S
     size = len(key or b"") + len(value or b"")
     return InputError(
         f"a record of {size} bytes with key {key!r:.120} is larger than topic {topic} takes: its max.message.bytes is "
-        f"{max_batch_bytes or 'not known'}; nothing of its transaction was committed. Raise the topic's "
-        "max.message.bytes, or make the record smaller"
+        f"{max_batch_bytes or 'not known'}; nothing of its transaction was committed. Increase the topic's "
+        f"max.message.bytes, or send a smaller record"
     )

@@ -1,6 +1,6 @@
 """The commands, and one clear message where one cannot be carried out.
 
-Exit codes: see `ending.py`.
+Exit codes: see `exit_codes.py`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _say_version(said: bool) -> None:
 @app.callback()
 def _of_all(
     _: Annotated[
-        bool, typer.Option("--version", help="Print the version, and end.", callback=_say_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_say_version, is_eager=True)
     ] = False,
 ) -> None:
     """Have the options that come before a command."""

@@ -38,12 +38,14 @@ def apply(
         bool,
         typer.Option(
             "--create-topics",
-            help="Create input, output and dead-letter topics that do not exist, with the brokers' settings.",
+            help="Create input, output and dead-letter topics that do not exist, with the brokers' default settings.",
         ),
     ] = False,
     partitions: Annotated[
         int,
-        typer.Option(min=1, help="--create-topics: partitions of a topic, if its application's input is new, too."),
+        typer.Option(
+            min=1, help="With --create-topics: number of partitions of a topic whose application has a new input."
+        ),
     ] = 4,
     yes: options.Yes = False,
     state_dir: options.StateDirIfAny = None,
@@ -226,7 +228,7 @@ def _definitions(paths: Iterable[Path]) -> dict[str, ApplicationDefinition]:
         else:
             more = load_definitions(path)
         if twice := sorted(found.keys() & more.keys()):
-            raise DefinitionError(f"{path} defines {', '.join(twice)}, which another of the files defines")
+            raise DefinitionError(f"{path} defines {', '.join(twice)}, which another file defines, too")
         found |= more
     if not found:
         raise DefinitionError(f"{', '.join(map(str, paths))}: no application is defined there; expected YAML files")
@@ -237,7 +239,8 @@ def _require_agreed(plan: Plan, state_dir: Path | None, *, yes: bool, creates: b
     losing = [f"{step.application} loses {', '.join(step.removed)}" for step in plan.steps if step.removed]
     if losing and state_dir is None:
         raise InputError(
-            f"nothing was applied: {'; '.join(losing)}. Say --state-dir: locks in it tell whether somebody runs it"
+            f"nothing was applied: {'; '.join(losing)}. Add --state-dir: its locks show whether the application is "
+            f"running"
         )
     if plan.changes_something or creates:
         output.require_yes("Apply this?", yes=yes, otherwise="nothing was applied")

@@ -73,10 +73,10 @@ def suggest(
 def _require_new(out: Path) -> None:
     """Refuse a file that cannot be written later, before Spark is started for it."""
     if out.exists():
-        raise InputError(f"--out: {out} is there already, and may have been changed by hand; name another file")
+        raise InputError(f"--out: {out} already exists, and may have been edited. Name another file")
     there = next(path for path in out.absolute().parents if path.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise InputError(f"--out: {there} is no directory that can be written to; name another file")
+        raise InputError(f"--out: {there} is not a writable directory. Name another file")
 
 
 def _specs(chosen: Chosen, wanted: StoreSelector) -> list[StorePartitionSpec]:

@@ -61,7 +61,8 @@ def run_each(
         return [future.result() for future in futures]
     except BrokenProcessPool as error:
         raise RetryError(
-            "a process of this command was killed, perhaps because memory ran out; run again with a smaller --parallel"
+            "a process of this command was killed, perhaps because the machine had no memory left. Run again with a "
+            "smaller --parallel"
         ) from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

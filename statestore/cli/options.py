@@ -31,7 +31,7 @@ StateDirIfAny = Annotated[
     typer.Option(
         "--state-dir",
         envvar="STATESTORE_STATE_DIR",
-        help="Kafka Streams' state.dir; needed if an application loses stores, for its locks.",
+        help="Kafka Streams' state.dir. Required if an application loses stores: its locks show whether it runs.",
         show_default=False,
     ),
 ]
@@ -362,7 +362,7 @@ def _require_writable_directory(option: str, directory: Path) -> None:
     if not there.is_dir():
         raise InputError(f"{option}: expected a directory, found the file {there}; name another one")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise InputError(f"{option}: {there} cannot be written to; name another directory, or have its mode changed")
+        raise InputError(f"{option}: {there} cannot be written to; name another directory, or change its mode")
 
 
 def with_target(command: Callable[..., None]) -> Callable[..., None]:

@@ -167,6 +167,6 @@ def require_yes(question: str, *, yes: bool, otherwise: str) -> None:
     if yes:
         return
     if not on_terminal():
-        raise InputError(f"{otherwise}: nobody is there to be asked; say --yes")
+        raise InputError(f"{otherwise}: there is no terminal to ask for confirmation. Add --yes")
     if not confirmed(question):
-        raise InputError(f"{otherwise}: the answer was no")
+        raise InputError(f"{otherwise}: you did not confirm")

@@ -176,8 +176,8 @@ def make_project(directory: Path, name: str, settings: Mapping[str, str]) -> Pro
     environment = directory / ENVIRONMENT
     if there := [path.name for path in files if path.exists()]:
         raise InputError(
-            f"{directory} has {', '.join(there)} already: nothing was written. Name another directory, or another "
-            "application with --name"
+            f"{directory} has {', '.join(there)} already. Nothing was written. Name another directory, or another "
+            f"application with --name"
         )
     if not environment.exists():
         files[environment] = _environment(directory, settings)
@@ -190,12 +190,14 @@ def make_project(directory: Path, name: str, settings: Mapping[str, str]) -> Pro
 def _module(name: str) -> str:
     module = re.sub(r"\W", "_", name, flags=re.ASCII)
     if not module.isidentifier() or keyword.iskeyword(module):
-        raise InputError(f"--name: expected a name that begins with a letter and is no word of Python, found {name!r}")
+        raise InputError(
+            f"--name: expected a name that starts with a letter and is not a Python keyword, found {name!r}"
+        )
     found = find_spec(module)
     if found is not None and found.origin is not None:
         raise InputError(
-            f"--name: Python has a module {module} already ({found.origin}): the processor's would stand in its way. "
-            "Choose another name"
+            f"--name: Python has a module {module} already ({found.origin}): the processor would hide it. Choose "
+            f"another name"
         )
     return module
 

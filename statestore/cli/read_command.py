@@ -115,7 +115,7 @@ def read(
         if len(found) > limit:
             break
     if too_early and not found:
-        raise InputError(f"{'; '.join(too_early)}. What is older may be in a snapshot, or in the changelog")
+        raise InputError(f"{'; '.join(too_early)}. Older values may be in a snapshot, or in the changelog")
     for why in too_early:
         print(f"statestore: {why}: it was not read", file=sys.stderr)
     more = len(found) > limit

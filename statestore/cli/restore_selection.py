@@ -102,9 +102,9 @@ def _with_layout(
             known = layout_known(chosen.known.get(application, {}))
         if said is None and known is None:
             raise InputError(
-                f"it cannot be told which version of Kafka Streams application {application} is: {shown}. Those from "
-                "3.9 to 4.2 have their offsets beside their stores, and do not start on stores that have them inside, "
-                "as those of 4.3. Nothing was changed. Say --kafka-streams VERSION, such as 4.3.1"
+                f"the version of Kafka Streams is unknown for application {application} is: {shown}. Those from "
+                "3.9 to 4.2 have their offsets beside their stores, and do not start on stores with offsets inside, "
+                "which version 4.3 has. Nothing was changed. Add --kafka-streams VERSION, such as 4.3.1"
             )
         if said and shown.inside:
             raise InputError(

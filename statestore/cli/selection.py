@@ -216,7 +216,7 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
     names = list(dict.fromkeys(asked.applications)) or list(definitions) or applications_in(asked.where.state_dir)
     if not names:
         raise UnknownApplicationError(
-            f"{asked.where.state_dir} has no application; say --application NAME if its state is gone"
+            f"{asked.where.state_dir} has no application; add --application NAME if its state is gone"
         )
     defined = [definitions[name] for name in names if name in definitions]
     others = [name for name in names if name not in definitions]

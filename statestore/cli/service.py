@@ -67,7 +67,7 @@ class Service:
         try:
             return self.metastore.require_running()
         except MetastoreDegradedError as error:
-            raise MetastoreDegradedError(f"{error}; to go by a file instead, say --definitions FILE") from error
+            raise MetastoreDegradedError(f"{error}; to go by a file instead, add --definitions FILE") from error
 
 
 def offset_of(at: str) -> int:

@@ -78,7 +78,7 @@ def show(
                 raise InputError(found.state)
             print(found.manifest.model_dump_json(indent=1))
             return
-    raise InputError(f"archive {archive} has no snapshot {snapshot}; `statestore snapshot list` names those there are")
+    raise InputError(f"archive {archive} has no snapshot {snapshot}; `statestore snapshot list` lists them")
 
 
 @app.command()
@@ -113,9 +113,9 @@ def reinstate(
         spec = spec.model_copy(update={"archive": where})
         topics.require_no_members(spec.application)
         made = make_store(spec, read_found(find_snapshot(spec, snapshot)), f"reinstated by {getpass.getuser()}")
-        output.say(output.console(), f"{spec.store_partition}: snapshot {snapshot} is the store again, as {made.name}")
+        output.say(output.console(), f"{spec.store_partition}: snapshot {snapshot} was reinstated as {made.name}")
         return
-    raise InputError(f"archive {archive} has no snapshot {snapshot}; `statestore snapshot list` names those there are")
+    raise InputError(f"archive {archive} has no snapshot {snapshot}; `statestore snapshot list` lists them")
 
 
 @app.command()
@@ -220,7 +220,7 @@ def pin(
     found = [one.listed for one in _snapshots(archive, archive_timeout_s, application, store) if one.state == "usable"]
     wanted = set(snapshot or ())
     if missing := sorted(wanted - {str(one.name) for one in found}):
-        raise InputError(f"archive {archive} has no usable snapshot {', '.join(missing)}; `list` names those there are")
+        raise InputError(f"archive {archive} has no usable snapshot {', '.join(missing)}; `list` lists them")
     newest = list({one.directory: one for one in reversed(found)}.values())
     kept = [one for one in found if str(one.name) in wanted] if wanted else newest
     if not kept:

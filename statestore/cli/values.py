@@ -29,7 +29,7 @@ def key_bytes(text: str, serde: SerdeName) -> bytes:
         return load_serde(serde).serialize(value)
     except (TypeError, ValueError) as error:
         expected = {"bytes": "hexadecimal digits", "int64": "a number of 64 bits", "json": "JSON"}.get(serde, "text")
-        raise InputError(f"key {text!r} is not {expected}, as --key-serde {serde} wants it: {error}") from error
+        raise InputError(f"key {text!r} is not {expected}, as --key-serde {serde} requires: {error}") from error
 
 
 def value_text(raw: bytes, serde: SerdeName) -> str:

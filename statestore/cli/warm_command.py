@@ -235,7 +235,7 @@ def _say_nothing_chosen(chosen: Chosen, sizes: Mapping[TaskId, int], request: _R
     if not sizes:
         why = "no store is known well enough"
     elif request.max_bytes is None:
-        why = "no task has a directory here, and none is named: say --task or --max-bytes"
+        why = "no task has a directory here, and none is named: add --task or --max-bytes"
     else:
         why = f"the smallest task has {min(sizes.values())} bytes, and --max-bytes is {request.max_bytes}"
     print(f"statestore: nothing is warmed: {why}", file=sys.stderr)

@@ -148,7 +148,7 @@ class ApplicationDefinition(Definition):
                 derived = changelog_topic(self.name, store.name)
                 raise ValueError(
                     f"the changelog topic of store {store.name} is {derived}, as in Kafka Streams, or {derived}-2, -3 "
-                    f"and so on after it was written anew; found {store.changelog!r}. Rename the application or the "
+                    f"and so on after it was rewritten; found {store.changelog!r}. Rename the application or the "
                     "store, or leave `changelog` out"
                 )
 

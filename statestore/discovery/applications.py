@@ -95,7 +95,7 @@ def discover(
         raise UnknownApplicationError(
             f"no application {application!r}: {state_dir} has no directory of that name with tasks in it, and there is "
             f"no topic {changelog_topic(application, '<store>')}; if its input is a store's changelog and all else is "
-            "gone, say --changelog STORE=TOPIC"
+            "gone, add --changelog STORE=TOPIC"
         )
     _check_hints(application, hints, sorted({*here, *logged, *known}), where)
     deadline = time.monotonic() + lock_wait_s
@@ -220,7 +220,7 @@ def _check_hints(application: str, hints: Mapping[str, Hint], known: Sequence[st
         if name not in known and hint.changelog is None:
             raise UnknownStoreError(
                 f"no store {name!r} in application {application}: {where.state_dir} and the changelog topics have "
-                f"{', '.join(known) or 'none'}; say --changelog {name}=TOPIC if its topic is named otherwise"
+                f"{', '.join(known) or 'none'}; add --changelog {name}=TOPIC if its topic is named otherwise"
             )
 
 

@@ -132,12 +132,12 @@ def stores_at(
         If it is one store partition, and a name or partitions are asked for.
     """
     if not path.is_dir():
-        raise UnknownStoreError(f"{path} is no directory; {_EXPECTED}")
+        raise UnknownStoreError(f"{path} is not a directory; {_EXPECTED}")
     if (store := store_at(path)) is None:
         try:
             check_name(path.name)
         except ValueError as error:
-            raise UnknownStoreError(f"{path} is no store; {_EXPECTED}") from error
+            raise UnknownStoreError(f"{path} is not a store; {_EXPECTED}") from error
         return stores_named(path.parent, path.name, name, partitions)
     for option, asked in ("store", name), ("partitions", partitions):
         if asked is not None:
@@ -167,7 +167,7 @@ def _checked(what: str, name: str) -> str:
 def _foreign_segment(store: Path) -> str | None:
     for path in _directories(store):
         if path.is_symlink() or segment_store(path.name) != store.name:
-            return f"{path.name} in it is no segment, expected {store.name}.<start in ms>"
+            return f"{path.name} in it is not a segment, expected {store.name}.<start in ms>"
     return None
 
 

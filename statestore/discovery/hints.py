@@ -75,14 +75,14 @@ def parse_hints(stores: Iterable[str], changelogs: Iterable[str], retentions: It
     Raises
     ------
     InputError
-        If one is malformed, or something is said twice; the message tells what was expected.
+        If one is malformed, or something is set twice; the message tells what was expected.
     """
     said: dict[str, dict[str, str]] = {}
 
     def say(name: str, setting: str, value: str, text: str) -> None:
         settings = said.setdefault(_name(name, text), {})
         if setting in settings:
-            raise InputError(f"{text!r}: {setting} of store {name} is said twice")
+            raise InputError(f"{text!r}: {setting} of store {name} is set twice")
         settings[setting] = value
 
     for text in stores:

@@ -201,16 +201,16 @@ def _contradiction(here: KnownStore, there: KnownStore) -> str:
 def _rows(path: Path) -> list[StoreShapeRow]:
     try:
         if path.stat().st_size > _MAX_BYTES:
-            raise InputError(f"{path} has more than {_MAX_BYTES} bytes; expected shapes of stores")
+            raise InputError(f"{path} has more than {_MAX_BYTES} bytes; expected a shapes file")
         content = _File.model_validate_json(path.read_bytes())
         rows = _ROWS.validate_python(content.shapes)
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}; name a file with shapes of stores") from error
+        raise InputError(f"{path} cannot be read: {error.strerror}; name a shapes file") from error
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(str(part) for part in problem["loc"]) or "it"
         raise InputError(
-            f"{path} is no file with shapes of stores: {where}: {problem['msg']}; expected what `statestore partitions "
+            f"{path} is not a shapes file: {where}: {problem['msg']}; expected what `statestore partitions "
             "--json` prints"
         ) from error
     for row in rows:
@@ -238,7 +238,7 @@ def _known(path: Path, application: str, row: StoreShapeRow) -> KnownStore:
         return unknown(f"kind={row.kind}, format={row.format}")
     kind = BUILT_IN[row.kind]
     if kind.times and row.retention_ms is None:
-        raise InputError(f"{path}: store {row.store} is a {row.kind} store; say its retention_ms")
+        raise InputError(f"{path}: store {row.store} is a {row.kind} store; add its retention_ms")
     interval_ms = segment_interval_ms(row.retention_ms or 0) if kind.segmented else None
     if interval_ms is not None and row.segment_interval_ms not in (None, interval_ms):
         return unknown(
@@ -246,7 +246,7 @@ def _known(path: Path, application: str, row: StoreShapeRow) -> KnownStore:
             f"of {interval_ms} ms"
         )
     if row.global_kind is None and row.subtopology is None:
-        raise InputError(f"{path}: store {row.store} has no subtopology; say it, or global if it is a global store")
+        raise InputError(f"{path}: store {row.store} has no subtopology; add it, or global if it is a global store")
     if row.global_kind == "table" and kind.segmented:
         raise InputError(f"{path}: store {row.store} is a global table, expected kind=key-value, found {row.kind}")
     fields: dict[str, object] = {"name": row.store, "kind": row.kind, "format": row.format, "engine": "rocksDB"}

@@ -173,11 +173,11 @@ def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId
         task = ",subtopology=N" if hint.subtopology is None else ""
         return store.with_problem(
             "missing",
-            f"topic {topic} is there, a directory of the store is not: to restore it, say --store "
+            f"topic {topic} is there, a directory of the store is not: to restore it, add --store "
             f"{name}:kind=key-value|window|session|versioned,format=plain|timestamped|headers{task} (of "
             "EmitStrategy.onWindowClose, kind=time-ordered-window for tumbling and hopping windows, "
             "indexed-time-ordered-window for sliding ones, time-ordered-session; of a join with a grace period, "
-            f"kind=time-ordered-buffer); if it is kept in memory, say --store {name}:engine=in_memory",
+            f"kind=time-ordered-buffer); if it is kept in memory, add --store {name}:engine=in_memory",
         )
     try:
         _refuse_by_topic(evidence, hint)
@@ -202,11 +202,11 @@ def _needed_of_global(evidence: StoreEvidence, hint: Hint) -> str:
     if hint.subtopology is not None:
         return "a global store is of no sub-topology; leave its subtopology out"
     if not evidence.here and evidence.changelog is None:
-        return f"its topic is not known; say --changelog {name}=TOPIC"
+        return f"its topic is not known; add --changelog {name}=TOPIC"
     if hint.global_kind == "table" and (
         hint.kind not in (None, KEY_VALUE.name) or any(found.segmented for found in evidence.here)
     ):
-        return "a global table is a key-value store; correct its kind, or say global=processor"
+        return "a global table is a key-value store; correct its kind, or state global=processor"
     return ""
 
 
@@ -255,13 +255,13 @@ def _refuse_by_topic(evidence: StoreEvidence, hint: Hint) -> None:
         raise UnknownFormatError(
             f"{shape.directory} has one segment, which starts at 0 and has "  # type: ignore[union-attr]
             f"{rows if shape.rows else 'no rows'}, and topic {topic} is compacted and "  # type: ignore[union-attr]
-            "nothing else, as with the buffers of joins with a grace period. If it is one, say --store "
+            "nothing else, as with the buffers of joins with a grace period. If it is one, add --store "
             f"{evidence.name}:kind={TIME_ORDERED_BUFFER.name}"
         )
     if evidence.header is not None and hint.format is not StoreFormat.HEADERS:
         raise UnknownFormatError(
             f"Topic {topic} has records with the header {evidence.header!r}, as the changelogs of stores that keep "
-            f"headers have. If it keeps them, say --store {evidence.name}:format=headers"
+            f"headers have. If it keeps them, add --store {evidence.name}:format=headers"
         )
 
 
@@ -281,7 +281,7 @@ def _definition(evidence: StoreEvidence, hint: Hint, shape: StoreShape | None) -
 
     def remedy(setting: str, values: Sequence[str]) -> str:
         option = f"--retention {name}" if setting == "retention_ms" else f"--store {name}:{setting}"
-        return f"say {option}={'|'.join(values)}"
+        return f"add {option}={'|'.join(values)}"
 
     retention_ms = hint.retention_ms or _retention_ms(evidence.config, shape)
     interval_ms = None if retention_ms is None else segment_interval_ms(retention_ms)

@@ -88,7 +88,9 @@ def segments_in(directory: Path) -> dict[int, Path]:
     for path in directory.iterdir():
         if path.is_dir():
             if (match := _SEGMENT.fullmatch(path.name)) is None:
-                raise InputError(f"{path} is no segment of a window or session store, expected <store>.<start in ms>")
+                raise InputError(
+                    f"{path} is not a segment of a window or session store, expected <store>.<start in ms>"
+                )
             segments[int(match["start"])] = path
     return dict(sorted(segments.items()))
 

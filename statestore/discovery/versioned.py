@@ -72,13 +72,13 @@ def versioned_definition(evidence: Evidence, hint: Hint, shape: StoreShape | Non
     if shape is not None and shape.versions is None and not shape.unread:
         raise UnknownFormatError(
             f"{shown}, but {shape.directory} has rows that are not those of such a store. If it is certainly not "
-            f"versioned, say --store {name}:kind=key-value"
+            f"versioned, add --store {name}:kind=key-value"
         )
     unread, kept = _no_row(evidence, shape), None if evidence.known is None else evidence.known.definition
     if not has_rows and hint.kind is None and kept is not None and kept.kind != VERSIONED.name:
         return None
     if not has_rows and hint.kind is None and kept is None:
-        raise InputError(f"{shown}, and {unread}: say --store {name}:kind={VERSIONED.name}|{KEY_VALUE.name}")
+        raise InputError(f"{shown}, and {unread}: add --store {name}:kind={VERSIONED.name}|{KEY_VALUE.name}")
     if hint.global_kind is not None or any(found.task == GLOBAL_TASK for found in evidence.here):
         raise UnknownFormatError(
             f"{shown}, and it is a global store: versioned ones of all partitions are not known here"
@@ -86,11 +86,11 @@ def versioned_definition(evidence: Evidence, hint: Hint, shape: StoreShape | Non
     by_topic_ms = lag_ms - ADDITIONAL_COMPACTION_LAG_MS
     retention_ms = hint.retention_ms or by_topic_ms
     if retention_ms <= 0:
-        raise InputError(f"{shown}; nothing tells its history retention: say --retention {name}=MS")
+        raise InputError(f"{shown}; nothing tells its history retention: add --retention {name}=MS")
     if hint.retention_ms is None and not has_rows:
         raise InputError(
             f"{shown}, which makes its history retention {by_topic_ms} ms if the application has not set that itself, "
-            f"and {unread}: say --retention {name}={by_topic_ms}, or as the application has it"
+            f"and {unread}: add --retention {name}={by_topic_ms}, or as the application has it"
         )
     fields = {
         "name": name,
@@ -144,6 +144,6 @@ def _require_fitting_rows(definition: StoreDefinition, shape: StoreShape | None,
     name = definition.name
     raise InputError(
         f"{shape.directory} has rows in segments {length} long, but the history retention of {definition.retention_ms} "
-        f"ms, which {said}, has segments of {interval_ms} ms: say --retention {name}=MS as the application has it, and "
+        f"ms, which {said}, has segments of {interval_ms} ms: add --retention {name}=MS as the application has it, and "
         f"--store {name}:segment_interval_ms=MS if it says that, too"
     )

@@ -96,7 +96,7 @@ def require_own_topic(topics: Topics, service_id: str) -> None:
     """
     for own, twin in twins([topic_name(service_id)], topics.names()).items():
         raise TopicMismatchError(
-            f"command topic {own} cannot be made beside topic {twin}: {ALIKE}; choose another service id"
+            f"command topic {own} cannot be created beside topic {twin}: {ALIKE}; choose another service id"
         )
 
 

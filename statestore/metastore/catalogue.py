@@ -197,7 +197,7 @@ class Rebuild:
         if foreign := sorted(set(command.topics).difference(internal_topic_names(old.definition))):
             raise InvalidCommandError(
                 f"application {command.application} has no internal topics {', '.join(foreign)}: its definition was "
-                "changed since; look at it again"
+                f"changed since. Check it, then run again"
             )
         topics = dict(sorted({**(old.topics or {}), **command.topics}.items()))
         self._applications[command.application] = _Changed(
@@ -208,15 +208,17 @@ class Rebuild:
         old, name = self._entry(command.application), command.application
         store = next((found for found in old.definition.stores if found.name == command.store), None)
         if store is None:
-            raise InvalidCommandError(f"application {name} has no store {command.store!r} any more; look at it again")
+            raise InvalidCommandError(
+                f"application {name} has no store {command.store!r} any longer. Check it, then run again"
+            )
         if (now := store.changelog_of(name)) != command.before:
             raise InvalidCommandError(
                 f"the changelog of {name}/{command.store} is {now}, expected {command.before}: another writer has "
-                "changed it since; look at it again"
+                f"changed it since. Check it, then run again"
             )
         if changelog_number(name, command.store, command.topic) is None:
             raise InvalidCommandError(
-                f"{command.topic} is no name of a changelog of {name}/{command.store}; expected "
+                f"{command.topic} is not a valid changelog name for {name}/{command.store}; expected "
                 f"{changelog_topic(name, command.store)}, with -2, -3 and so on behind it"
             )
         definition = old.definition.with_changelog(command.store, command.topic)

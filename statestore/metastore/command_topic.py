@@ -93,7 +93,7 @@ class CommandTopic:
         """
         topic = self.describe()
         if topic != seen:
-            raise RetryError(f"command topic {self.name} is not the one that was looked at a moment ago; run again")
+            raise RetryError(f"command topic {self.name} is no longer the topic that was read before. Run again")
         if topic is None:
             return EnsuredTopic(self._topics.ensure(self.name, 1, CONFIG | _LARGE_RECORDS), ())
         wrong = self.wrong_settings()

@@ -248,12 +248,12 @@ def decode(value: bytes | None) -> Command:
         command = read_in_parts(value, _COMMANDS.validate_python) or _COMMANDS.validate_json(value)
     except ValidationError as error:
         _require_known_version(value)
-        raise UnreadableCommandError(f"the record is no command of version {VERSION}: {_problems(error)}") from error
+        raise UnreadableCommandError(f"the record is not a command of version {VERSION}: {_problems(error)}") from error
     if not command.model_fields_set >= _STAMP:
         missing = _STAMP - command.model_fields_set
-        raise UnreadableCommandError(f"the record is no command: {', '.join(sorted(missing))} missing")
+        raise UnreadableCommandError(f"the record is not a command: {', '.join(sorted(missing))} missing")
     if command.id == 0:
-        raise UnreadableCommandError("the record is no command: its id is 0; expected at least 1")
+        raise UnreadableCommandError("the record is not a command: its id is 0; expected at least 1")
     if isinstance(command, Snapshot):
         # As it was written: a field that a later version of ours adds is not in it.
         found = digest_of(json.loads(value)["catalogue"])

@@ -24,7 +24,7 @@ def compact(log: CommandLog, writer: CommandWriter) -> Compacted:
     InvalidCommandError
         If the snapshot does not give the same catalogue; nothing was deleted.
     RetryError
-        If somebody else compacts at the same time.
+        If another process compacts at the same time.
     """
     look = log.look(strict=True)
     require_running(look.view)
@@ -48,7 +48,7 @@ def _require_equal(log: CommandLog, offset: int, view: View) -> None:
     try:
         folded = fold(log.topic.read(offset, offset + 1))
     except StoreBehindLogStartError as error:
-        raise RetryError(f"somebody else compacts {log.topic.name}; run again if its log is still long") from error
+        raise RetryError(f"another process compacts {log.topic.name}; run again if its log is still long") from error
     if folded.reason or folded.catalogue != view.catalogue:
         raise InvalidCommandError(
             f"the snapshot at offset {offset} of {log.topic.name} does not give the catalogue that was compacted "

@@ -241,7 +241,7 @@ class _Loader(yaml.SafeLoader):
         seen: set[str] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
-            problem = "is no text" if not isinstance(key, str) else "is there twice" if key in seen else None
+            problem = "is not text" if not isinstance(key, str) else "is there twice" if key in seen else None
             if problem is not None:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r:.120} {problem}", key_node.start_mark)
             seen.add(key)

@@ -205,7 +205,7 @@ def repair(drift: Drift, topics: Topics, metastore: Metastore) -> None:
                 record_topics(metastore, drift.application, [found], replacing=frozenset({topic.name}))
             return
     raise InputError(
-        f"{drift.subject} is no topic of application {drift.application} any more; look at the drift again"
+        f"{drift.subject} is not a topic of application {drift.application} any longer. Run `statestore drift` again"
     )
 
 

@@ -92,7 +92,9 @@ def missing_topics(
 
 
 def create_topics(topics: Topics, missing: Iterable[NamedTopic]) -> None:
-    """Create topics with the brokers' settings, and wait until they are shown; one that appeared meanwhile is taken."""
+    """Create topics with the brokers' default settings, and wait until they are shown; one that appeared meanwhile "
+    "is taken.
+    """
     for topic in missing:
         topics.make(topic.name, topic.partitions, {})
 
@@ -138,7 +140,7 @@ def resolve_partitions(
             if topic.partitions != needed[topic.name].partitions
         ]
         problems += [
-            f"internal topic {name} cannot be made beside topic {twin}: {ALIKE}; give the application or the store "
+            f"internal topic {name} cannot be created beside topic {twin}: {ALIKE}; give the application or the store "
             "another name"
             for name, twin in twins(needed, topics.names()).items()
         ]

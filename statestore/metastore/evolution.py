@@ -252,7 +252,7 @@ def require_droppable(entry: Defined, store: str) -> None:
             )
     if len(names) == 1:
         raise InvalidCommandError(
-            f"store {definition.name}/{store} is the only one of its application, which cannot be without; drop "
+            f"store {definition.name}/{store} is the only store of its application. Drop "
             f"application {definition.name} instead"
         )
 

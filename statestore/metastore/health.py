@@ -19,7 +19,7 @@ from statestore.metastore.view import Health, View
 #: Key of a snapshot's record.
 SNAPSHOT_KEY = b"snapshot"
 _RESTORE = "`statestore metastore restore-backup` makes the topic anew from the backup"
-_NO_BACKUP = "there is no backup to make it anew from: apply the definitions under another service id"
+_NO_BACKUP = "there is no backup to recreate it from: apply the definitions under another service id"
 
 
 class Found(NamedTuple):

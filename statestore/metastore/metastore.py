@@ -119,11 +119,11 @@ class Metastore:
         except InputError as error:
             found = look.view._replace(catalogue=fold(records[:1]).catalogue)
             if found.catalogue.digest() != pin.digest:
-                raise InputError(f"catalogue {pin} is not there any more: {error}; pin the catalogue of now") from error
+                raise InputError(f"catalogue {pin} no longer exists: {error}. Pin the present catalogue") from error
         if found.catalogue.digest() != pin.digest:
             raise InputError(
                 f"the catalogue at offset {pin.offset} has digest {found.catalogue.digest()}, expected {pin.digest}: "
-                "the command topic was made anew since it was pinned, or is another one; pin the catalogue of now"
+                "the command topic was recreated since then, or is another topic. Pin the present catalogue"
             )
         return found._replace(offset=pin.offset)
 

@@ -249,5 +249,5 @@ def _given_up(error: StateStoreError, topic: str, attempts: int, took_s: float) 
     if not isinstance(error, FencedError):
         return error
     return MetastoreContendedError(
-        f"other writers of {topic} came first {attempts} times in {took_s:.1f} s; nothing was written. Run again"
+        f"other writers of {topic} wrote first {attempts} times in {took_s:.1f} s; nothing was written. Run again"
     )

@@ -88,7 +88,7 @@ def restore_backup(log: CommandLog, open_writer: Callable[[], TransactionalWrite
         if fold(replayed).catalogue != fold(records).catalogue:
             raise BackupError(
                 f"restored, {log.topic.name} has {len(replayed)} commands, the backup {len(records)}, and it gives "
-                "another catalogue: somebody else writes to it. The backup is as it was; run again"
+                "another catalogue: another process writes to it. The backup is as it was; run again"
             )
         kill_switch.reached("commands replayed, the backup still of the old topic")
         backup.write(topic.topic_id, replayed)

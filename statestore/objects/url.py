@@ -26,7 +26,7 @@ def checked_url(url: str) -> str:
     if "@" in parts.netloc or parts.query:
         raise InputError(
             f"the URL of archive {parts.scheme}://{parts.netloc.split('@')[-1]}{parts.path} has credentials or options "
-            "in it; put them into the environment"
+            "in it; set them in the environment"
         )
     if parts.scheme == "az" and not container_and_prefix(parts.path)[0]:
         raise InputError(f"expected az://account/container or az://account/container/prefix, found {url!r}")

@@ -88,8 +88,8 @@ def known_origin(
         )
     raise SnapshotError(
         f"{spec.store_partition} is here by {grown.begins}, and generation {found.generation} was begun by another "
-        f"store, on {begun.host}, by {begun.why}: it is not published. Restore it with mode snapshot. To publish this "
-        "one all the same, roll it back twice"
+        f"store, on {begun.host}, by {begun.why}: it is not published. Restore it with mode snapshot. To publish "
+        f"this one anyway, roll it back twice"
     )
 
 

@@ -122,7 +122,7 @@ def _require_nothing_since(spec: StorePartitionSpec) -> None:
         if newest is not None and newest.stat().st_mtime_ns > offsets_ns:
             raise StoreUncleanError(
                 f"{newest} is newer than {spec.paths.checkpoint}: the application was killed, and what it wrote and "
-                "never committed may be in the store; if it processes at least once, say so"
+                "never committed may be in the store; if it processes at least once, add --at-least-once"
             )
 
 

@@ -49,12 +49,12 @@ def reinstate(spec: StorePartitionSpec, snapshot: Manifest, why: str) -> Manifes
     log = Topics(spec.bootstrap_servers, spec.kafka_timeout_s).log_ranges([spec.partition])[spec.partition]
     if against := inadmissible(spec, snapshot, log, compared_end(spec, snapshot), asked_ms):
         raise InputError(
-            f"snapshot {snapshot.name} of {spec.store_partition} cannot be the store again: {against}. Build it "
+            f"snapshot {snapshot.name} of {spec.store_partition} cannot be reinstated: {against}. Build it "
             "elsewhere with restore, mode as-of and the same snapshot"
         )
     if missing := missing_files(objects, snapshot.files):
         raise InputError(
-            f"snapshot {snapshot.name} of {spec.store_partition} cannot be the store again: the archive lacks "
+            f"snapshot {snapshot.name} of {spec.store_partition} cannot be reinstated: the archive lacks "
             f"{len(missing)} of its files; reinstate an older one"
         )
     newest = history(objects, directory).generation
@@ -77,8 +77,8 @@ def reinstate(spec: StorePartitionSpec, snapshot: Manifest, why: str) -> Manifes
     if missing_files(objects, made.files) or not begin_generation(objects, made, why, uuid4().hex):
         mark_suspect(objects, directory, made.name, "it did not begin its generation")
         raise SnapshotError(
-            f"{spec.store_partition}: another store has begun generation {newest + 1} meanwhile, or a file is gone; "
-            "list the snapshots, and decide anew"
+            f"{spec.store_partition}: another store has begun generation {newest + 1} in the meantime, or a file no "
+            f"longer exists. List the snapshots, then decide again"
         )
     return made
 

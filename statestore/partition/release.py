@@ -38,8 +38,8 @@ def release_replaced(store: StorePartitionSpec, *, dry_run: bool) -> ReleaseRow:
             found = quarantined(store.paths, store.store.name)
             if found and not is_whole(store.paths, store.store):
                 raise InputError(
-                    f"{store.store_partition} is not whole, so what it has replaced is kept: verify and restore it "
-                    "first, or put a replaced store back"
+                    f"{store.store_partition} is not intact, so the stores that it replaced are kept. Verify and "
+                    f"restore it first, or put a replaced store back"
                 )
             why = [waits_for_a_person(store.paths, store.store.name, path.name) or "nothing" for path in found]
             for path in [] if dry_run else found:

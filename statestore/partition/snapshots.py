@@ -129,7 +129,9 @@ def publish_live(
     done = uploading.publish(made)
     if made.parent in done.after.suspects:
         mark_suspect(objects, directory, made.name, f"it grew from {made.parent}, which is suspect")
-        raise SnapshotError(f"{spec.store_partition}: the snapshot that it grew from has become suspect; verify it")
+        raise SnapshotError(
+            f"{spec.store_partition}: the snapshot that it grew from has become suspect. Verify the store"
+        )
     if known is not None and begins is not None:
         if not begin_generation(objects, made, begins, known.id):
             mark_suspect(objects, directory, made.name, "another store began its generation")
@@ -306,7 +308,7 @@ def snapshot_files(spec: StorePartitionSpec, sealed: Seal) -> tuple[SnapshotFile
                 inline += 0 if found.content is None else found.bytes
         if files[inside + database.manifest].sha256 != database.manifest_sha256:
             raise StoreCorruptedError(
-                f"{spec.live / name / database.manifest} is not as it was when the store was closed; restore the store"
+                f"{spec.live / name / database.manifest} has changed since the store was closed; restore the store"
             )
     return tuple(files[path] for path in sorted(files))
 

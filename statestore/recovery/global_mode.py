@@ -73,7 +73,7 @@ def decide_global(spec: RestoreSpec, *, locked: bool = False) -> Decided:
     if found.loss is Loss.LIKELY and not request.accept_loss:
         raise InputError(
             f"{found.label} is {found.status}, and is not rebuilt: a rebuild would lose something: {found.loss_detail}"
-            "; to rebuild it all the same, and keep the present store in quarantine, say --accept-loss"
+            "; to rebuild it all the same, and keep the present store in quarantine, add --accept-loss"
         )
     if found.action is Action.BY_HAND and not waits_for_loss(found) and not (request.force and store.global_said):
         raise InputError(f"{found.label} is {found.status} and is only touched by hand: {found.detail}")

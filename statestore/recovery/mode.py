@@ -17,7 +17,7 @@ from statestore.requests.restore import Mode
 from statestore.statedir.record import read_record
 from statestore.stores.rocksdb import exists
 
-_ACCEPT = "to rebuild it all the same, and keep the present store in quarantine, say --accept-loss"
+_ACCEPT = "to rebuild it all the same, and keep the present store in quarantine, add --accept-loss"
 
 
 class DecidedMode(NamedTuple):

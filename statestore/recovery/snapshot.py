@@ -104,7 +104,7 @@ def named_snapshot(
     if against and not spec.request.accept_loss:
         raise InputError(
             f"{store.store_partition}: snapshot {name} is not used: {against}. To begin with it all the same, and keep "
-            "the present store in quarantine, say --accept-loss"
+            "the present store in quarantine, add --accept-loss"
         )
     return snapshot, against or ""
 
@@ -133,8 +133,8 @@ def find_snapshot(store: StorePartitionSpec, name: str) -> FoundSnapshot:
         if str(listed.name) == name:
             return FoundSnapshot(objects, listed, found.generation)
     raise InputError(
-        f"{store.store_partition} has no snapshot {name} in {store.archive.url}; `statestore snapshot list` names "
-        "those there are. A snapshot is of one store partition: name that, too"
+        f"{store.store_partition} has no snapshot {name} in {store.archive.url}; `statestore snapshot list` lists "
+        f"them. A snapshot is of one store partition: name that, too"
     )
 
 

@@ -140,7 +140,7 @@ def _begin_generation(store: StorePartitionSpec) -> None:
     if published is None:
         raise SnapshotError(
             f"{store.store_partition} is here by {why}, of which there is no snapshot, and was opened since, so it is "
-            "not published as it is. Its log gives what was there before: to make a snapshot of that, say --accept-loss"
+            "not published as it is. Its log gives what was there before: to make a snapshot of that, add --accept-loss"
         )
 
 

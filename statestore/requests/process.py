@@ -11,4 +11,4 @@ class ProcessRequest(Request):
     applications: Names = ()
     """Name of an application (its application.id). Default: all."""
     resume_from_position: bool = False
-    """Go on from the stores' position where the consumer group's input offsets are gone."""
+    """If the consumer group has lost its input offsets, continue from the input offsets that the stores hold."""

@@ -61,7 +61,7 @@ class RestoreRequest(Request):
     as_of_offset: int | None = Field(None, ge=0)
     """Mode as-of: the last changelog offset in the store."""
     as_of_timestamp: str | None = None
-    """Mode as-of: ISO 8601 or ms; the store has nothing younger."""
+    """Mode as-of: a time in ISO 8601 or ms. The store has no later record."""
     target: Path | None = None
     """Mode as-of: an empty directory, which becomes a state directory."""
     best_effort: bool = Field(False, title="Accept what compaction has removed")

@@ -243,9 +243,7 @@ def _is_same(directory: Path, sealed: Seal, name: str) -> bool:
             f"{directory / 'CURRENT'} names {current}, sealed was {database.manifest}; restore the store"
         )
     if _sha256(directory / current) != database.manifest_sha256:
-        raise StoreCorruptedError(
-            f"{directory / current} is not as it was when the store was closed; restore the store"
-        )
+        raise StoreCorruptedError(f"{directory / current} has changed since the store was closed; restore the store")
     return True
 
 
@@ -257,7 +255,7 @@ def _check_file(path: Path, file: SstFile, *, contents: bool) -> None:
     if size != file.bytes:
         raise StoreCorruptedError(f"{path}: expected {file.bytes} bytes, found {size}; restore the store")
     if contents and _sha256(path) != file.sha256:
-        raise StoreCorruptedError(f"{path} is not as it was when the store was closed; restore the store")
+        raise StoreCorruptedError(f"{path} has changed since the store was closed; restore the store")
 
 
 # -- what lies in a directory -----------------------------------------------------------------------------------------

@@ -186,7 +186,7 @@ def finish_swaps(paths: TaskPaths) -> list[str]:
         try:
             journal = _Journal.model_validate_json(read_checked(path))
         except ValueError as error:
-            raise InvalidStateError(f"{path} is no journal of a swap: {error}; {_BY_HAND}") from error
+            raise InvalidStateError(f"{path} is not a swap journal: {error}; {_BY_HAND}") from error
         if not _fits(paths, path, journal):
             raise InvalidStateError(
                 f"{path} is damaged: it names places that are not those of store {journal.store}; {_BY_HAND}"

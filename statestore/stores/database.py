@@ -341,7 +341,7 @@ def check_on_disk(spec: DatabaseSpec, name: str, directory: Path) -> LookedAt:
                 raise WrongStoreError(
                     f"{directory} holds offsets of {', '.join(sorted(foreign)[:3])}, expected "
                     f"{', '.join(sorted(expected)) or 'none'} for store {spec.store}: it is another store's or "
-                    "partition's directory, and was left alone; restore the store from its changelog"
+                    "partition's directory, and was not changed; restore the store from its changelog"
                 )
         table.require_no_foreign_files()
         found = LookedAt(table.last_write, table.status() == offsets_format.STATUS_OPEN)

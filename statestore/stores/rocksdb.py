@@ -245,8 +245,8 @@ class RocksDB:
         if (foreign := find_foreign_file(self.directory)) is not None:
             raise StoreCorruptedError(
                 f"{foreign} belongs to another database. The database in its directory is empty: it was created after "
-                "CURRENT was lost. RocksDB would delete the file when it opens the store for writing, so the store was "
-                "left alone. Restore the store from its changelog"
+                "CURRENT was lost. RocksDB would delete the file when it opens the store for writing, so the store "
+                "was not changed. Restore the store from its changelog"
             )
 
     def position(self) -> dict[TopicPartition, int]:

@@ -115,8 +115,9 @@ class DiskHome:
             text = path.name.removeprefix(prefix)
             if not path.name.startswith(prefix) or not (text.isascii() and text.isdigit()):
                 raise UnknownFormatError(
-                    f"{path} is no segment of store {self._spec.store}, expected {prefix}<start in ms>: the directory "
-                    "is another store's, or older than Kafka Streams 2.3; it was left alone"
+                    f"{path} is not a segment of store {self._spec.store}, expected {prefix}<start in ms>: the "
+                    f"directory "
+                    "is another store's, or older than Kafka Streams 2.3; it was not changed"
                 )
             starts.append(int(text))
         return sorted(starts)

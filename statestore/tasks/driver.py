@@ -155,8 +155,8 @@ class DriverTask:
         """Raise InvalidStateError if there is no run."""
         if not self.running:
             raise InvalidStateError(
-                f"task {self._spec.task} of {self._spec.application.name} has failed or was closed; restart the driver "
-                "to go on from its last commit"
+                f"task {self._spec.task} of {self._spec.application.name} has failed or was closed; restart the "
+                f"driver to continue from its last commit"
             )
 
 

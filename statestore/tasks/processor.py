@@ -252,7 +252,7 @@ def load_processor(reference: str) -> Processor:
         made = found()
     except Exception as error:  # the application's own code may raise anything
         raise DefinitionError(
-            f"processor {reference} cannot be made: {type(error).__name__}: {error}; its class takes no arguments"
+            f"processor {reference} cannot be created: {type(error).__name__}: {error}; its class takes no arguments"
         ) from error
     process, process_batch = (getattr(made, name, None) for name in ("process", "process_batch"))
     if not callable(process) and not callable(process_batch):

@@ -124,5 +124,5 @@ def _require_committed(
             if found is not None and found.next_offset != offset:
                 raise SnapshotError(
                     f"group {application.name} is at offset {found.next_offset} of {where}, this run has left it at "
-                    f"{offset}: another run has gone on; it writes its own set"
+                    f"{offset}: another run has continued, and writes its own set"
                 )

@@ -256,7 +256,7 @@ class StreamTask:
             raise InputOffsetError(
                 f"group {self._name} is to read {self._input} from offset {offset}, the log has "
                 f"{log.start} to {log.high_watermark}: the input was deleted or recreated; "
-                "set the group's offset to where processing is to go on"
+                "set the group's offset to where processing must continue"
             )
         self._next_offset = offset
         self._reached_input = True
@@ -271,8 +271,8 @@ class StreamTask:
         missing = f"group {self._name} has no committed offset for {self._input}, but {', '.join(holding)} holds state"
         if not self._spec.resume_from_position:
             raise InputOffsetError(
-                f"{missing}: the offset has expired or was deleted; set it to where processing is to go on "
-                "(kafka-consumer-groups --reset-offsets), have it go on from the stores' position (process "
+                f"{missing}: the offset has expired or was deleted; set it to where processing must continue "
+                "(kafka-consumer-groups --reset-offsets), continue from the position of the stores (process "
                 "--resume-from-position), or reset the application"
             )
         positions = {name: self._stores.by_name[name].position().get(self._input) for name in holding}
@@ -280,8 +280,8 @@ class StreamTask:
         if unknown := [name for name in holding if name not in known]:
             raise InputOffsetError(
                 f"{missing}. The position of {', '.join(unknown)} is unknown, because changelog records were replayed "
-                "into it: going on from an older position would process records twice. Set the group's offset to "
-                "where processing is to go on (kafka-consumer-groups --reset-offsets), or reset the application"
+                "into it: continuing from an older position would process records twice. Set the group's offset to "
+                "where processing must continue (kafka-consumer-groups --reset-offsets), or reset the application"
             )
         self._pending += 1  # the offset found is committed, also if nothing follows it
         # A store that a commit did not change keeps its position; every store is at the end of its changelog.

@@ -406,8 +406,8 @@ class Topology:
         own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)] or frames
         line = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
         return ProcessingError(
-            f"{self._application.name} task {self._task}, {what} {where}: {type(error).__name__}: {error}{line}; mend "
-            "the application's code, name a dead_letter_topic in its definition, or move the group's offset past it"
+            f"{self._application.name} task {self._task}, {what} {where}: {type(error).__name__}: {error}{line}; fix "
+            f"the application's code, name a dead_letter_topic in its definition, or move the group's offset past it"
         )
 
     # -- output ---------------------------------------------------------------------------------------------------

@@ -53,8 +53,8 @@ _ATTEMPTS = 3
 def what_decides(store: str) -> str:
     """Say how somebody tells whether a global store is a table."""
     return (
-        f"if it is a global table (StreamsBuilder.globalTable), say --store {store}:global=table; if a processor fills "
-        f"it (addGlobalStore), say --store {store}:global=processor"
+        f"if it is a global table (StreamsBuilder.globalTable), add --store {store}:global=table; if a processor fills "
+        f"it (addGlobalStore), add --store {store}:global=processor"
     )
 
 

@@ -96,7 +96,7 @@ def test_other_bytes_are_found_before_they_are_used(faulty: FaultyStore, objects
     made = manifest(FILES)
     publish(objects, made, written(tmp_path / "store", FILES))
     faulty.fail("GET", "/blobs/", other_bytes)
-    with pytest.raises(SnapshotError, match="holds other bytes than its name says"):
+    with pytest.raises(SnapshotError, match="does not have the SHA-256 that is its name"):
         fetch(objects, made, tmp_path / "copy", {})
     faulty.heal()
     faulty.fail("GET", "/stores/", other_bytes)

@@ -94,7 +94,7 @@ def test_manifests_that_cannot_be_read_are_passed_over_and_named(objects: Object
     assert list(readable(objects, history(objects, good.directory).usable, refused)) == [good]
     assert len(refused) == 1
     assert str(torn.name) in refused[0]
-    with pytest.raises(SnapshotError, match="is not there any more"):
+    with pytest.raises(SnapshotError, match="no longer exists"):
         read_manifest(objects, good.directory, manifest().name)
 
 
@@ -163,7 +163,7 @@ def test_a_pin_of_what_is_gone_is_refused(objects: ObjectStore, tmp_path) -> Non
 
 def test_a_set_of_another_applications_snapshots_is_refused() -> None:
     other = manifest(application="other")
-    with pytest.raises(ValueError, match="is no snapshot of application app"):
+    with pytest.raises(ValueError, match="is not a snapshot of application app"):
         SnapshotSet(
             cluster=CLUSTER,
             application="app",

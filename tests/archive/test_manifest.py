@@ -50,7 +50,7 @@ def test_a_files_content_comes_back_from_its_manifest() -> None:
 
 
 def test_a_torn_manifest_is_refused() -> None:
-    with pytest.raises(SnapshotError, match="its checksum does not fit"):
+    with pytest.raises(SnapshotError, match="its checksum does not match"):
         from_bytes(to_bytes(MADE)[:-10], *PLACE)
 
 

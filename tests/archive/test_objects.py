@@ -115,7 +115,7 @@ def test_another_url_is_refused_with_what_is_expected(url: str) -> None:
 
 
 def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
-    with pytest.raises(InputError, match="put them into the environment") as refused:
+    with pytest.raises(InputError, match="set them in the environment") as refused:
         ObjectStore("s3://key:secret@bucket/prefix")
     assert "secret" not in str(refused.value)
     assert "key" not in str(refused.value)

@@ -82,7 +82,7 @@ def test_a_snapshot_that_was_written_but_not_confirmed_is_published_once(objects
     publish(objects, made, store)
     publish(objects, made, store)
     assert len(history(objects, made.directory).snapshots) == 1
-    with pytest.raises(InvalidStateError, match="is there already, with another content"):
+    with pytest.raises(InvalidStateError, match="already exists with different content"):
         publish(objects, made.model_copy(update={"host": "elsewhere"}), store)
 
 

@@ -186,7 +186,7 @@ class Loose:
         (HalfBatch, "a part of BatchWritingStore, but no get_rows of its own"),
         (HalfUpgradable, "a part of UpgradableStore, but no stored_row of its own"),
         (HalfStreamTime, "a part of StreamTimeStore, but no set_back_stream_time of its own; .* or none"),
-        (Loose, "a Loose is no store; derive it from KeyValueBytesStore"),
+        (Loose, "a Loose is not a store; derive it from KeyValueBytesStore"),
     ],
 )
 def test_a_store_with_a_part_of_what_belongs_together_is_refused(make, what):

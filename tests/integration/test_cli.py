@@ -157,7 +157,7 @@ def test_a_changelog_named_otherwise_ends_where_the_group_is_only_if_it_is_an_in
     else:
         assert ran.code == 2
         assert "has no committed offset for it" in ran.err
-        assert f"say --changelog {STORE}={written}" in ran.err
+        assert f"add --changelog {STORE}={written}" in ran.err
 
 
 def test_a_store_in_use_ends_with_3(application: Application, run: Run) -> None:

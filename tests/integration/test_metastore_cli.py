@@ -92,11 +92,17 @@ def test_without_a_terminal_nothing_is_changed_unless_yes_is_said(command: Catal
     definition = command.define()
     path = command.file(definition)
     ran = command("apply", path)
-    assert (ran.code, "nothing was applied: nobody is there to be asked; say --yes" in ran.err) == (2, True), ran.err
+    assert (ran.code, "nothing was applied: there is no terminal to ask for confirmation. Add --yes" in ran.err) == (
+        2,
+        True,
+    ), ran.err
     assert command.metastore.view().topic_id is None
     command.apply(definition)
     ran = command("drop", definition.name)
-    assert (ran.code, "nothing was dropped: nobody is there to be asked; say --yes" in ran.err) == (2, True), ran.err
+    assert (ran.code, "nothing was dropped: there is no terminal to ask for confirmation. Add --yes" in ran.err) == (
+        2,
+        True,
+    ), ran.err
     assert command("apply", path).code == 0, "nothing changes"
     assert list(command.catalogue.applications) == [definition.name]
 
@@ -188,7 +194,7 @@ def test_an_application_that_two_files_define_is_refused(command: CatalogueComma
     definition = command.define()
     ran = command("apply", command.file(definition), command.file(definition), "--yes")
     assert ran.code == 2
-    assert f"defines {definition.name}, which another of the files defines" in ran.err
+    assert f"defines {definition.name}, which another file defines, too" in ran.err
 
 
 def test_a_service_beside_whose_topic_kafka_has_one_of_the_same_name_to_it_is_refused(
@@ -402,7 +408,7 @@ def test_apply_takes_no_store_out_of_what_is_running(
         owned = changed(two, stores=[{"name": "counts", "owner": "data-team"}, {"name": "more"}])
         command.apply(owned)  # that takes nothing away
     ran = command("apply", one, "--yes", STATE_DIR="")
-    assert (ran.code, f"{two.name} loses more. Say --state-dir" in ran.err) == (2, True)
+    assert (ran.code, f"{two.name} loses more. Add --state-dir" in ran.err) == (2, True)
     assert command.catalogue.entry(two.name).definition == owned
     assert command("apply", one, "--yes").code == 0
 
@@ -450,7 +456,7 @@ def test_an_application_that_feeds_another_is_not_dropped_silently(
     command.apply(first, second)
     fed = f"application {first.name} feeds {second.name} (through topic {second.input_topic})"
     ran = command("drop", first.name)
-    assert (ran.code, fed in ran.err, "say --yes" in ran.err) == (2, True, True)
+    assert (ran.code, fed in ran.err, "add --yes" in ran.err) == (2, True, True)
     ran = command.answered("n", "drop", first.name)
     assert (ran.code, fed in ran.err) == (2, True)
 

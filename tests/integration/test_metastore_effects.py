@@ -193,7 +193,7 @@ def test_a_store_whose_changelog_kafka_would_not_make_is_refused_before_anything
     changelog = f"{definition.name}-counts.x-changelog"
     with pytest.raises(StateStoreError, match="collides with existing topic"):
         catalogued.topics.create(changelog, 1, {})
-    with pytest.raises(TopicMismatchError, match=rf"{changelog} cannot be made beside topic {other}: Kafka takes"):
+    with pytest.raises(TopicMismatchError, match=rf"{changelog} cannot be created beside topic {other}: Kafka takes"):
         catalogued.apply(definition)
     assert catalogued.metastore.view().topic_id is None
 

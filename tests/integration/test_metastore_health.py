@@ -265,7 +265,7 @@ def test_c14_a_damaged_batch_degrades_and_what_is_behind_it_is_in_the_topic_that
     view = _assert_degraded(service, "the record batch at offset 2 is damaged", ["flights", "weather"])
     assert "restore-backup" in view.reason
     assert [entry.problem for entry in service.metastore().history()] == ["", ""]
-    _assert_degraded(service, "there is no backup to make it anew from", [], backup=False)
+    _assert_degraded(service, "there is no backup to recreate it from", [], backup=False)
     restored = metastore.restore_backup(metastore.plan_restore())
     assert (restored.view.health, names(restored.view.catalogue)) == (Health.RUNNING, ["flights", "planes", "weather"])
     assert service.ids() == [1, 2, 3]

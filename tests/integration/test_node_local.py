@@ -426,7 +426,7 @@ def test_a_snapshot_that_its_log_does_not_continue_is_not_reinstated(nodes: Node
     nodes.run_on("a")
     set_topic_config(nodes.servers, nodes.changelog, cleanup_policy="compact,delete")
     delete_records(nodes.servers, nodes.changelog, nodes.log_end())
-    with pytest.raises(InputError, match="cannot be the store again"):
+    with pytest.raises(InputError, match="cannot be reinstated"):
         reinstate(nodes.spec_on("c"), before, "by a test")
     assert nodes.newest("a").generation == 0
 

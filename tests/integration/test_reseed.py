@@ -244,7 +244,7 @@ def test_without_room_for_the_new_stores_nothing_is_begun(lost: Lost, monkeypatc
 def test_nobody_who_could_answer_is_a_no(lost: Lost) -> None:
     lost.lose()
     ran = lost.command("rewrite", "reseed", "--application", lost.app.name, "--store", STORE)
-    assert (ran.code, "say --yes" in ran.err) == (2, True)
+    assert (ran.code, "Add --yes" in ran.err) == (2, True)
     assert lost.found()[0] is None
 
 

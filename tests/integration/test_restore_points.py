@@ -220,7 +220,7 @@ def test_a_snapshot_with_a_gap_behind_it_is_offered_by_hand_and_begins_a_generat
     refused = restored(archived, mode="snapshot")
     assert "no snapshot can be used" in refused.failure.message
     refused = restored(archived, mode="snapshot", snapshot=name)
-    assert "say --accept-loss" in refused.failure.message
+    assert "add --accept-loss" in refused.failure.message
     row = restored(archived, mode="snapshot", snapshot=name, accept_loss=True)
     assert (row.failure, row.mode, row.snapshot) == (None, "snapshot", name)
     assert archived.contents().keys() == rows.keys() | {b"later"}  # what came between is lost

@@ -106,7 +106,7 @@ def test_no_set_is_written_unless_all_of_it_is_of_the_same_moment(archived: With
     archived.send(ROWS[:5], 0)
     nowhere = archived.archive.model_copy(update={"url": f"file://{tmp_path}/a-file"})
     failed = archived.run(0, archive=nowhere)  # processed, and not published
-    assert "another run has gone on" in why(*rows)
+    assert "another run has continued" in why(*rows)
     assert "0_0 has no snapshot of what it has now" in why(failed, rows[1])
     assert "0_0 has no snapshot of what it has now" in why(archived.run(0), rows[1])  # idle since
     archived.send(ROWS[:5], 0)

@@ -92,7 +92,7 @@ def test_lost_ones_are_not_restored_as_if_they_had_no_headers(stopped: Stopped, 
     lost.remove()
     for store in lost.chosen(*described("format=plain")[2:]).discovered:
         assert store.trouble == "unknown"
-        assert f"say --store {store.name}:format=headers" in store.problem
+        assert f"add --store {store.name}:format=headers" in store.problem
 
 
 @pytest.mark.parametrize("store", STORES, ids=str)

@@ -205,7 +205,7 @@ def test_lost_stores_are_restored_as_they_were_described(
         store.name: store for store in lost.chosen("noted:kind=key-value,format=timestamped,subtopology=0").discovered
     }
     assert wrong["noted"].trouble == "unknown"
-    assert "say --store noted:format=headers" in wrong["noted"].problem
+    assert "add --store noted:format=headers" in wrong["noted"].problem
     said = described(STORES)
     assert {row.outcome for row in lost.restored(*said).values()} == {"restored"}
     theirs = stopped.copy(tmp_path / "theirs")

@@ -282,7 +282,7 @@ def test_where_no_store_is_left_or_two_contradict_each_other_the_version_is_aske
     for path in (state.directory / "0_0").iterdir():
         if path.is_dir():
             shutil.rmtree(path)
-    with pytest.raises(InputError, match=r"0_0/\.checkpoint is there.*Say --kafka-streams VERSION"):
+    with pytest.raises(InputError, match=r"0_0/\.checkpoint is there.*Add --kafka-streams VERSION"):
         stores_to_restore(state.chosen(SESSIONS), state.topics)
     for version, beside in (("4.2.0", True), ("4.3.1", False)):
         [spec] = stores_to_restore(state.chosen(SESSIONS), state.topics, kafka_streams=version)

@@ -169,7 +169,7 @@ def test_segments_outside_the_time_range_are_not_fetched(tmp_path: Path) -> None
             archive.objects.delete(blob(file.sha256))
 
     assert [row[1] for row in archive.read("latest", time_from=75 * MINUTE_MS)] == [b"75", b"76", b"77", b"78", b"79"]
-    with pytest.raises(SnapshotError, match=r"is not there; it has the bytes of .*; read an older one"):
+    with pytest.raises(SnapshotError, match=r"does not exist; it has the content of .*; read an older one"):
         archive.read("latest", time_to=HOUR_MS)
 
 
@@ -199,7 +199,7 @@ def test_what_is_asked_for_must_be_clear(archive: Archive, monkeypatch: pytest.M
         (InputError, {"path": "/x"}, "option path does not go with snapshot"),
         (InputError, {"archive": "/x"}, "expected the URL of an archive"),
         (ArchiveAccessError, {"archive": f"file://{tmp_path}/none"}, "format.json does not exist"),
-        (InputError, {"archive_timeout_s": "0"}, "option archive_timeout_s: expected seconds"),
+        (InputError, {"archive_timeout_s": "0"}, "option archive_timeout_s: expected a duration"),
         (InputError, {"kind": "window"}, "is of kind key-value, found option kind window"),
     ):
         with pytest.raises(wrong, match=message):

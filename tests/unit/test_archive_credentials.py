@@ -58,7 +58,7 @@ def test_an_azure_url_names_account_container_and_prefix(private) -> None:
     [
         ({**KEYS, "AWS_SECRET": "canary"}, 0o600, "STATESTORE_ARCHIVE_CONFIG: AWS_SECRET is not one of AWS_ACCESS"),
         ({"AWS_SECRET_ACCESS_KEY": ["canary"]}, 0o600, "AWS_SECRET_ACCESS_KEY: expected a text .*, found list"),
-        ("canary", 0o600, "is no JSON in UTF-8"),
+        ("canary", 0o600, "is not JSON in UTF-8"),
         (["canary"], 0o600, "expected a JSON object of variables, found list"),
         (KEYS, 0o644, "so that others may read or change it"),
     ],

@@ -66,7 +66,7 @@ def test_the_end_of_an_input_lies_within_its_log(next_offset, end):
 
 
 def test_records_that_nobody_knows_to_be_processed_are_no_empty_log(group):
-    with pytest.raises(InputOffsetError, match=r"group app has no committed offset .* say --changelog by-id=orders"):
+    with pytest.raises(InputOffsetError, match=r"group app has no committed offset .* add --changelog by-id=orders"):
         log_ranges(Logs(), [SPEC])
 
 

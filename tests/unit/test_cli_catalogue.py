@@ -121,6 +121,6 @@ def test_json_goes_to_a_file_or_to_standard_output_from_which_tables_then_stay_a
 
 def test_where_nobody_can_be_asked_the_answer_must_be_given_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    with pytest.raises(InputError, match="it stays: nobody is there to be asked; say --yes"):
+    with pytest.raises(InputError, match=r"it stays: there is no terminal to ask for confirmation\. Add --yes"):
         require_yes("Delete it?", yes=False, otherwise="it stays")
     require_yes("Delete it?", yes=True, otherwise="it stays")

@@ -51,8 +51,8 @@ def test_a_directory_takes_a_second_project_and_keeps_its_settings(tmp_path: Pat
     ("name", "expected"),
     [
         ("a/b", "--name: 'a/b' is not a valid name"),
-        ("1st", "--name: expected a name that begins with a letter"),
-        ("class", "--name: expected a name that begins with a letter and is no word of Python"),
+        ("1st", "--name: expected a name that starts with a letter"),
+        ("class", "--name: expected a name that starts with a letter and is not a Python keyword"),
         ("statestore", "--name: Python has a module statestore already"),
     ],
 )
@@ -64,6 +64,6 @@ def test_a_name_that_cannot_be_a_module_is_refused(tmp_path: Path, name: str, ex
 
 def test_no_file_is_written_over_and_none_is_written_beside_it(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("mine")
-    with pytest.raises(InputError, match=r"has mine\.py already: nothing was written"):
+    with pytest.raises(InputError, match=r"has mine\.py already\. Nothing was written"):
         make_project(tmp_path, "mine", SETTINGS)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]

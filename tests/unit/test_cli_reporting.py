@@ -110,7 +110,7 @@ def test_where_there_is_no_report_it_is_said_what_there_should_be(command: Comma
     (tmp_path / "broken.json").write_text('{"job": "verify", "rows"')
     for arguments, expected in (
         (("report", "verify"), f"no report of verify is in {tmp_path / 'verify'}"),
-        (("report", str(tmp_path / "broken.json")), "is no report of schema version 1"),
+        (("report", str(tmp_path / "broken.json")), "is not a report of schema version 1"),
     ):
         ran = command(*arguments)
         assert (ran.code, expected in ran.err) == (2, True), ran.err

@@ -33,7 +33,7 @@ def test_a_key_is_what_its_serde_makes_of_the_text(text, serde, raw):
     ],
 )
 def test_a_key_that_its_serde_cannot_take_is_refused(text, serde, expected):
-    with pytest.raises(InputError, match=f"is not {expected}, as --key-serde {serde} wants it"):
+    with pytest.raises(InputError, match=f"is not {expected}, as --key-serde {serde} requires"):
         key_bytes(text, serde)
 
 

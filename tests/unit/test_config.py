@@ -192,9 +192,9 @@ def test_a_client_configuration_of_root_may_be_read_by_a_group_and_one_of_others
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (f'{{"sasl.password": "{CANARY}', "no JSON in UTF-8: line 1"),
+        (f'{{"sasl.password": "{CANARY}', "not JSON in UTF-8: line 1"),
         (f'["{CANARY}"]', "expected a JSON object of properties, found list"),
-        ("", "no JSON"),
+        ("", "not JSON"),
     ],
 )
 def test_what_is_no_client_configuration_is_said_without_what_is_in_it(client_file, content, expected):

@@ -158,7 +158,7 @@ def test_segments_that_may_be_longer_than_the_topic_makes_them_ask_for_the_reten
     store = found(evidence(shape, WINDOWED, segmented=True))
     assert (store.trouble, store.definition) == ("needed", None)
     assert f"segments {HOUR} ms apart" in store.problem
-    assert "windowstore.changelog.additional.retention.ms; say --retention s=MS" in store.problem
+    assert "windowstore.changelog.additional.retention.ms; add --retention s=MS" in store.problem
     for retention_ms in (HOUR, 2 * HOUR):  # either can be: some segments may never have had a row
         assert found(evidence(shape, WINDOWED, segmented=True), retention_ms=retention_ms).trouble is None
 
@@ -244,12 +244,12 @@ def test_a_topic_alone_does_not_tell_a_versioned_store(evidence, shape, trouble,
     store = found(evidence(shape, HOURLY))
     assert store.trouble == trouble
     assert why in store.problem
-    assert "say --store s:kind=versioned|key-value" in store.problem
+    assert "add --store s:kind=versioned|key-value" in store.problem
     plain = found(evidence(shape, HOURLY), kind="key-value", format="plain")
     assert plain.definition is not None, plain.problem
     assert plain.definition.kind == "key-value"
     one = found(evidence(shape, HOURLY), kind="versioned")
-    assert f"say --retention s={HOUR}" in one.problem
+    assert f"add --retention s={HOUR}" in one.problem
     one = found(evidence(shape, HOURLY), kind="versioned", retention_ms=HOUR)
     assert one.definition is not None, one.problem
 
@@ -605,7 +605,7 @@ def test_the_retention_of_a_versioned_store_is_what_its_topic_says_less_a_day(ev
 @pytest.mark.behaviour("V7")
 def test_a_versioned_store_whose_topic_tells_nothing_asks_for_its_retention(evidence):
     store = found(evidence(versions(), {"cleanup.policy": "compact"}))
-    assert "say --retention s=MS" in store.problem
+    assert "add --retention s=MS" in store.problem
     store = found(evidence(versions(), {"cleanup.policy": "compact"}), retention_ms=HOUR)
     assert store.definition is not None, store.problem
 
@@ -634,7 +634,7 @@ def test_the_retention_of_a_lost_versioned_store_is_asked_for(evidence):
     lost = evidence(None, HOURLY, here=False)
     store = found(lost, kind="versioned", subtopology=0)
     assert store.trouble == "needed"
-    assert f"no directory of it is left: say --retention s={HOUR}" in store.problem
+    assert f"no directory of it is left: add --retention s={HOUR}" in store.problem
     store = found(lost, kind="versioned", subtopology=0, retention_ms=HOUR)
     assert store.definition is not None, store.problem
     assert store.definition.retention_ms == HOUR
@@ -821,7 +821,7 @@ def test_what_is_no_store_is_left_alone_with_the_reason(tmp_path):
     stores, others = stores_in(tmp_path, "app")
     assert stores == []
     reasons = {other.path.name: other.reason for other in others}
-    assert reasons["custom"] == "data in it is no segment, expected custom.<start in ms>"
+    assert reasons["custom"] == "data in it is not a segment, expected custom.<start in ms>"
     assert reasons["linked"] == "it is a symbolic link, expected a directory"
     assert "'_odd' is not a valid name" in reasons["_odd"]
 

@@ -46,7 +46,7 @@ def test_every_setting_is_read():
         (([], ["s="], []), "changelog: String should match"),
         (([], [], ["s=0"]), "retention_ms: Input should be greater than or equal to 1, found 0"),
         (([], [], ["s"]), "expected STORE=DURATION"),
-        ((["s:retention_ms=1"], [], ["s=2"]), "retention_ms of store s is said twice"),
+        ((["s:retention_ms=1"], [], ["s=2"]), "retention_ms of store s is set twice"),
     ],
 )
 def test_what_is_malformed_is_refused_with_what_was_expected(options, expected):

@@ -90,7 +90,7 @@ def test_a_store_that_could_not_be_looked_at_is_not_touched(mode, force):
         choose_mode(mode, force, found(Status.LOCKED, Action.LATER))
 
 
-ACCEPT = "to rebuild it all the same, and keep the present store in quarantine, say --accept-loss"
+ACCEPT = "to rebuild it all the same, and keep the present store in quarantine, add --accept-loss"
 WOULD_LOSE = {"loss": Loss.LIKELY, "loss_detail": "the log is shorter", "topic_id": "t"}
 
 

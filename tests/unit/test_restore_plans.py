@@ -134,7 +134,7 @@ def test_a_plan_says_what_cannot_be_done_and_what_was_found(store, world):
 def test_a_plan_is_told_whether_a_loss_is_accepted(store, world):
     lost = {"status": Status.AHEAD, "action": Action.BY_HAND, "loss": Loss.LIKELY, "topic_id": "t"}
     world["row"] = world["row"].model_copy(update=lost)
-    assert "say --accept-loss" in plan(store).failure.message
+    assert "add --accept-loss" in plan(store).failure.message
     row = plan(store, accept_loss=True)
     assert (row.mode, row.failure) == ("full", None)
 

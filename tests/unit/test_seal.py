@@ -356,7 +356,7 @@ def test_damage_is_told_with_the_file_what_was_expected_and_what_was_found(paths
         return str(caught.value)
 
     victim.write_bytes(whole[::-1])
-    assert said(contents=True) == f"{victim} is not as it was when the store was closed; restore the store"
+    assert said(contents=True) == f"{victim} has changed since the store was closed; restore the store"
     victim.write_bytes(whole[:-1])
     assert said() == f"{victim}: expected {size} bytes, found {size - 1}; restore the store"
     victim.unlink()
@@ -374,7 +374,7 @@ def test_damage_is_told_with_the_file_what_was_expected_and_what_was_found(paths
     current.write_bytes(named)
     text = manifest(sealed).read_bytes()
     manifest(sealed).write_bytes(text[:-1])
-    assert said() == f"{manifest(sealed)} is not as it was when the store was closed; restore the store"
+    assert said() == f"{manifest(sealed)} has changed since the store was closed; restore the store"
     gone = manifest(sealed)
     gone.unlink()
     assert said() == f"{gone} does not exist; restore the store"
@@ -465,7 +465,7 @@ def test_a_file_of_a_suppliers_store_that_changed_is_found(paths, supplied, name
     file.write_bytes(file.read_bytes()[::-1])
     assert check_seal(paths, "s", where)
     looked = []
-    with pytest.raises(StoreCorruptedError, match=f"{file} is not as it was when the store was closed"):
+    with pytest.raises(StoreCorruptedError, match=f"{file} has changed since the store was closed"):
         check_seal(paths, "s", where, contents=True, between=lambda: looked.append(name))
     assert looked
     file.write_bytes(b"longer than before")

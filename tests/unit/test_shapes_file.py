@@ -125,8 +125,8 @@ def test_what_is_not_known_here_is_one_stores_trouble(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"retention_ms": None}, "store w is a window store; say its retention_ms"),
-        ({"subtopology": None}, "store w has no subtopology; say it, or global"),
+        ({"retention_ms": None}, "store w is a window store; add its retention_ms"),
+        ({"subtopology": None}, "store w has no subtopology; add it, or global"),
         ({"retention_ms": -1}, "retention_ms: Input should be greater"),
         ({"retention_ms": "long"}, "retention_ms: Input should be a valid integer"),
         ({"kind": None}, "kind: Input should be a valid string"),
@@ -157,7 +157,7 @@ def test_two_rows_of_one_store_are_refused(tmp_path: Path) -> None:
 def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "f"
     path.write_bytes(content)
-    with pytest.raises(InputError, match="is no file with shapes of stores"):
+    with pytest.raises(InputError, match="is not a shapes file"):
         read_shapes(path, ["app"], NoBroker())  # type: ignore[arg-type]
 
 

@@ -458,7 +458,7 @@ def test_a_rollback_that_was_begun_is_completed_by_whoever_comes_next(paths, jou
 def test_a_journal_that_cannot_be_read_moves_nothing_and_says_what_to_do_by_hand(paths, text):
     lay_out(paths)
     write_durably(paths.journal("s"), text)
-    said = r"swap-s\.json is no journal of a swap: (?s:.*)put it in place by hand, and remove the journal"
+    said = r"swap-s\.json is not a swap journal: (?s:.*)put it in place by hand, and remove the journal"
     with pytest.raises(InvalidStateError, match=said):
         finish_swaps(paths)
     assert state(paths) == (OLD, NEW, {}, True)

@@ -85,5 +85,5 @@ def _key(text: str, name: str, serde: str) -> bytes:
         return load_serde(serde).serialize(value)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"option {name}: {text!r} is not {_EXPECTED[serde]}, as key_serde {serde} wants it: {error}"
+            f"option {name}: {text!r} is not {_EXPECTED[serde]}, as key_serde {serde} requires: {error}"
         ) from error

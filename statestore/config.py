@@ -127,7 +127,7 @@ class Settings(Directories):
         Field(description="where the job `snapshot` builds stores, on each executor; in `state_dir` if not said"),
     ] = None
     metrics_recording_level: Annotated[
-        Literal["INFO", "DEBUG", "TRACE"], Field(description="store metrics go to OpenTelemetry from DEBUG on")
+        Literal["INFO", "DEBUG", "TRACE"], Field(description="from DEBUG on, metrics have a value for each task")
     ] = "INFO"
 
     @field_validator("node_local_state")

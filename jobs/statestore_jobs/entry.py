@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from socket import gethostname
-from typing import TypeVar
+from typing import TypeVar, cast
 from uuid import uuid4
 
 from pyspark import SparkConf, SparkContext
@@ -30,9 +30,10 @@ from statestore.errors import RetryError, StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.view import Pin, View
+from statestore.metrics.export import export_end, export_report
 from statestore.objects.credentials import ARCHIVE_CONFIG
 from statestore.objects.path import Location, location
-from statestore.reports import JobReport, RestoreReport, SnapshotReport, write_report
+from statestore.reports import AnyReport, JobReport, RestoreReport, SnapshotReport, write_report
 from statestore.requests.arguments import add_arguments, from_namespace
 from statestore.requests.request import Request
 from statestore_jobs import python_daemon
@@ -64,6 +65,7 @@ def run_job(
     add_arguments(parser, kind)
     arguments = parser.parse_args()
     exit_with_parent()
+    report: JobReport | None = None
     try:
         request = from_namespace(kind, arguments)
         settings = load_settings()
@@ -76,8 +78,21 @@ def run_job(
             raise RetryError(f"{why}; the report is at {arguments.report}")
     except StateStoreError as error:
         print(f"{name}: {error.kind}: {error}", file=sys.stderr, flush=True)
+        _export(name, arguments, report, error.exit_code)
         sys.exit(error.exit_code)
+    except Exception:
+        _export(name, arguments, report, 1)
+        raise
     print(f"{name}: report written to {arguments.report}", flush=True)
+    _export(name, arguments, report, 0)
+
+
+def _export(name: str, arguments: argparse.Namespace, report: JobReport | None, exit_code: int) -> None:
+    """Export the metrics of a run, last of all: nobody's result waits for a collector."""
+    if report is None:
+        export_end(name, getattr(arguments, "applications", None) or (), exit_code)
+    else:
+        export_report(cast(AnyReport, report), exit_code)
 
 
 def _write(path: Location, report: JobReport) -> None:

@@ -62,6 +62,7 @@ def restore(
     from statestore.cli import local_processes as local
     from statestore.cli import restore_selection as restoring
     from statestore.cli.selection import choose
+    from statestore.metrics.export import export_report
     from statestore.recovery.planning import require_disk_for_all
     from statestore.recovery.run import restore_specs, run_restore
     from statestore.reports import RestorePlanReport
@@ -112,7 +113,9 @@ def restore(
         steps = next_steps.after_restore(report.rows, chosen, written, request.target)
     output.say_next(steps, json)
     left = [*chosen.troubled("missing"), *chosen.troubled("damaged")]
-    raise typer.Exit(restoring.exit_code(report.rows) or (1 if left else 0))
+    code = restoring.exit_code(report.rows) or (1 if left else 0)
+    export_report(report, code)
+    raise typer.Exit(code)
 
 
 def _replaced(

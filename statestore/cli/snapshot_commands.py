@@ -149,6 +149,7 @@ def create(
     from statestore.cli import restore_selection as restoring
     from statestore.cli import tables
     from statestore.cli.selection import choose
+    from statestore.metrics.export import export_report
     from statestore.recovery.snapshot_run import from_their_logs, run_snapshots
     from statestore.statedir.scratch import default_scratch
 
@@ -178,7 +179,9 @@ def create(
     output.write_report(json, asked.reports_dir, report)
     if any(row.failure is not None and row.failure.retriable for row in report.rows):
         output.say_next([(next_steps.again(), "create what failed only for now")], json)
-    raise typer.Exit(restoring.exit_code(report.rows))
+    code = restoring.exit_code(report.rows)
+    export_report(report, code)
+    raise typer.Exit(code)
 
 
 @app.command()

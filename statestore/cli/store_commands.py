@@ -63,6 +63,7 @@ def verify(
     from statestore.cli import verification as work
     from statestore.cli.selection import choose
     from statestore.discovery.partitions import task_counts
+    from statestore.metrics.export import export_report
     from statestore.reports import VerifyReport
     from statestore.verification.history import write_history
     from statestore.verification.options import VerifyOptions
@@ -101,4 +102,7 @@ def verify(
         write_history(asked.reports_dir, report)
     written = output.report_path(json, asked.reports_dir, report)
     output.say_next(next_steps.after_verify(report.rows, written, named=bool(asked.selectors)), json)
-    raise typer.Exit(work.exit_code(report.rows))
+    code = work.exit_code(report.rows)
+    if not asked.partitions:  # a part of a store would be taken for the whole of it
+        export_report(report, code)
+    raise typer.Exit(code)

@@ -114,6 +114,8 @@ def warm(
     """Bring the stores of a Kafka Streams application up to date before it starts on this state directory."""
     from statestore.cli import local_processes as local
     from statestore.cli.tables import show_warmed
+    from statestore.metrics.export import export_end
+    from statestore.recovery.restore_metrics import of_warmed, progress_exported
     from statestore.recovery.warming import Warming
 
     started_ms = clock.now_ms()
@@ -136,7 +138,8 @@ def warm(
         with answering(address, state):
             how = Warming(local.runner(parallel), parallel, run_bytes, Path(name), f"warm-{started_ms}")
             try:
-                rows = _warmed(asked, request, how, state)
+                with progress_exported("warm", Path(name)):
+                    rows = _warmed(asked, request, how, state)
             except (StateStoreError, OSError) as error:
                 failure = of_os_error(error) if isinstance(error, OSError) else error
             show_warmed(output.console(json), rows)
@@ -148,9 +151,11 @@ def warm(
             }
             output.write_rows(json, rows, **report)
             state.phase = "ended"
+        code = _exit_code(rows, failure)
+        export_end("warm", asked.applications, code, of_warmed(rows))
     if failure is not None:
         print(f"statestore: not warmed, the application restores by itself: {failure}", file=sys.stderr)
-    raise typer.Exit(_exit_code(rows, failure) if require else 0)
+    raise typer.Exit(code if require else 0)
 
 
 warm = with_function(_asked, warm)

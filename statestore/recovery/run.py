@@ -21,6 +21,7 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.progress.files import remove_progress
 from statestore.recovery.many import Runner, cut_by_length, plan_many, require_points, restore_many
 from statestore.recovery.planning import RECORDS_PER_S, require_partitions
+from statestore.recovery.restore_metrics import progress_exported
 from statestore.recovery.spec import RestoreSpec
 from statestore.reports import Action, RestorePlanReport, RestoreReport, Status, VerifyReport, read_report
 from statestore.requests.restore import RestoreRequest
@@ -109,7 +110,7 @@ def run_restore(
     if request.dry_run:
         plans = tuple(plan_many(specs, run))
         return RestorePlanReport(**head, finished_ms=clock.now_ms(), rows=plans, records_per_s=RECORDS_PER_S)
-    with _progress(reports_dir, run_id) as progress:
+    with _progress(reports_dir, run_id) as progress, progress_exported("restore", progress):
         shown = [spec._replace(progress=progress) for spec in specs]
         rows = tuple(restore_many(shown, run, progress, parallelism))
     return RestoreReport(**head, finished_ms=clock.now_ms(), rows=rows)

@@ -25,6 +25,7 @@ from statestore.verification.history import read_history
 from tests.integration.broker import NO_BROKER, T0, add_partitions, create_topic, produce, unique, wait_for
 from tests.integration.command_line import Ran, command_on
 from tests.integration.support import STORE, Application
+from tests.otlp import receiving
 
 PARTITIONS = 2
 #: As of an offset there is a state only while nothing was compacted away.
@@ -100,11 +101,19 @@ def test_healthy_stores_end_with_0_and_leave_a_report_and_history(
     assert read_history(Path(reports_dir)).num_rows == PARTITIONS
 
 
-def test_damage_ends_with_1_and_is_named(application: Application, run: Run) -> None:
+def test_damage_ends_with_1_and_is_named(application: Application, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.rmtree(live(application, 1))
     (application.state_dir / "of-kafka-streams" / "0_0").mkdir(parents=True)
-    ran = run("verify", "--parallel", "2")
+    with receiving() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        ran = run("verify", "--parallel", "2")
+        assert run("verify", f"{STORE}/0", "--parallel", "1").code == 0
+        monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT")
     assert ran.code == 1
+    of = {"application": application.name, "store": STORE}
+    missing = [value for value in collector.values if value.attributes.items() >= {"status": "MISSING", **of}.items()]
+    assert [value.value for value in missing] == [1], "and one partition of a store is not exported as the store"
+    assert collector.last("statestore.job.exit_code", job_name="verify") == 1
     assert "left out: application of-kafka-streams: it has no definition; to include it, name it" in ran.err
     assert f"Next: statestore restore --application {application.name} --definitions" in ran.err
     quiet = run("verify", "--depth", "offsets", f"{STORE}/1", "--parallel", "1", "--quiet")
@@ -210,7 +219,7 @@ def test_definitions_that_are_not_there_end_with_2(run: Run, tmp_path: Path) -> 
 
 
 def test_a_plan_does_nothing_and_a_restore_does_what_it_says(
-    application: Application, run: Run, tmp_path: Path
+    application: Application, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contents = application.contents(1)
     shutil.rmtree(live(application, 1))
@@ -223,8 +232,15 @@ def test_a_plan_does_nothing_and_a_restore_does_what_it_says(
     ]
     assert not live(application, 1).exists()
 
-    ran = run("restore", "--parallel", "2", "--json", str(report))
+    with receiving() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        ran = run("restore", "--parallel", "2", "--json", str(report))
+        monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT")
     assert ran.code == 0, ran.out + ran.err
+    outcomes = [
+        collector.last("statestore.restore.partitions", outcome=what) for what in ("restored", "skipped", "failed")
+    ]
+    assert outcomes == [1, 1, 0]
     rows = read_report(report, RestoreReport).rows
     assert [(row.task, row.outcome) for row in rows] == [("0_0", "skipped"), ("0_1", "restored")]
     assert application.contents(1) == contents

@@ -23,6 +23,7 @@ from tests.integration import command_line, dying
 from tests.integration.archived import Archived
 from tests.integration.broker import NO_BROKER, settle
 from tests.integration.support import STORE
+from tests.otlp import receiving
 
 PARTITIONS = 2
 SHAPE = f"{STORE}:kind=key-value,format=timestamped,subtopology=0"
@@ -97,8 +98,16 @@ ALL = ("--max-bytes", "1Gi")
 EVERY_TASK = [f"0_{partition}" for partition in range(PARTITIONS)]
 
 
-def test_an_empty_disk_is_brought_up_from_snapshots_and_the_rest_of_the_logs_and_then_left_alone(pod: Pod) -> None:
-    rows = pod.warm(*ALL)["rows"]
+def test_an_empty_disk_is_brought_up_from_snapshots_and_the_rest_of_the_logs_and_then_left_alone(
+    pod: Pod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with receiving() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        rows = pod.warm(*ALL)["rows"]
+        monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT")
+    assert collector.last("statestore.job.exit_code", job_name="warm", application=pod.app.name) == 0
+    assert collector.last("statestore.warm.partitions", outcome="warmed", store=STORE) == PARTITIONS
+    assert collector.last("statestore.restore.records", store=STORE) == 10 * PARTITIONS
     assert [(row["task"], row["outcome"], row["mode"], row["before"]) for row in rows] == [
         (task, "warmed", "snapshot", "MISSING") for task in EVERY_TASK
     ]

@@ -89,7 +89,10 @@ def test_all_that_pods_name_is_there_and_the_secret_is_yours(directory):
             if "secret" in volume:
                 assert volume["secret"] == {"secretName": "statestore-credentials", "defaultMode": 0o440}
         for source in container_of(pod).get("envFrom", ()):
-            assert source["configMapRef"]["name"] in of_kind(manifests, "ConfigMap")
+            if "secretRef" in source:
+                assert source["secretRef"] == {"name": "statestore-metrics", "optional": True}
+            else:
+                assert source["configMapRef"]["name"] in of_kind(manifests, "ConfigMap")
     assert of_kind(manifests, "Secret") == {}
 
 
@@ -133,7 +136,14 @@ def test_settings_are_known_and_lie_in_volumes_or_object_storage(monkeypatch, di
     under = {name: Path(settings[name]).relative_to(at[volume]) for name, volume in volumes.items()}
     others = {"STATESTORE_BOOTSTRAP_SERVERS", "STATESTORE_NODE_LOCAL_STATE"}
     assert settings.keys() - under.keys() == others | (
-        {"SHARED_CLAIM"} if shared else {"STATESTORE_ARCHIVE", "STATESTORE_REPORTS_DIR", "STATESTORE_DATA_DOCS_DIR"}
+        {"SHARED_CLAIM"}
+        if shared
+        else {
+            "STATESTORE_ARCHIVE",
+            "STATESTORE_REPORTS_DIR",
+            "STATESTORE_DATA_DOCS_DIR",
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+        }
     )
     for place in (loaded.reports_dir, loaded.data_docs_dir):
         assert isinstance(place, Path if shared else ObjectPath)

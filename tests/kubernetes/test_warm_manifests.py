@@ -40,7 +40,16 @@ def test_the_init_container_runs_the_command_with_options_that_it_has(pod):
     names = {option for parameter in command.params for option in parameter.opts}
     assert [argument for argument in arguments if argument.partition("=")[0] not in names] == []
     variables = {parameter.envvar for parameter in command.params} | {KAFKA_CONFIG, ARCHIVE_CONFIG, "NUMBA_CACHE_DIR"}
-    assert [each["name"] for each in init["env"] if each["name"] not in variables] == []
+    others = {name for each in init["env"] if (name := each["name"]) not in variables}
+    assert {name for name in others if not name.startswith("OTEL_")} == {"POD_NAME"}
+
+
+def test_each_pod_exports_metrics_of_its_own(pod):
+    environment = {each["name"]: each for each in pod["initContainers"][0]["env"]}
+    assert environment["POD_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    assert environment["OTEL_RESOURCE_ATTRIBUTES"]["value"] == "service.instance.id=$(POD_NAME)"
+    document = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert [name for name in environment if name.startswith("OTEL_") and f"`{name}`" not in document] == []
 
 
 def test_what_it_reads_and_writes_is_mounted_and_the_application_has_the_same_volume_and_user(pod):
@@ -48,7 +57,7 @@ def test_what_it_reads_and_writes_is_mounted_and_the_application_has_the_same_vo
     mounts = {mount["name"]: mount["mountPath"] for mount in init["volumeMounts"]}
     (claim,) = of_kind(composed("warm"), "StatefulSet")["orders"]["spec"]["volumeClaimTemplates"]
     assert mounts.keys() == {claim["metadata"]["name"], *(volume["name"] for volume in pod["volumes"])}
-    environment = {each["name"]: each["value"] for each in init["env"]}
+    environment = {each["name"]: each.get("value") for each in init["env"]}
     assert environment["STATESTORE_STATE_DIR"] == mounts["state"]
     assert [mount for mount in application["volumeMounts"] if mount in init["volumeMounts"]] == [
         {"name": "state", "mountPath": mounts["state"]}
@@ -71,6 +80,9 @@ def test_its_image_has_what_the_lock_and_the_project_say():
     bootstrap = (ROOT / "requirements" / "bootstrap.txt").read_text(encoding="utf-8")
     (uv,) = re.findall(r"^(uv==\S+)", bootstrap, re.MULTILINE)
     assert f"pip install --no-cache-dir {uv} {project['build-system']['requires'][0]}" in dockerfile
-    assert "[" not in dockerfile.partition("/wheel/*.whl")[2].partition("FROM")[0]  # no extra
+    extras = re.search(r"/wheel/\*\.whl\)\[([a-z,]+)\]", dockerfile)
+    assert extras is not None
+    assert extras[1] == "metrics", "and nothing of Spark or Airflow"
+    assert "metrics" in project["project"]["optional-dependencies"]
     excluded = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert {"requirements", "statestore", "pyproject.toml", "hatch_build.py"}.isdisjoint(excluded)

@@ -27,6 +27,7 @@ from statestore.verification.history import read_history
 from tests.integration import broker
 from tests.integration.broker import NO_BROKER, unique, wait_for
 from tests.integration.support import Application, put
+from tests.otlp import receiving
 
 ROOT = Path(__file__).parents[2]
 SUBMIT = Path(sys.executable).parent / "spark-submit"
@@ -106,7 +107,24 @@ def test_process_verify_and_restore_end_to_end(
     application.send([(b"a", b"1"), (b"a", b"1")], 0)
     application.send([(b"b", b"1")], 1)
     pin = installation.define(application)
+    with receiving() as collector:
+        installation.environment |= {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_SERVICE_NAME": "shop"}
+        _run_end_to_end(installation, application, pin)
+    assert [resource["service.name"] for resource in collector.resources] == ["shop"] * 3, "one request for each job"
+    of = {"application": application.name}
+    ended = {job: collector.last("statestore.job.exit_code", job_name=job, **of) for job in ("process", "verify")}
+    assert ended == {"process": 0, "verify": 0}
+    assert collector.last("statestore.process.records", **of) == 3
+    assert (collector.last("commit-rate", **of) or 0) > 0
+    found = [
+        collector.last("statestore.store.partitions", status=status, **of) for status in ("MISSING", "OK", "CORRUPT")
+    ]
+    assert found == [1, 1, 0]
+    assert collector.last("statestore.restore.partitions", outcome="restored", **of) == 1
 
+
+def _run_end_to_end(installation: Installation, application: Application, pin: Pin) -> None:
+    tmp_path = installation.directory
     installation.submit("process", "--application", application.name)
     processed = read_report(installation.report("process"), ProcessReport)
     assert (processed.run_id, processed.applications, processed.catalogue) == ("run-1", (application.name,), str(pin))
@@ -194,7 +212,10 @@ def test_bad_input_and_an_unreachable_broker_end_with_one_clear_line(
     code: int,
     line: str,
 ) -> None:
-    _assert_one_line(installation.start(*arguments, **environment), code, line)
+    with receiving() as collector:
+        sent_to = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+        _assert_one_line(installation.start(*arguments, **environment, **sent_to), code, line)
+    assert collector.last("statestore.job.exit_code", job_name=arguments[0]) == code
     assert not list((installation.directory / "reports").rglob("*.json"))
 
 

@@ -81,15 +81,25 @@ def test_the_example_environment_names_every_variable_and_holds_no_secret():
     assert [name for name, value in example.items() if value and (SECRET.search(name) or "KEY" in name)] == []
 
 
-def test_credentials_of_the_archive_reach_drivers_and_executors_alone_and_the_example_names_them():
+def passed_on(prefixes):
+    """Variables without a value here, by service, and those that the example has."""
     given = {
-        name: {key for key, value in service["environment"].items() if value is None}
+        name: {key for key, value in service["environment"].items() if value is None and key.startswith(prefixes)}
         for name, service in SERVICES.items()
     }
-    with_them = {name: keys for name, keys in given.items() if keys}
-    assert set(with_them) == {"airflow-scheduler", "spark-worker"}
-    example = (REPOSITORY / ".env.example").read_text(encoding="utf-8")
-    assert {frozenset(keys) for keys in with_them.values()} == {frozenset(re.findall(r"^# ([A-Z_]+)=$", example, re.M))}
+    example = re.findall(r"^# ([A-Z_]+)=$", (REPOSITORY / ".env.example").read_text(encoding="utf-8"), re.M)
+    return {name: keys for name, keys in given.items() if keys}, {key for key in example if key.startswith(prefixes)}
+
+
+def test_variables_of_opentelemetry_reach_the_drivers_which_export_and_the_example_names_them():
+    given, example = passed_on(("OTEL_",))
+    assert given == {"airflow-scheduler": example}
+    assert {"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_SDK_DISABLED", "OTEL_SERVICE_NAME"} <= example
+
+
+def test_credentials_of_the_archive_reach_drivers_and_executors_alone_and_the_example_names_them():
+    with_them, example = passed_on(("AWS_", "AZURE_"))
+    assert with_them == dict.fromkeys(["airflow-scheduler", "spark-worker"], example)
     archive = "archive:/var/lib/statestore/archive"
     assert {name for name, service in SERVICES.items() if archive in service.get("volumes", [])} == set(with_them)
 

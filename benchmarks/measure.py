@@ -7,21 +7,37 @@ the order of the systems, so that neither always runs on a warmer machine.
 from __future__ import annotations
 
 import gc
+import io
 import json
 import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 RESULTS = Path("build/bench")
 #: `SCALE=small` is for a look, in under a minute; figures for the docs come from the whole run.
 SMALL = os.environ.get("SCALE") == "small"
 ROUNDS = 3 if SMALL else 7
+#: matplotlib writes its colours into each element, and leaves text in the default colour.
+_DARK = """\
+@media (prefers-color-scheme: dark) {
+  svg { fill: #f0f6fc }
+  [style*="fill: #ffffff"] { fill: #161b22 !important }
+  [style*="fill: #222222"] { fill: #f0f6fc !important }
+  [style*="fill: #57606a"] { fill: #768390 !important }
+  [style*="stroke: #000000"], [style*="stroke: #222222"] { stroke: #9198a1 !important }
+  [style*="stroke: #57606a"] { stroke: #768390 !important }
+  [style*="stroke: #cccccc"] { stroke: #3d444d !important }
+}
+"""
 
 
 class Case(NamedTuple):
@@ -111,10 +127,21 @@ def plot(name: str, results: list[Result]) -> None:
         axis.tick_params(labelsize=8)
         axis.set_ylim(bottom=0)
     figure.tight_layout()
-    target = Path("docs/benchmarks")
-    target.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target / f"{name}.svg", metadata={"Date": None})
+    save_chart(figure, Path("docs/benchmarks") / f"{name}.svg")
     pyplot.close(figure)
+
+
+def save_chart(figure: Figure, target: Path) -> None:
+    """Save a chart as SVG that follows the reader's theme."""
+    svg = io.StringIO()
+    figure.savefig(svg, format="svg", metadata={"Date": None})
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(themed(svg.getvalue()), encoding="utf-8")
+
+
+def themed(svg: str) -> str:
+    """Return a chart of matplotlib with the rules of a dark theme."""
+    return svg.replace("</style>", f"\n{_DARK}</style>", 1)
 
 
 @contextmanager

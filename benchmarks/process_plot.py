@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchmarks.measure import Result
+from benchmarks.measure import Result, save_chart
 
 _COLOURS = {
     "ours": "#1f6feb",
@@ -54,7 +54,7 @@ def draw(target: Path, results: list[Result], base: Shape, shapes: Iterable[Shap
         partitions.set_xticks([shape.partitions for shape in by_partitions])
         partitions.set_xlabel(f"partitions, with {base.keys:,} keys", fontsize=8)
     figure.tight_layout()
-    figure.savefig(target, metadata={"Date": None})
+    save_chart(figure, target)
     pyplot.close(figure)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Result
+from benchmarks.measure import Result, save_chart
 from benchmarks.restore_shapes import CLOSED, MEMORY, Shape
 
 _PEER = "Kafka Streams, tuned"
@@ -50,7 +50,7 @@ def draw(target: Path, results: Iterable[Result], base: Shape, others: Sequence[
     _lines(by_cores, found, base, others, lambda shape: shape.cores)
     by_cores.set_xlabel("cores", fontsize=8)
     figure.tight_layout()
-    figure.savefig(target, metadata={"Date": None})
+    save_chart(figure, target)
     pyplot.close(figure)
 
 

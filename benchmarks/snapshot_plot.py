@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Result
+from benchmarks.measure import Result, save_chart
 from benchmarks.snapshot_publish import OF_STORE, SHARE
 
 _COLOURS = {
@@ -48,8 +48,7 @@ def draw(target: Path, results: Iterable[Result]) -> None:
     _runs(share, found[SHARE]["ours"], "publishing: per cent of each run")
     _runs(uploaded, found[OF_STORE]["ours"], "publishing: uploaded bytes, per cent of the store")
     figure.tight_layout()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target, metadata={"Date": None})
+    save_chart(figure, target)
     pyplot.close(figure)
 
 

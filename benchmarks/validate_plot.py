@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Result
+from benchmarks.measure import Result, save_chart
 from benchmarks.validate_memory import JVM, PYTHON
 from benchmarks.validate_shapes import CHECKSUM, COUNT, MEMORY, PARTS, SIZES, SOURCE_ROWS, VALIDATE, case_of
 
@@ -37,7 +37,7 @@ def draw(target: Path, results: Iterable[Result]) -> None:
     _growth(axes[2], found, VALIDATE, _PARTS, "seconds")
     _growth(axes[3], found, MEMORY, _MEMORY, "peak memory, MiB")
     figure.tight_layout()
-    figure.savefig(target, metadata={"Date": None})
+    save_chart(figure, target)
     pyplot.close(figure)
 
 
